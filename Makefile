@@ -1,0 +1,40 @@
+# make demo    the main job: build an image, launch two ranks, train      make test    all tests (under 20 minutes)
+# make check   lint, types, unit tests (under a minute)                   make bench   the figures of docs/reference/figures.md
+# make soak    the full figures of the expensive loops                    make setup   what all of them need
+SHELL = /bin/sh
+VENV ?= .venv
+BIN = $(VENV)/bin
+PYTHON ?= python3
+STAMP = $(VENV)/.ready
+# What failed is run once more, alone: on a busy machine a real cluster may miss its time.  Twice is a failure.
+AGAIN = echo "once more, what failed:" && $(BIN)/pytest -q --last-failed --last-failed-no-failures none
+
+.PHONY: setup demo check test soak bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml tools/setup
+	sh tools/setup $(PYTHON) $(VENV)
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/python examples/demo.py
+
+check: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
+	$(BIN)/pytest -q tests/unit || $(AGAIN) tests/unit
+
+test: check
+	$(BIN)/pytest -q -m "not soak" tests --ignore=tests/unit || $(AGAIN) -m "not soak" tests --ignore=tests/unit
+
+soak: $(STAMP)
+	ARGOSY_SOAK=1 $(BIN)/pytest -q tests
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,103 @@
+"""Run the bench: ``python -m bench [--only packing,start] [--quick] [--compare FILE] [--write-docs]``."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bench.commands import run_commands
+from bench.inputs import FULL, QUICK, Inputs, make_inputs
+from bench.kept import read_result, render_result, write_page, write_result
+from bench.machine import read_load, read_machine, read_tools
+from bench.memory import run_memory
+from bench.packing import run_packing
+from bench.place import REPO
+from bench.planning import run_planning
+from bench.records import Outcome, Result
+from bench.start import run_start
+from bench.table import render_markdown, render_plain
+
+PARTS: Mapping[str, Callable[..., Outcome]] = {
+    "packing": run_packing,
+    "start": run_start,
+    "memory": run_memory,
+    "commands": run_commands,
+    "planning": run_planning,
+}
+"""In this order: the longest first, the ones that need quiet last."""
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    asked = parse_arguments(sys.argv[1:])
+    before = read_result(asked.compare) if asked.compare else None
+    result = read_result(asked.read) if asked.read else run_bench(asked.only, quick=asked.quick)
+    render = render_markdown if sys.stdout.isatty() else render_plain
+    sys.stdout.write(render(result, before))
+    if asked.json:
+        asked.json.write_text(render_result(result))
+    if not asked.quick and not asked.read:
+        part = "" if asked.only == tuple(PARTS) else "+".join(asked.only)
+        tell(f"kept as {write_result(result, part=part).relative_to(REPO)}")
+    if asked.write_docs:
+        write_page(result)
+
+
+def run_bench(only: tuple[str, ...], *, quick: bool) -> Result:
+    """Make the images, run the parts asked for, and describe where."""
+    loads = [read_load()]
+    recipe = QUICK if quick else FULL
+    inputs = make_inputs(recipe)
+    outcomes = [_run_part(part, inputs, quick=quick) for part in PARTS if part in only]
+    loads.append(read_load())
+    contents = [
+        f"images: Debian with {', '.join(recipe.base)} as the base, {', '.join(recipe.layer)} as the layer",
+        f"load average at the begin and the end: {' and '.join(loads)} (the bench itself included)",
+    ]
+    if quick:
+        contents.append("a quick run over small images: the budgets are not meant for it")
+    return Result(
+        date=dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        command=" ".join(("python -m bench", *sys.argv[1:])),
+        machine=read_machine(),
+        tools=read_tools(),
+        rows=tuple(row for outcome in outcomes for row in outcome.rows),
+        remarks=(*contents, *(remark for outcome in outcomes for remark in outcome.remarks)),
+    )
+
+
+def _run_part(part: str, inputs: Inputs, *, quick: bool) -> Outcome:
+    tell(f"measuring {part} …")
+    return PARTS[part](inputs, quick=quick)
+
+
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", type=_parts, default=tuple(PARTS), metavar="PART,…", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="small images and few runs; nothing is kept")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="set a kept result beside this one")
+    parser.add_argument("--from", dest="read", type=Path, metavar="FILE", help="show a kept result, measure nothing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/reference/figures.md")
+    return parser.parse_args(words)
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if part in names)
+
+
+def tell(text: str) -> None:
+    """Say on standard error what goes on."""
+    sys.stderr.write(f"bench: {text}\n")
+
+
+if __name__ == "__main__":
+    main()

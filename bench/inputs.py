@@ -1,0 +1,178 @@
+"""Make the images that are measured, once, and keep them beside the lab's root; it measures nothing.
+
+debian + packages, packed as one file  ->  base.sif     what a vendor's image is: packages in the system's Python
+base.sif + other packages              ->  delta.sif    base and layer, as `argosy build` makes them
+                                       ->  flat.sif     the same with --flatten
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.build import BuildRequest, build
+from argosy.build.packing import run_pack
+from argosy.images.opening import open_image
+from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
+from argosy.probe import probe_host
+from argosy.process import RealRunner
+from argosy.session import Places, PlainReporter, QuietReporter, Session
+from argosy.store import remove_tree, whole_folder, work_folder
+from argosy.trees import unpacked
+
+SUITE = "debian:bookworm"
+SOURCE = Path(__file__).parents[1] / "src/argosy"
+SHAPES_AN_IMAGE = ("layout.py", "build/*.py", "images/sif*.py", "lock.py")
+"""The program's own files that decide what is in an image: when they change, the images are made anew."""
+
+VENDOR_PLACE = "usr/local/lib/python3*/dist-packages"
+"""Where Debian's Python finds what was installed beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What the images of one size are made of: lines of requirements files."""
+
+    name: str
+    base: tuple[str, ...]
+    layer: tuple[str, ...]
+
+
+FULL = Recipe("full", ("tensorflow-cpu", "scikit-learn"), ("pandas", "matplotlib", "pyarrow"))
+QUICK = Recipe("quick", ("packaging",), ("numpy",))
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The images of one size.
+
+    Attributes
+    ----------
+    base_tree, layer_tree
+        Unpacked: what `base` and the layer of `delta` hold.
+    base_bytes, layer_bytes
+        Bytes of the regular files in them.
+    """
+
+    base: Path
+    delta: Path
+    flat: Path
+    base_tree: Path
+    layer_tree: Path
+    base_bytes: int
+    layer_bytes: int
+
+
+def bench_folder() -> Path:
+    """Give the folder that everything made for measuring lies in; every user may read it."""
+    folder = Path(os.environ.get("ARGOSY_LAB") or "/var/tmp/argosy-lab") / "bench"  # noqa: S108 - the lab's own place
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def open_session(cache: Path, *, quiet: bool = True) -> Session:
+    """Give a session of this machine whose cache is `cache`."""
+    reporter = QuietReporter() if quiet else PlainReporter()
+    return Session(probe_host(), RealRunner(), Places(cache, cache / "state", ()), reporter, work=str(cache / "work"))
+
+
+def make_inputs(recipe: Recipe) -> Inputs:
+    """Make the images of one size, or find them made."""
+    session = open_session(bench_folder() / "cache", quiet=False)
+    base = _made_base(recipe, session)
+    images = _made_images(recipe, base, session)
+    opened = open_image(images / "delta.sif").image
+    trees = [
+        unpacked(session, images / "delta.sif", offset=offset, key=f"{images.name}-{part}")
+        for part, offset in (("base", opened.base_offset), ("layer", opened.layer_offset))
+    ]
+    return Inputs(
+        base=base,
+        delta=images / "delta.sif",
+        flat=images / "flat.sif",
+        base_tree=trees[0],
+        layer_tree=trees[1],
+        base_bytes=tree_bytes(trees[0]),
+        layer_bytes=tree_bytes(trees[1]),
+    )
+
+
+def tree_bytes(tree: Path) -> int:
+    """Add up the sizes of the regular files below a folder."""
+    return sum(path.lstat().st_size for path in _files(tree))
+
+
+def _files(tree: Path) -> Iterator[Path]:
+    return (path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _made_base(recipe: Recipe, session: Session) -> Path:
+    """Make a vendor's image: packages lie where the system's own Python finds them, and nothing is Argosy's."""
+    place = bench_folder() / f"base-{recipe.name}-{_digest(SUITE, *recipe.base)}"
+    with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:
+        if folder is None:
+            return place / "base.sif"
+        with work_folder(session.work_parent()) as work:
+            made = _build(recipe.base, SUITE, work / "vendor.sif", session, flatten=True)
+            image = open_image(made).image
+            tree = work / "root"
+            shutil.move(unpacked(session, made, offset=image.base_offset, key=f"{work.name}-vendor"), tree)
+            _into_system_python(tree)
+            run_pack(session, tree, work / "base.sqfs", time=0)
+            part = FileSlice(work / "base.sqfs", 0, (work / "base.sqfs").stat().st_size)
+            system = plan_system_part(part, arch=image.arch)
+            write_sif(folder / "base.sif", [system], uuid=uuid.uuid4(), time=0, arch=image.arch)
+            remove_tree(session.places.cache / "trees" / f"{work.name}-vendor")
+    return place / "base.sif"
+
+
+def _into_system_python(tree: Path) -> None:
+    """Move what Argosy installed to where a vendor installs, and take Argosy's own files out."""
+    packages = next(tree.glob("opt/argosy/env/lib/python3*/site-packages"))
+    target = tree / "usr/local/lib" / packages.parent.name / "dist-packages"
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    packages.rename(target)
+    for own in (
+        *target.glob("_virtualenv*"),
+        tree / ".singularity.d/env/98-argosy.sh",
+        tree / "etc/profile.d/zz-argosy.sh",
+    ):
+        own.unlink(missing_ok=True)
+    remove_tree(tree / "opt/argosy")
+
+
+def _made_images(recipe: Recipe, base: Path, session: Session) -> Path:
+    own = [path.read_text() for pattern in SHAPES_AN_IMAGE for path in sorted(SOURCE.glob(pattern))]
+    prefix = f"images-{recipe.name}-"
+    place = bench_folder() / (prefix + _digest(str(base), *recipe.layer, *own))
+    with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:
+        if folder is not None:
+            _remove_others(prefix, session)
+            for name in ("delta", "flat"):
+                _build(recipe.layer, str(base), folder / f"{name}.sif", session, flatten=name == "flat")
+    return place
+
+
+def _remove_others(prefix: str, session: Session) -> None:
+    """Remove the images that an older state of the program made, and every unpacked tree: each can be made again."""
+    old = [*bench_folder().glob(f"{prefix}*"), *(session.places.cache / "trees").glob("*")]
+    for folder in old:
+        if folder.is_dir():
+            remove_tree(folder)
+
+
+def _build(lines: tuple[str, ...], base: str, output: Path, session: Session, *, flatten: bool) -> Path:
+    requirements = output.with_suffix(".txt")
+    requirements.write_text("".join(f"{line}\n" for line in lines))
+    build(BuildRequest((requirements,), base, output, flatten=flatten), session)
+    return output
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]

@@ -1,0 +1,61 @@
+"""Results on disk: one JSON file per run, and the page of the manual made of the last one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from argosy.store import write_text
+from bench.machine import machine_id
+from bench.records import Result
+from bench.table import render_markdown
+
+REPO = Path(__file__).parents[1]
+RESULTS = Path(__file__).with_name("results")
+PAGE = REPO / "docs/reference/figures.md"
+
+INTRODUCTION = """\
+# Figures
+
+What Argosy costs, set beside the usual ways: everything in one table was measured in one run on one machine, which
+is described below it.  A figure that was taken several times is a median, with its quartiles; *ratio* sets it in
+proportion to the usual way of its table, and *budget* is the limit that the project holds itself to.
+
+Made by `make bench` and `python -m bench --write-docs`; `python -m bench --compare FILE` sets a run beside a kept one
+in `bench/results/`.
+
+"""
+
+
+def write_result(result: Result, *, part: str = "") -> Path:
+    """Keep a result under its date and its kind of machine; `part` names what a partial run measured."""
+    RESULTS.mkdir(exist_ok=True)
+    name = f"{result.date}-{machine_id(result.machine)}{f'-{part}' if part else ''}.json"
+    write_text(RESULTS / name, render_result(result))
+    return RESULTS / name
+
+
+def render_result(result: Result) -> str:
+    """Render a result as JSON that reads well in a review."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n"
+
+
+def read_result(path: Path) -> Result:
+    """Read a kept result.
+
+    Raises
+    ------
+    SystemExit
+        When the file is not there, or is no result.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SystemExit(f"bench: {path} is no kept result: {error}") from error
+
+
+def write_page(result: Result) -> None:
+    """Write the manual's page."""
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    write_text(PAGE, INTRODUCTION + render_markdown(result))

@@ -1,0 +1,83 @@
+"""Describe the machine and the tools that a result was made with, without names of hosts or people."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from argosy.version import VERSION
+from bench.inputs import bench_folder
+from bench.place import REPO, why_no_lab
+
+GIBI = 1 << 30
+
+TOOLS: Mapping[str, tuple[str, ...]] = {
+    "mksquashfs": ("mksquashfs", "-version"),
+    "bwrap": ("bwrap", "--version"),
+    "strace": ("strace", "--version"),
+}
+LAB_TOOLS: Mapping[str, tuple[str, ...]] = {
+    "apptainer": ("apptainer", "--version"),
+    "mksquashfs (lab)": ("mksquashfs", "-version"),
+}
+VERSION_NUMBER = re.compile(r"\d+(\.\d+)+")
+
+
+def read_machine() -> tuple[tuple[str, str], ...]:
+    """Give CPU, cores, memory, kernel, file system and load, as pairs of name and fact."""
+    information = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*:\s*(.*)$", information, re.MULTILINE)
+    virtual = " (virtual machine)" if re.search(r"^flags\s*:.*\bhypervisor\b", information, re.MULTILINE) else ""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIBI
+    kernel = VERSION_NUMBER.match(platform.release())
+    return (
+        ("CPU", (model[1] if model else platform.machine()) + virtual),
+        ("cores", str(len(os.sched_getaffinity(0)))),
+        ("memory", f"{memory:.0f} GiB"),
+        ("Linux", kernel[0] if kernel else platform.release()),
+        ("files on", file_system_of(bench_folder(), Path("/proc/self/mounts").read_text())),
+    )
+
+
+def file_system_of(path: Path, mounts: str) -> str:
+    """Find the type of the file system that a path lies on, in the text of ``/proc/self/mounts``."""
+    best, kind = "", "unknown"
+    for line in mounts.splitlines():
+        _, point, fs, *_ = line.split()
+        if (f"{path}/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
+            best, kind = point, fs
+    return kind
+
+
+def read_load() -> str:
+    """Give the load average of the last minute: what else ran."""
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def machine_id(machine: tuple[tuple[str, str], ...]) -> str:
+    """Name a kind of machine, not a host: equal ones have one name."""
+    same = [f"{name}={fact}" for name, fact in machine if name in {"CPU", "cores", "memory", "files on"}]
+    return hashlib.sha256("\n".join(same).encode()).hexdigest()[:8]
+
+
+def read_tools() -> tuple[tuple[str, str], ...]:
+    """Give the versions of what was measured and of what measured it; those of the lab where there is one."""
+    return (("argosy", VERSION), ("Python", platform.python_version()), *_versions())
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    asked = dict(TOOLS)
+    if not why_no_lab():
+        asked |= {name: (str(REPO / "lab/in"), "-u", "alice", "--", *words) for name, words in LAB_TOOLS.items()}
+    for name, words in asked.items():
+        try:
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            continue
+        found = VERSION_NUMBER.search(done.stdout)
+        yield name, found[0] if found else "unknown"

@@ -1,0 +1,142 @@
+"""Measure what a piece of work costs: time, CPU, bytes read, memory; and count its calls. It judges nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+KIBIBYTE = 1024
+CALL = re.compile(r"^\d+\s+[a-z_0-9]+\((?P<rest>.*)$", re.MULTILINE)
+"""A call's first line; ``<... name resumed>`` is its second one, ``+++`` the end of a process."""
+
+OF_OPEN_FILE = re.compile(r'\d+, "",')
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a piece of work cost, its ended child processes included.
+
+    Attributes
+    ----------
+    wall, cpu
+        Seconds; `cpu` is user and system time.
+    read
+        Bytes asked of read calls (``rchar`` of proc(5)), whether they came from disk or from memory.
+    peak
+        Bytes: the largest resident set of any one process so far, so measure each piece of work in a fresh process.
+    """
+
+    wall: float
+    cpu: float
+    read: int
+    peak: int
+
+
+def run_metered(work: Callable[[], object]) -> Usage:
+    """Do a piece of work and tell what it cost."""
+    start, cpu, read = time.perf_counter(), _cpu_seconds(), _bytes_read()
+    work()
+    return Usage(time.perf_counter() - start, _cpu_seconds() - cpu, _bytes_read() - read, _peak_bytes())
+
+
+def _cpu_seconds() -> float:
+    both = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def _bytes_read() -> int:
+    for line in Path("/proc/self/io").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "rchar":
+            return int(value)
+    return 0
+
+
+def _peak_bytes() -> int:
+    both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(who).ru_maxrss for who in both) * KIBIBYTE
+
+
+def run_timed(words: Sequence[str], env: Mapping[str, str], *, copies: int = 1) -> float:
+    """Start a command so many times at once; give the seconds until the last one ended.
+
+    Raises
+    ------
+    RuntimeError
+        When one of them failed: a failed start is quick, and would be a good figure.
+    """
+    start = time.perf_counter()
+    children = [
+        subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for _ in range(copies)
+    ]
+    codes = [child.wait() for child in children]
+    seconds = time.perf_counter() - start
+    said = [child.stderr.read().decode(errors="replace") for child in children if child.stderr]
+    for child in children:
+        if child.stderr:
+            child.stderr.close()
+    if any(codes):
+        worst = next(text for code, text in zip(codes, said, strict=True) if code)
+        raise RuntimeError(f"{words[0]} … {words[-1]} failed, codes {sorted(set(codes))}: {worst.strip()[-400:]}")
+    return seconds
+
+
+def run_cpu(words: Sequence[str]) -> float:
+    """Run a command and give the seconds of CPU that it and its children took.
+
+    Raises
+    ------
+    RuntimeError
+        When it failed.
+    """
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as child:
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError(f"{' '.join(words)} failed with code {child.returncode}")
+    return usage.ru_utime + usage.ru_stime
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """File-system calls of a program and its children, as strace's class ``%file`` has them.
+
+    Attributes
+    ----------
+    named
+        Those that name a path.  The others ask about an open file: glibc 2.33 and later say fstat() as a call of
+        this class, older ones do not.
+    """
+
+    every: int
+    named: int
+
+
+def run_counted(words: Sequence[str]) -> Calls:
+    """Run a command under strace(1) and count its file-system calls."""
+    with tempfile.NamedTemporaryFile("r") as log:
+        traced = ("strace", "-f", "-e", "trace=%file", "-e", "signal=none", "-o", log.name, *words)
+        subprocess.run(traced, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+        return parse_strace(log.read())
+
+
+def parse_strace(text: str) -> Calls:
+    """Count the calls in the log of ``strace -f``.
+
+    Raises
+    ------
+    ValueError
+        When there is none: then nothing was traced.
+    """
+    calls = [match["rest"] for match in CALL.finditer(text)]
+    if not calls:
+        raise ValueError(f"strace logged no call: {text[-200:]!r}")
+    return Calls(len(calls), sum(1 for rest in calls if not OF_OPEN_FILE.match(rest)))

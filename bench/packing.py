@@ -1,0 +1,133 @@
+"""Packing: Argosy's delta and flat images against sandbox, copy and `apptainer build`, over the same base and tree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench.inputs import Inputs
+from bench.meter import Usage
+from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
+from bench.records import Budget, Outcome, Row, many, one
+from bench.tasks import PackTask, Way
+
+GIGA, MEGA = 1e9, 1e6
+APPTAINER_STEPS = (Way.SANDBOX, Way.COPY, Way.BUILD)
+
+DELTA_TIMES_FASTER = Budget(50, at_least=True)
+DELTA_SHARE_OF_FLAT = Budget(0.25)
+DELTA_CPU_PER_GB = Budget(5)
+FLAT_SHARE_OF_APPTAINER = Budget(0.125)
+PEAK = Budget(1000)
+BASE_SIZE = Budget(1, at_least=True)
+READ_SHARE = Budget(1.1)
+
+
+def run_packing(inputs: Inputs, *, quick: bool) -> Outcome:
+    """Measure all ways; Apptainer's, which takes minutes, once."""
+    missing = why_no_lab()
+    place = HERE if missing else lab()
+    delta = [_pack(place, Way.DELTA, inputs) for _ in range(1 if quick else 5)]
+    flat = [_pack(place, Way.FLAT, inputs) for _ in range(1 if quick else 3)]
+    rows = [*_sizes(inputs), *_our_rows(delta, flat, inputs)]
+    if missing:
+        return Outcome(tuple(rows), (f"packing: no comparison with apptainer build: {missing}",))
+    steps = _apptainer(place, inputs)
+    rows += [*_apptainer_rows(steps), *_proportions(rows, steps)]
+    if quick:
+        rows = [replace(row, budget=None) for row in rows]
+    remark = (
+        "packing: the same user, tools and file system for all ways, files in the page cache; "
+        "ours end with an fsync, Apptainer's do not"
+    )
+    return Outcome(tuple(rows), (remark,))
+
+
+def _pack(place: Place, way: Way, inputs: Inputs) -> Usage:
+    with open_folder() as folder:
+        work = folder / "work"
+        work.mkdir()
+        work.chmod(0o777)
+        return run_task(place, _task(way, inputs, str(work)), Usage)
+
+
+def _apptainer(place: Place, inputs: Inputs) -> dict[Way, Usage]:
+    with open_folder() as folder:
+        return {way: run_task(place, _task(way, inputs, str(folder)), Usage) for way in APPTAINER_STEPS}
+
+
+def _task(way: Way, inputs: Inputs, work: str) -> PackTask:
+    return PackTask(way, str(inputs.base), str(inputs.delta), str(inputs.layer_tree), work)
+
+
+def _sizes(inputs: Inputs) -> list[Row]:
+    return [
+        one("packing.size.base", "base, unpacked", inputs.base_bytes / GIGA, "GB", budget=BASE_SIZE),
+        one("packing.size.base_file", "base, file", inputs.base.stat().st_size / MEGA, "MB"),
+        one("packing.size.layer", "new packages, unpacked", inputs.layer_bytes / MEGA, "MB"),
+        one("packing.size.delta_file", "delta image, file", inputs.delta.stat().st_size / MEGA, "MB"),
+        one("packing.size.flat_file", "flat image, file", inputs.flat.stat().st_size / MEGA, "MB"),
+    ]
+
+
+def _our_rows(delta: list[Usage], flat: list[Usage], inputs: Inputs) -> list[Row]:
+    rows: list[Row] = []
+    whole = "packing.apptainer"
+    for name, usages in (("delta", delta), ("flat", flat)):
+        rows += [
+            many(f"packing.{name}.wall", f"{name}: wall", [u.wall for u in usages], "s", against=f"{whole}.wall"),
+            many(f"packing.{name}.cpu", f"{name}: CPU", [u.cpu for u in usages], "s", against=f"{whole}.cpu"),
+            many(f"packing.{name}.read", f"{name}: read", [u.read / MEGA for u in usages], "MB"),
+            many(
+                f"packing.{name}.peak",
+                f"{name}: peak of one process",
+                [u.peak / MEGA for u in usages],
+                "MB",
+                budget=PEAK,
+            ),
+        ]
+    # The tree is read twice, for its digest and by the packer; what that packs, and the base, once.
+    packed = inputs.delta.stat().st_size
+    due = packed + 2 * inputs.layer_bytes
+    read = [u.read / due for u in delta]
+    per_gb = [u.cpu / inputs.layer_bytes * GIGA for u in delta]
+    share = [d.wall / _median(flat) for d in delta]
+    return [
+        *rows,
+        many("packing.delta.reads", "delta: read / (base + 2 x tree + layer)", read, "", budget=READ_SHARE),
+        many("packing.delta.cpu_per_gb", "delta: CPU per GB of new data", per_gb, "s", budget=DELTA_CPU_PER_GB),
+        many("packing.delta.of_flat", "delta: share of flat's wall", share, "", budget=DELTA_SHARE_OF_FLAT),
+    ]
+
+
+def _median(usages: list[Usage]) -> float:
+    return sorted(u.wall for u in usages)[len(usages) // 2]
+
+
+def _apptainer_rows(steps: dict[Way, Usage]) -> list[Row]:
+    names = {Way.SANDBOX: "build --sandbox", Way.COPY: "copy packages in", Way.BUILD: "build SIF from it"}
+    rows = [one(f"packing.apptainer.{way}", f"apptainer: {names[way]}", u.wall, "s") for way, u in steps.items()]
+    return [
+        *rows,
+        one("packing.apptainer.wall", "apptainer: wall, all three", sum(u.wall for u in steps.values()), "s"),
+        one("packing.apptainer.cpu", "apptainer: CPU, all three", sum(u.cpu for u in steps.values()), "s"),
+        one("packing.apptainer.read", "apptainer: read", sum(u.read for u in steps.values()) / MEGA, "MB"),
+        one(
+            "packing.apptainer.peak", "apptainer: peak of one process", max(u.peak for u in steps.values()) / MEGA, "MB"
+        ),
+    ]
+
+
+def _proportions(rows: list[Row], steps: dict[Way, Usage]) -> list[Row]:
+    by_key = {row.key: row.value for row in rows}
+    wall = sum(u.wall for u in steps.values())
+    faster = wall / by_key["packing.delta.wall"]
+    share = by_key["packing.flat.cpu"] / steps[Way.BUILD].cpu
+    return [
+        one(
+            "packing.delta.faster", "delta: times faster than apptainer's three", faster, "x", budget=DELTA_TIMES_FASTER
+        ),
+        one(
+            "packing.flat.faster", "flat: times faster than apptainer's three", wall / by_key["packing.flat.wall"], "x"
+        ),
+        one("packing.flat.share", "flat: share of apptainer build's CPU", share, "", budget=FLAT_SHARE_OF_APPTAINER),
+    ]

@@ -1,0 +1,87 @@
+"""Carry out one way of packing and tell its cost; runs in a fresh process, so that peak memory is its own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from argosy.build.assemble import write_delta, write_flat
+from argosy.build.base import Base, open_base
+from argosy.build.packing import digest_tree, normalise_tree, run_pack
+from argosy.images.opening import open_image
+from argosy.lock import Lock
+from argosy.session import Session
+from argosy.store import whole_file
+from bench.inputs import open_session
+from bench.meter import Usage, run_metered
+from bench.tasks import PackTask, Way
+
+
+def run_pack_task(task: PackTask) -> Usage:
+    """Pack in the way that `task` names; what must stand before it begins is made unmetered."""
+    return WAYS[task.way](task)
+
+
+def _delta(task: PackTask) -> Usage:
+    """All that `argosy build` does between the installed tree and the finished file, flushed to disk."""
+    return _ours(task, _pack_delta)
+
+
+def _flat(task: PackTask) -> Usage:
+    return _ours(task, write_flat)
+
+
+def _pack_delta(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
+    layer = tree.with_suffix(".sqfs")
+    run_pack(session, tree, layer, time=lock.time)
+    write_delta(path, base, lock, layer)
+
+
+def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], object]) -> Usage:
+    work = Path(task.work)
+    session = open_session(work / "cache")
+    tree = work / "layer"
+    _run("cp", "-a", "--no-preserve=ownership", task.layer_tree, str(tree))
+    base = open_base(task.base, session, work, needs_python=True)
+    lock = open_image(Path(task.delta)).lock
+    if lock is None:
+        raise RuntimeError(f"{task.delta} has no lock")
+
+    def finish() -> None:
+        normalise_tree(tree)
+        digest_tree(tree)
+        with whole_file(work / "out.sif", force=True) as beside:
+            pack(beside, base, lock, tree, session)
+
+    return run_metered(finish)
+
+
+def _sandbox(task: PackTask) -> Usage:
+    return run_metered(partial(_run, "apptainer", "--quiet", "build", "--sandbox", f"{task.work}/root", task.base))
+
+
+def _copy(task: PackTask) -> Usage:
+    return run_metered(
+        partial(_run, "cp", "-a", "--no-preserve=ownership", f"{task.layer_tree}/.", f"{task.work}/root/")
+    )
+
+
+def _build(task: PackTask) -> Usage:
+    return run_metered(partial(_run, "apptainer", "--quiet", "build", f"{task.work}/out.sif", f"{task.work}/root"))
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
+
+
+WAYS: Mapping[Way, Callable[[PackTask], Usage]] = {
+    Way.DELTA: _delta,
+    Way.FLAT: _flat,
+    Way.SANDBOX: _sandbox,
+    Way.COPY: _copy,
+    Way.BUILD: _build,
+}

@@ -1,0 +1,80 @@
+"""Time starts of containers, natively, by the bare runtime and by Argosy's own words, interleaved in one process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from argosy.model import ContainerRequest
+from argosy.running import RunRequest, plan_run
+from argosy.session import Session
+from bench.inputs import open_session
+from bench.meter import run_timed
+from bench.tasks import Series, StartAnswer, StartTask
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {"true": ("true",), "python": ("python3", "-c", "pass")}
+SKIPPED_LAYER = "APPTAINER_UNDERLAY"
+"""With it Apptainer skips the layer's partition, so that Argosy attaches it by a bind mount."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One command line to be timed."""
+
+    name: str
+    command: str
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def run_start_task(task: StartTask) -> StartAnswer:
+    """Time each case; each is started once before, so that files and trees are there."""
+    cases = list(_cases(task))
+    for case in cases:
+        run_timed(case.words, case.env)
+    series: list[Series] = []
+    for batch in task.batches:
+        chosen = [case for case in cases if batch.at_once == 1 or (case.command == "python" and case.name != "bare")]
+        taken: dict[str, list[float]] = {f"{case.name} {case.command}": [] for case in chosen}
+        for _ in range(batch.times):
+            for case in chosen:
+                taken[f"{case.name} {case.command}"].append(run_timed(case.words, case.env, copies=batch.at_once))
+        series += [Series(c.name, c.command, batch.at_once, tuple(taken[f"{c.name} {c.command}"])) for c in chosen]
+    return StartAnswer(tuple(series))
+
+
+def _cases(task: StartTask) -> Iterator[Case]:
+    session = open_session(Path(task.cache))
+    skipping = replace(session.host, environment={**session.host.environment, SKIPPED_LAYER: "1"})
+    for name, command in COMMANDS.items():
+        yield Case("native", name, _native(command), dict(os.environ))
+        for kind, image in (("plain", task.plain), ("delta", task.delta), ("flat", task.flat)):
+            yield _ours(kind, name, image, task.runtime, session)
+        if task.runtime != "bwrap":
+            yield _ours("bind", name, task.delta, task.runtime, replace(session, host=skipping))
+            yield Case("bare", name, (task.runtime, "--quiet", "exec", task.delta, *command), dict(os.environ))
+        else:
+            yield _bare_bwrap(name, task, session)
+
+
+def _ours(case: str, name: str, image: str, runtime: str, session: Session) -> Case:
+    """Take the very words and variables with which `argosy run` starts a command."""
+    request = RunRequest(image, COMMANDS[name], ContainerRequest(runtime=runtime))
+    _, command = plan_run(request, session)
+    return Case(case, name, command.words, dict(command.env or {}))
+
+
+def _bare_bwrap(name: str, task: StartTask, session: Session) -> Case:
+    """Give the least that bubblewrap needs to start something in an unpacked tree: no join, no home, no identity."""
+    plan, _ = plan_run(RunRequest(task.flat, ("true",), ContainerRequest(runtime="bwrap")), session)
+    words = ("bwrap", "--bind", plan.entry.trees[0], "/", "--dev", "/dev", "--proc", "/proc", *COMMANDS[name])
+    return Case("bare", name, words, dict(os.environ))
+
+
+def _native(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Find the system's own program: an interpreter from elsewhere on PATH may be a wrapper."""
+    found = shutil.which(command[0], path="/usr/bin:/bin:/usr/local/bin")
+    return (found or command[0], *command[1:])

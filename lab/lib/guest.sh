@@ -1,0 +1,57 @@
+# shellcheck shell=bash
+# What every machine of the lab is given beside its file systems: names, index settings, this checkout's argosy.
+# It writes below the root it is told, never elsewhere.
+
+readonly LAB_USERS="alice:2001 bob:2002" # made by customize.sh
+
+# The layers of a machine, top first: Argosy's Python (none while that is being built), the root file system.
+layers_of() { [ -z "$LAB_VENV" ] || echo "$LAB_VENV" && echo "$LAB_ROOT"; }
+
+install_argosy() {
+  local root=$1 site
+  bind_into "$root" "$REPO" "$REPO"
+  [ -n "$LAB_VENV" ] || return 0
+  for site in "$root$VENV"/lib/python3.*/site-packages; do echo "$REPO/src" > "$site/argosy.pth"; done
+  cat > "$root/usr/local/bin/argosy" << END
+#!$VENV/bin/python
+import sys
+
+from argosy.cli.__main__ import main
+
+sys.exit(main())
+END
+  chmod 755 "$root/usr/local/bin/argosy"
+}
+
+install_indexes() {
+  local root=$1 inside file user home bundle
+  while IFS=: read -r inside file; do
+    case $inside in
+      @home/*)
+        for user in root:0 $LAB_USERS; do
+          home=$(home_of "${user%:*}")
+          install_owned "$user" "$root$home" "${inside#@home/}" "$file"
+        done
+        ;;
+      *) install -D -m 644 "$file" "$root$inside" ;;
+    esac
+  done < <(index_files)
+  bundle=$(certificate_bundle)
+  [ -z "$bundle" ] || bind_into "$root" "$(readlink -f "$bundle")" /etc/ssl/certs/ca-certificates.crt ro
+  while read -r file; do
+    [ "$file" = "$bundle" ] || [ ! -d "$file" ] || [ -d "$root$file" ] || bind_into "$root" "$file" "$file" ro
+  done < <(index_folders)
+}
+
+# A settings file below a home belongs to the home's owner, the folders on the way too.
+install_owned() {
+  local uid=${1#*:} home=$2 path=$3 folder
+  install -D -m 644 -o "$uid" -g "$uid" "$4" "$home/$path"
+  folder=${path%/*}
+  while [ "$folder" != . ]; do
+    chown "$uid:$uid" "$home/$folder"
+    folder=$(dirname "$folder")
+  done
+}
+
+home_of() { if [ "$1" = root ]; then echo /root; else echo "/home/$1"; fi; }

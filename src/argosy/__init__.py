@@ -1,0 +1,1 @@
+"""Argosy: from an environment file to a verified multi-node GPU run in a container."""

@@ -1,0 +1,66 @@
+"""CPU binding from topology: range lists, masks out of a GPU -> CPU map, and the proof that they fit; pure."""
+
+from __future__ import annotations
+
+from argosy.errors import SiteError
+from argosy.sites import Node
+
+
+def parse_ranges(text: str) -> frozenset[int]:
+    """Read a range list such as ``0,8-10`` (the format of Linux' cpulists and of Slurm's CpuSpecList).
+
+    Raises
+    ------
+    SiteError
+        When it is not one.
+    """
+    cores: set[int] = set()
+    for part in filter(None, text.replace(" ", "").split(",")):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise SiteError(f"{text!r} is no list of cores", evidence=f"at {part!r}", hint="write it as 0,8-10")
+        cores |= set(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+def plan_masks(node: Node) -> tuple[int, ...]:
+    """Give the CPU mask of each local rank of a full node, one rank per GPU; empty where no map is known.
+
+    Raises
+    ------
+    SiteError
+        When the map contradicts the node: another number of GPUs, a reserved or missing core, two GPUs on one core.
+    """
+    if not node.gpu_cpus:
+        return ()
+    if len(node.gpu_cpus) != node.gpus:
+        raise SiteError("the GPU -> CPU map does not fit", evidence=f"{len(node.gpu_cpus)} rows for {node.gpus} GPUs")
+    usable = frozenset(range(node.cores)) - parse_ranges(node.reserved)
+    taken: set[int] = set()
+    masks: list[int] = []
+    for index, text in enumerate(node.gpu_cpus):
+        cores = parse_ranges(text)
+        if not cores or cores - usable:
+            raise SiteError(f"GPU {index} is bound to cores that jobs do not get", evidence=f"{sorted(cores - usable)}")
+        if cores & taken:
+            raise SiteError(f"GPU {index} shares cores with another one", evidence=f"{sorted(cores & taken)}")
+        taken |= cores
+        masks.append(sum(1 << core for core in cores))
+    return tuple(masks)
+
+
+def render_mask_option(masks: tuple[int, ...]) -> str:
+    """Render masks as srun takes them: ``mask_cpu:0xfe,0xfe00``; Slurm gives the n-th to the task of local id n."""
+    return "mask_cpu:" + ",".join(f"{mask:#x}" for mask in masks)
+
+
+def render_core_list(mask: int) -> str:
+    """Render one mask as taskset's list of cores: ``1-7``."""
+    cores = [core for core in range(mask.bit_length()) if mask >> core & 1]
+    runs: list[list[int]] = []
+    for core in cores:
+        if runs and core == runs[-1][-1] + 1:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

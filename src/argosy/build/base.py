@@ -1,0 +1,210 @@
+"""Open or make the base of an image: a file system that is packed already, so it is never packed again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from argosy.build.packing import pack_tar, run_pack
+from argosy.carriers import PRIVATE_NAMESPACE
+from argosy.errors import ImageError, UsageError
+from argosy.images.fetching import fetch_image
+from argosy.images.identify import Kind, identify_file
+from argosy.images.opening import GO_ARCH, Opened, check_arch, open_image
+from argosy.images.references import Reference, file_reference, is_reference, parse_reference
+from argosy.images.squashfs import read_superblock
+from argosy.lock import Lock
+from argosy.model import Image, ImageKind
+from argosy.process import Command, Words, run_checked
+from argosy.session import Session
+from argosy.store import explained, whole_folder, write_text
+
+DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
+"""Two plus signs belong to a package's name (g++, libstdc++6), one begins the next."""
+
+DEBIAN = re.compile(rf"debian:(?P<suite>[a-z][a-z0-9-]*)(?P<packages>(?:\+{DEBIAN_NAME})*)\Z")
+PYTHON_PACKAGES = ("python3", "python3-venv")
+LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/lintian/*")
+"""Nobody reads manuals in an image; copyright files are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base that is ready to be built upon.
+
+    Attributes
+    ----------
+    reference
+        As the user gave it.
+    opened
+        The file: its base partition is copied byte for byte; its layer, where it has one, is taken over.
+    digest
+        ``sha256:…`` of the bytes of the base's squashfs.
+    added
+        Debian packages that were added because the environment needs them.
+    """
+
+    reference: str
+    opened: Opened
+    digest: str
+    added: tuple[str, ...] = ()
+
+    @property
+    def image(self) -> Image:
+        """The image itself."""
+        return self.opened.image
+
+    @property
+    def lock(self) -> Lock | None:
+        """What is known to be in it, where Argosy made it."""
+        return self.opened.lock
+
+    @property
+    def time(self) -> int:
+        """Seconds since 1970 at which its squashfs was made."""
+        return read_superblock(self.image.path, self.image.base_offset).mkfs_time
+
+
+def open_base(reference: str, session: Session, work: Path, *, needs_python: bool) -> Base:
+    """Open the base that `reference` names; make it first where it has to be made.
+
+    Parameters
+    ----------
+    reference
+        A SIF or squashfs file, a root file system as a folder or tar file, ``debian:SUITE[+package…]``, or an image
+        that Docker can run: ``docker://…``, an archive or OCI layout.
+
+    Raises
+    ------
+    UsageError, ImageError
+        When it names nothing, or nothing that can be a base.
+    """
+    if reference.startswith("debian:"):
+        return _debian_base(reference, session, needs_python=needs_python)
+    path = Path(reference)
+    kind = identify_file(path)
+    wanted = parse_reference(reference) if is_reference(reference) else file_reference(kind.kind, path.absolute())
+    if wanted is not None:
+        return _fetched_base(wanted, session)
+    if kind.kind is Kind.MISSING:
+        raise UsageError(
+            f"there is no base {reference!r}",
+            evidence="a base is a SIF or squashfs file, a root file system as a folder or tar file, an image archive, "
+            "debian:SUITE or docker://NAME",
+            hint="check the path, or use for example --base debian:bookworm",
+        )
+    if kind.kind in {Kind.ROOT_DIRECTORY, Kind.TAR}:
+        return _packed_base(reference, path, session, work)
+    opened = _with_arch(open_image(path.absolute()), session)
+    check_arch(opened.image, session.host.arch)
+    return Base(reference, opened, _digest_of(opened.image, session))
+
+
+def _fetched_base(reference: Reference, session: Session) -> Base:
+    fetched = fetch_image(reference, session)
+    opened = open_image(fetched.path)
+    check_arch(opened.image, session.host.arch)
+    return Base(fetched.reference, opened, _digest_of(opened.image, session))
+
+
+def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Base:
+    out = work / "base.sqfs"
+    kind = identify_file(path)
+    if kind.kind is Kind.TAR:
+        pack_tar(session, path, out, compression=kind.compression, time=int(path.stat().st_mtime))
+    else:
+        run_pack(session, path, out, time=int(path.stat().st_mtime), all_root=not session.host.can_mount)
+    opened = _with_arch(open_image(out), session)
+    return Base(reference, opened, _digest_of(opened.image, session))
+
+
+def _with_arch(opened: Opened, session: Session) -> Opened:
+    """Fill in the architecture that a squashfs does not tell: what was made here is this machine's."""
+    arch = GO_ARCH.get(session.host.arch, session.host.arch)
+    return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
+
+
+def parse_debian(reference: str) -> tuple[str, tuple[str, ...]]:
+    """Give suite and extra packages of ``debian:SUITE[+package…]``.
+
+    Raises
+    ------
+    UsageError
+        When it is not of that form.
+    """
+    match = DEBIAN.match(reference)
+    if match is None:
+        raise UsageError(
+            f"{reference!r} is no Debian base",
+            evidence="the form is debian:SUITE[+package…], as in debian:bookworm or debian:trixie+git+libgomp1",
+            hint="check the spelling; a suite is a name such as bookworm",
+        )
+    packages = re.findall(rf"\+({DEBIAN_NAME})", match["packages"])
+    return match["suite"], tuple(packages)
+
+
+def _debian_base(reference: str, session: Session, *, needs_python: bool) -> Base:
+    suite, packages = parse_debian(reference)
+    added = tuple(p for p in PYTHON_PACKAGES if needs_python and p not in packages)
+    wanted = tuple(sorted({*packages, *added, "ca-certificates"}))
+    key = hashlib.sha256(repr((suite, wanted, session.host.arch, LEFT_OUT)).encode()).hexdigest()[:16]
+    place = session.places.cache / "bases" / f"debian-{suite}-{key}"
+    with whole_folder(place, what=f"making {reference}", waiting=session.waiting) as folder:
+        if folder is not None:
+            _bootstrap(session, suite, wanted, folder)
+    opened = _with_arch(open_image(place / "base.sqfs"), session)
+    check_arch(opened.image, session.host.arch)
+    return Base(reference, opened, _digest_of(opened.image, session), added)
+
+
+def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: Path) -> None:
+    """Make a Debian root file system with mmdebstrap, rootless where we are not root, and pack it."""
+    archive = folder / "root.tar"
+    made = int(session.host.environment.get("SOURCE_DATE_EPOCH") or time.time())
+    options = [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
+    options.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
+    words: Words = ("mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(packages)}", *options)
+    mirror = session.host.environment.get("ARGOSY_DEBIAN_MIRROR", "")
+    environment = {**session.host.environment, "SOURCE_DATE_EPOCH": str(made), "LC_ALL": "C.UTF-8"}
+    if session.host.can_mount and "unshare" in session.host.programs:
+        # Killed, mmdebstrap 1.3 leaves /proc and its like mounted, and its folder: here they end with a namespace of
+        # ours, and are swept with the cache's folder.  For others it makes its own namespace, as sub-users who cannot
+        # reach a private cache.
+        words = (*PRIVATE_NAMESPACE, *words)
+        environment["TMPDIR"] = str(folder)
+    command = Command((*words, suite, str(archive), *((mirror,) if mirror else ())), env=environment)
+    hint = "check the suite's name and the network; a site mirror goes into ARGOSY_DEBIAN_MIRROR"
+    run_checked(session.runner, command, doing=f"making a Debian {suite}", hint=hint)
+    pack_tar(session, archive, folder / "base.sqfs", compression="none", time=made)
+    archive.unlink()
+
+
+def _digest_of(image: Image, session: Session) -> str:
+    """Give the digest of the base's bytes, remembered by the file's identity, so that a base is read through once."""
+    if image.kind is ImageKind.TREE:
+        raise ImageError(f"{image.path} is a folder", hint="this is a defect: a folder is packed before it is a base")
+    path = Path(image.path)
+    status = path.stat()
+    identity = [str(path.resolve()), status.st_ino, status.st_size, status.st_mtime_ns, image.base_offset]
+    memo = session.places.cache / "digests" / hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+    if memo.is_file():
+        return memo.read_text().strip()
+    digest = f"sha256:{_hash_slice(path, image.base_offset, image.base_size)}"
+    with explained(memo.parent):
+        memo.parent.mkdir(parents=True, exist_ok=True)
+        write_text(memo, digest + "\n")
+    return digest
+
+
+def _hash_slice(path: Path, offset: int, size: int) -> str:
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        file.seek(offset)
+        while size > 0 and (block := file.read(min(size, 1 << 20))):
+            total.update(block)
+            size -= len(block)
+    return total.hexdigest()

@@ -1,0 +1,279 @@
+"""Make a conda environment in a layer: conda's packages, then pip's by the environment's own Python; byte code once.
+
+The files lie in the layer's tree and name ``/opt/argosy/env``, where they will be found.  What has to run (pip, link
+scripts, byte compilation, activation) runs inside the base's root with the layer at that path.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from argosy.build.conflicts import asked_demands, meets
+from argosy.build.packages import BasePython, Installer, Pin, ask_interpreter, furnish, install_pins, resolve
+from argosy.build.prefix import LinkScript, link_scripts, tidy_conda_meta, unshare
+from argosy.build.rooms import Room
+from argosy.conda import (
+    CondaPackage,
+    CondaPlan,
+    Condarc,
+    CondaTarget,
+    parse_activation,
+    parse_answer,
+    parse_cuda,
+    parse_glibc,
+    plan_conda,
+    read_condarc,
+    render_ask_activation,
+    render_request,
+)
+from argosy.conda.activation import plan_before
+from argosy.conda.plan import certificates
+from argosy.errors import CheckFailed
+from argosy.layout import ENV_PREFIX, Activation
+from argosy.lock import LockedPackage, PackageKind
+from argosy.pip_config import UvSettings
+from argosy.process import Command
+from argosy.recipe import Recipe
+from argosy.session import Session, Step
+from argosy.store import explained, lease
+
+PYTHON = f"{ENV_PREFIX}/bin/python"
+ASK_GLIBC = "getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 || :"
+BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) || bash=sh; exec "$bash" "$@"'
+"""Packages' scripts are written for bash; a base may have none."""
+
+COMPILED_SOME = 1
+"""compileall's code where a file is no valid Python: test data of packages often is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class CondaEnvironment:
+    """An environment that was made.
+
+    Attributes
+    ----------
+    python
+        Its Python; None where it has none.
+    """
+
+    python: BasePython | None
+    packages: tuple[LockedPackage, ...]
+    activation: Activation
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Where an environment is made: the room has the layer at its final path."""
+
+    room: Room
+    session: Session
+    settings: UvSettings
+    layer: Path
+    work: Path
+    step: Step
+
+    @property
+    def prefix(self) -> Path:
+        """Give where the environment's files lie on this machine."""
+        return self.layer / ENV_PREFIX.lstrip("/")
+
+
+def open_workshop(room: Room, settings: UvSettings, step: Step, *, layer: Path, work: Path) -> Workshop:
+    """Furnish a room for an environment of its own."""
+    furnished = furnish(room, settings, layer=layer, work=work, cache=room.session.places.cache / "uv")
+    return Workshop(furnished, room.session, settings, layer, work, step)
+
+
+def holds_conda(layer: Path) -> bool:
+    """Tell whether a layer's environment is conda's."""
+    return (layer / ENV_PREFIX.lstrip("/") / "conda-meta").is_dir()
+
+
+def make_conda(
+    shop: Workshop, recipe: Recipe, variables: tuple[tuple[str, str], ...], *, cuda: str
+) -> CondaEnvironment:
+    """Choose and install conda's packages, then what stands under ``pip:``.
+
+    Raises
+    ------
+    ArgosyError
+        As conda and uv say: nothing fits, a channel is not there, bytes are not those announced.
+    """
+    host = shop.session.host
+    glibc = parse_glibc(shop.room.run("/bin/sh", "-c", ASK_GLIBC).stdout)
+    condarc = read_condarc(host.environment, Path(host.person.home))
+    target = CondaTarget(host.arch, glibc, parse_cuda(cuda))
+    plan = plan_conda(recipe, condarc, target, environment=host.environment, cwd=Path(host.cwd))
+    chosen = _run_worker(shop, plan, condarc)
+    notes = [*plan.notes, *_run_link_scripts(shop, chosen)]
+    tidy_conda_meta(shop.prefix)
+    return _complete(shop, recipe, variables, tuple(map(_locked, chosen)), notes)
+
+
+def extend_conda(
+    shop: Workshop, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
+) -> CondaEnvironment:
+    """Add pip packages to the conda environment that an image of ours, taken as base, has."""
+    return _complete(shop, recipe, variables, held, [])
+
+
+def _complete(
+    shop: Workshop,
+    recipe: Recipe,
+    variables: tuple[tuple[str, str], ...],
+    held: tuple[LockedPackage, ...],
+    notes: list[str],
+) -> CondaEnvironment:
+    python = ask_interpreter(shop.room, PYTHON) if (shop.prefix / "bin/python").exists() else None
+    pins = _install_pip(shop, recipe, python, held)
+    if python:
+        _compile(shop, python)
+    activation, said = _ask_activation(shop, recipe.name, variables)
+    added = {pin.package.name: pin.package for pin in pins}
+    kept = [package for package in held if package.kind is PackageKind.CONDA or package.name not in added]
+    packages = tuple(sorted((*kept, *added.values()), key=lambda package: (package.name, package.kind)))
+    return CondaEnvironment(python, packages, activation, (*notes, *said))
+
+
+def _locked(package: CondaPackage) -> LockedPackage:
+    hashes = (package.sha256,) if package.sha256 else ()
+    return LockedPackage(
+        package.name,
+        package.version,
+        hashes,
+        kind=PackageKind.CONDA,
+        build=package.build,
+        url=package.url,
+        md5=package.md5,
+    )
+
+
+def _run_worker(shop: Workshop, plan: CondaPlan, condarc: Condarc) -> tuple[CondaPackage, ...]:
+    session = shop.session
+    cache = session.places.cache / "conda"
+    with explained(cache):
+        cache.mkdir(parents=True, exist_ok=True)
+        shop.prefix.parent.mkdir(parents=True, exist_ok=True)
+    request = render_request(plan, cache=cache, tree=shop.prefix, prefix=ENV_PREFIX)
+    words = (sys.executable, "-m", "argosy.conda_worker")
+    command = Command(words, env=_worker_environment(session, condarc), stdin=request)
+    # One at a time fills the cache: locks of rattler's own do not hold on every network file system.
+    with lease(cache / "lease", what="installing conda packages", waiting=session.waiting):
+        reply = session.runner.run(command, lambda line: shop.step.say(line.strip()))
+    return parse_answer(reply, plan)
+
+
+def _worker_environment(session: Session, condarc: Condarc) -> dict[str, str]:
+    """Give the caller's network settings and logins, and nothing of another Python or conda."""
+    host = session.host.environment
+    kept = {name: value for name, value in host.items() if not name.startswith(("PYTHON", "CONDA", "MAMBA"))}
+    kept |= {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
+    if roots := certificates(condarc, host):
+        kept["SSL_CERT_FILE"] = roots
+    return kept
+
+
+def _run_link_scripts(shop: Workshop, chosen: tuple[CondaPackage, ...]) -> Iterator[str]:
+    """Run what packages want to be run after they were installed, at the prefix that they were installed for."""
+    scripts = link_scripts(shop.prefix, chosen)
+    if scripts:
+        # A script that appends to a file would change it in the cache too, for all later environments.
+        unshare(shop.prefix)
+    for script in scripts:
+        shop.step.say(f"running {script.inside}")
+        shop.room.run_checked(
+            *("/bin/sh", "-c", BY_BASH, "sh", script.inside),
+            variables=_script_variables(script),
+            doing=f"the link script of {script.package.name}",
+        )
+    messages = shop.prefix / ".messages.txt"
+    if messages.is_file():
+        yield from messages.read_text(errors="replace").strip().splitlines()
+        messages.unlink()
+
+
+def _script_variables(script: LinkScript) -> tuple[tuple[str, str], ...]:
+    package = script.package
+    return (
+        *(("PREFIX", ENV_PREFIX), ("CONDA_PREFIX", ENV_PREFIX), ("ROOT_PREFIX", ENV_PREFIX)),
+        *(
+            ("PKG_NAME", package.name),
+            ("PKG_VERSION", package.version),
+            ("PKG_BUILDNUM", package.build.rpartition("_")[2]),
+        ),
+    )
+
+
+def _install_pip(
+    shop: Workshop, recipe: Recipe, python: BasePython | None, held: tuple[LockedPackage, ...]
+) -> tuple[Pin, ...]:
+    if not recipe.pip:
+        return ()
+    if python is None:
+        raise CheckFailed("the environment has no Python for its pip packages", hint="list python as a dependency")
+    judge_pip(recipe, python, held)
+    installer = Installer(shop.room, python, shop.settings, shop.layer, shop.work)
+    try:
+        pins = resolve(installer, recipe, shop.step)
+    except CheckFailed as error:
+        error.hint = "exact versions that you did not write are conda's: ask conda for another one, or leave it to pip"
+        raise
+    if pins:
+        install_pins(installer, pins, shop.step)
+    return pins
+
+
+def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...]) -> None:
+    """Refuse what pip would have to replace in the environment: conda would not know, and its other packages break.
+
+    Raises
+    ------
+    CheckFailed
+        Naming the line, and the package that is there.
+    """
+    there = dict(python.packages)
+    ours = {package.name for package in held if package.kind is PackageKind.PYPI}
+    for demand in asked_demands(recipe):
+        name = str(canonicalize_name(demand.requirement.name))
+        if name not in there or name in ours or meets(there[name], demand.requirement):
+            continue
+        conda = next((p for p in held if p.name == name and p.kind is PackageKind.CONDA), None)
+        brought = f"conda installed {conda.name} {conda.version} {conda.build}" if conda else f"conda installed {name}"
+        raise CheckFailed(
+            f"pip may not replace conda's {name}",
+            evidence=f"{demand.by}: {demand.requirement}\n{brought} (for Python: {name}=={there[name]})",
+            hint=f"ask conda for the version wanted, or leave {name} to pip alone",
+        )
+
+
+def _compile(shop: Workshop, python: BasePython) -> None:
+    """Compile all modules once, whatever packages brought of their own: the tree is read-only, nothing is checked."""
+    shop.step.say("compiling byte code")
+    library = f"{ENV_PREFIX}/lib/python{'.'.join(python.version.split('.')[:2])}"
+    words = (PYTHON, "-m", "compileall", "-q", "-q", "-f", "-j", str(shop.session.host.cpus))
+    variables = (("PYTHONDONTWRITEBYTECODE", "1"), ("PYTHONHASHSEED", "0"))
+    reply = shop.room.run(*words, "--invalidation-mode", "unchecked-hash", library, variables=variables)
+    if reply.code not in {0, COMPILED_SOME}:
+        raise shop.room.failure(words, reply, doing="compiling byte code")
+
+
+def _ask_activation(
+    shop: Workshop, name: str, variables: tuple[tuple[str, str], ...]
+) -> tuple[Activation, tuple[str, ...]]:
+    """Compute the activation once; where the scripts of packages break the shell, say so and go without them."""
+    if not any(shop.prefix.glob("etc/conda/activate.d/*.sh")):
+        return parse_activation("", name, variables), ()
+    shop.step.say("computing the activation")
+    before = plan_before(name, variables)
+    script = ("/bin/sh", "-c", BY_BASH, "sh", "-c", render_ask_activation())
+    reply = shop.room.run(*script, variables=before)
+    if reply.code != 0:
+        last = (reply.stderr.strip().splitlines() or [f"exit code {reply.code}"])[-1]
+        return parse_activation("", name, variables), (f"the packages' activation scripts failed: {last}",)
+    return parse_activation(reply.stdout, name, variables), ()

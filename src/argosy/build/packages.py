@@ -1,0 +1,380 @@
+"""Install pip packages into a layer: a venv of the base's own Python, made by uv inside the base's root.
+
+What the base brought stays visible and untouched: its packages are constraints of the resolution, and what is
+installed are pinned versions without their dependencies, into the venv only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from argosy.build.conflicts import asked_demands, judge_demands, read_demands, vendor_builds
+from argosy.build.rooms import UV_INSIDE, Room
+from argosy.errors import ArgosyError, CheckFailed, ToolFailed
+from argosy.layout import ENV_PREFIX, ROOT
+from argosy.lock import LockedPackage, SourceKind
+from argosy.model import Bind
+from argosy.pip_config import UvSettings
+from argosy.process import OnLine, Reply
+from argosy.recipe import Recipe, render_constraints, render_requirements
+from argosy.session import Step
+
+WORK_INSIDE = "/.argosy/work"
+CACHE_INSIDE = "/.argosy/uv-cache"
+
+UV_VARIABLES = (
+    ("UV_CACHE_DIR", CACHE_INSIDE),
+    ("UV_LINK_MODE", "copy"),  # the cache is another mount inside: no hard links
+    ("UV_NO_CONFIG", "1"),
+    ("UV_NO_INSTALLER_METADATA", "1"),  # leaves direct_url.json, INSTALLER and REQUESTED out: they name this machine
+    ("UV_NO_PROGRESS", "1"),
+    ("UV_PYTHON_DOWNLOADS", "never"),
+    ("PYC_INVALIDATION_MODE", "UNCHECKED_HASH"),  # the tree is read-only: no stat() per import, same bytes each time
+    ("PYTHONHASHSEED", "0"),
+    ("TMPDIR", f"{WORK_INSIDE}/temporary"),
+    ("HOME", f"{WORK_INSIDE}/home"),
+)
+
+FIND_PYTHON = """\
+IFS=:
+for name in python3 python; do
+    for folder in $PATH; do
+        case $folder in "$1"/*) continue ;; esac
+        [ ! -x "$folder/$name" ] || { echo "$folder/$name"; exit 0; }
+    done
+done
+"""
+"""The base's own Python, not that of a layer that was flattened into it."""
+
+ASK_PYTHON = """\
+import json, sys
+try:
+    import importlib.metadata as metadata
+except ImportError:
+    print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable, "dists": []}))
+    raise SystemExit
+import re
+seen, rows, scripts = set(), [], []
+for dist in metadata.distributions():
+    name = dist.metadata["Name"]
+    key = re.sub(r"[-_.]+", "-", name or "").lower()
+    if not name or key in seen:
+        continue
+    seen.add(key)
+    rows.append([key, dist.version])
+    for point in dist.entry_points:
+        if point.group == "console_scripts":
+            scripts.append([point.name, point.value.split("[")[0].strip()])
+print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable,
+                  "dists": sorted(rows), "scripts": sorted(scripts)}))
+"""
+"""What a base's Python says of itself; runs under Python 3.6 and later.  The first of two equal names wins, as on
+sys.path."""
+
+
+@dataclass(frozen=True, slots=True)
+class BasePython:
+    """The Python of a base.
+
+    Attributes
+    ----------
+    executable
+        Its path inside.
+    packages
+        Name (normalised) and version of everything it can import.
+    scripts
+        Console scripts of those packages: name and ``module:function``.
+    """
+
+    version: str
+    executable: str
+    packages: tuple[tuple[str, str], ...]
+    scripts: tuple[tuple[str, str], ...]
+
+
+def ask_python(room: Room) -> BasePython | None:
+    """Ask the base's Python what it is; None where there is none.
+
+    Raises
+    ------
+    ToolFailed
+        When there is one that does not run.
+    """
+    reply = room.run("/bin/sh", "-c", FIND_PYTHON, "sh", ROOT)
+    if reply.code != 0:
+        raise _no_shell(room, reply)
+    path = reply.stdout.strip()
+    return ask_interpreter(room, path) if path else None
+
+
+def ask_interpreter(room: Room, path: str) -> BasePython:
+    """Ask the Python at `path` inside what it is.
+
+    Raises
+    ------
+    ToolFailed
+        When it does not run.
+    """
+    reply = room.run_checked(path, "-I", "-c", ASK_PYTHON, doing=f"asking {path} in the base")
+    try:
+        facts = json.loads(reply.stdout)
+        return BasePython(
+            version=facts["version"],
+            executable=facts["executable"] or path,
+            packages=tuple((name, version) for name, version in facts["dists"]),
+            scripts=tuple((name, value) for name, value in facts.get("scripts", ())),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ToolFailed(f"{path} in the base answered nonsense", evidence=reply.stdout[-400:]) from error
+
+
+def _no_shell(room: Room, reply: Reply) -> ArgosyError:
+    """Name the usual reason for which not even a shell starts: images of one static program have none."""
+    if "/bin/sh" in reply.stderr and "o such file" in reply.stderr:
+        return CheckFailed(
+            "the base has no shell",
+            evidence=reply.stderr.strip(),
+            hint="use a base with /bin/sh: images are entered through it",
+        )
+    return room.failure(("/bin/sh",), reply, doing="looking for Python in the base")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A package as it is locked, and the requirement that installs it (``name==1.2``, ``name @ URL``)."""
+
+    package: LockedPackage
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class Installer:
+    """Everything that the installation of one layer needs.
+
+    Attributes
+    ----------
+    layer, work
+        The layer's tree, and a folder for small files; both on disk.
+    """
+
+    room: Room
+    python: BasePython
+    settings: UvSettings
+    layer: Path
+    work: Path
+
+    def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv inside the base's root."""
+        return self.room.run(UV_INSIDE, *words, variables=self.variables(), on_line=on_line)
+
+    def uv_checked(self, *words: str, doing: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv; explain a failure in its own words."""
+        reply = self.uv(*words, on_line=on_line)
+        if reply.code != 0:
+            raise explain_uv(self.room, words, reply, doing=doing)
+        return reply
+
+    def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
+        """Write a file for uv, and give the words that name it; none where it would be empty, of which uv warns."""
+        (self.work / name).write_text(text)
+        return (option, f"{WORK_INSIDE}/{name}") if text else ()
+
+    def variables(self) -> tuple[tuple[str, str], ...]:
+        """Give uv's environment; the caller's PIP_*, UV_* and PYTHON* never reach it."""
+        return (*UV_VARIABLES, *self.settings.environment)
+
+
+def open_installer(
+    room: Room, python: BasePython, settings: UvSettings, *, layer: Path, work: Path, cache: Path
+) -> Installer:
+    """Furnish the room for `python`, which is the base's, or that of an environment of its own."""
+    return Installer(furnish(room, settings, layer=layer, work=work, cache=cache), python, settings, layer, work)
+
+
+def furnish(room: Room, settings: UvSettings, *, layer: Path, work: Path, cache: Path) -> Room:
+    """Bring the layer to its final path, the cache, and what the settings name on this machine."""
+    for folder in (work / "temporary", work / "home", cache, layer / ROOT.lstrip("/")):
+        folder.mkdir(parents=True, exist_ok=True)
+    local = (Bind(path, path, read_only=True) for path in settings.local_paths if Path(path).exists())
+    return room.furnished(
+        Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(work), WORK_INSIDE), Bind(str(cache), CACHE_INSIDE), *local
+    )
+
+
+def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
+    """Choose the versions to install over the base; what the base has is kept and not listed.
+
+    Raises
+    ------
+    CheckFailed
+        When the requirements cannot be met beside the base's packages: uv's explanation is the evidence.
+    """
+    base = dict(installer.python.packages)
+    builds = vendor_builds(installer.python.packages)
+    judge_demands(asked_demands(recipe), builds, installer.python.version)
+    requirements = render_requirements(recipe)
+    if "pip" not in base:
+        requirements += "pip\n"  # without it `pip list` inside would be the base's, or nothing
+    step.say("choosing versions")
+    reply = installer.uv_checked(
+        *("pip", "install", "--python", installer.python.executable, "--break-system-packages"),
+        *("--dry-run", "--output-format", "json", *installer.settings.arguments),
+        *installer.file("-c", "asked.txt", render_constraints(recipe)),
+        *installer.file("-c", "base.txt", render_pins(base)),
+        *installer.file("--overrides", "overrides.txt", render_pins(builds)),
+        *installer.file("-r", "requirements.in", requirements),
+        doing="choosing versions",
+    )
+    rows = json.loads(reply.stdout).get("changes", [])
+    chosen = {str(canonicalize_name(row["name"])): row for row in rows if row["action"] == "installed"}
+    wanted = {name: row for name, row in chosen.items() if base.get(name) != row["version"]}
+    return _pin_hashes(installer, wanted)
+
+
+def render_pins(packages: Mapping[str, str]) -> str:
+    """Give one line ``name==version`` for each package."""
+    return "".join(f"{name}=={version}\n" for name, version in packages.items())
+
+
+def _pin_hashes(installer: Installer, wanted: dict[str, dict[str, str]]) -> tuple[Pin, ...]:
+    """Pin what was chosen, with the hashes that the index gives."""
+    if not wanted:
+        return ()
+    (installer.work / "pins.in").write_text("".join(f"{_pin(name, row)}\n" for name, row in sorted(wanted.items())))
+    reply = installer.uv_checked(
+        *("pip", "compile", "--python", installer.python.executable, "--no-deps", "--generate-hashes"),
+        *("--no-header", "--no-annotate", "--quiet", *installer.settings.arguments, f"{WORK_INSIDE}/pins.in"),
+        doing="asking the index for hashes",
+    )
+    versions = {name: row.get("version", "") for name, row in wanted.items()}
+    return tuple(parse_pin(line, versions) for line in reply.stdout.replace("\\\n", " ").splitlines() if _is_pin(line))
+
+
+def _pin(name: str, row: dict[str, str]) -> str:
+    return f"{name} @ {row['url']}" if row.get("url") else f"{name}=={row['version']}"
+
+
+def _is_pin(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith(("#", "-"))
+
+
+def parse_pin(line: str, versions: Mapping[str, str]) -> Pin:
+    """Read one line of ``uv pip compile --generate-hashes``, its continuation lines joined.
+
+    Parameters
+    ----------
+    versions
+        Version of each package that is known by an address only.
+    """
+    words = line.split()
+    hashes = tuple(sorted(w.removeprefix("--hash=sha256:") for w in words if w.startswith("--hash=sha256:")))
+    spec = " ".join(w for w in words if not w.startswith("--hash="))
+    name = str(canonicalize_name(re.split(r"[\s=@;\[]", spec, maxsplit=1)[0]))
+    match = re.search(r"==\s*([^\s;]+)", spec)
+    source = SourceKind.INDEX
+    if " @ " in spec:
+        source = SourceKind.VCS if re.search(r"@ \w+\+", spec) else SourceKind.LOCAL
+    version = match[1] if match and source is SourceKind.INDEX else versions.get(name, "")
+    return Pin(LockedPackage(name, version, hashes, source), spec)
+
+
+def render_pin(pin: Pin) -> str:
+    """Give the line that installs exactly this package."""
+    return " ".join((pin.spec, *(f"--hash=sha256:{digest}" for digest in pin.package.sha256)))
+
+
+def install(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
+    """Make the venv, put the packages into it and compile them once.
+
+    Raises
+    ------
+    CheckFailed
+        When one of them cannot live with a vendor's build in the base.
+    """
+    installer.uv_checked(
+        *("venv", "--quiet", "--allow-existing", "--system-site-packages", "--python", installer.python.executable),
+        ENV_PREFIX,
+        doing="making the environment",
+    )
+    if not pins:
+        return
+    install_pins(installer, pins, step, "--compile-bytecode")
+    builds = vendor_builds(installer.python.packages)
+    for folder in (installer.layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*/site-packages"):
+        judge_demands(read_demands(folder), builds, installer.python.version)
+
+
+def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *options: str) -> None:
+    """Put exactly these packages into the environment."""
+    (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins))
+    hashed = ("--require-hashes",) if all(pin.package.sha256 for pin in pins) else ()
+    installer.uv_checked(
+        *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps", *options),
+        *(*hashed, *installer.settings.arguments, "-r", f"{WORK_INSIDE}/lock.txt"),
+        doing="installing the packages",
+        on_line=lambda line: step.say(line.strip()),
+    )
+
+
+def write_namesakes(layer: Path, python: BasePython) -> int:
+    """Give each console script of the base's packages a namesake in the venv; count them.
+
+    The base's own ``torchrun`` starts the base's interpreter by its first line, which does not see the layer's
+    packages; its namesake starts the venv's, which sees both.
+    """
+    folder = layer / ENV_PREFIX.lstrip("/") / "bin"
+    count = 0
+    for name, value in python.scripts:
+        module, _, function = value.partition(":")
+        target = folder / name
+        if "/" in name or target.exists() or not function:
+            continue
+        target.write_text(
+            f"#!{ENV_PREFIX}/bin/python\nimport sys\n\nfrom {module} import {function.partition('.')[0]}\n\n"
+            f"sys.exit({function}())\n"
+        )
+        target.chmod(0o755)
+        count += 1
+    return count
+
+
+def explain_uv(room: Room, words: tuple[str, ...], reply: Reply, *, doing: str) -> ArgosyError:
+    """Say what uv's failure means for the user; its own explanation is the evidence."""
+    text = reply.stderr
+    if built := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
+        return ToolFailed(
+            f"{built[1]} has no wheel for this base, and could not be built",
+            evidence="\n".join(text[built.start() :].strip().splitlines()[:MOST_OF_A_BUILD]),
+            hint="take a version that has one, or a base that has what its build needs",
+        )
+    if "No solution found" in text or "no version of" in text:
+        return _no_solution(text)
+    error = room.failure((UV_INSIDE, *words[:2], "…"), reply, doing=doing)
+    if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
+        error.hint = "check the network and the index; where nodes have no network, build on a login node"
+    return error
+
+
+MOST_OF_A_BUILD = 40
+UNKNOWN_PACKAGE = re.compile(r"Because (\S+) was not found in (?:the package registry|the provided package locations)")
+
+
+def _no_solution(text: str) -> CheckFailed:
+    evidence = (text[text.find("No solution found") :] if "No solution found" in text else text).strip()
+    if unknown := UNKNOWN_PACKAGE.search(" ".join(text.split())):
+        return CheckFailed(
+            f"the index has no package {unknown[1]!r}",
+            evidence=evidence,
+            hint="check the spelling; a package of another index needs --extra-index-url in the requirements file",
+        )
+    return CheckFailed(
+        "no versions of the packages go together here",
+        evidence=evidence,
+        hint="change one of the requirements named; exact versions that you did not write are the base's",
+    )

@@ -1,0 +1,75 @@
+"""What a build is asked and what it reports: records only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """What the user asks of `argosy build`.
+
+    Attributes
+    ----------
+    sources
+        Environment files and requirements files, merged in this order.
+    base
+        See `argosy.build.base.open_base`.
+    flatten
+        One partition instead of base and layer: for runtimes that attach no second one.
+    carrier
+        Name of the carrier to use; empty tries all.
+    cuda
+        Version of CUDA that the driver of the nodes supports, for which conda packages are chosen; empty: none.
+    """
+
+    sources: tuple[Path, ...]
+    base: str
+    output: Path
+    force: bool = False
+    flatten: bool = False
+    carrier: str = ""
+    cuda: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds spent in one step of a build."""
+
+    step: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a build did.
+
+    Attributes
+    ----------
+    digest
+        Content digest of the layer.
+    base_bytes, layer_bytes
+        Sizes of the two squashfs, in bytes; a flat image has no layer.
+    python
+        Version of the Python inside.
+    packages
+        How many packages the layer holds.
+    """
+
+    output: str
+    digest: str
+    base: str
+    base_digest: str
+    base_bytes: int
+    layer_bytes: int
+    python: str
+    packages: int
+    carrier: str
+    timings: tuple[Timing, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """How long the whole build took."""
+        return sum(timing.seconds for timing in self.timings)

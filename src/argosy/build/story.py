@@ -1,0 +1,314 @@
+"""Build an image, from the first line of the recipe to the renamed file; each step is a function of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+
+from argosy.build.assemble import write_delta, write_flat
+from argosy.build.base import Base, open_base
+from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
+from argosy.build.packages import (
+    BasePython,
+    Pin,
+    ask_python,
+    install,
+    open_installer,
+    resolve,
+    write_namesakes,
+)
+from argosy.build.packing import digest_tree, normalise_tree, run_pack
+from argosy.build.report import BuildReport, BuildRequest, Timing
+from argosy.build.rooms import UV_INSIDE, Room, find_room
+from argosy.build.tools import static_uv
+from argosy.errors import CheckFailed, UsageError
+from argosy.layout import (
+    APPTAINER_BASE,
+    APPTAINER_ENV,
+    ENTER,
+    ENV_PREFIX,
+    ENV_SCRIPT,
+    LOCK,
+    PROFILE,
+    ROOT,
+    Activation,
+    plan_activation,
+    render_apptainer_base,
+    render_enter,
+    render_env_script,
+    render_source_line,
+)
+from argosy.lock import Lock, LockedBase, LockedPackage, LockedSource, PackageKind, Tools, render_lock
+from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
+from argosy.process import Command, run_checked
+from argosy.recipe import Recipe, check_python, read_recipe
+from argosy.refusals import refuse_folder
+from argosy.session import Session, Step
+from argosy.store import lease, refuse_existing, sweep_parts, whole_file, work_folder
+from argosy.version import VERSION
+
+OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
+"""What a flat image of ours holds of its layer."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """The times of a build's steps, in the order they ended."""
+
+    session: Session
+    timings: list[Timing] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str, what: str) -> Iterator[Step]:
+        """Report a step and remember its time."""
+        with self.session.step(name, what) as step:
+            yield step
+        self.timings.append(Timing(name, step.seconds))
+
+
+def build(request: BuildRequest, session: Session) -> BuildReport:
+    """Build the image that `request` describes.
+
+    Raises
+    ------
+    ArgosyError
+        With what happened, its evidence and the way out; the output is then absent, or as it was.
+    """
+    recipe = read_recipe(map(str, request.sources))
+    refuse_existing(request.output, force=request.force)
+    clock = Clock(session)
+    with _alone(request.output, session), work_folder(session.work_parent()) as work:
+        sweep_parts(request.output)
+        refuse_existing(request.output, force=request.force)
+        with clock.step("base", request.base) as step:
+            base = open_base(request.base, session, work, needs_python=needs_python(recipe))
+            step.result = _describe_base(base)
+        with clock.step("packages", _describe_sources(recipe)) as step:
+            made = _install(request, recipe, base, session, work, step)
+        with clock.step("pack", "the layer") as step:
+            lock = _finish_layer(recipe, base, made, session)
+            size = _write_image(request, base, lock, made, session)
+            step.result = f"{_megabytes(size)} written to {request.output}"
+    return _report(request, base, lock, made, size, clock)
+
+
+@contextmanager
+def _alone(output: Path, session: Session) -> Iterator[None]:
+    """Let one build at a time make a given output; the others wait and say for whom."""
+    refuse_folder(output.parent)
+    name = output.with_name(f".{output.name}.lease")
+    with lease(name, what=f"building {output.name}", waiting=session.waiting):
+        yield
+
+
+def needs_python(recipe: Recipe) -> bool:
+    """Tell whether a recipe needs a Python in its base: a conda environment brings its own."""
+    return bool(recipe.pip or recipe.python) and not recipe.conda
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A layer's tree after installation.
+
+    Attributes
+    ----------
+    tree
+        The tree: ``opt/argosy`` and the two scripts in other people's folders.
+    """
+
+    tree: Path
+    room: Room
+    python: BasePython | None
+    packages: tuple[LockedPackage, ...]
+    activation: Activation
+    notes: tuple[str, ...]
+
+
+def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session, work: Path, step: Step) -> Made:
+    config = read_pip_config(session.host.environment, Path(session.host.person.home))
+    settings = plan_uv_settings(config, recipe)
+    tree = work / "layer"
+    _take_over_layer(base, session, tree)
+    step.say("finding a way into the base")
+    room = find_room(
+        session,
+        Path(base.image.path),
+        offset=base.image.base_offset,
+        key=base.digest,
+        uv=static_uv(session, settings),
+        scratch=work / "mount",
+        asked=request.carrier,
+    )
+    if recipe.conda or holds_conda(tree):
+        shop = open_workshop(room, settings, step, layer=tree, work=work / "uv")
+        return _make_conda(shop, recipe, base, request.cuda)
+    activation = plan_activation(extra=_variables(recipe, base))
+    if not needs_python(recipe):
+        return Made(tree, room, None, _merged(base, ()), activation, _notes(recipe, settings))
+    python = _python_of(recipe, base, room)
+    cache = session.places.cache / "uv"
+    installer = open_installer(room, python, settings, layer=tree, work=work / "uv", cache=cache)
+    pins = resolve(installer, recipe, step)
+    install(installer, pins, step)
+    write_namesakes(tree, python)
+    packages = _merged(base, pins)
+    step.result = f"{len(packages)} packages for Python {python.version} ({room.carrier.value}: {room.carrier.why})"
+    return Made(tree, room, python, packages, activation, _notes(recipe, settings))
+
+
+def _make_conda(shop: Workshop, recipe: Recipe, base: Base, cuda: str) -> Made:
+    """Make an environment with a Python of its own, or add pip packages to that of an image of ours."""
+    if recipe.conda and shop.prefix.exists():
+        raise UsageError(
+            f"the base {base.reference} holds an environment already, and conda needs one of its own",
+            evidence=f"it was built over {base.lock.base.reference}" if base.lock else f"there is {ENV_PREFIX}",
+            hint="build from that base, with the environment files of both",
+        )
+    variables = _variables(recipe, base)
+    held = base.lock.packages if base.lock else ()
+    if recipe.conda:
+        made = make_conda(shop, recipe, variables, cuda=cuda)
+    else:
+        made = extend_conda(shop, recipe, variables, held)
+    if made.python:
+        check_python(recipe.python, made.python.version, recipe.python_where)
+    inside = f"Python {made.python.version} of its own" if made.python else "no Python"
+    room = shop.room
+    shop.step.result = f"{len(made.packages)} packages, {inside} ({room.carrier.value}: {room.carrier.why})"
+    notes = (*_notes(recipe, shop.settings), *made.notes)
+    return Made(shop.layer, room, made.python, made.packages, made.activation, notes)
+
+
+def _take_over_layer(base: Base, session: Session, tree: Path) -> None:
+    """Begin with the layer that an image of ours used as base has already, delta or flat: an image has one layer."""
+    image = base.image
+    if not base.lock:
+        tree.mkdir()
+        return
+    delta = image.layer_offset >= 0
+    offset = image.layer_offset if delta else image.base_offset
+    options = ("-no-progress", "-quiet", "-no-xattrs", "-o", str(offset), "-d", str(tree))
+    words = ("unsquashfs", *options, image.path, *(() if delta else OURS))
+    run_checked(session.runner, Command(words), doing="taking over the base's layer")
+
+
+def _python_of(recipe: Recipe, base: Base, room: Room) -> BasePython:
+    python = ask_python(room)
+    if python is None:
+        raise CheckFailed(
+            f"the base {base.reference} has no Python",
+            evidence="looked for python3 and python on the base's PATH",
+            hint="use a base that has one: a vendor's PyTorch image, or --base debian:bookworm (python3 is added)",
+        )
+    check_python(recipe.python, python.version, recipe.python_where)
+    if not base.lock:
+        return python
+    # An image of ours as base: what its layer holds counts as the base's.
+    old = tuple((p.name, p.version) for p in base.lock.packages)
+    return replace(python, packages=tuple(dict([*python.packages, *old]).items()))
+
+
+def _merged(base: Base, pins: tuple[Pin, ...]) -> tuple[LockedPackage, ...]:
+    """List what the layer holds: what a delta base's layer held, and what was added."""
+    packages = {p.name: p for p in base.lock.packages} if base.lock else {}
+    packages |= {pin.package.name: pin.package for pin in pins}
+    return tuple(packages[name] for name in sorted(packages))
+
+
+def _finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Lock:
+    """Write the layer's own files, give it its digest, and leave the lock in it."""
+    files = [
+        (ENTER, render_enter(), 0o755),
+        (ENV_SCRIPT, render_env_script(made.activation), 0o644),
+        (APPTAINER_ENV, render_source_line(), 0o755),
+        (PROFILE, render_source_line(), 0o644),
+    ]
+    if made.room.run("test", "-e", APPTAINER_BASE).code != 0:
+        files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))
+    for place, text, mode in files:
+        file = made.tree / place.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+    (made.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
+    normalise_tree(made.tree)
+    lock = _lock(recipe, base, made, session, digest_tree(made.tree))
+    (made.tree / LOCK.lstrip("/")).write_text(render_lock(lock))
+    (made.tree / LOCK.lstrip("/")).chmod(0o644)
+    return lock
+
+
+def _variables(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:
+    """Give what the image sets: what a base of ours set, and what is asked now."""
+    return tuple({**dict(base.lock.variables if base.lock else ()), **dict(recipe.variables)}.items())
+
+
+def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str) -> Lock:
+    return Lock(
+        base=LockedBase(base.reference, base.digest, base.image.base_size, base.image.arch),
+        python=made.python.version if made.python else (base.lock.python if base.lock else ""),
+        packages=made.packages,
+        variables=_variables(recipe, base),
+        sources=tuple(LockedSource(Path(source.path).name, source.sha256) for source in recipe.sources),
+        tools=_tools(made, session),
+        time=base.time,
+        content=content,
+    )
+
+
+def _tools(made: Made, session: Session) -> Tools:
+    """Record the versions of what makes bytes: another packer may give other bytes of the same content."""
+    packer = session.runner.run(Command(("mksquashfs", "-version"))).stdout.split()
+    uv = made.room.run(UV_INSIDE, "--version").stdout.split()
+    conda = any(package.kind is PackageKind.CONDA for package in made.packages)
+    return Tools(
+        VERSION,
+        uv=uv[1] if len(uv) > 1 else "",
+        mksquashfs=packer[2] if len(packer) > 2 else "",  # noqa: PLR2004 - mksquashfs version 4.5.1 (…)
+        rattler=version("py-rattler") if conda else "",
+    )
+
+
+def _notes(recipe: Recipe, settings: UvSettings) -> tuple[str, ...]:
+    return (*map(str, recipe.notes), *settings.notes)
+
+
+def _write_image(request: BuildRequest, base: Base, lock: Lock, made: Made, session: Session) -> int:
+    with whole_file(request.output, force=request.force) as beside:
+        if request.flatten:
+            return write_flat(beside, base, lock, made.tree, session)
+        layer = made.tree.with_suffix(".sqfs")
+        run_pack(session, made.tree, layer, time=lock.time)
+        return write_delta(beside, base, lock, layer)
+
+
+def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int, clock: Clock) -> BuildReport:
+    return BuildReport(
+        output=str(request.output),
+        digest=lock.content,
+        base=base.reference,
+        base_digest=base.digest,
+        base_bytes=base.image.base_size,
+        layer_bytes=size,
+        python=lock.python,
+        packages=len(lock.packages),
+        carrier=made.room.carrier.value,
+        timings=tuple(clock.timings),
+        notes=made.notes,
+    )
+
+
+def _describe_base(base: Base) -> str:
+    added = f", {' and '.join(base.added)} added for the environment" if base.added else ""
+    return f"{base.reference}{added}: {_megabytes(base.image.base_size)}"
+
+
+def _describe_sources(recipe: Recipe) -> str:
+    return ", ".join(Path(source.path).name for source in recipe.sources)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.0f} MB"

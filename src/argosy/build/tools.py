@@ -1,0 +1,73 @@
+"""Find the static uv that runs in any base's root; it installs nothing into an image."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from argosy.errors import ToolMissing
+from argosy.model import Host
+from argosy.pip_config import UvSettings
+from argosy.process import Command
+from argosy.session import Session
+from argosy.store import whole_folder
+
+MUSL = {"x86_64": "x86_64-unknown-linux-musl", "aarch64": "aarch64-unknown-linux-musl"}
+"""The wheels for these platforms hold a statically linked uv; the glibc ones a dynamic one."""
+
+
+def installed_uv(host: Host) -> Path:
+    """Find the uv that came with Argosy (a dependency), else one on PATH.
+
+    Raises
+    ------
+    ToolMissing
+        When there is none.
+    """
+    beside = Path(sys.executable).parent / "uv"
+    found = str(beside) if beside.is_file() else shutil.which("uv", path=host.environment.get("PATH"))
+    if found is None:
+        raise ToolMissing("uv is not installed", hint="reinstall argosy, or 'pip install uv'")
+    return Path(found)
+
+
+def static_uv(session: Session, settings: UvSettings) -> Path:
+    """Give a statically linked uv of the installed one's version, fetched once from the package index.
+
+    Where the index cannot be reached the installed uv is used: it runs in every base with glibc.
+    """
+    uv = installed_uv(session.host)
+    platform = MUSL.get(session.host.arch)
+    version = session.runner.run(Command((str(uv), "--version"))).stdout.split()
+    if platform is None or len(version) < 2:  # noqa: PLR2004 - "uv 0.9.1 (…)"
+        return uv
+    place = session.places.cache / "tools" / f"uv-{version[1]}-{platform}"
+    if not (place / "bin/uv").is_file():
+        fetched = _fetch(session, uv, settings, f"uv=={version[1]}", platform, place)
+        if not fetched:
+            session.reporter.note("the static uv could not be fetched; the installed one is used (needs a glibc base)")
+            return uv
+    return place / "bin/uv"
+
+
+class _NotFetched(Exception):
+    """The index did not give it: the folder begun for it must not stay."""
+
+
+def _fetch(session: Session, uv: Path, settings: UvSettings, wanted: str, platform: str, place: Path) -> bool:
+    options = ("--python-platform", platform, "--no-deps", "--no-config", *settings.arguments)
+    words = (str(uv), "pip", "install", "--python", sys.executable, *options, wanted, "--target")
+    environment = {**session.host.environment, **dict(settings.environment)}
+    try:
+        with whole_folder(place, what="fetching uv", waiting=session.waiting) as folder:
+            if folder is not None:
+                _install(session, Command((*words, str(folder)), env=environment))
+    except _NotFetched:
+        return False
+    return True
+
+
+def _install(session: Session, command: Command) -> None:
+    if session.runner.run(command).code != 0:
+        raise _NotFetched

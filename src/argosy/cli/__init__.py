@@ -1,0 +1,11 @@
+"""The command line: words become one request, errors become a message and an exit code; nothing else happens here."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# A console script's own folder stands first on sys.path, and every import of the standard library would look there
+# before it looks where the module is: a hundred calls a start, which on a shared file system are the start.
+if len(sys.path) > 1 and sys.argv[:1] and sys.path[0] == os.path.dirname(os.path.abspath(sys.argv[0])):  # noqa: PTH100, PTH120 - pathlib is not loaded yet
+    del sys.path[0]

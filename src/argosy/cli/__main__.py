@@ -1,0 +1,90 @@
+"""Start Argosy: signals, errors and exit codes of the whole program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from argosy.cli.app import RUNS_A_PROGRAM, app
+from argosy.errors import USER_PROGRAM_FAILURE, ArgosyError, Interrupted, Stopped, UsageError
+
+SIGPIPE_CODE = 141
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run_app(sys.argv[1:]))
+
+
+def run_app(arguments: list[str]) -> int:
+    """Run the command line; every way out is an exit code and at most one message."""
+    _catch_signals()
+    try:
+        code = app.main(arguments, prog_name="argosy", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except BrokenPipeError:
+        # Who reads us has seen enough (head): say nothing more, and keep Python from flushing into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return SIGPIPE_CODE
+    except (Exception, KeyboardInterrupt, Interrupted) as error:
+        # The last line of defence: what no one explained is a defect of ours, and is said as one.
+        if os.environ.get("ARGOSY_DEBUG"):
+            raise
+        return _say(_explain(error), arguments)
+
+
+def _say(error: ArgosyError, arguments: list[str]) -> int:
+    click.echo(f"argosy: {error}", err=True)
+    starts_program = bool(arguments) and arguments[0] in RUNS_A_PROGRAM and "--dry-run" not in arguments
+    return USER_PROGRAM_FAILURE if starts_program and not isinstance(error, Stopped) else error.code
+
+
+def _explain(error: BaseException) -> ArgosyError:
+    match error:
+        case ArgosyError():
+            return error
+        case Interrupted():
+            return Stopped(error.signal_number)
+        case click.Abort() | KeyboardInterrupt():
+            return Stopped(signal.SIGINT)
+        case click.ClickException():
+            return _as_usage(error)
+    return _as_defect(error)
+
+
+def _as_usage(error: click.ClickException) -> ArgosyError:
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "argosy"
+    if isinstance(error, click.NoSuchOption) and path.split()[-1] in RUNS_A_PROGRAM and "--" not in sys.argv:
+        return UsageError(error.format_message(), hint=f"write -- before the command: {path} IMAGE -- python train.py")
+    return UsageError(error.format_message(), hint=f"see '{path} --help'")
+
+
+def _as_defect(error: BaseException) -> ArgosyError:
+    return ArgosyError(
+        "this is a defect of Argosy, not yours",
+        evidence=f"{type(error).__name__}: {error}",
+        hint="set ARGOSY_DEBUG=1 to see where, and report it",
+    )
+
+
+def _catch_signals() -> None:
+    """Turn the first signal into an exception, so that everything half-made is removed; let no second one disturb."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+
+
+if __name__ == "__main__":
+    main()

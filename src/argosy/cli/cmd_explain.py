@@ -1,0 +1,66 @@
+"""`argosy explain`: the words of `argosy launch`; instead of the script, why each line of it is as it is."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from argosy.cli import cmd_launch
+from argosy.cli.common import open_session, print_json
+from argosy.launch import plan_here
+from argosy.launch.explain import GROUPS, Explained, explain_plan
+
+NOT_HERE = ("dry_run", "script", "here", "follow")
+"""Options of launch that start or write something."""
+
+WHAT, VALUE, SOURCE, LEAST = 26, 30, 21, 30
+"""Columns, in signs: name, value, source, and the least that the reason gets."""
+
+
+def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
+    session = open_session()
+    plan = plan_here(cmd_launch._request(session, **options), session, dry=True)  # noqa: SLF001 - the same words
+    rows = explain_plan(plan)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    shape = plan.shape
+    click.echo(f"{plan.name}: {shape.ranks} rank(s) on {shape.nodes} node(s), site {plan.site}")
+    width = shutil.get_terminal_size((120, 24)).columns
+    for group in GROUPS:
+        chosen = [row for row in rows if row.group == group]
+        if chosen:
+            click.secho(group, bold=True)
+        for row in chosen:
+            for line in whole_lines(row) if verbose else [short_line(row, width)]:
+                click.echo(line)
+
+
+def short_line(row: Explained, width: int) -> str:
+    """Say a value in one line: name, value, who chose it and when it was checked, and as much of the reason as fits."""
+    source = f"{row.proof} {row.checked}" if row.proof else row.source
+    head = f"  {_cut(row.what, WHAT):<{WHAT}} {_cut(row.value, VALUE):<{VALUE}} {source:<{SOURCE}} "
+    return (head + _cut(row.why, max(LEAST, width - len(head)))).rstrip()
+
+
+def whole_lines(row: Explained) -> list[str]:
+    """Say a value with everything that is known of it."""
+    proof = f", {row.proof}, looked at on {row.checked}" if row.proof else ""
+    lines = [f"  {row.what} = {row.value}", f"      {row.why} [{row.source}{proof}]"]
+    return [*lines, *(f"      {address}" for address in row.evidence.split("; ") if address)]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+explain = click.Command(
+    "explain",
+    params=[option for option in cmd_launch.launch.params if option.name not in NOT_HERE],
+    callback=_explain,
+    help="Explain a launch: every option, variable, bind mount and mask with its reason, source and date.\n\n"
+    "Takes the words of 'argosy launch'; starts nothing.  -v shows whole reasons and addresses.",
+)

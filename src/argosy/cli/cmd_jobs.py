@@ -1,0 +1,118 @@
+"""`argosy jobs`, `logs`, `cancel`, `attach` and `queues`: the user's jobs, and where they can go."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from argosy.cli.common import open_session, print_json
+from argosy.errors import Interrupted
+from argosy.launch.follow import follow_job
+from argosy.launch.jobs import cancel_jobs, find_job, list_jobs, read_output, read_plan
+from argosy.schedulers.slurm import judge_state
+from argosy.session import Session
+
+
+@click.group(invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.pass_context
+def jobs(ctx: click.Context, /, *, as_json: bool) -> None:
+    """List your jobs: state, why one waits, when it is expected to start."""
+    if ctx.invoked_subcommand:
+        return
+    rows = list_jobs(open_session(quiet=True))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    for row in rows:
+        kind, meaning = judge_state(row.state)
+        where = row.node_list or f"({row.reason}, expected start {row.start})"
+        click.echo(
+            f"{row.id:<10} {row.name:<16} {row.partition:<12} {row.nodes:>4} node(s)  {row.elapsed:>10}  {meaning}"
+        )
+        click.echo(f"           {where}" if kind != "ended" else "")
+    if not rows:
+        click.echo("no jobs of yours wait or run")
+
+
+@jobs.command("show")
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def show_job(job: str, *, as_json: bool) -> None:
+    """Tell what is known of JOB: state, nodes, exit code, output file, the record of its plan."""
+    facts = find_job(open_session(quiet=True), job)
+    if as_json:
+        print_json({**asdict(facts), "plan": read_plan(facts)})
+        return
+    for name, value in asdict(facts).items():
+        if name != "first":
+            click.echo(f"{name:<9} {value}")
+    if facts.kind == "ended":
+        click.echo(facts.verdict)
+
+
+@click.command()
+@click.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends, requeues included.")
+@click.option("--every", type=float, default=5.0, show_default=True, metavar="S", help="Ask the controller so often.")
+@click.pass_context
+def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float) -> None:
+    """Print what JOB writes."""
+    session = open_session()
+    if follow:
+        ctx.exit(follow_to_end(session, job, every=every))
+    for line in read_output(find_job(session, job)):
+        click.echo(line, nl=False)
+
+
+def follow_to_end(session: Session, job: str, *, every: float) -> int:
+    """Follow a job to its end, say how it ended, and give its code; ^C ends the following alone."""
+    try:
+        facts = follow_job(session, job, pause=every)
+    except Interrupted as stopped:
+        click.echo(f"job {job} goes on; come back with: argosy logs -f {job}", err=True)
+        return 128 + stopped.signal_number
+    click.echo(facts.verdict, err=True)
+    return facts.code
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True)
+def cancel(jobs: tuple[str, ...]) -> None:
+    """Cancel JOBS."""
+    cancel_jobs(open_session(), jobs)
+
+
+@click.command()
+@click.argument("job")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--node", default="", metavar="NODE", help="Which of the job's nodes.  [default: its first]")
+@click.pass_context
+def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: str) -> None:
+    """Open a shell, or run COMMAND after --, in the container of the running JOB."""
+    from argosy.launch.attach import attach as attach_story  # noqa: PLC0415 - only where it is asked for
+
+    ctx.exit(attach_story(open_session(), job, command, node=node))
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def queues(*, as_json: bool) -> None:
+    """List partitions with limits and free nodes, and the accounts you may use."""
+    from argosy.launch.queues import list_accounts, list_queues  # noqa: PLC0415 - only where it is asked for
+
+    session = open_session(quiet=True)
+    found, accounts = list_queues(session), list_accounts(session)
+    if as_json:
+        print_json({"queues": [asdict(queue) for queue in found], "accounts": [asdict(each) for each in accounts]})
+        return
+    for queue in found:
+        free = f"{queue.free} of {queue.nodes} nodes free" if queue.up else "closed"
+        click.echo(
+            f"{queue.name:<16} {free:<24} up to {queue.limit:<12} {queue.sizes:>10} nodes a job  "
+            f"{queue.cpus} CPUs, {queue.memory} MB {queue.gres}"
+        )
+    for each in accounts:
+        partition = f" on {each.partition}" if each.partition else ""
+        click.echo(f"account {each.account}{partition}, QOS {each.qos or 'default'}")

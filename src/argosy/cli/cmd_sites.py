@@ -1,0 +1,168 @@
+"""`argosy sites`: the profiles, one of them with the evidence of each value, what is wrong with them, which is here."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from argosy.cli.common import open_session, print_json
+from argosy.errors import UsageError
+from argosy.sites import Site, read_site, search_path, site_names
+
+if TYPE_CHECKING:
+    from argosy.lint import Finding
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+WRONG = 7
+"""Exit code of a check that found something (errors.CheckFailed)."""
+
+
+@click.group()
+def sites() -> None:
+    """List, show, check and compare site profiles."""
+
+
+def _folders() -> tuple[Path, ...]:
+    host = open_session(quiet=True).host
+    return search_path(host.environment, Path(host.cwd))
+
+
+@sites.command("ls")
+@as_json_option
+def list_sites(*, as_json: bool) -> None:
+    """List the site profiles: project's, user's, system's, shipped."""
+    folders = _folders()
+    profiles = [read_site(name, folders) for name in site_names(folders)]
+    if as_json:
+        print_json([{"name": site.name, "title": site.title, "scheduler": site.scheduler} for site in profiles])
+        return
+    for site in profiles:
+        click.echo(f"{site.name:<17} {site.title}")
+
+
+@sites.command("show")
+@click.argument("name")
+@as_json_option
+def show_site(name: str, *, as_json: bool) -> None:
+    """Show one profile: every value with why, source, date, and the line it was read from."""
+    from argosy.sites.telling import tell_site  # noqa: PLC0415 - only where it is asked for
+
+    folders = _folders()
+    site, rows = read_site(name, folders), tell_site(name, folders)
+    if as_json:
+        facts = {"name": site.name, "title": site.title, "scheduler": site.scheduler}
+        print_json({**facts, "open_questions": site.open_questions, "values": [asdict(row) for row in rows]})
+        return
+    click.echo(f"{site.name}: {site.title}\nscheduler: {site.scheduler}")
+    last = ("", "")
+    for row in rows:
+        if (row.key.partition(".")[0], row.why) != last:
+            click.echo(f"\n# {row.why}" if row.why else "")
+        last = (row.key.partition(".")[0], row.why)
+        click.echo(f"{row.key} = {row.value}" + (f"  (when {row.when})" if row.when else ""))
+        click.echo(f"    {row.proof}, {row.checked}: {row.source}")
+        click.echo(f"    {row.origin}" if row.origin else "", nl=bool(row.origin))
+    for question in site.open_questions:
+        click.echo(f"\nnot known: {question}")
+
+
+@sites.command("lint")
+@click.argument("files", nargs=-1)
+@click.option("--site", "name", default="", metavar="NAME", help="Hold job scripts against this site's profile.")
+@as_json_option
+@click.pass_context
+def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_json: bool) -> None:
+    """Find stale, contradictory or dangerous settings in profiles (.toml, or a site's name) and in job scripts.
+
+    Without FILES every profile is checked.  The exit code is 7 where something is found.
+    """
+    folders = _folders()
+    site = read_site(name, folders) if name else None
+    found: list[Finding] = []
+    for file in files or site_names(folders):
+        found += _lint_one(file, site, folders, known=not files)
+    if as_json:
+        print_json([asdict(each) for each in found])
+    else:
+        for each in found:
+            click.echo(str(each))
+        click.echo(f"{len(found)} found in {len(files) or len(site_names(folders))} file(s)", err=True)
+    ctx.exit(WRONG if found else 0)
+
+
+def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known: bool) -> tuple[Finding, ...]:
+    from argosy.lint import lint_profile, lint_script  # noqa: PLC0415 - likewise
+    from argosy.sites.reading import find_profile  # noqa: PLC0415
+
+    if known or file.endswith(".toml") or (not Path(file).exists() and "/" not in file):
+        path = find_profile(file, folders)
+        today = dt.datetime.now(tz=dt.UTC).date()
+        return lint_profile(str(path), path.read_text(), read_site(file, folders), today)
+    try:
+        return lint_script(file, Path(file).read_bytes().decode(errors="replace"), site)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read", evidence=str(error), hint="check the path") from error
+
+
+@sites.command("diff")
+@click.argument("first")
+@click.argument("second")
+@as_json_option
+def diff(first: str, second: str, *, as_json: bool) -> None:
+    """Compare two profiles, value by value."""
+    from argosy.sites.telling import diff_sites  # noqa: PLC0415 - only where it is asked for
+
+    folders = _folders()
+    rows = diff_sites(read_site(first, folders), read_site(second, folders))
+    if as_json:
+        print_json([{"key": key, "first": left, "second": right} for key, left, right in rows])
+        return
+    for key, left, right in rows:
+        click.echo(key)
+        for sign, value in (("-", left), ("+", right)):
+            click.echo(f"  {sign} {value}" if value else "", nl=bool(value))
+
+
+@sites.command("detect")
+@as_json_option
+@click.pass_context
+def detect(ctx: click.Context, /, *, as_json: bool) -> None:
+    """Say which site this machine belongs to, and what shows it; the exit code is 7 where that is not one."""
+    from argosy.sites.detecting import Machine, detect_sites  # noqa: PLC0415 - only where it is asked for
+
+    session = open_session(quiet=True)
+    folders = search_path(session.host.environment, Path(session.host.cwd))
+    machine = Machine(_cluster_name(), session.host.hostname, session.host.environment)
+    found = detect_sites((read_site(name, folders) for name in site_names(folders)), machine)
+    if as_json:
+        print_json({"cluster": machine.cluster, "host": machine.host, "sites": [asdict(match) for match in found]})
+    else:
+        for match in found:
+            click.echo(f"{match.site}: {'; '.join(match.reasons)}")
+        if len(found) != 1:
+            seen = f"host {machine.host}, ClusterName {machine.cluster or 'not known'}"
+            click.echo(f"{len(found) or 'no'} profiles fit this machine ({seen}): name one with --site", err=True)
+    ctx.exit(0 if len(found) == 1 else WRONG)
+
+
+def _cluster_name() -> str:
+    """Read ClusterName from Slurm's configuration, where it is in its usual places."""
+    for path in (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf")):
+        if path.is_file():
+            for line in path.read_text(errors="replace").splitlines():
+                key, _, value = line.partition("=")
+                if key.strip().lower() == "clustername":
+                    return value.split("#", 1)[0].strip()
+    return ""
+
+
+@sites.command("schema")
+def schema() -> None:
+    """Print the JSON schema of profiles, for editors."""
+    from argosy.sites.telling import profile_schema  # noqa: PLC0415 - only where it is asked for
+
+    print_json(profile_schema())

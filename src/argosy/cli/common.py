@@ -1,0 +1,83 @@
+"""Options that several commands share, and the session that their stories act with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from argosy import opening
+from argosy.containers import parse_bind, parse_variable
+from argosy.model import ContainerRequest, GpuWay
+from argosy.session import PlainReporter, QuietReporter, Reporter, Session
+
+Decorated = Callable[..., Any]
+
+
+def open_session(*, verbose: bool = False, quiet: bool = False, work: str = "") -> Session:
+    """Open a session that reports on standard error."""
+    echo = (lambda line: click.echo(line, err=True)) if verbose else None
+    return opening.open_session(reporter=_reporter(verbose=verbose, quiet=quiet), echo=echo, work=work)
+
+
+def _reporter(*, verbose: bool, quiet: bool) -> Reporter:
+    if quiet:
+        return QuietReporter()
+    if sys.stderr.isatty() and not verbose:
+        from argosy.cli.terminal import TerminalReporter  # noqa: PLC0415 - rich costs 60 ms: only for a terminal
+
+        return TerminalReporter()
+    return PlainReporter(verbose=verbose)
+
+
+def container_options(command: Decorated) -> Decorated:
+    """Add the options that say how a container is entered."""
+    for option in reversed(
+        (
+            click.option(
+                "-B", "--bind", "binds", multiple=True, metavar="SRC[:DST[:ro]]", help="Bind mount, repeatable."
+            ),
+            click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Variable forced inside."),
+            click.option("--workdir", default="", metavar="DIR", help="Directory inside.  [default: this one]"),
+            click.option(
+                "--gpu",
+                type=click.Choice([way.value for way in GpuWay]),
+                default="auto",
+                show_default=True,
+                help="How GPUs enter the container.",
+            ),
+            click.option("--contain", is_flag=True, help="Nothing of the host inside but what --bind names."),
+            click.option("--runtime", default="", metavar="NAME", help="apptainer, singularity or bwrap."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def container_request(
+    binds: tuple[str, ...],
+    variables: tuple[str, ...],
+    workdir: str,
+    gpu: str,
+    *,
+    contain: bool,
+    runtime: str,
+    environment: dict[str, str],
+) -> ContainerRequest:
+    """Make the request out of the words of `container_options`."""
+    return ContainerRequest(
+        binds=tuple(parse_bind(text) for text in binds),
+        variables=tuple(parse_variable(text, environment) for text in variables),
+        workdir=workdir,
+        gpu=GpuWay(gpu),
+        contain=contain,
+        runtime=runtime,
+    )
+
+
+def print_json(value: object) -> None:
+    """Print a report for programs, on standard output."""
+    click.echo(json.dumps(value, indent=1, sort_keys=True))

@@ -1,0 +1,144 @@
+"""Plan what the worker is asked: channels, specifications, the machine, the network; the request is a value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from argosy.conda.channels import FALLBACK, channel_address, plan_channels
+from argosy.conda.condarc import Condarc
+from argosy.conda.target import CondaTarget, VirtualPackage, plan_virtual_packages
+from argosy.recipe import Channel, CondaSpec, Recipe, Where, render_conda_spec
+
+
+@dataclass(frozen=True, slots=True)
+class CondaPlan:
+    """What conda is to choose from, and what.
+
+    Attributes
+    ----------
+    channels
+        Addresses, the first wins; may hold credentials.
+    names
+        Packages that must be there.
+    constraints
+        What is asked of them, as conda writes it.
+    direct
+        Packages asked for with their channel or address: these cannot be constraints.
+    asked
+        The specifications with their lines, for messages.
+    priority
+        rattler's word for how channels compete.
+    """
+
+    channels: tuple[str, ...] = field(repr=False)
+    names: tuple[str, ...]
+    constraints: tuple[str, ...]
+    direct: tuple[str, ...]
+    virtual: tuple[VirtualPackage, ...]
+    platform: str
+    asked: tuple[CondaSpec, ...] = ()
+    priority: str = "Strict"
+    config: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def plan_conda(
+    recipe: Recipe, condarc: Condarc, target: CondaTarget, *, environment: Mapping[str, str], cwd: Path
+) -> CondaPlan:
+    """Plan the conda part of a recipe.
+
+    Raises
+    ------
+    UsageError
+        For a channel that is none.
+    """
+    asked = (*recipe.interpreter, *recipe.conda)
+    channels, notes = _channels(recipe, condarc)
+    addresses = plan_channels(channels, condarc, environment=environment, cwd=cwd)
+    direct = [spec for spec in asked if spec.channel or dict(spec.extra).get("url")]
+    plain = [spec for spec in asked if spec not in direct]
+    # A package of a channel that is not listed is looked for there, as conda does.
+    own = [
+        channel_address(spec.channel, condarc, cwd) for spec in direct if spec.channel and spec.channel != "defaults"
+    ]
+    return CondaPlan(
+        channels=tuple(dict.fromkeys((*addresses, *own))),
+        names=tuple(dict.fromkeys((*(spec.name for spec in plain), *_implied(recipe, asked)))),
+        constraints=tuple(text for spec in plain if (text := render_conda_spec(spec)) != spec.name),
+        direct=tuple(render_conda_spec(spec) for spec in direct),
+        virtual=plan_virtual_packages(target),
+        platform=target.subdir,
+        asked=asked,
+        priority=condarc.priority,
+        config=render_config(condarc, environment, cwd),
+        notes=tuple(notes),
+    )
+
+
+def _channels(recipe: Recipe, condarc: Condarc) -> tuple[tuple[Channel, ...], list[str]]:
+    if any(channel.name != "nodefaults" for channel in recipe.channels):
+        return recipe.channels, []
+    if condarc.channels:
+        return tuple(Channel(name, Where(condarc.files[-1], 1)) for name in condarc.channels), []
+    note = f"no channel is named: {FALLBACK} is used"
+    return (Channel(FALLBACK, Where("", 0)),), [note]
+
+
+def _implied(recipe: Recipe, asked: tuple[CondaSpec, ...]) -> list[str]:
+    """Give what a pip section needs and nobody named: conda adds pip too."""
+    named = {spec.name for spec in asked}
+    return [name for name in ("python", "pip") if recipe.pip and name not in named]
+
+
+def render_config(condarc: Condarc, environment: Mapping[str, str], cwd: Path) -> str:
+    """Render rattler's configuration as TOML: how the network is reached."""
+    lines: list[str] = []
+    if condarc.verify.lower() == "false":
+        lines.append("tls-no-verify = true")
+    # The bundled roots know no site's own authority; the system's store does, and follows SSL_CERT_FILE.
+    elif certificates(condarc, environment):
+        lines.append('tls-root-certs = "system"')
+    if condarc.mirrors:
+        lines.append("[mirrors]")
+        for name, others in condarc.mirrors:
+            addresses = [channel_address(other, condarc, cwd) for other in others]
+            lines.append(f"{json.dumps(channel_address(name, condarc, cwd))} = {json.dumps(addresses)}")
+    return "\n".join(lines)
+
+
+def certificates(condarc: Condarc, environment: Mapping[str, str]) -> str:
+    """Give the file of certificates that the machine's settings name; empty: none."""
+    named = condarc.verify if "/" in condarc.verify else ""
+    return named or next(
+        (environment[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environment.get(name)), ""
+    )
+
+
+def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str) -> str:
+    """Render what the worker reads; it may hold credentials, so it goes through a pipe only.
+
+    Parameters
+    ----------
+    tree
+        Where the files are put.
+    prefix
+        Where they will be found: what they name.
+    """
+    return json.dumps(
+        {
+            "channels": plan.channels,
+            "names": plan.names,
+            "constraints": plan.constraints,
+            "direct": plan.direct,
+            "virtual": plan.virtual,
+            "platform": plan.platform,
+            "priority": plan.priority,
+            "config": plan.config,
+            "cache": str(cache),
+            "tree": str(tree),
+            "prefix": prefix,
+        }
+    )

@@ -1,0 +1,127 @@
+"""Plan how a container is entered: mounts, variables, GPUs, the way the layer attaches; it asks no machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from argosy.errors import UsageError
+from argosy.gpus import choose_gpu_way
+from argosy.images.opening import check_arch
+from argosy.layout import NOT_FROM_CALLER
+from argosy.model import Bind, Choice, ContainerRequest, Devices, Entry, Host, Image, Variable, Word
+from argosy.runtimes import Runtime
+from argosy.runtimes.apptainer import leaks, parse_bind_variables
+from argosy.runtimes.choose import choose_attach, choose_runtime
+from argosy.shell import NAME
+
+MOST_BIND_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlan:
+    """An entry with the runtime that speaks it, and the reason of each choice."""
+
+    runtime: Runtime
+    entry: Entry
+    choices: tuple[Choice, ...]
+
+    def words(self, command: tuple[Word, ...]) -> tuple[Word, ...]:
+        """Give the whole command line that starts `command` in the container."""
+        return self.runtime.words(self.entry, command)
+
+    def exports(self) -> tuple[Variable, ...]:
+        """Give what must be exported before the runtime starts."""
+        return self.runtime.exports(self.entry)
+
+
+def plan_container(request: ContainerRequest, image: Image, host: Host) -> ContainerPlan:
+    """Choose runtime, attachment, GPU way and mounts for one image on one machine.
+
+    Raises
+    ------
+    ImageError, ToolMissing, CheckFailed, UsageError
+        When the image is for another machine, no runtime is here, GPUs are asked for and none is seen.
+    """
+    check_arch(image, host.arch)
+    runtime, why_runtime = choose_runtime(request.runtime, host, image)
+    attach, why_attach = choose_attach(image, host, runtime.name)
+    gpu, why_gpu = choose_gpu_way(request.gpu, host, runtime.name)
+    workdir = request.workdir or ("/" if request.contain else host.cwd)
+    entry = Entry(
+        image=image,
+        attach=attach,
+        binds=plan_binds(request, host),
+        variables=request.variables,
+        workdir=workdir,
+        gpu=gpu,
+        contain=request.contain,
+        person=host.person,
+        drop=(*(name for name in NOT_FROM_CALLER if name in host.environment), *leaks(host.environment)),
+    )
+    refusal = runtime.refuse(entry, host)
+    if refusal:
+        raise UsageError(f"{runtime.name} cannot do this: {refusal}", hint="choose another runtime with --runtime")
+    return ContainerPlan(runtime, entry, (why_runtime, why_attach, why_gpu))
+
+
+def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
+    """Give the bind mounts: home, the current directory and TMPDIR as they are, then what was asked.
+
+    Mounts that a site's modules set (``APPTAINER_BIND``) are carried too: `leaks` takes the variables away.  With
+    ``--contain`` nothing of the host but what was asked.  What lies below a mount is there already.
+    """
+    modules = () if request.contain else parse_bind_variables(host.environment)
+    usual = [] if request.contain else [host.person.home, host.cwd, host.environment.get("TMPDIR", "")]
+    binds: list[Bind] = []
+    for path in usual:
+        if path.startswith("/") and path != "/" and not any(_covers(bind, path) for bind in binds):
+            binds.append(Bind(path, path))
+    asked = (bind for bind in request.binds if not _is_there(bind, binds))
+    return (*binds, *modules, *asked)
+
+
+def _is_there(bind: Bind, binds: list[Bind]) -> bool:
+    """Tell whether a mount asked for shows nothing that is not there already, and forbids nothing."""
+    return bind.source == bind.target and not bind.read_only and any(_covers(each, bind.target) for each in binds)
+
+
+def _covers(bind: Bind, path: str) -> bool:
+    return bind.source == bind.target and (path + "/").startswith(bind.source.rstrip("/") + "/")
+
+
+def parse_bind(text: str) -> Bind:
+    r"""Read ``SRC[:DST[:ro|rw]]``; in a path, ``\:`` stands for a colon.
+
+    Raises
+    ------
+    UsageError
+        When it is not of that form.
+    """
+    parts = [part.replace("\0", ":") for part in text.replace("\\:", "\0").split(":")]
+    source, target, mode = [*parts, "", ""][:3]
+    if len(parts) > MOST_BIND_PARTS or not source or mode not in {"", "ro", "rw"}:
+        raise UsageError(
+            f"{text!r} is no bind mount", evidence="the form is SRC[:DST[:ro]]", hint="write a colon in a path as \\:"
+        )
+    return Bind(source, target or source, read_only=mode == "ro")
+
+
+def parse_variable(text: str, environment: dict[str, str]) -> Variable:
+    """Read ``NAME=VALUE``, or ``NAME``, which takes the caller's value.
+
+    Raises
+    ------
+    UsageError
+        When the name is none, or the caller has no such variable.
+    """
+    name, given, value = text.partition("=")
+    if not NAME.match(name):
+        raise UsageError(f"{name!r} is not a variable name", evidence=f"--env {text}", hint="write --env NAME=VALUE")
+    if not given and name not in environment:
+        raise UsageError(f"{name} is not set here", evidence=f"--env {name}", hint=f"write --env {name}=VALUE")
+    return Variable(name, value if given else environment[name])
+
+
+def furnished(plan: ContainerPlan, *, devices: Devices, trees: tuple[str, ...], scratch: str) -> ContainerPlan:
+    """Give the same plan with what a runtime that mounts nothing itself needs."""
+    return replace(plan, entry=replace(plan.entry, devices=devices, trees=trees, scratch=scratch))

@@ -1,0 +1,154 @@
+"""From the word a user gives for an image to a container that can be entered here; the effects run and launch share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from argosy.containers import ContainerPlan, furnished, plan_container
+from argosy.errors import UsageError
+from argosy.gpu_probe import probe_devices
+from argosy.images.finding import find_image, refined
+from argosy.images.opening import Opened, open_image
+from argosy.model import Bind, ContainerRequest, Host, Image, ImageKind
+from argosy.session import Session
+from argosy.store import explained
+from argosy.trees import unpacked
+
+ROOT_KEY = "root"
+
+
+SYSTEM_FOLDERS = (
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "lib",
+    "lib32",
+    "lib64",
+    "opt",
+    "proc",
+    "run",
+    "sbin",
+    "sys",
+    "usr",
+    "var",
+)
+"""Below these a path means the image's file, not the host's."""
+
+
+def enter(
+    request: ContainerRequest, reference: str, session: Session, *, command: tuple[str, ...] = (), dry: bool = False
+) -> ContainerPlan:
+    """Open an image and plan its container; unpack it where the runtime cannot mount it.
+
+    Parameters
+    ----------
+    command
+        What will run in it: folders of files that it names are bound, where the usual mounts do not show them.
+    dry
+        Only say what would be: nothing is unpacked.
+
+    Raises
+    ------
+    ArgosyError
+        As `find_image`, `open_image` and `plan_container` do.
+    """
+    opened = refined(open_image(find_image(reference, session)), session)
+    wanted = replace(request, binds=(*named_binds(command, request, session.host), *request.binds))
+    plan = plan_container(wanted, opened.image, session.host)
+    if plan.runtime.name != "bwrap":
+        return plan
+    scratch = session.places.cache / "mount"
+    if not dry:
+        with explained(scratch):
+            scratch.mkdir(parents=True, exist_ok=True)
+    trees = tree_paths(opened, session) if dry else _unpack(opened, session)
+    return furnished(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
+
+
+def refuse_missing_binds(request: ContainerRequest) -> None:
+    """Refuse bind mounts of what is not on this machine.
+
+    Raises
+    ------
+    UsageError
+        Naming the source.
+    """
+    for bind in request.binds:
+        if not os.path.lexists(bind.source):
+            raise UsageError(
+                f"there is no {bind.source} to bind",
+                evidence=f"--bind {bind.source}:{bind.target}",
+                hint="check the path",
+            )
+
+
+def named_binds(command: tuple[str, ...], request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
+    """Give bind mounts for the folders of files that a command names and that would not be seen inside.
+
+    ``argosy run image.sif -- python /project/code/train.py`` is meant so, from whatever folder it is typed.
+    """
+    if request.contain:
+        return ()
+    folders: dict[str, Bind] = {}
+    for word in command:
+        path = Path(host.cwd, word)
+        if "/" not in word or not path.is_file():
+            continue
+        folder = os.path.normpath(path.parent)
+        if folder != "/" and folder.split("/")[1] not in SYSTEM_FOLDERS:
+            folders.setdefault(folder, Bind(folder, folder))
+    return tuple(folders.values())
+
+
+def tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
+    """Give where the unpacked trees of an image lie, or would lie: the layer first."""
+    if opened.image.kind is ImageKind.TREE:
+        return (opened.image.path,)
+    keys = [key for _, key in _parts(opened)]
+    return tuple(str(session.places.cache / "trees" / key / ROOT_KEY) for key in keys)
+
+
+def _unpack(opened: Opened, session: Session) -> tuple[str, ...]:
+    if opened.image.kind is ImageKind.TREE:
+        return (opened.image.path,)
+    image = Path(opened.image.path)
+    return tuple(str(unpacked(session, image, offset=offset, key=key)) for offset, key in _parts(opened))
+
+
+def _parts(opened: Opened) -> list[tuple[int, str]]:
+    """Give offset and cache key of each squashfs in an image, the layer first.
+
+    A base that Argosy built upon is known by its digest, so images over one base share its tree; any other file is
+    known by its identity on this disk.
+    """
+    image, lock = opened.image, opened.lock
+    base = lock.base.digest.removeprefix("sha256:") if lock and image.layer_offset >= 0 else _identity(image)
+    parts = [(image.base_offset, base)]
+    if lock and image.layer_offset >= 0:
+        # By content: a copy of an image, and one that was built again, have the same layer.
+        layer = hashlib.sha256(f"{lock.base.digest} {lock.content}".encode()).hexdigest()
+        parts.insert(0, (image.layer_offset, layer))
+    return parts
+
+
+def _identity(image: Image, offset: int = 0) -> str:
+    status = Path(image.path).stat()
+    facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns, offset]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def outer_environment(plan: ContainerPlan, environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the environment in which the runtime is started here and now."""
+    kept = {name: value for name, value in environment.items() if name not in plan.entry.drop}
+    return kept | {variable.name: str(variable.value) for variable in plan.exports()}
+
+
+def with_shell(plan: ContainerPlan) -> ContainerPlan:
+    """Give the plan for somebody who types into it."""
+    return replace(plan, entry=replace(plan.entry, interactive=True))

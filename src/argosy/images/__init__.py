@@ -1,0 +1,1 @@
+"""Image formats: SIF and squashfs, and telling them apart."""

@@ -1,0 +1,79 @@
+"""Tell what is in an image: base, layers, sizes, packages, how to run it; pure over what was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from argosy.images.opening import Opened
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of an image file: its number in the file, what it is, and its size in bytes."""
+
+    id: int
+    what: str
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDescription:
+    """What `argosy images info` tells.
+
+    Attributes
+    ----------
+    digest
+        Content digest of the layer; empty for an image that Argosy did not make.
+    packages
+        Name and version of each Python package in the layer.
+    """
+
+    path: str
+    kind: str
+    arch: str
+    made_by_argosy: bool
+    digest: str
+    base: str
+    base_digest: str
+    python: str
+    parts: tuple[Part, ...]
+    packages: tuple[tuple[str, str], ...]
+    how_to_run: str
+
+
+def describe_image(opened: Opened) -> ImageDescription:
+    """Describe an opened image."""
+    image, lock = opened.image, opened.lock
+    parts = tuple(Part(p.id, _what(p), p.name, p.size) for p in opened.sif.parts) if opened.sif else ()
+    return ImageDescription(
+        path=image.path,
+        kind=image.kind.value + ("" if not lock else ", delta" if image.layer_part else ", flat"),
+        arch=image.arch,
+        made_by_argosy=image.argosy,
+        digest=image.digest,
+        base=lock.base.reference if lock else "",
+        base_digest=lock.base.digest if lock else "",
+        python=lock.python if lock else "",
+        parts=parts,
+        packages=tuple((p.name, p.version) for p in lock.packages) if lock else (),
+        how_to_run=f"argosy run {image.path} -- {'python' if lock and lock.python else 'COMMAND'}",
+    )
+
+
+def _what(part: object) -> str:
+    return str(part).split("(", 1)[-1].rstrip(")").split(" '", 1)[0]
+
+
+def render_description(info: ImageDescription) -> str:
+    """Render a description for people, one fact a line."""
+    rows = [
+        ("image", f"{info.path} ({info.kind}{', ' + info.arch if info.arch else ''})"),
+        ("base", f"{info.base}  {info.base_digest}" if info.base else "unknown: not made by Argosy"),
+        ("content", info.digest),
+        ("python", info.python),
+    ]
+    rows += [(f"part {part.id}", f"{part.what}, {part.size / 1e6:.1f} MB  {part.name}".rstrip()) for part in info.parts]
+    rows.append((f"packages ({len(info.packages)})", " ".join(f"{name}=={version}" for name, version in info.packages)))
+    rows.append(("run it", info.how_to_run))
+    return "\n".join(f"{label:<14} {text}" for label, text in rows if text)

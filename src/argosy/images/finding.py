@@ -1,0 +1,98 @@
+"""Find the image that a word names: a path, a name in the catalog, or a reference that must be fetched first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from argosy.errors import UsageError
+from argosy.images.identify import Kind, identify_file
+from argosy.images.opening import Opened
+from argosy.images.references import guess_reference, is_reference, parse_reference
+from argosy.layout import ENTER, LOCK
+from argosy.lock import parse_lock, python_names
+from argosy.model import ImageKind
+from argosy.nearest import nearest_word
+from argosy.process import Command
+from argosy.session import Session
+
+READY = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY})
+"""What can be entered as it is; anything else is packed into the cache first."""
+
+SUFFIXES = ("", ".sif", ".sqsh", ".squashfs")
+
+
+def find_image(reference: str, session: Session) -> Path:
+    """Give the file or folder of an image; what must be fetched or packed first is then in the cache.
+
+    Parameters
+    ----------
+    reference
+        A SIF, squashfs, archive or root file system; a name in the catalog; ``docker://…`` and its like.
+
+    Raises
+    ------
+    UsageError
+        When there is nothing of that name: the nearest name in the catalog is shown.
+    ArgosyError
+        As `fetch_image` and `local_image` do.
+    """
+    path = Path(reference).expanduser()
+    if path.exists():
+        return _local(path.absolute(), session)
+    if is_reference(reference):
+        from argosy.images.fetching import fetch_image  # noqa: PLC0415 - most starts name a file, and pay for nothing
+
+        return fetch_image(parse_reference(reference), session).path
+    if "/" not in reference:
+        for folder in session.places.images:
+            for suffix in SUFFIXES:
+                if (folder / f"{reference}{suffix}").exists():
+                    return folder / f"{reference}{suffix}"
+    names = [entry.name.removesuffix(".sif") for entry in catalog(session)]
+    meant = nearest_word(reference, names) or guess_reference(reference)
+    raise UsageError(
+        f"there is no image {reference!r}",
+        evidence=f"no such file, and none of that name in {', '.join(map(str, session.places.images))}",
+        hint=f"did you mean {meant}?" if meant else "check the path, or see 'argosy images ls'",
+    )
+
+
+def _local(path: Path, session: Session) -> Path:
+    if identify_file(path).kind in READY:
+        return path
+    from argosy.images.fetching import local_image  # noqa: PLC0415 - likewise
+
+    return local_image(path, session)
+
+
+def catalog(session: Session) -> tuple[Path, ...]:
+    """Give every image in the catalog's folders, sorted by name."""
+    found = [
+        path
+        for folder in session.places.images
+        if folder.is_dir()
+        for path in folder.iterdir()
+        if path.suffix in SUFFIXES[1:] and not path.name.startswith(".")
+    ]
+    return tuple(sorted(found, key=lambda path: path.name))
+
+
+def refined(opened: Opened, session: Session) -> Opened:
+    """Tell of a bare squashfs whether Argosy made it, which only its inside says: it is asked by unsquashfs.
+
+    Any other image is given back as it is; so is a squashfs where unsquashfs is missing.
+    """
+    image = opened.image
+    if image.kind is not ImageKind.SQUASHFS or image.argosy or "unsquashfs" not in session.host.programs:
+        return opened
+    enter, lock_path = ENTER.lstrip("/"), LOCK.lstrip("/")
+    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", image.path, enter, lock_path)))
+    names = {line.removeprefix("squashfs-root/") for line in reply.stdout.splitlines()}
+    if enter not in names:
+        return opened
+    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-cat", image.path, lock_path)))
+    lock = parse_lock(reply.stdout, f"{image.path}:{LOCK}") if lock_path in names and reply.code == 0 else None
+    packages = python_names(lock) if lock else frozenset()
+    known = replace(image, argosy=True, digest=lock.content if lock else "", packages=packages)
+    return replace(opened, image=known, lock=lock)

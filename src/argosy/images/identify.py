@@ -1,0 +1,196 @@
+"""Tells what a file or directory is, for choosing a reader and for saying what was found. It never fails or waits.
+
+Only the first kilobytes are believed, never the name; except that a zstd file is taken for the tar its name says, since
+its inside cannot be seen without a further program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from argosy.images.tarheads import read_tar_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Kind(StrEnum):
+    """What something on disk is. The value is how a message and ``--json`` call it."""
+
+    SIF = "sif"
+    SQUASHFS = "squashfs"
+    EXT = "ext"
+    TAR = "tar"
+    DOCKER_ARCHIVE = "docker-archive"
+    OCI_ARCHIVE = "oci-archive"
+    OCI_LAYOUT = "oci-layout"
+    ROOT_DIRECTORY = "root-directory"
+    DIRECTORY = "directory"
+    EMPTY_DIRECTORY = "empty-directory"
+    EMPTY = "empty"
+    COMPRESSED = "compressed"
+    TEXT = "text"
+    OTHER = "other"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What a path is, for programs (kind, compression) and for people (as *a gzip file of 12 MB*).
+
+    ``compression`` is ``none``, ``gzip``, ``zstd``, ``xz`` or ``bzip2``.
+    """
+
+    kind: Kind
+    description: str
+    compression: str = "none"
+
+
+HEAD = 4096
+"""Bytes that are looked at: the ext superblock is the farthest, at 1024."""
+EXT_OFFSET, EXT_MAGIC = 1080, b"\x53\xef"
+"""Two bytes are little: what is known by more is looked for first."""
+KILO = 1000
+TWO_DIGITS = 10
+
+COMPRESSIONS = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"BZh", "bzip2"),
+)
+FORMATS = (
+    (32, b"SIF_MAGIC\0", Kind.SIF, "a SIF image"),
+    (0, b"hsqs", Kind.SQUASHFS, "a squashfs image"),
+    (0, b"\x7fELF", Kind.OTHER, "a program or library (ELF)"),
+    (0, b"PK\x03\x04", Kind.OTHER, "a zip file"),
+    (0, b"%PDF-", Kind.OTHER, "a PDF document"),
+    (0, b"version https://git-lfs", Kind.TEXT, "a Git LFS pointer (git lfs pull fetches the file it stands for)"),
+)
+"""Offset, what stands there, and what that means; the first match counts."""
+TEXTS = (
+    (re.compile(rb"<!doctype html|<html", re.IGNORECASE), "an HTML page (was a download refused?)"),
+    (re.compile(rb"<\?xml|<Error>"), "an XML text (was a download refused?)"),
+    (re.compile(rb"[{\[]"), "a JSON text (was a download refused?)"),
+    (re.compile(rb"#!"), "a script"),
+    (re.compile(rb""), "a text file"),
+)
+TAR_KINDS = {
+    Kind.TAR: "a tar file",
+    Kind.DOCKER_ARCHIVE: "a docker archive",
+    Kind.OCI_ARCHIVE: "an OCI archive",
+}
+ARTICLES = {"gzip": "a gzip", "zstd": "a zstd", "xz": "an xz", "bzip2": "a bzip2"}
+ZSTD_TAR = (".tar.zst", ".tar.zstd", ".tzst", ".tzs")
+
+_IMAGE_MEMBER = re.compile(
+    r"(manifest\.json|repositories|index\.json|oci-layout|blobs(/.*)?"
+    r"|[0-9a-f]{64}(\.json|\.tar|/|/(layer\.tar|json|VERSION))?|sha256:[0-9a-f]{64}(\.tar)?)/?"
+)
+"""Names in a docker or OCI archive (docker save, skopeo, umoci, buildah); a root file system has others."""
+_TEXT = re.compile(rb"[\t\n\f\r\x1b -~\x80-\xff]*")
+
+
+def identify_file(path: str | os.PathLike[str]) -> FileKind:
+    """Tell what is at a path; every path has an answer, and nothing there is ever started, locked or changed."""
+    place = Path(path)
+    try:
+        status = place.stat()
+        if stat.S_ISDIR(status.st_mode):
+            return _judge_directory(place, frozenset(entry.name for entry in place.iterdir()))
+        if stat.S_ISREG(status.st_mode):
+            return _identify_regular(place, status.st_size)
+    except (FileNotFoundError, NotADirectoryError):
+        return FileKind(Kind.MISSING, "nothing: there is no such file")
+    except OSError as error:
+        return FileKind(Kind.UNREADABLE, f"unreadable: {error.strerror or error}")
+    except ValueError as error:  # a NUL in the name
+        return FileKind(Kind.MISSING, f"no possible name: {error}")
+    return FileKind(Kind.OTHER, "neither a file nor a directory")
+
+
+def render_size(size: int) -> str:
+    """Say a number of bytes as people do: ``512 bytes``, ``12 MB``, ``3.4 GB`` (decimal units)."""
+    value, unit = float(size), "bytes"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if value < KILO:
+            break
+        value, unit = value / KILO, larger
+    digits = 0 if unit == "bytes" or value >= TWO_DIGITS else 1
+    return f"{value:.{digits}f} {unit}"
+
+
+def _judge_directory(place: Path, names: frozenset[str]) -> FileKind:
+    if not names:
+        return FileKind(Kind.EMPTY_DIRECTORY, "an empty directory")
+    if {"oci-layout", "index.json"} <= names:
+        return FileKind(Kind.OCI_LAYOUT, "an OCI layout directory")
+    programs = any(os.path.lexists(place / directory) for directory in ("bin", "usr/bin"))
+    if programs and names & {"etc", "usr", "lib"}:
+        return FileKind(Kind.ROOT_DIRECTORY, "a root file system directory")
+    return FileKind(Kind.DIRECTORY, "a directory that is no root file system (no bin, no usr/bin)")
+
+
+def _identify_regular(place: Path, size: int) -> FileKind:
+    with place.open("rb") as file:
+        head = file.read(HEAD)
+    if not head:
+        return FileKind(Kind.EMPTY, "an empty file")
+    of_size = f" of {render_size(size)}"
+    for magic, compression in COMPRESSIONS:
+        if head.startswith(magic):
+            return _identify_compressed(place, compression, of_size)
+    for offset, magic, kind, words in FORMATS:
+        if head[offset : offset + len(magic)] == magic:
+            return FileKind(kind, words + of_size)
+    tar = _judge_members(read_tar_names(place, "none"))
+    if tar:
+        return FileKind(tar, TAR_KINDS[tar] + of_size)
+    return _judge_remainder(head, of_size)
+
+
+def _identify_compressed(place: Path, compression: str, of_size: str) -> FileKind:
+    if compression == "zstd" and place.name.lower().endswith(ZSTD_TAR):
+        return FileKind(Kind.TAR, f"a tar file, by its name, (zstd){of_size}", compression)
+    kind = _judge_members(read_tar_names(place, compression))
+    if kind is None:
+        return FileKind(Kind.COMPRESSED, f"{ARTICLES[compression]} file{of_size}", compression)
+    return FileKind(kind, f"{TAR_KINDS[kind]} ({compression}){of_size}", compression)
+
+
+def _judge_members(names: Iterable[str]) -> Kind | None:
+    """Tell an image archive from a tree by what it holds. Docker's newer archives are both, and count as docker's.
+
+    None where there is no member: it is no tar file.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name and not _IMAGE_MEMBER.fullmatch(name):
+            return Kind.TAR
+        seen.add(name.partition("/")[0])
+        if "manifest.json" in seen:
+            break
+    if seen <= {""}:  # the archive's own directory, ./, and no more
+        return Kind.TAR if seen else None
+    # Where no manifest was met, it lies behind layers that are too large to be looked through.
+    is_oci = "manifest.json" not in seen and not seen.isdisjoint({"oci-layout", "index.json", "blobs"})
+    return Kind.OCI_ARCHIVE if is_oci else Kind.DOCKER_ARCHIVE
+
+
+def _judge_remainder(head: bytes, of_size: str) -> FileKind:
+    if head[EXT_OFFSET:].startswith(EXT_MAGIC):
+        return FileKind(Kind.EXT, "an ext3 or ext4 image" + of_size)
+    if not head.strip(b"\0"):
+        return FileKind(Kind.OTHER, f"a file of zeros{of_size} (was a copy broken off?)")
+    if not _TEXT.fullmatch(head):
+        return FileKind(Kind.OTHER, "a file of no known kind" + of_size)
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    words = next(words for pattern, words in TEXTS if pattern.match(start))
+    return FileKind(Kind.TEXT, words)

@@ -1,0 +1,120 @@
+"""Open an image file or folder and give what it is as an `Image`; it starts no program and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.errors import ImageError, UsageError
+from argosy.images.identify import Kind, identify_file
+from argosy.images.sif import FsKind, Sif, choose_system
+from argosy.images.sif_read import read_part, read_sif
+from argosy.images.squashfs import read_superblock
+from argosy.layout import ENTER, LOCK
+from argosy.lock import Lock, parse_lock, python_names
+from argosy.model import Image, ImageKind
+
+LOCK_NAME = "argosy.lock"
+SBOM_NAME = "argosy.cdx.json"
+LOCK_LIMIT = 64 << 20
+
+GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An image with what it carries beside its file systems."""
+
+    image: Image
+    lock: Lock | None = None
+    sif: Sif | None = None
+
+
+def open_image(path: Path) -> Opened:
+    """Read what an image is: SIF, squashfs or unpacked root file system, made by Argosy or not.
+
+    Raises
+    ------
+    ImageError, UsageError
+        When there is nothing of that name, or it is no image.
+    """
+    if not path.exists():
+        raise UsageError(f"there is no image {path}", hint="check the path, or see 'argosy images ls'")
+    found = identify_file(path)
+    if found.kind == Kind.SIF:
+        return _open_sif(path)
+    if found.kind == Kind.SQUASHFS:
+        block = read_superblock(path)
+        image = Image(str(path), ImageKind.SQUASHFS, "", "", base_size=block.bytes_used)
+        return Opened(image)
+    if found.kind == Kind.ROOT_DIRECTORY:
+        return _open_tree(path)
+    raise ImageError(
+        f"{path} is not an image that can be run",
+        evidence=f"it is {found.description}",
+        hint="give a SIF file, a squashfs, or an unpacked root file system",
+    )
+
+
+def _open_sif(path: Path) -> Opened:
+    sif = read_sif(path)
+    system = choose_system(sif)
+    partition = system.partition
+    if partition is None or partition.fs != FsKind.SQUASHFS:
+        raise ImageError(
+            f"the root file system in {path} is no squashfs",
+            evidence=str(system),
+            hint="encrypted and ext3 images are not supported; rebuild it with 'apptainer build'",
+        )
+    part = sif.part_named(LOCK_NAME)
+    lock = parse_lock(read_part(path, part, limit=LOCK_LIMIT).decode(errors="replace"), str(path)) if part else None
+    layer = sif.overlays[0] if lock is not None and sif.overlays else None
+    image = Image(
+        path=str(path),
+        kind=ImageKind.SIF,
+        digest=lock.content if lock else "",
+        arch=partition.arch,
+        base_offset=system.offset,
+        base_size=system.size,
+        layer_offset=layer.offset if layer else -1,
+        layer_size=layer.size if layer else 0,
+        layer_part=layer.id if layer else 0,
+        argosy=lock is not None,
+        packages=_package_names(lock),
+    )
+    return Opened(image, lock, sif)
+
+
+def _open_tree(path: Path) -> Opened:
+    lock_file = path / LOCK.lstrip("/")
+    lock = parse_lock(lock_file.read_text(errors="replace"), str(lock_file)) if lock_file.is_file() else None
+    image = Image(
+        path=str(path),
+        kind=ImageKind.TREE,
+        digest=lock.content if lock else "",
+        arch="",
+        argosy=(path / ENTER.lstrip("/")).is_file(),
+        packages=_package_names(lock),
+    )
+    return Opened(image, lock)
+
+
+def _package_names(lock: Lock | None) -> frozenset[str]:
+    return python_names(lock) if lock else frozenset()
+
+
+def check_arch(image: Image, machine: str) -> None:
+    """Refuse an image made for another architecture than this machine's (``uname -m``).
+
+    Raises
+    ------
+    ImageError
+        When both are known and differ.
+    """
+    here = GO_ARCH.get(machine, machine)
+    if image.arch and image.arch != here:
+        raise ImageError(
+            f"{image.path} is for another kind of machine",
+            evidence=f"image: {image.arch}; this machine: {here}",
+            hint="build it for this machine, or run it where it belongs",
+        )

@@ -1,0 +1,19 @@
+"""The story of `argosy launch`: an image and a command become a script that stands alone, and that script is run."""
+
+from __future__ import annotations
+
+from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
+from argosy.launch.shape import Wanted
+from argosy.launch.story import Launched, find_site, launch, plan_here, write_script
+
+__all__ = [
+    "LaunchPlan",
+    "LaunchRequest",
+    "Launched",
+    "Wanted",
+    "find_site",
+    "launch",
+    "plan_here",
+    "plan_launch",
+    "write_script",
+]

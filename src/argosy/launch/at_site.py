@@ -1,0 +1,187 @@
+"""Join a request with a site's profile: mode, partition, runtime, and what the profile adds to the job; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from argosy.containers import ContainerPlan
+from argosy.errors import SiteError
+from argosy.launchers import Shape
+from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host
+from argosy.runtimes import RUNTIMES
+from argosy.schedulers.slurm import JobOptions
+from argosy.sites import Facts, Site
+from argosy.sites.partitions import Demand, choose_partition, is_whole
+from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_choice, resolve
+
+if TYPE_CHECKING:
+    from argosy.launch.plan import LaunchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A site once mode and partition are chosen.
+
+    Attributes
+    ----------
+    site
+        As its nodes are in that mode and partition.
+    partition
+        Name; empty where Slurm decides.
+    whole
+        Whether the job has its nodes for itself, as far as the profile tells.
+    """
+
+    site: Site
+    mode: str = ""
+    partition: str = ""
+    whole: bool = False
+    choices: tuple[Choice, ...] = ()
+
+
+def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
+    """Choose mode and partition.
+
+    Raises
+    ------
+    SiteError
+        When the site has no such mode, or no partition allows the job.
+    """
+    moded, mode = choose_mode(site, request.mode)
+    rows = (evident_choice(site, site.modes[mode], "mode", mode),) if mode else ()
+    if site.scheduler != "slurm":
+        return Settled(moded, mode, choices=rows)
+    wanted = request.wanted
+    nodes = wanted.nodes or 1
+    demand = Demand(
+        nodes,
+        wanted.gpus_per_node or wanted.gpus // max(1, nodes),
+        request.options.time or host.environment.get("SBATCH_TIMELIMIT", ""),
+        exclusive=request.options.exclusive,
+    )
+    _check_whole_nodes(moded, demand)
+    asked = request.options.partition or host.environment.get("SBATCH_PARTITION", "")
+    partition, why = choose_partition(moded, asked, demand)
+    whole = is_whole(moded, partition, demand)
+    return Settled(at_partition(moded, partition), mode, partition.name if partition else asked, whole, (*rows, *why))
+
+
+def _check_whole_nodes(site: Site, demand: Demand) -> None:
+    gpus = site.node.gpus
+    if site.slurm.several_nodes_whole and demand.nodes > 1 and demand.gpus_per_node not in {0, gpus}:
+        raise SiteError(
+            f"on several nodes {site.name} takes only jobs that use all {gpus} GPUs of each",
+            evidence=f"{demand.nodes} nodes with {demand.gpus_per_node} GPUs each were asked for",
+            hint=f"say --gpus-per-node {gpus}, or use one node",
+        )
+
+
+def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest:
+    """Complete how a container is entered by what the profile says of runtime and GPUs.
+
+    Raises
+    ------
+    SiteError
+        When the profile's runtime is one that cannot be started yet.
+    """
+    name = request.runtime or site.runtime.name
+    if name and not request.runtime and name not in RUNTIMES:
+        raise SiteError(
+            f"jobs for {site.name} cannot be planned yet: its runtime is {name}",
+            evidence=f"runtimes that can be started: {', '.join(RUNTIMES)}",
+            hint="if the site has one of these too, name it with --runtime",
+        )
+    gpu = GpuWay(site.runtime.gpu) if request.gpu is GpuWay.AUTO and site.runtime.gpu else request.gpu
+    return replace(request, runtime=name, gpu=gpu)
+
+
+def facts_of(settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
+    """Say what conditions of a profile may ask about a job."""
+    return Facts(
+        nodes=str(shape.nodes),
+        ranks=str(shape.ranks),
+        ranks_per_node=str(shape.ranks_per_node),
+        gpus_per_node=str(shape.gpus_per_node),
+        whole_nodes="yes" if settled.whole else "no",
+        partition=settled.partition,
+        launcher=launcher,
+        mode=settled.mode,
+        vendor=settled.site.node.gpu_vendor if shape.gpus_per_node else "none",
+        runtime=runtime,
+        rocm=versions.get("rocm", ""),
+        cuda=versions.get("cuda", ""),
+        torch=versions.get("torch", ""),
+    )
+
+
+def plan_at_site(
+    settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str] = NO_WORDS
+) -> AtSite:
+    """Give what the profile adds to a job of this shape."""
+    facts = facts_of(settled, shape, launcher=launcher, runtime=runtime, versions=versions)
+    return resolve(settled.site, facts, shape.gpus_per_node * settled.site.node.devices_per_gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class JobDefaults:
+    """What the profile says where the user says nothing, in sbatch's words."""
+
+    given: Mapping[str, str] = field(default_factory=lambda: NO_WORDS)
+    choices: tuple[Choice, ...] = ()
+
+
+def default_options(asked: JobOptions, settled: Settled, shape: Shape) -> JobDefaults:
+    """Give partition and memory where the user names none."""
+    site = settled.site
+    given: dict[str, str] = {}
+    rows: list[Choice] = []
+    if settled.partition and not asked.partition:
+        given["partition"] = settled.partition
+    if not asked.mem and not asked.mem_per_gpu:
+        key = "mem_per_gpu" if shape.gpus_per_node and site.slurm.mem_per_gpu else "mem"
+        value = getattr(site.slurm, key)
+        if value:
+            given[key] = value
+            why = "none was asked for; the site's own"
+            rows.append(evident_choice(site, site.slurm, f"--{key.replace('_', '-')}", value, key=key, why=why))
+    return JobDefaults(given, tuple(rows))
+
+
+def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> ContainerPlan:
+    """Give the container with the site's bind mounts; where the user names the same place, the user's is kept."""
+    taken = {bind.target for bind in container.entry.binds}
+    new = tuple(bind for bind in binds if bind.target not in taken)
+    return replace(container, entry=replace(container.entry, binds=(*container.entry.binds, *new)))
+
+
+def told_by_site(choices: tuple[Choice, ...], request: ContainerRequest, site: Site) -> tuple[Choice, ...]:
+    """Say of runtime and GPU way that the profile chose them, where the user did not."""
+    facts = site.runtime
+    version = f"; the site documents {facts.version}" if facts.version else ""
+    own: dict[str, Choice] = {}
+    if facts.name and not request.runtime:
+        own["runtime"] = evident_choice(site, facts, "runtime", facts.name, why=f"the site's runtime{version}")
+    if facts.gpu and request.gpu is GpuWay.AUTO:
+        own["gpu"] = evident_choice(site, facts, "gpu", facts.gpu, key="gpu")
+    return tuple(own.get(choice.what, choice) for choice in choices)
+
+
+def launcher_at_site(choice: Choice, site: Site) -> Choice:
+    """Give the launcher: the user's, else for programs that torchrun would start the site's own."""
+    policy = site.launcher
+    if choice.source == "option" or choice.value != "torchrun" or policy.default in {"", choice.value}:
+        return choice
+    return evident_choice(site, policy, "launcher", policy.default)
+
+
+def parse_torch_version(text: str) -> dict[str, str]:
+    """Read what a torch wheel's version tells: ``2.6.0+rocm6.2.4`` or ``2.6.0+cu124``."""
+    public, _, local = text.partition("+")
+    out = {"torch": public} if public else {}
+    if local.startswith("rocm"):
+        out["rocm"] = local.removeprefix("rocm")
+    elif local.startswith("cu") and local[2:].isdigit():
+        out["cuda"] = f"{local[2:-1]}.{local[-1]}"
+    return out

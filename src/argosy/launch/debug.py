@@ -1,0 +1,55 @@
+"""What ``--debug`` sets so that libraries tell what they do; pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from argosy.errors import UsageError
+from argosy.model import Choice, Variable
+
+TOPICS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "net": {
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+            "NCCL_DEBUG_FILE": "{files}-nccl-%h-%p.log",
+            "CCL_LOG_LEVEL": "info",
+            "FI_LOG_LEVEL": "info",
+        },
+        "torch": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCH_CPP_LOG_LEVEL": "INFO", "LOGLEVEL": "INFO"},
+    }
+)
+"""Topic -> variables.  NCCL and RCCL write a file per rank (%h host, %p process), oneCCL and libfabric to stderr."""
+
+WHY = {"net": "which network is used, by NCCL, RCCL, oneCCL and libfabric", "torch": "what torch.distributed does"}
+
+
+def plan_debug(topics: tuple[str, ...], files: str) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+    """Give the variables of each topic.
+
+    Parameters
+    ----------
+    files
+        How the names of files begin.
+
+    Raises
+    ------
+    UsageError
+        When there is no such topic; the nearest is named.
+    """
+    variables: list[Variable] = []
+    choices: list[Choice] = []
+    for topic in topics:
+        if topic not in TOPICS:
+            near = difflib.get_close_matches(topic, TOPICS, n=1)
+            raise UsageError(
+                f"--debug knows no {topic!r}",
+                evidence=f"known: {', '.join(TOPICS)}",
+                hint=f"did you mean {near[0]}?" if near else "say --debug alone for all of them",
+            )
+        for name, value in TOPICS[topic].items():
+            variables.append(Variable(name, value.replace("{files}", files)))
+            choices.append(Choice(name, str(variables[-1].value), f"--debug {topic}: {WHY[topic]}", "option"))
+    return tuple(variables), tuple(choices)

@@ -1,0 +1,69 @@
+"""Plan for another machine than this one: what is not here is assumed, and each assumption is said; pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from argosy.containers import ContainerPlan, plan_container
+from argosy.errors import SiteError
+from argosy.layout import NOT_FROM_CALLER
+from argosy.model import Choice, ContainerRequest, Host, Image, ImageKind
+from argosy.runtimes import load_runtime
+from argosy.runtimes.apptainer import FAMILIES
+from argosy.sites import Site
+
+FROM_CALLER = ("SBATCH_", "OMP_NUM_THREADS")
+"""What a plan may still read of the caller's environment: the user's defaults."""
+
+
+def is_elsewhere(site: Site, host: Host, *, image_is_here: bool) -> bool:
+    """Tell whether a scheduled site is planned for from a machine that is not it: no sbatch, or no such image."""
+    return site.scheduler == "slurm" and not (image_is_here and "sbatch" in host.programs)
+
+
+def assume_host(site: Site, host: Host, runtime: str) -> Host:
+    """Give the site's machine as far as its profile tells; home and current directory are those of the job there.
+
+    Raises
+    ------
+    SiteError
+        When nobody says which runtime there is.
+    """
+    if not runtime:
+        raise SiteError(
+            f"it is not known which container runtime {site.name} has",
+            evidence="; ".join(q for q in site.open_questions if "runtime" in q) or "its profile does not say",
+            hint="name it with --runtime",
+        )
+    names = (*NOT_FROM_CALLER, *(f"{family}_{key}" for family in FAMILIES for key in ("BIND", "BINDPATH")))
+    kept = {name: value for name, value in host.environment.items() if name.startswith(FROM_CALLER)}
+    return replace(
+        host,
+        hostname=site.name,
+        arch=site.node.arch or host.arch,
+        person=replace(host.person, home=""),
+        cwd="",
+        programs={load_runtime(runtime).program: ""},
+        overlay="unknown",
+        environment=dict.fromkeys(names, "") | kept,
+    )
+
+
+def assume_runtime(site: Site, host: Host, runtime: str) -> Host:
+    """Give this machine with the site's runtime, which a module may bring to the job only."""
+    if site.scheduler != "slurm" or not runtime:
+        return host
+    program = load_runtime(runtime).program
+    return replace(host, arch=site.node.arch or host.arch, programs={program: "", **host.programs})
+
+
+def assume_container(reference: str, request: ContainerRequest, site: Site, host: Host) -> ContainerPlan:
+    """Plan a container for an image that is not here: one with torch, made by somebody else; and say so."""
+    kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
+    image = Image(path=reference, kind=kind, digest="", arch="", packages=frozenset({"torch"}))
+    plan = plan_container(request, image, host)
+    said = (
+        Choice("assumed", reference, "the image is not here: taken for one with torch, without a layer", "assumed"),
+        Choice("assumed", "home, folder", f"not this machine's: the job's own at {site.name}", "assumed"),
+    )
+    return replace(plan, choices=(*plan.choices, *said))

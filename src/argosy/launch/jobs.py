@@ -1,0 +1,220 @@
+"""Jobs that were submitted: what is known of them, how they end, and ending them; it starts none."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.launch.ending import RankEnd, judge_end
+from argosy.process import Command, Reply, Words, failed
+from argosy.schedulers.slurm import (
+    ENDED,
+    JobRow,
+    judge_code,
+    judge_state,
+    parse_exit_code,
+    parse_scontrol_job,
+    parse_squeue,
+    plan_squeue,
+    says_no_answer,
+)
+from argosy.session import Session
+
+LAST_BYTES = 262_144
+"""Of an output: enough for the reports of some hundred ranks that ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What the scheduler and our record say of one job.
+
+    Attributes
+    ----------
+    kind
+        ``waiting``, ``running`` or ``ended``.
+    meaning
+        The state in plain words.
+    code
+        Exit code of an ended job: that of the rank that failed first, where the output tells.
+    first
+        The rank that failed first.
+    record
+        Folder with the script and its plan; empty where the job was not submitted by us.
+    """
+
+    id: str
+    state: str
+    kind: str
+    meaning: str
+    reason: str
+    nodes: str
+    output: str
+    code: int
+    restarts: int
+    record: str
+    first: RankEnd | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Say in one line how it ended."""
+        why = f": {self.first.text}" if self.first else ""
+        return f"job {self.id} {self.meaning} (code {self.code}){why}"
+
+
+def list_jobs(session: Session) -> tuple[JobRow, ...]:
+    """List the user's own jobs that wait or run."""
+    return parse_squeue(ask_slurm(session, plan_squeue(user=session.host.person.name), doing="asking for your jobs"))
+
+
+def find_job(session: Session, job: str) -> JobFacts:
+    """Ask the scheduler about one job, and join what the record of its run says.
+
+    Raises
+    ------
+    UsageError
+        When neither knows such a job.
+    CheckFailed
+        When the controller does not answer.
+    """
+    record = find_record(session, job)
+    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
+    if says_no_answer(reply.stderr):
+        raise no_answer(reply)
+    facts = parse_scontrol_job(reply.stdout.splitlines()[0]) if reply.code == 0 and reply.stdout.strip() else {}
+    if not facts and record is None:
+        raise UsageError(
+            f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
+        )
+    return _join(job, facts, record)
+
+
+def _join(job: str, facts: dict[str, str], record: Path | None) -> JobFacts:
+    """Join what Slurm says with the record, which stays when Slurm has forgotten the job."""
+    ends = _ends(record)
+    state = facts.get("JobState", "COMPLETED" if ends and ends[-1][2] == "0" else "FAILED")
+    kind, meaning = judge_state(state)
+    code = parse_exit_code(facts["ExitCode"]) if "ExitCode" in facts else int(ends[-1][2]) if ends else 1
+    code = judge_code(state, code) if kind == ENDED else 0
+    output = facts.get("StdOut", "") or _submitted(record).get("output", "").replace("%j", job)
+    # What ended for its time, or was cancelled, was ended from outside: no rank failed first.
+    first = judge_end(_last_text(output)) if code and state.split()[0] == "FAILED" else None
+    return JobFacts(
+        id=job,
+        state=state,
+        kind=kind,
+        meaning=meaning,
+        reason=facts.get("Reason", ""),
+        nodes=facts.get("NodeList", "") or (ends[-1][3] if ends else ""),
+        output=output,
+        code=first.code if first else code,
+        restarts=int(facts.get("Restarts", "0") or 0),
+        record=str(record or ""),
+        first=first,
+    )
+
+
+def find_record(session: Session, job: str) -> Path | None:
+    """Give the folder that our record of a job is in, the newest where numbers began again."""
+    for file in sorted((session.places.state / "runs").glob("*/submitted.json"), reverse=True):
+        if _submitted(file.parent).get("job") == job:
+            return file.parent
+    return None
+
+
+def _submitted(record: Path | None) -> dict[str, str]:
+    try:
+        told = json.loads((record / "submitted.json").read_text()) if record else {}
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _ends(record: Path | None) -> list[list[str]]:
+    """Read what the script told of its ends: job, restart, code, nodes."""
+    file = record / "ends" if record else None
+    lines = file.read_text().splitlines() if file and file.is_file() else []
+    return [words for words in map(str.split, lines) if len(words) >= 4]  # noqa: PLR2004 - a full disk cuts lines
+
+
+def _last_text(output: str) -> str:
+    try:
+        with Path(output).open("rb") as source:
+            source.seek(max(0, source.seek(0, os.SEEK_END) - LAST_BYTES))
+            return source.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def read_plan(facts: JobFacts) -> dict[str, object]:
+    """Read the plan that a job was submitted with; empty where there is none."""
+    try:
+        plan = json.loads(Path(facts.record, "job.json").read_text()) if facts.record else {}
+    except (OSError, ValueError):
+        return {}
+    return plan if isinstance(plan, dict) else {}
+
+
+def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> None:
+    """Cancel jobs."""
+    ask_slurm(session, ("scancel", *jobs), doing="cancelling")
+
+
+def read_output(facts: JobFacts) -> Iterator[str]:
+    """Give what a job wrote so far.
+
+    Raises
+    ------
+    UsageError
+        When it has written nothing yet.
+    """
+    file = Path(facts.output)
+    if not facts.output or not file.is_file():
+        raise UsageError(
+            f"job {facts.id} has written nothing yet", evidence=f"it {facts.meaning}; its output goes to {facts.output}"
+        )
+    with file.open(errors="replace") as source:
+        yield from source
+
+
+def ask_slurm(session: Session, words: Words, *, doing: str) -> str:
+    """Ask Slurm something; give what it prints.
+
+    Raises
+    ------
+    ToolMissing, CheckFailed, ToolFailed
+        When there is no Slurm here, its controller does not answer, or it says no.
+    """
+    command = Command(words)
+    reply = run_slurm(session, command)
+    if reply.code != 0:
+        raise no_answer(reply) if says_no_answer(reply.stderr) else failed(command, reply, doing=doing)
+    return reply.stdout
+
+
+def run_slurm(session: Session, command: Command) -> Reply:
+    """Run a program of Slurm.
+
+    Raises
+    ------
+    ToolMissing
+        When there is no Slurm here.
+    """
+    try:
+        return session.runner.run(command)
+    except ToolMissing as error:
+        raise ToolMissing(
+            "there is no Slurm on this machine", evidence=error.evidence, hint="run this on a login node of the cluster"
+        ) from error
+
+
+def no_answer(reply: Reply) -> CheckFailed:
+    """Make the error for a controller that does not answer."""
+    return CheckFailed(
+        "the Slurm controller does not answer",
+        evidence=reply.stderr.strip(),
+        hint="nothing was submitted or changed; try again in some minutes",
+    )

@@ -1,0 +1,89 @@
+"""Refuse words and variables that a kernel or a runtime would refuse on the node, with both numbers; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from argosy.containers import ContainerPlan
+from argosy.errors import UsageError
+from argosy.model import Late, Variable, Word
+
+ONE_STRING = 131_072
+"""Bytes of one argument or NAME=VALUE, its NUL included: MAX_ARG_STRLEN, 32 pages (execve(2))."""
+
+ALL_STRINGS = 2_097_152
+"""Bytes of all arguments and variables together: a quarter of the usual stack limit of 8 MiB (execve(2))."""
+
+APPTAINER_JSON = 1_048_448
+"""Bytes of JSON that hold a container's configuration in Apptainer, arguments and environment included (1.4.5)."""
+
+SPARE = 32_768
+"""Bytes kept for what only the node knows: Slurm's own variables, the runtime's own settings."""
+
+HINT = "write it to a file, and let the program read that"
+
+
+def check_limits(container: ContainerPlan, command: tuple[Word, ...], environment: Mapping[str, str]) -> None:
+    """Refuse what cannot be started.
+
+    Parameters
+    ----------
+    environment
+        The caller's, which comes along.
+
+    Raises
+    ------
+    UsageError
+        With the number that was asked for and the one that is allowed.
+    """
+    words = container.words(command)
+    variables = (*container.exports(), *container.entry.variables)
+    for index, word in enumerate(command):
+        _check_one(f"word {index + 1} of the command", word)
+    for variable in variables:
+        _check_one(f"the variable {variable.name}", _joined(variable))
+    strings = [*words, *map(_joined, container.exports()), *(f"{name}={value}" for name, value in environment.items())]
+    total = sum(map(_size, strings))
+    _check_all(total, ALL_STRINGS, "the kernel takes")
+    if container.runtime.program in {"apptainer", "singularity"}:
+        inside = [*command, *map(_joined, container.entry.variables), *(f"{n}={v}" for n, v in environment.items())]
+        _check_all(json_size(inside), APPTAINER_JSON, f"{container.runtime.name} takes")
+
+
+def _check_one(what: str, word: Word) -> None:
+    if _size(word) > ONE_STRING:
+        raise UsageError(
+            f"{what} is too long",
+            evidence=f"{_size(word):,} bytes, and the kernel takes {ONE_STRING:,} in one",
+            hint=HINT,
+        )
+
+
+def _check_all(total: int, limit: int, who: str) -> None:
+    if total + SPARE > limit:
+        raise UsageError(
+            "the command and its variables are too long",
+            evidence=f"{total:,} bytes with the caller's variables; {who} {limit:,}, of which {SPARE:,} are Slurm's",
+            hint=HINT,
+        )
+
+
+def json_size(words: Iterable[Word]) -> int:
+    """Give the bytes of words as Go writes them in JSON: ``<``, ``>`` and ``&`` take six (encoding/json)."""
+    total = 0
+    for word in words:
+        text = word.expression if isinstance(word, Late) else word
+        total += len(json.dumps(text, ensure_ascii=False).encode(errors="surrogateescape")) + 1
+        total += 5 * sum(map(text.count, "<>&"))
+    return total
+
+
+def _joined(variable: Variable) -> Word:
+    value = variable.value
+    return Late(f"{variable.name}={value.expression}") if isinstance(value, Late) else f"{variable.name}={value}"
+
+
+def _size(word: Word) -> int:
+    text = word.expression if isinstance(word, Late) else word
+    return len(text.encode(errors="surrogateescape")) + 1

@@ -1,0 +1,322 @@
+"""Plan a launch: (request, site, machine) -> the script and the reason of each choice; pure, so a laptop can do it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from argosy.binding import plan_masks, render_core_list
+from argosy.containers import ContainerPlan
+from argosy.errors import SiteError, UsageError
+from argosy.launch.at_site import (
+    Settled,
+    default_options,
+    launcher_at_site,
+    plan_at_site,
+    settle_site,
+    told_by_site,
+    with_site_binds,
+)
+from argosy.launch.attach_script import render_attach
+from argosy.launch.debug import plan_debug
+from argosy.launch.limits import check_limits
+from argosy.launch.resume import plan_resume
+from argosy.launch.script import ScriptFacts, render_script
+from argosy.launch.shape import Wanted, choose_shape
+from argosy.launch.slurm_script import SlurmFacts, render_slurm_script
+from argosy.launchers import NEED_SLURM, Counts, Shape, Started, Wish, choose_launcher, find_launcher
+from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable, Word
+from argosy.schedulers import plan_submit
+from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults
+from argosy.sites import Site
+from argosy.sites.resolving import AtSite, evident_choice
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """What the user asks of `argosy launch`.
+
+    Attributes
+    ----------
+    image
+        As the user gave it; opened by the story.
+    launcher
+        Empty lets the image and the command decide.
+    mpi
+        The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty takes the site's.
+    mode
+        A named way to use the site; empty takes the site's default one.
+    extra
+        Words for sbatch that have no option here.
+    restarts, checkpoint
+        How often a job goes back into the queue at its time limit, and the file that a run must have written for it.
+    debug
+        Topics of which libraries are to tell: ``net``, ``torch``.
+    logs
+        Folder in which each rank has a file for what it prints; empty for the job's one output.
+    """
+
+    image: str
+    command: tuple[str, ...]
+    site: str = "local"
+    wanted: Wanted = field(default_factory=Wanted)
+    launcher: str = ""
+    launcher_arguments: tuple[str, ...] = ()
+    mpi: str = ""
+    mode: str = ""
+    name: str = ""
+    options: JobOptions = field(default_factory=JobOptions)
+    extra: tuple[str, ...] = ()
+    restarts: int = 0
+    checkpoint: str = ""
+    debug: tuple[str, ...] = ()
+    logs: str = ""
+    container: ContainerRequest = field(default_factory=ContainerRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """A launch, complete: what a dry run prints and what a real run carries out are this one value.
+
+    Attributes
+    ----------
+    script
+        The whole text of the job script.
+    submit
+        The words that start it, with ``{script}`` for its path.
+    attach
+        The script that runs a second command in the container of this job; empty where there is no scheduler.
+    output
+        Where the job writes, with Slurm's own patterns in it; empty where it writes to this terminal.
+    polling_seconds
+        How often a scheduler may be asked about it.
+    """
+
+    name: str
+    site: str
+    scheduler: str
+    image: str
+    digest: str
+    shape: Shape
+    script: str
+    submit: tuple[str, ...]
+    choices: tuple[Choice, ...]
+    attach: str = ""
+    output: str = ""
+    polling_seconds: float = 5.0
+
+
+def plan_launch(
+    request: LaunchRequest,
+    container: ContainerPlan,
+    site: Site,
+    host: Host,
+    *,
+    record: str = "",
+    versions: Mapping[str, str] = NO_WORDS,
+) -> LaunchPlan:
+    """Plan a launch.
+
+    Parameters
+    ----------
+    record
+        Folder that a scheduled script tells its end; empty for none.
+    versions
+        What is known of the image: versions of rocm, cuda and torch.
+
+    Raises
+    ------
+    UsageError, SiteError
+        When the request cannot be meant: no command, no such launcher, a shape that does not fit, an option that the
+        site requires.
+    """
+    if not request.command:
+        raise UsageError("no command to launch", hint="write it after --, as in: -- python train.py")
+    settled = settle_site(request, site, host)
+    site = settled.site
+    shape, why_shape = choose_shape(request.wanted, site, host)
+    launcher = choose_launcher(request.launcher, container.entry.image, request.command, shape)
+    launcher = launcher_at_site(launcher, site)
+    if site.scheduler == "local" and launcher.value in NEED_SLURM:
+        raise UsageError(f"the launcher {launcher.value} needs Slurm", hint="use --launcher torchrun or none here")
+    at_site = plan_at_site(settled, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions)
+    variables, why_variables = plan_variables(request, site, host, shape, at_site)
+    name = request.name or _name_of(request.command)
+    is_slurm = site.scheduler == "slurm"
+    options, why_options = plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
+    binding = plan_binding(shape, site) if is_slurm else ()
+    why_container = told_by_site(container.choices, request.container, site)
+    choices = (*settled.choices, *why_shape, *binding, launcher, *why_container, *why_options, *why_variables)
+    whole = with_site_binds(with_variables(container, variables), at_site.binds)
+    facts = _Facts(request, site, host, shape, launcher.value, whole, name, choices, record, options, at_site)
+    return LaunchPlan(
+        name=name,
+        site=site.name,
+        scheduler=site.scheduler,
+        image=container.entry.image.path,
+        digest=container.entry.image.digest,
+        shape=shape,
+        script=_slurm_text(facts) if is_slurm else _local_text(facts),
+        submit=plan_submit(site.scheduler),
+        choices=choices,
+        attach=_attach_text(facts) if is_slurm else "",
+        output=options.output if is_slurm else "",
+        polling_seconds=site.slurm.polling_seconds,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the two kinds of script have in common."""
+
+    request: LaunchRequest
+    site: Site
+    host: Host
+    shape: Shape
+    launcher: str
+    container: ContainerPlan
+    name: str
+    choices: tuple[Choice, ...]
+    record: str
+    options: JobOptions
+    at_site: AtSite
+
+
+def _local_text(facts: _Facts) -> str:
+    counts = Counts(str(facts.shape.nodes), str(facts.shape.ranks_per_node))
+    wish = Wish(facts.request.command, counts, facts.request.launcher_arguments, logs=facts.request.logs)
+    started = find_launcher(facts.launcher)(wish)
+    check_limits(facts.container, started.command, facts.host.environment)
+    return render_script(ScriptFacts(facts.name, facts.site.name, facts.container, started, facts.shape, facts.choices))
+
+
+def _slurm_text(facts: _Facts) -> str:
+    request, masks = facts.request, choose_masks(facts.shape, facts.site)
+    counts = Counts(Late("$nodes"), Late("$ranks_per_node"))
+    cores = tuple(map(render_core_list, masks)) if facts.launcher == "torchrun" else ()
+    started = find_launcher(facts.launcher)(
+        Wish(request.command, counts, request.launcher_arguments, cores, request.logs)
+    )
+    meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))
+    container = with_variables(facts.container, (*meeting, *facts.container.entry.variables))
+    check_limits(container, started.command, facts.host.environment)
+    # A mask names cores of a whole node: with somebody else's job beside it they might not be ours.
+    options = replace(facts.options, exclusive=True) if masks and not facts.site.slurm.whole_nodes else facts.options
+    return render_slurm_script(
+        SlurmFacts(
+            script=ScriptFacts(facts.name, facts.site.name, container, started, facts.shape, facts.choices),
+            site=facts.site,
+            options=options,
+            extra=request.extra,
+            masks=masks,
+            mpi=(request.mpi or facts.site.launcher.mpi or "pmix") if started.mpi else "",
+            at_site=facts.at_site,
+            record=facts.record,
+            resume=plan_resume(request.restarts, _absolute(request.checkpoint, facts.host), request.options.signal),
+        )
+    )
+
+
+def _absolute(path: str, host: Host) -> str:
+    return path if path.startswith("/") or not path else f"{host.cwd}/{path}"
+
+
+def _attach_text(facts: _Facts) -> str:
+    started = Started(facts.request.command)
+    return render_attach(ScriptFacts(facts.name, facts.site.name, facts.container, started, facts.shape, facts.choices))
+
+
+def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
+    """Say whether ranks are bound to cores, and why."""
+    masks = choose_masks(shape, site)
+    if masks:
+        where = " ".join(map(render_core_list, masks))
+        why = "those nearest to its GPU, on whole nodes"
+        return (evident_choice(site, site.node, "cores of each rank", where, key="gpu_cpus", why=why),)
+    if site.node.gpu_cpus and shape.gpus_per_node:
+        why = f"the site's map is for {site.node.gpus} ranks with a GPU each, on a whole node, with its own cores"
+        return (Choice("cores of each rank", "Slurm's choice", why, f"site {site.name}"),)
+    return ()
+
+
+def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
+    """Give the masks of a node's ranks where they are the map's own: a full node, as many cores as the map gives."""
+    if not shape.gpus_per_node == shape.ranks_per_node == site.node.gpus > 0:
+        return ()
+    masks = plan_masks(site.node)
+    return masks if all(mask.bit_count() == shape.cpus_per_rank for mask in masks) else ()
+
+
+def plan_options(
+    request: LaunchRequest, settled: Settled, shape: Shape, host: Host, name: str
+) -> tuple[JobOptions, tuple[Choice, ...]]:
+    """Complete the options of a job: the user's SBATCH_* defaults, then the site's; the output always has a place.
+
+    Raises
+    ------
+    SiteError
+        When the site requires an option that nobody gave.
+    """
+    site = settled.site
+    given = choose_defaults(request.options, host.environment)
+    options = replace(request.options, **given)  # type: ignore[arg-type]  # the names are those of text fields
+    usual = default_options(options, settled, shape)
+    options = replace(options, **usual.given)  # type: ignore[arg-type]  # likewise
+    for missing in (option for option in site.slurm.required if not getattr(options, option, "")):
+        variable = USER_DEFAULTS.get(missing, "")
+        raise SiteError(
+            f"{site.name} refuses jobs without --{missing}",
+            evidence="its profile lists it as required" + (f"; {variable} is not set either" if variable else ""),
+            hint=f"add --{missing}"
+            + (f" {form}" if missing == "account" and (form := site.slurm.account_form) else ""),
+        )
+    rows = tuple(Choice(f"--{o}", given[o], f"your default, {USER_DEFAULTS[o]}", "environment") for o in given)
+    folder = f"{host.cwd}/" if host.cwd else ""
+    output = options.output or f"{folder}{_file_name(name)}-%j.out"
+    return replace(options, output=output), (*rows, *usual.choices)
+
+
+def plan_variables(
+    request: LaunchRequest, site: Site, host: Host, shape: Shape, at_site: AtSite
+) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+    """Give the variables of a launch; what the user forces wins over the site, and that over the defaults."""
+    threads, why_threads = _threads(site, host, shape)
+    debug, why_debug = plan_debug(request.debug, f"{host.cwd or '.'}/{_file_name(_name_of(request.command))}")
+    asked = {variable.name for variable in request.container.variables}
+    ours = {variable.name: variable for variable in (Variable("OMP_NUM_THREADS", threads), *at_site.variables, *debug)}
+    kept = tuple(variable for name, variable in ours.items() if name not in asked)
+    rows = tuple(row for row in (why_threads, *at_site.choices, *why_debug) if row.what not in asked)
+    options = tuple(Choice(v.name, str(v.value), "asked for", "option") for v in request.container.variables)
+    return (*kept, *request.container.variables), (*rows, *options)
+
+
+def _threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
+    """Give OMP_NUM_THREADS: the cores of a rank, unless the caller has set it."""
+    name, given = "OMP_NUM_THREADS", host.environment.get("OMP_NUM_THREADS")
+    if given:
+        return given, Choice(name, given, "set by the caller", "environment")
+    if site.scheduler == "local":
+        threads = str(shape.cpus_per_rank or max(1, host.cpus // shape.ranks_per_node))
+        return threads, Choice(name, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
+    if not site.slurm.cpus_option and not shape.cpus_per_rank:
+        why = "what Slurm gave on the node, shared by its ranks"
+        return Late("$((SLURM_CPUS_ON_NODE / ranks_per_node))"), Choice(name, "cores / ranks", why, f"site {site.name}")
+    threads = str(max(1, shape.cpus_per_rank))
+    return threads, Choice(name, threads, "the cores of a rank", "default")
+
+
+def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) -> ContainerPlan:
+    """Give the container plan with the launch's variables in place of the request's."""
+    return replace(container, entry=replace(container.entry, variables=variables))
+
+
+def _name_of(command: tuple[str, ...]) -> str:
+    """Name a job after its program: ``train`` for ``python examples/train.py``."""
+    words = [word for word in command if not word.startswith("-")]
+    chosen = words[1] if len(words) > 1 and words[0].startswith("python") else (words or command)[0]
+    return chosen.rstrip("/").rsplit("/", 1)[-1].removesuffix(".py") or "job"
+
+
+def _file_name(name: str) -> str:
+    """Make a file name of a job's name: Slurm's patterns and slashes in it would be read as such."""
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:64] or "job"

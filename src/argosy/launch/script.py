@@ -1,0 +1,108 @@
+"""Render a launch as one POSIX sh script that a help desk can read, and that runs where no Argosy is; pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from argosy.containers import ContainerPlan
+from argosy.gpus import WAY_VENDOR
+from argosy.launchers import Shape, Started
+from argosy.model import Choice, ImageKind, Word
+from argosy.shell import name_programs, quote, render_assignment, render_command, render_programs
+from argosy.version import VERSION
+
+VENDOR_NODES = {"nvidia": "/dev/nvidiactl", "amd": "/dev/kfd", "intel": "/dev/dri"}
+"""The device node whose absence shows that there is no such GPU; ``--nv`` and ``--rocm`` alone say nothing then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFacts:
+    """All that a script says."""
+
+    name: str
+    site: str
+    container: ContainerPlan
+    started: Started
+    shape: Shape
+    choices: tuple[Choice, ...]
+
+    @property
+    def gpu_node(self) -> str:
+        """The device node that must be there; empty where no GPU was asked for."""
+        return VENDOR_NODES.get(WAY_VENDOR.get(self.container.entry.gpu, ""), "")
+
+
+def render_script(facts: ScriptFacts) -> str:
+    """Render the script of a launch on the machine at hand."""
+    programs, words = name_programs(facts.container.words(facts.started.command))
+    lines = ["#!/bin/sh", *render_head(facts), *_checks(facts), *render_environment(facts), *render_programs(programs)]
+    return "\n".join([*lines, *_start(facts, words)]) + "\n"
+
+
+def render_head(facts: ScriptFacts) -> Iterator[str]:
+    """Say what this is, and each choice with its reason."""
+    yield f"# {_comment(facts.name)}: {facts.shape.ranks} rank(s) on {facts.shape.nodes} node(s), site {facts.site}."
+    yield f"# Made by Argosy {VERSION}; it needs no Argosy where it runs."
+    yield "#"
+    for choice in facts.choices:
+        text = f"{choice.what} = {choice.value}: {choice.why} [{choice.source}]"
+        yield from textwrap.wrap(_comment(text), 116, initial_indent="#   ", subsequent_indent="#       ")
+    yield "# shellcheck disable=SC2016,SC2317  # texts in single quotes are for other shells; traps call functions"
+    yield "set -eu"
+    yield ""
+
+
+def _checks(facts: ScriptFacts) -> Iterator[str]:
+    """Stop before the program starts, with a sentence, where something is missing."""
+    entry = facts.container.entry
+    test = "-d" if entry.image.kind is ImageKind.TREE else "-r"
+    yield 'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }'
+    yield f"image={quote(entry.image.path)}"
+    yield f'[ {test} "$image" ] || stop "the image $image cannot be read here" 6'
+    program = facts.container.runtime.program
+    yield f'command -v {quote(program)} >/dev/null || stop "{program} is not installed here" 4'
+    if facts.gpu_node:
+        yield f'[ -e {facts.gpu_node} ] || stop "GPUs were asked for, and there is no {facts.gpu_node} here" 7'
+    yield ""
+
+
+def render_environment(facts: ScriptFacts) -> Iterator[str]:
+    """Remove what must not leak in, and force what the plan sets."""
+    entry = facts.container.entry
+    if entry.drop:
+        yield "# These would load the host's software inside, or change the container behind this script's back."
+        yield f"unset {' '.join(entry.drop)}"
+    exports = facts.container.exports()
+    if exports:
+        yield "# Forced into the container by name, since an image's own value beats a plain export."
+    for _, names in groupby(exports, key=lambda variable: variable.name.partition("_")[2]):
+        yield "export " + " ".join(render_assignment(variable.name, variable.value) for variable in names)
+    yield ""
+
+
+def _start(facts: ScriptFacts, words: tuple[Word, ...]) -> Iterator[str]:
+    copies = facts.shape.ranks_per_node if facts.started.per_rank else 1
+    if copies == 1:
+        yield "# The runtime takes this shell's place: signals and the exit code pass unchanged."
+        yield "exec " + render_command(words)
+        return
+    yield f"# {copies} copies; the first code other than 0 is the script's, and ends the others."
+    yield "rank=0 pids= code=0"
+    yield f"while [ $rank -lt {copies} ]; do"
+    yield render_command(words, indent="    ") + " &"
+    yield '    pids="$pids $!" rank=$((rank + 1))'
+    yield "done"
+    yield "# shellcheck disable=SC2086  # a list of numbers, meant to be split"
+    yield "trap 'kill $pids 2>/dev/null || :' TERM INT HUP"
+    yield "for pid in $pids; do"
+    yield '    wait "$pid" || { ended=$?; [ "$code" -ne 0 ] || { code=$ended; kill $pids 2>/dev/null || :; }; }'
+    yield "done"
+    yield 'exit "$code"'
+
+
+def _comment(text: str) -> str:
+    """Keep a user's text within its comment: no line breaks, no control characters."""
+    return "".join(c if c.isprintable() else " " for c in text)

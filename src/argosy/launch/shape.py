@@ -1,0 +1,137 @@
+"""Choose the shape of a launch: nodes, ranks, GPUs, cores; contradictions are refused with the numbers. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from argosy.binding import plan_masks
+from argosy.errors import UsageError
+from argosy.launchers import Shape
+from argosy.model import Choice, Host
+from argosy.sites import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user says of the shape, in the field's words; 0 where nothing was said.
+
+    Attributes
+    ----------
+    ranks
+        In all.
+    gpus
+        In all; `gpus_per_node` is the other way to say it.
+    """
+
+    nodes: int = 0
+    ranks: int = 0
+    gpus: int = 0
+    gpus_per_node: int = 0
+    cpus_per_rank: int = 0
+
+
+def choose_shape(wanted: Wanted, site: Site, host: Host) -> tuple[Shape, tuple[Choice, ...]]:
+    """Choose the shape: as asked; else a rank per GPU; else one rank per node.
+
+    Raises
+    ------
+    UsageError
+        When the numbers contradict each other, leave a remainder, or are none.
+    """
+    for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
+        if getattr(wanted, name) < 0:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} cannot be negative", evidence=f"--{option} {getattr(wanted, name)}")
+    nodes = wanted.nodes or 1
+    if site.scheduler == "local":
+        return _local_shape(wanted, host, nodes)
+    gpus = _gpus_per_node(wanted, site, nodes)
+    ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
+    cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus)
+    rows = (
+        Choice(
+            "nodes", str(nodes), "asked for" if wanted.nodes else "nothing else was asked for", _source(wanted.nodes)
+        ),
+        Choice("GPUs per node", str(gpus), "asked for" if gpus else "no GPU was asked for", _source(gpus)),
+        Choice("ranks per node", str(ranks), why, _source(wanted.ranks)),
+        Choice("cores per rank", str(cpus), why_cpus, _source(wanted.cpus_per_rank)),
+    )
+    return Shape(nodes, ranks, gpus, cpus), rows
+
+
+def _source(number: int) -> str:
+    return "option" if number else "default"
+
+
+def _local_shape(wanted: Wanted, host: Host, nodes: int) -> tuple[Shape, tuple[Choice, ...]]:
+    if nodes > 1:
+        raise UsageError(
+            f"this machine is one node, and {nodes} were asked for",
+            evidence=f"--nodes {nodes} with a site that has no scheduler",
+            hint="name a site with Slurm by --site, or leave --nodes out",
+        )
+    gpus = wanted.gpus_per_node or wanted.gpus
+    if gpus > len(host.gpus):
+        raise UsageError(
+            f"{gpus} GPUs were asked for, and {len(host.gpus)} are seen here",
+            hint="ask for fewer, or launch on a cluster with --site",
+        )
+    cpus = wanted.cpus_per_rank
+    if wanted.ranks:
+        return Shape(1, wanted.ranks, gpus, cpus), (Choice("ranks", str(wanted.ranks), "asked for", "option"),)
+    count = gpus or len(host.gpus)
+    if count:
+        return Shape(1, count, gpus, cpus), (Choice("ranks", str(count), "one per GPU", "machine"),)
+    why = "no GPU is visible here, and no number was asked for"
+    return Shape(1, 1, 0, cpus), (Choice("ranks", "1", why, "machine"),)
+
+
+def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
+    if wanted.gpus and wanted.gpus_per_node and wanted.gpus != wanted.gpus_per_node * nodes:
+        raise UsageError(
+            "the numbers of GPUs contradict each other",
+            evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {nodes} node(s)",
+            hint="say one of the two",
+        )
+    if wanted.gpus % nodes:
+        raise UsageError(
+            f"{wanted.gpus} GPUs cannot be shared out evenly",
+            evidence=f"--gpus {wanted.gpus} on {nodes} nodes leaves {wanted.gpus % nodes} over",
+            hint="ask for a multiple of the nodes",
+        )
+    gpus = wanted.gpus_per_node or wanted.gpus // nodes
+    if site.node.gpus and gpus > site.node.gpus:
+        raise UsageError(
+            f"a node of {site.name} has {site.node.gpus} GPUs, and {gpus} were asked for on each",
+            hint=f"use more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} --gpus-per-node {site.node.gpus}",
+        )
+    return gpus
+
+
+def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[int, str]:
+    if wanted.ranks % nodes:
+        raise UsageError(
+            f"{wanted.ranks} ranks cannot be shared out evenly",
+            evidence=f"--ranks {wanted.ranks} on {nodes} nodes leaves {wanted.ranks % nodes} over",
+            hint="ask for a multiple of the nodes",
+        )
+    if wanted.ranks:
+        return wanted.ranks // nodes, "asked for"
+    devices = site.node.devices_per_gpu
+    if gpus and devices > 1:
+        return gpus * devices, f"{devices} per GPU: a GPU has so many root devices"
+    return (gpus, "one per GPU") if gpus else (1, "no GPU was asked for, and no number of ranks")
+
+
+def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:
+    if wanted.cpus_per_rank:
+        return wanted.cpus_per_rank, "asked for"
+    masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
+    if masks:
+        return min(mask.bit_count() for mask in masks), "those nearest to a GPU, by the site's map"
+    if not site.slurm.cpus_option:
+        return 0, "Slurm's own: the site's jobs ask for no number of cores"
+    if gpus and site.slurm.cpus_per_gpu:
+        share = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
+        return share, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
+    return 1, "Slurm's own default; ask for more with --cpus-per-rank"

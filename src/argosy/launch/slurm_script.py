@@ -1,0 +1,214 @@
+"""Render a launch as a Slurm batch script: POSIX sh that a help desk can read and that runs where no Argosy is; pure.
+
+The script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``sh job.sh``
+inside an allocation carries it out as steps of what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from argosy.binding import render_mask_option
+from argosy.launch.rendezvous import render_rendezvous
+from argosy.launch.resume import Resume, render_chain, render_requeue, render_warning, resume_directives
+from argosy.launch.script import VENDOR_NODES, ScriptFacts, render_environment, render_head
+from argosy.schedulers.slurm import JobOptions, render_directive
+from argosy.shell import Program, Word, join_words, name_programs, quote, render_command, render_programs
+from argosy.sites import Site
+from argosy.sites.resolving import AtSite
+
+NODE = Program(
+    "node",
+    """\
+# On each node, outside the container: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
+stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }
+[ -r "$1" ] || stop "the image $1 cannot be read on $SLURMD_NODENAME" 6
+command -v "$2" >/dev/null || stop "$2 is not installed on $SLURMD_NODENAME" 4
+[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and $SLURMD_NODENAME has no $3" 7
+for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made on $SLURMD_NODENAME" 7; done
+# PMIx keeps its files in a folder of slurmd that the container must see; PATHS are bound where this node has them.
+binds=${PMIX_SERVER_TMPDIR:-}
+for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
+[ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
+shift 5; exec "$@"
+""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmFacts:
+    """What a Slurm script says beyond a local one.
+
+    Attributes
+    ----------
+    masks
+        CPU mask of each local rank of a full node; empty where ranks are not bound.
+    mpi
+        The wire-up that srun is asked for (``pmix``, ``pmi2``); empty for none.
+    record
+        Folder that the script tells its end; empty for a script that is kept.
+    at_site
+        What the site's profile adds: words for sbatch and srun, folders and paths on each node.
+    """
+
+    script: ScriptFacts
+    site: Site
+    options: JobOptions
+    extra: tuple[str, ...] = ()
+    masks: tuple[int, ...] = ()
+    mpi: str = ""
+    record: str = ""
+    resume: Resume | None = None
+    at_site: AtSite = field(default_factory=AtSite)
+
+
+def render_slurm_script(facts: SlurmFacts) -> str:
+    """Render the whole script."""
+    command = facts.script.container.words(facts.script.started.command)
+    programs, words = name_programs(("sh", "-c", NODE, "argosy-node", *_node_words(facts), *command))
+    lines = [
+        "#!/bin/sh",
+        *map(render_directive, directives(facts)),
+        *render_head(facts.script),
+        *_allocation(facts),
+        *(render_chain(facts.resume) if facts.resume else ()),
+        *_signals(facts),
+        *render_rendezvous(facts.site),
+        *render_environment(facts.script),
+        *render_modules(facts.site),
+        *filter(None, render_programs(programs)),
+        *_start(facts, words),
+        *_wait(facts),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def directives(facts: SlurmFacts) -> Iterator[str]:
+    """Give the options of sbatch, the shape first."""
+    shape, slurm, options = facts.script.shape, facts.site.slurm, facts.options
+    tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
+    yield f"--job-name={facts.script.name}"
+    yield f"--nodes={shape.nodes}"
+    if slurm.cpus_option:
+        yield f"--ntasks-per-node={tasks}"
+        yield f"--cpus-per-task={shape.cpus_per_rank * shape.ranks_per_node // tasks}"
+    if shape.gpus_per_node and slurm.gpu_option != "none":
+        kind = "gres=gpu:" if slurm.gpu_option == "gres" else "gpus-per-node="
+        yield f"--{kind}{shape.gpus_per_node}"
+    if facts.resume:
+        yield from resume_directives(facts.resume)
+        options = replace(options, signal="", requeue=False)
+    elif options.requeue:
+        yield "--open-mode=append"  # else the second run would erase what the first one wrote
+    yield from options.lines()
+    yield from facts.at_site.sbatch
+    yield from facts.extra
+
+
+def _node_words(facts: SlurmFacts) -> tuple[Word, ...]:
+    entry = facts.script.container.entry
+    node = facts.site.node
+    device = node.gpu_device or facts.script.gpu_node or VENDOR_NODES.get(node.gpu_vendor, "")
+    device = device if facts.script.shape.gpus_per_node else ""
+    program = facts.script.container.runtime.program
+    return (entry.image.path, program, device, join_words(facts.at_site.folders), " ".join(facts.at_site.late_binds))
+
+
+def _allocation(facts: SlurmFacts) -> Iterator[str]:
+    shape = facts.script.shape
+    yield 'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }'
+    yield '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2'
+    yield "# What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script."
+    yield "nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}"
+    devices = facts.site.node.devices_per_gpu
+    if shape.gpus_per_node * devices == shape.ranks_per_node:
+        given = f"${{SLURM_GPUS_ON_NODE:-{shape.gpus_per_node}}}"
+        yield f"ranks_per_node={given if devices == 1 else f'$(({given} * {devices}))'}"
+    else:
+        yield f"ranks_per_node={shape.ranks_per_node}"
+    yield ""
+
+
+def _signals(facts: SlurmFacts) -> Iterator[str]:
+    yield "# This shell stays, and passes signals on to the ranks."
+    yield "step=''"
+    yield 'pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }'
+    passed = [name for name in ("USR1", "USR2") if not facts.resume or facts.resume.signal != name]
+    yield "; ".join(f"trap 'pass {name}' {name}" for name in passed)
+    yield f"trap '[ -n \"$step\" ] || exit 143; {'stopped=yes; ' if facts.resume else ''}pass TERM' TERM INT"
+    if facts.resume:
+        yield from render_warning(facts.resume)
+    yield """trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT"""
+    yield ""
+
+
+def render_modules(site: Site) -> Iterator[str]:
+    """Load the site's modules: they bring the runtime or the host's MPI."""
+    modules = site.modules
+    if not modules.load:
+        return
+    yield "# Modules of the site; a batch job's plain sh may not know the command yet."
+    yield "set +eu"
+    yield "# shellcheck disable=SC1091"
+    yield "command -v module >/dev/null || . /etc/profile"
+    if modules.purge:
+        yield "module purge"
+    for folder in modules.use:
+        yield f"module use {quote(folder)}"
+    yield f"module load {' '.join(map(quote, modules.load))}"
+    yield "set -eu"
+    yield ""
+
+
+def _start_by_mpiexec(words: tuple[Word, ...]) -> Iterator[str]:
+    """Start ranks by the host's own mpiexec (Intel MPI's and MPICH's hydra), which starts its helpers by srun."""
+    yield "# hydra starts its helpers by srun, which must take this environment, and no memory limit of an outer job."
+    yield "unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE"
+    yield "export SLURM_EXPORT_ENV=ALL"
+    yield 'command -v mpiexec >/dev/null || stop "the modules bring no mpiexec" 4'
+    yield "list=$(printf %s \"$hosts\" | tr '\\n' ,)"
+    yield 'mpiexec -n "$((nodes * ranks_per_node))" -ppn "$ranks_per_node" --hosts "$list" \\'
+    yield render_command(words, indent="    ") + " &"
+    yield "step=$!"
+    yield ""
+
+
+def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
+    if facts.mpi and facts.site.launcher.mpiexec:
+        yield from _start_by_mpiexec(words)
+        return
+    started, shape, slurm = facts.script.started, facts.script.shape, facts.site.slurm
+    tasks = '"$ranks_per_node"' if started.per_rank else "1"
+    total = '"$((nodes * ranks_per_node))"' if started.per_rank else '"$nodes"'
+    cpus = shape.cpus_per_rank * (1 if started.per_rank else shape.ranks_per_node)
+    masked = bool(facts.masks) and started.per_rank
+    line = [f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block']
+    if masked:
+        yield "unset SRUN_CPUS_PER_TASK"
+        line.append(f"--cpu-bind={render_mask_option(facts.masks)}")
+    if not masked or slurm.cpus_beside_mask:
+        yield "# srun 22.05 and later does not take --cpus-per-task from the job: it is said again."
+        line.append(f'--cpus-per-task="${{SLURM_CPUS_PER_TASK:-{cpus}}}"')
+    own = (*facts.at_site.srun_always, *(facts.at_site.srun if started.per_rank else ()))
+    line += [" ".join(map(quote, own))] if own else []
+    line.append("--export=ALL --kill-on-bad-exit=1" + (f" --mpi={quote(facts.mpi)}" if facts.mpi else ""))
+    yield " \\\n    ".join(line) + " \\"
+    yield render_command(words, indent="    ") + " &"
+    yield "step=$!"
+    yield ""
+
+
+def _wait(facts: SlurmFacts) -> Iterator[str]:
+    yield "# wait also returns when a trap ran; srun is then still there."
+    yield "while :; do"
+    yield '    code=0; wait "$step" || code=$?'
+    yield '    kill -0 "$step" 2>/dev/null || break'
+    yield "done"
+    if facts.record:
+        yield 'printf "%s %s %s %s\\n" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}" "$code" "$SLURM_JOB_NODELIST" \\'
+        yield f"    2>/dev/null >> {quote(facts.record + '/ends')} || :"
+    if facts.resume:
+        yield from render_requeue(facts.resume)
+    yield '[ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\\n" "$SLURM_JOB_ID" "$code" >&2'
+    yield 'exit "$code"'

@@ -1,0 +1,241 @@
+"""Carry a launch out: open the image, plan, write the script down, start or submit it, leave a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from argosy.entering import enter, refuse_missing_binds
+from argosy.errors import ArgosyError, SiteError, UsageError
+from argosy.gpus import WAY_VENDOR
+from argosy.images.opening import open_image
+from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
+from argosy.launch.attach import NAME as ATTACH
+from argosy.launch.elsewhere import assume_container, assume_host, assume_runtime, is_elsewhere
+from argosy.launch.jobs import no_answer, run_slurm
+from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
+from argosy.launch.shape import choose_shape
+from argosy.model import Bind, ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind
+from argosy.process import Command, Reply, failed
+from argosy.schedulers.slurm import parse_job_id, says_no_answer
+from argosy.session import Session
+from argosy.sites import Site, read_site, search_path
+from argosy.store import explained, write_text
+
+KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
+OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
+"""Variables of an outer job, or of the user's defaults, which the plan has read: they would override #SBATCH lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch that was started.
+
+    Attributes
+    ----------
+    code
+        Exit code of the user's program where we waited for it, else 0.
+    job
+        The scheduler's id; empty where there is none.
+    record
+        Folder with the script and what is known of the run.
+    """
+
+    code: int
+    job: str
+    record: str
+
+
+def plan_here(
+    request: LaunchRequest, session: Session, *, dry: bool = False, kept: bool = False, record: str = ""
+) -> LaunchPlan:
+    """Plan a launch with this machine's facts; with `dry`, nothing on disk changes.
+
+    Parameters
+    ----------
+    dry, kept
+        The script is only shown, or is kept for somebody to submit: neither needs the site's image or tools here.
+    """
+    host = session.host
+    site = find_site(request.site, host)
+    settled = settle_site(request, site, host)
+    wanted = with_log_folder(container_at_site(request.container, settled.site), request.logs)
+    there = assume_runtime(site, plan_target(request, settled.site, host), wanted.runtime)
+    command = request.command
+    is_here = Path(request.image).expanduser().exists() or not _is_path(request.image)
+    if (dry or kept) and is_elsewhere(site, host, image_is_here=is_here):
+        there, command = assume_host(site, there, wanted.runtime), ()
+        if not is_here:
+            return plan_launch(request, assume_container(request.image, wanted, site, there), site, there)
+    if site.scheduler == "local":
+        refuse_missing_binds(wanted)
+    container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
+    return plan_launch(request, container, site, there, record=record, versions=image_versions(container.entry.image))
+
+
+def find_site(name: str, host: Host) -> Site:
+    """Read a site's profile: the project's own before the user's, the system's and the shipped one."""
+    return read_site(name, search_path(host.environment, Path(host.cwd)))
+
+
+def _is_path(reference: str) -> bool:
+    """Tell whether a word means a file: names of the catalog and ``docker://…`` are looked up instead."""
+    return "/" in reference and "://" not in reference
+
+
+def image_versions(image: Image) -> dict[str, str]:
+    """Give the versions of torch, ROCm and CUDA that an image's own lock tells."""
+    lock = open_image(Path(image.path)).lock if image.argosy and image.kind is ImageKind.SIF else None
+    torch = next((package.version for package in lock.packages if package.name == "torch"), "") if lock else ""
+    return parse_torch_version(torch)
+
+
+def with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
+    """Let the folder of the ranks' outputs be seen inside; what lies below a usual mount is there already."""
+    return replace(container, binds=(*container.binds, Bind(logs, logs))) if logs else container
+
+
+def plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
+    """Give the machine that a job will run on, as far as plans need it: with the job's GPUs, not the login node's."""
+    if site.scheduler == "local":
+        return host
+    shape, _ = choose_shape(request.wanted, site, host)
+    vendor = WAY_VENDOR.get(request.container.gpu) or site.node.gpu_vendor
+    if shape.gpus_per_node and not vendor and request.container.gpu is GpuWay.AUTO:
+        raise SiteError(
+            "GPUs were asked for, and nobody says of which kind",
+            evidence=f"the profile {site.name} has no gpu_vendor in [node]",
+            hint="add --gpu nv or --gpu rocm, or gpu_vendor to the profile",
+        )
+    return replace(host, gpus=tuple(Gpu(vendor, index, "") for index in range(shape.gpus_per_node if vendor else 0)))
+
+
+def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> Launched:
+    """Plan a launch, write it down, and start it here or submit it.
+
+    Parameters
+    ----------
+    here
+        Carry it out as steps of the present allocation, where a job would be submitted.
+    """
+    site = find_site(request.site, session.host)
+    say_where(session, site, here=here)
+    folder = session.places.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
+    if request.logs:
+        with explained(Path(request.logs)):
+            Path(request.logs).mkdir(parents=True, exist_ok=True)
+    plan = plan_here(request, session, record=str(folder))
+    with explained(folder):
+        folder.mkdir(parents=True)
+        script = folder / "job.sh"
+        write_text(script, plan.script)
+        write_text(folder / "job.json", render_record(plan))
+        if plan.attach:
+            write_text(folder / ATTACH, plan.attach)
+    words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
+    if here or plan.scheduler == "local":
+        words = ("sh", str(script))
+        code = session.runner.hand_over(Command(words, env=dict(session.host.environment)))
+        write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
+        return Launched(code, "", str(folder))
+    return _submit(plan, words, folder, session, site)
+
+
+def say_where(session: Session, site: Site, *, here: bool) -> None:
+    """Say which of the two happens where there is an allocation: steps of it, or a new job.
+
+    Raises
+    ------
+    UsageError
+        When steps were asked for and there is no allocation.
+    """
+    job = session.host.environment.get("SLURM_JOB_ID", "")
+    if here and (not job or site.scheduler != "slurm"):
+        raise UsageError(
+            "--here needs an allocation of Slurm, and a site with Slurm",
+            evidence=f"SLURM_JOB_ID is {job or 'not set'}; {site.name} starts jobs by {site.scheduler}",
+            hint="start one with: salloc --nodes=2; or leave --here out",
+        )
+    if here:
+        session.reporter.note(f"carried out as steps of job {job}")
+    elif job and site.scheduler == "slurm":
+        session.reporter.note(f"inside job {job}: submitted as a job of its own; --here would use this one")
+
+
+def _submit(plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Session, site: Site) -> Launched:
+    output = output_folder(plan, session.host.person.name)
+    with explained(output):
+        output.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
+    command = Command(words, env=submission_environment(session))
+    reply = run_slurm(session, command)
+    if reply.code != 0:
+        raise explain_sbatch(command, reply, site)
+    job = parse_job_id(reply.stdout)
+    for line in reply.stderr.splitlines():
+        session.reporter.note(line)
+    write_text(folder / "submitted.json", json.dumps({"job": job, "output": plan.output, "site": plan.site}) + "\n")
+    return Launched(0, job, str(folder))
+
+
+def output_folder(plan: LaunchPlan, user: str) -> Path:
+    """Give the folder of the job's output, which must be there when it starts.
+
+    Raises
+    ------
+    UsageError
+        When its name is not known before the job has a number.
+    """
+    folder = str(Path(plan.output).parent).replace("%x", plan.name).replace("%u", user)
+    if re.search(r"%[\w%]", folder):
+        raise UsageError(
+            "Slurm makes no folders, and this one has no name yet",
+            evidence=f"--output {plan.output}",
+            hint="use %j in the name of the file only",
+        )
+    return Path(folder)
+
+
+def submission_environment(session: Session) -> dict[str, str]:
+    """Give the environment of sbatch: the caller's, less what an outer job or the defaults would change."""
+    return {
+        name: value
+        for name, value in session.host.environment.items()
+        if name in KEPT_OF_SLURM or not OUTER_JOB.match(name)
+    }
+
+
+def explain_sbatch(command: Command, reply: Reply, site: Site) -> ArgosyError:
+    """Say what Slurm refused, in its own words, and what to do."""
+    error = failed(command, reply, doing="submitting the job", hint="")
+    text = reply.stderr
+    hints = (
+        (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then add --account"),
+        (r"nvalid partition", "see the partitions with: sinfo -s; then add --partition"),
+        (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then add --qos"),
+        (r"[Nn]ode configuration is not available", "ask for fewer nodes, GPUs or cores, or another --partition"),
+        (r"nvalid node name", "see the nodes with: sinfo -N; then change --nodelist or --exclude"),
+        (r"[Mm]emory specification", "ask for less with --mem, or another --partition"),
+        (r"time limit|MaxTime", "ask for less with --time, or another --partition"),
+    )
+    if says_no_answer(text):
+        return no_answer(reply)
+    for pattern, hint in hints:
+        if re.search(pattern, text):
+            return SiteError(f"{site.name} refuses this job", evidence=error.evidence, hint=hint)
+    return error
+
+
+def render_record(plan: LaunchPlan) -> str:
+    """Render the plan as the record that stays of a run; the script lies beside it."""
+    return json.dumps(asdict(replace(plan, script="", attach="")), indent=1, sort_keys=True) + "\n"
+
+
+def write_script(plan: LaunchPlan, path: Path) -> None:
+    """Write the script where the user wants it."""
+    with explained(path.parent):
+        write_text(path, plan.script)
+        path.chmod(0o755)

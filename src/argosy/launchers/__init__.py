@@ -1,0 +1,200 @@
+"""Launchers: how the ranks of one node are started; one function and one table row each, pure.
+
+==========  ==========================================================================================================
+torchrun    one container per node, ``python -m torch.distributed.run`` in it starts a worker per rank
+srun        a container per rank; rank variables from what Slurm told the task
+mpi         a container per rank, wired up by the host's MPI (PMIx, PMI-2); rank variables from that
+none        the command, once per rank, with nothing added
+==========  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from argosy.errors import UsageError
+from argosy.launchers.programs import BIND, LOG, MPI_RANK, RANK, TORCHRUN
+from argosy.model import Choice, Image, Word
+from argosy.nearest import nearest_word
+
+PYTHON_NAMES = ("python", "python3")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many of what.
+
+    Attributes
+    ----------
+    ranks_per_node
+        Ranks on each node.
+    gpus_per_node
+        GPUs asked for on each node; 0 for none.
+    cpus_per_rank
+        Cores of each rank; 0 leaves it to the scheduler.
+    """
+
+    nodes: int
+    ranks_per_node: int
+    gpus_per_node: int = 0
+    cpus_per_rank: int = 0
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in all."""
+        return self.nodes * self.ranks_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The shape as a script knows it: plain numbers here and now, late ones where the scheduler says them."""
+
+    nodes: Word
+    ranks_per_node: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """How a node's containers are to be used.
+
+    Attributes
+    ----------
+    command
+        What runs in a container.
+    per_rank
+        Whether each rank has a container of its own; else there is one per node.
+    """
+
+    command: tuple[Word, ...]
+    per_rank: bool = False
+    mpi: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a launcher is given.
+
+    Attributes
+    ----------
+    extra
+        Words for torchrun itself.
+    cores
+        A list of cores for each local rank (``1-7``), where workers are to be bound by the launcher.
+    logs
+        Folder in which each rank has a file for what it prints; empty where all print to the job's output.
+    """
+
+    command: tuple[Word, ...]
+    counts: Counts
+    extra: tuple[str, ...] = ()
+    cores: tuple[str, ...] = ()
+    logs: str = ""
+
+    @property
+    def logged(self) -> tuple[Word, ...]:
+        """The command, with its output where it belongs."""
+        return (*self.log_words, *self.command)
+
+    @property
+    def log_words(self) -> tuple[Word, ...]:
+        """What stands before a command whose output goes to a file of the rank."""
+        return ("/bin/sh", "-c", LOG, "argosy-log", self.logs) if self.logs else ()
+
+
+Launcher = Callable[[Wish], Started]
+
+
+def torchrun(wish: Wish) -> Started:
+    """Start one container per node and torchrun in it: static rendezvous on several nodes, its own on one."""
+    program = as_torchrun_program(wish.command)
+    if wish.cores or wish.logs:
+        bind = ("/bin/sh", "-c", BIND, "argosy-bind", ";".join(wish.cores)) if wish.cores else ()
+        program = ("--no-python", *bind, *wish.log_words, *_worker(wish.command))
+    words = ("/bin/sh", "-c", TORCHRUN, "argosy-torchrun", wish.counts.nodes, wish.counts.ranks_per_node)
+    return Started((*words, *wish.extra, *program))
+
+
+def srun(wish: Wish) -> Started:
+    """Start a container per rank, which finds its rank in what Slurm told the task."""
+    _refuse_extra(wish)
+    return Started(("/bin/sh", "-c", RANK, "argosy-rank", wish.counts.ranks_per_node, *wish.logged), per_rank=True)
+
+
+def mpi(wish: Wish) -> Started:
+    """Start a container per rank under the host's MPI wire-up (PMIx or PMI-2)."""
+    _refuse_extra(wish)
+    words = ("/bin/sh", "-c", MPI_RANK, "argosy-rank", wish.counts.ranks_per_node, *wish.logged)
+    return Started(words, per_rank=True, mpi=True)
+
+
+def none(wish: Wish) -> Started:
+    """Start the command as it is, once per rank."""
+    _refuse_extra(wish)
+    return Started(wish.logged, per_rank=True)
+
+
+def _refuse_extra(wish: Wish) -> None:
+    if wish.extra:
+        raise UsageError("--torchrun-arg needs the launcher torchrun", hint="leave it out, or use --launcher torchrun")
+
+
+def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Give what a worker runs: Python unbuffered, as torchrun itself would start it."""
+    if command and command[0] in PYTHON_NAMES and command[1:2] != ("-u",):
+        return (command[0], "-u", *command[1:])
+    return command
+
+
+LAUNCHERS: Mapping[str, Launcher] = MappingProxyType({"torchrun": torchrun, "srun": srun, "mpi": mpi, "none": none})
+NEED_SLURM = frozenset({"srun", "mpi"})
+
+
+def find_launcher(name: str) -> Launcher:
+    """Look a launcher up.
+
+    Raises
+    ------
+    UsageError
+        When there is none of that name; the nearest is named.
+    """
+    if name not in LAUNCHERS:
+        near = nearest_word(name, LAUNCHERS)
+        raise UsageError(
+            f"there is no launcher {name!r}",
+            evidence=f"known: {', '.join(LAUNCHERS)}",
+            hint=f"did you mean {near}?" if near else "choose one of them",
+        )
+    return LAUNCHERS[name]
+
+
+def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Say a user's command in torchrun's words.
+
+    ``python train.py …`` becomes ``train.py …``, ``python -m mod …`` becomes ``-m mod …``; interpreter options and
+    other programs are kept by ``--no-python``.  ``python -u`` needs no word: torchrun starts workers unbuffered.
+    """
+    words = command
+    if words and words[0] in PYTHON_NAMES:
+        rest = words[2:] if words[1:2] == ("-u",) else words[1:]
+        if rest and rest[0] == "-m" and len(rest) > 1:
+            return ("-m", *rest[1:])
+        if rest and isinstance(rest[0], str) and not rest[0].startswith("-"):
+            return rest
+    return ("--no-python", *words)
+
+
+def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: Shape) -> Choice:
+    """Choose how ranks are started: torchrun for Python programs in an image with torch, else none."""
+    if asked:
+        find_launcher(asked)
+        return Choice("launcher", asked, "asked for", "option")
+    is_python = bool(command) and command[0] in PYTHON_NAMES
+    if is_python and "torch" in image.packages:
+        return Choice("launcher", "torchrun", "a Python program, and the image has torch", "image")
+    if shape.ranks > 1 and is_python and not image.argosy:
+        return Choice(
+            "launcher", "torchrun", "a Python program on several ranks; the image does not list packages", "image"
+        )
+    return Choice("launcher", "none", "no Python program with torch: the command runs once per rank", "image")

@@ -1,0 +1,88 @@
+"""The small sh programs that start ranks inside a container; text only, written without single quotes."""
+
+from __future__ import annotations
+
+from argosy.shell import Program
+
+TORCHRUN = Program(
+    "torchrun",
+    """\
+# One per node: words NODES RANKS_PER_NODE, then what torchrun is to start.
+# Slurm says which node this is, so rank r runs on node r / n of the node list, whatever the host names are.
+nodes=$1 per_node=$2; shift 2
+if [ "$nodes" -gt 1 ]; then
+    set -- --nnodes="$nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
+else
+    set -- --standalone "$@"
+fi
+# Not the program torchrun: a vendor base has its own, which does not see the packages of the layer.
+python -m torch.distributed.run --nproc-per-node="$per_node" "$@" &
+agent=$!
+# torchrun ends at a signal that its workers wait for: pass USR1 and USR2 to the workers, and the rest to torchrun.
+to_workers() {
+    workers=$(cat /proc/$agent/task/*/children 2>/dev/null)
+    for pid in $workers; do kill -s "$1" "$pid" 2>/dev/null || :; done
+}
+to_agent() { kill -s TERM "$agent" 2>/dev/null || :; }
+trap "to_workers USR1" USR1; trap "to_workers USR2" USR2; trap to_agent TERM INT
+# wait also returns when a trap ran; torchrun is then still there.
+while :; do
+    code=0; wait $agent || code=$?
+    kill -0 $agent 2>/dev/null || exit $code
+done
+""",
+)
+
+RANK = Program(
+    "rank",
+    """\
+# One per rank: what PyTorch, Lightning, Accelerate and DeepSpeed look for, from what Slurm told this task.
+export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" NODE_RANK="$SLURM_NODEID"
+export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
+shift
+exec "$@"
+""",
+)
+
+MPI_RANK = Program(
+    "rank",
+    """\
+# One per rank: what PyTorch looks for, from what the MPI launcher told this process (PMIx, PMI-2, Open MPI, Slurm).
+RANK=${PMIX_RANK:-${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}}}
+WORLD_SIZE=${PMI_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-1}}}
+LOCAL_RANK=${MPI_LOCALRANKID:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
+NODE_RANK=${SLURM_NODEID:-0} LOCAL_WORLD_SIZE=$1
+export RANK WORLD_SIZE LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE
+shift
+exec "$@"
+""",
+)
+
+BIND = Program(
+    "bind",
+    """\
+# One per worker: bind it to the cores nearest to its GPU.  The first word holds a list of cores for each local rank.
+lists=$1 number=0
+shift
+IFS=";"
+for cores in $lists; do
+    if [ "$number" -eq "$LOCAL_RANK" ] && command -v taskset >/dev/null; then
+        unset IFS
+        exec taskset -c "$cores" "$@"
+    fi
+    number=$((number + 1))
+done
+unset IFS
+exec "$@"
+""",
+)
+
+LOG = Program(
+    "log",
+    """\
+# One per rank: what it prints goes to a file of its own, in a folder of this job within the first word.
+logs=$1/${SLURM_JOB_ID:-here}
+shift
+mkdir -p "$logs" && exec "$@" > "$logs/rank-${RANK:-${SLURM_PROCID:-0}}.log" 2>&1
+""",
+)

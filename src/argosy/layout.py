@@ -1,0 +1,127 @@
+"""Where things lie in an image's layer, and the text of its few shell files; it never touches a disk.
+
+::
+
+    /opt/argosy/                      the layer, self-contained: overlay, bind and flat give the same tree
+        enter                         sets the environment, then becomes its arguments
+        env.sh                        the environment, computed once at build: plain exports
+        argosy.lock                   what is in the image
+        env/                          the environment: a venv of the base's Python, or a prefix of its own
+    /.singularity.d/env/98-argosy.sh  the same environment for a plain `apptainer exec IMAGE python`
+    /etc/profile.d/zz-argosy.sh       and for `bash -l`, which resets PATH in /etc/profile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from argosy.shell import Program, quote
+
+ROOT = "/opt/argosy"
+ENTER = f"{ROOT}/enter"
+ENV_SCRIPT = f"{ROOT}/env.sh"
+ENV_PREFIX = f"{ROOT}/env"
+LOCK = f"{ROOT}/argosy.lock"
+APPTAINER_ENV = "/.singularity.d/env/98-argosy.sh"
+APPTAINER_BASE = "/.singularity.d/env/99-base.sh"
+"""Apptainer forces APPTAINERENV_X right after sourcing this file, and drops them without a word where the folder is
+there without it (actions.go, action script of 1.4): so a layer brings one where the base has none."""
+
+PROFILE = "/etc/profile.d/zz-argosy.sh"
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+NOT_FROM_CALLER = (
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PYTHONUSERBASE",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+)
+"""Variables that name software of the host: inside they would load the wrong one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """The environment of a layer, as it was computed at build.
+
+    Attributes
+    ----------
+    prepend
+        PATH-like variables and what stands first in them.
+    identity
+        Variables that say what this environment is: set always.
+    default
+        All others: set only where the caller or the image set nothing.
+    """
+
+    prepend: tuple[tuple[str, str], ...]
+    identity: tuple[tuple[str, str], ...]
+    default: tuple[tuple[str, str], ...] = ()
+
+
+def plan_activation(*, extra: Iterable[tuple[str, str]] = ()) -> Activation:
+    """Give the environment of a layer whose programs lie in ``/opt/argosy/env/bin``.
+
+    `extra` are the variables that an environment file asks for; they are set only if unset, so a job can change them.
+    """
+    return Activation(
+        prepend=(("PATH", f"{ENV_PREFIX}/bin"),),
+        identity=(("ARGOSY_PREFIX", ROOT), ("VIRTUAL_ENV", ENV_PREFIX), ("PYTHONNOUSERSITE", "1")),
+        default=tuple(extra),
+    )
+
+
+def render_env_script(activation: Activation) -> str:
+    """Render ``env.sh``: plain exports, safe to source twice and under ``set -eu``."""
+    lines = ["# The environment of this image, computed when it was built.  Sourcing it twice changes nothing."]
+    for name, first in activation.prepend:
+        # No colon at the end of a list that was empty: it would mean the current directory.
+        rest = f":${{{name}:-{DEFAULT_PATH}}}" if name == "PATH" else f"${{{name}:+:${name}}}"
+        lines += [
+            f'case "${{{name}:-}}" in',
+            f"    {quote(first)} | {quote(first)}:*) ;;",
+            f'    *) {name}={quote(first)}"{rest}" ;;',
+            "esac",
+            f"export {name}",
+        ]
+    lines += [f"export {name}={quote(value)}" for name, value in activation.identity]
+    for name, value in activation.default:
+        lines.append(f'[ -n "${{{name}+set}}" ] || export {name}={quote(value)}')
+    return "\n".join(lines) + "\n"
+
+
+def render_enter() -> str:
+    """Render ``enter``, which starts whatever Argosy starts: its absence shows that the layer was not attached."""
+    return f"""\
+#!/bin/sh
+# Set the environment of this image, then become the command.
+. {ENV_SCRIPT}
+command -v -- "$1" >/dev/null || {{ echo "argosy: the image has no program $1" >&2; exit 127; }}
+exec "$@"
+"""
+
+
+def render_apptainer_base() -> str:
+    """Render the file that Apptainer waits for before it forces variables."""
+    return "# Apptainer forces the variables of a start right after this file, and only where it is there.\n"
+
+
+def render_source_line() -> str:
+    """Render the scripts in other people's folders: they only source ours, where it is."""
+    return f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n"
+
+
+def guarded(image: str, command: Iterable[str], *, way_out: str) -> tuple[str, ...]:
+    """Give the words that start `command` through ``enter``, or end with code 6 where the layer is not there.
+
+    Runtimes skip an overlay partition without a word in several cases (``enable overlay = no``, ``--underlay``,
+    ``--unsquash``): then the base's own programs would run by mistake.
+    """
+    script = Program("enter", f'[ -x {ENTER} ] && exec {ENTER} "$@"; printf "%s\\n" "$0" >&2; exit 6')
+    message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {way_out}"
+    return ("/bin/sh", "-c", script, message, *command)

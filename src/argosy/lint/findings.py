@@ -1,0 +1,65 @@
+"""What rules find, as records; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Subject = TypeVar("Subject")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One place that a rule does not like.
+
+    Attributes
+    ----------
+    line
+        From 1; 0 for the whole file.
+    hint
+        What to write instead, where it is known.
+    """
+
+    line: int
+    what: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[Subject]):
+    """A rule.
+
+    Attributes
+    ----------
+    name
+        What a finding is called.
+    why
+        What happens otherwise.
+    source
+        Who says so: a public address.
+    """
+
+    name: str
+    why: str
+    source: str
+    check: Callable[[Subject], Iterable[Found]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule found in a file, complete."""
+
+    path: str
+    line: int
+    rule: str
+    what: str
+    why: str
+    hint: str
+    source: str
+
+    def __str__(self) -> str:
+        """Render it as compilers do, so that editors jump to the place."""
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        hint = f"\n    -> {self.hint}" if self.hint else ""
+        return f"{place}: {self.what} [{self.rule}]\n    {self.why} ({self.source}){hint}"

@@ -1,0 +1,278 @@
+"""The lock: what is in an image, to the byte, as JSON; it never decides what goes in.
+
+A lock lies in the image's layer and beside it as a data object.  Same lock and base, same content digest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NoReturn, get_args, get_type_hints
+
+from argosy.errors import ImageError
+from argosy.nearest import nearest_word
+from argosy.scrub import scrub
+
+SCHEMA = 1
+
+OF_CONDA = ("build", "url", "md5")
+
+TIME_END = 2**32
+"""squashfs keeps times in 32 bits."""
+
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
+VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\Z")
+CONDA_NAME = re.compile(r"[a-z0-9_][a-z0-9_.+-]*\Z")
+BUILD = re.compile(r"[A-Za-z0-9_.+-]*\Z")
+MD5 = re.compile(r"([0-9a-f]{32})?\Z")
+
+PYTHON_NAMES = {
+    "pytorch": "torch",
+    "pytorch-cpu": "torch",
+    "pytorch-gpu": "torch",
+    "tensorflow-base": "tensorflow",
+    "jax-base": "jax",
+    "jaxlib-base": "jaxlib",
+}
+"""conda packages that are imported and known to launchers by another name."""
+
+
+class SourceKind(StrEnum):
+    """Where a package came from."""
+
+    INDEX = "index"
+    LOCAL = "local"
+    VCS = "vcs"
+
+
+class PackageKind(StrEnum):
+    """Who installed a package, and so what its name and version mean."""
+
+    PYPI = "pypi"
+    CONDA = "conda"
+
+
+@dataclass(frozen=True, slots=True)
+class LockedBase:
+    """The base that the layer was made for.
+
+    Attributes
+    ----------
+    reference
+        As it was given: a path, ``debian:bookworm``.
+    digest
+        ``sha256:…`` of the base's bytes.
+    size
+        Bytes.
+    arch
+        As ``uname -m`` says: ``x86_64``.
+    system
+        The distribution's own name for itself: ``Debian GNU/Linux 12 (bookworm)``.
+    """
+
+    reference: str
+    digest: str
+    size: int
+    arch: str
+    system: str = ""
+
+    def __post_init__(self) -> None:
+        _check(DIGEST, self.digest, "base.digest")
+
+
+@dataclass(frozen=True, slots=True)
+class LockedPackage:
+    """A package, and the sha256 of each file that may stand for it.
+
+    Attributes
+    ----------
+    build, url, md5
+        Of a conda package: its build string, the address of its file without credentials, and the checksum of old
+        channels that know no sha256.
+    """
+
+    name: str
+    version: str
+    sha256: tuple[str, ...] = ()
+    source: SourceKind = SourceKind.INDEX
+    kind: PackageKind = PackageKind.PYPI
+    build: str = ""
+    url: str = ""
+    md5: str = ""
+
+    def __post_init__(self) -> None:
+        _check(CONDA_NAME if self.kind is PackageKind.CONDA else NAME, self.name, "a package's name", "name")
+        _check(BUILD, self.build, f"build of {self.name}", "build string")
+        _check(MD5, self.md5, f"md5 of {self.name}", "md5 sum")
+        _check(VERSION, self.version, f"version of {self.name}", "version")
+        for digest in self.sha256:
+            _check(SHA256, digest, f"sha256 of {self.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class LockedSource:
+    """A file that asked for packages, and the sha256 of its bytes."""
+
+    path: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        _check(SHA256, self.sha256, f"sha256 of {self.path}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Versions of the programs that made the image: other ones may give other bytes of the same content."""
+
+    argosy: str
+    uv: str = ""
+    mksquashfs: str = ""
+    rattler: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """All that is in an image.
+
+    Attributes
+    ----------
+    python
+        Version of the base's Python; empty where the environment has none.
+    time
+        The one time that all files carry, in seconds since 1970.
+    content
+        ``sha256:…`` of the layer's content.
+    """
+
+    base: LockedBase
+    tools: Tools
+    time: int
+    content: str
+    python: str = ""
+    packages: tuple[LockedPackage, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    sources: tuple[LockedSource, ...] = ()
+    notes: tuple[str, ...] = ()
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        _check(DIGEST, self.content, "content")
+        if not 0 <= self.time < TIME_END:
+            raise ValueError(f"time {self.time} is none that squashfs can keep")
+
+
+def _check(pattern: re.Pattern[str], text: str, what: str, kind: str = "sha256 digest") -> None:
+    if not pattern.match(text):
+        raise ValueError(f"{what} is no {kind}: {text!r}")
+
+
+def render_lock(lock: Lock) -> str:
+    """Render the lock as JSON: sorted keys, packages by name, no credential, the same bytes for the same lock."""
+    packages = sorted(lock.packages, key=lambda package: (package.name, package.version, package.kind))
+    data = dataclasses.asdict(dataclasses.replace(lock, packages=tuple(packages)))
+    data["base"]["reference"] = scrub(lock.base.reference)
+    data["notes"] = [scrub(note) for note in lock.notes]
+    for package in data["packages"]:
+        package["url"] = scrub(package["url"])
+        for word in [word for word in OF_CONDA if not package[word]]:
+            del package[word]
+    # ASCII only: the same in every locale, and a lone surrogate of a file name survives.
+    return json.dumps(data, indent=2, sort_keys=True) + "\n"
+
+
+def python_names(lock: Lock) -> frozenset[str]:
+    """Give the names by which the packages of an image are known to Python's world: conda's pytorch is torch."""
+    return frozenset(
+        PYTHON_NAMES.get(package.name, package.name) if package.kind is PackageKind.CONDA else package.name
+        for package in lock.packages
+    )
+
+
+def parse_lock(text: str, where: str) -> Lock:
+    """Parse a lock.
+
+    Parameters
+    ----------
+    where
+        What the text was read from, for messages.
+
+    Raises
+    ------
+    ImageError
+        When it is cut off, of a later schema, has a word that is not known, or lacks one.
+    """
+    try:
+        data = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(where, str(error) or "nested too deep") from error
+    if isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] > SCHEMA:
+        raise ImageError(
+            f"{where} was written by a later version of Argosy",
+            evidence=f"its schema is {data['schema']}, this version knows {SCHEMA}",
+            hint="update argosy",
+        )
+    try:
+        lock: Lock = _convert(data, Lock, "lock")
+    except (ValueError, TypeError) as error:
+        raise _damaged(where, str(error)) from error
+    return lock
+
+
+def _damaged(where: str, why: str) -> ImageError:
+    hint = "build the image again, or take the lock out of the image once more"
+    return ImageError(f"{where} is no lock that can be used", evidence=f"{where}: {why}", hint=hint)
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    twins = sorted({key for key in keys if keys.count(key) > 1})
+    if twins:
+        raise ValueError(f"'{twins[0]}' is there twice")
+    return dict(pairs)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number")
+
+
+def _convert(data: Any, kind: Any, where: str) -> Any:
+    """Convert JSON to a record, strictly: a wrong type or an unknown word is an error that says where."""
+    if dataclasses.is_dataclass(kind):
+        return _convert_record(data, kind, where)
+    if getattr(kind, "__origin__", None) is tuple:
+        return _convert_tuple(data, get_args(kind), where)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind(data)
+    # Not isinstance: True would pass for 1.
+    if type(data) is not kind:
+        raise TypeError(f"{where} is {type(data).__name__}, not {kind.__name__}")
+    return data
+
+
+def _convert_record(data: Any, kind: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise TypeError(f"{where} is {type(data).__name__}, not an object")
+    hints = get_type_hints(kind)
+    for key in data:
+        if key not in hints:
+            near = nearest_word(key, hints)
+            raise ValueError(f"{where} knows no '{key}'" + (f"; did you mean '{near}'?" if near else ""))
+    required = [item.name for item in dataclasses.fields(kind) if item.default is dataclasses.MISSING]
+    if missing := [name for name in [*required, *(["schema"] if kind is Lock else [])] if name not in data]:
+        raise ValueError(f"{where} has no '{missing[0]}'")
+    return kind(**{key: _convert(value, hints[key], f"{where}.{key}") for key, value in data.items()})
+
+
+def _convert_tuple(data: Any, kinds: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise TypeError(f"{where} is {type(data).__name__}, not a list")
+    if kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(data)
+    if len(data) != len(kinds):
+        raise ValueError(f"{where} has {len(data)} items, not {len(kinds)}")
+    return tuple(_convert(item, kind, f"{where}[{n}]") for n, (item, kind) in enumerate(zip(data, kinds, strict=True)))

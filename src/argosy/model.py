@@ -1,0 +1,258 @@
+"""The records that cross module borders, all frozen; they never touch the machine.
+
+    Request  --plan-->  Plan  --carry out-->  Report
+
+What a user asks is a request; what the machine is, a `Host`; what a file is, an `Image`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from argosy.shell import Late, Word
+
+__all__ = ["Late", "Word"]
+
+NO_WORDS: Mapping[str, str] = MappingProxyType({})
+
+
+class GpuWay(StrEnum):
+    """How GPUs enter a container; the words of ``--gpu``."""
+
+    AUTO = "auto"
+    NONE = "none"
+    NV = "nv"
+    NVCCLI = "nvccli"
+    ROCM = "rocm"
+    CDI = "cdi"
+
+
+class ImageKind(StrEnum):
+    """What an image is on disk, once it is resolved."""
+
+    SIF = "sif"
+    SQUASHFS = "squashfs"
+    TREE = "tree"
+
+
+class Attach(StrEnum):
+    """How an image's layer joins its base (design: three ways, one tree)."""
+
+    OVERLAY = "overlay"
+    BIND = "bind"
+    FLAT = "flat"
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A bind mount: a path of the host seen inside."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable that is forced by name and verbatim, whatever the image or the caller set."""
+
+    name: str
+    value: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One choice of a plan, with its reason: what ``--dry-run`` and ``explain`` print.
+
+    Attributes
+    ----------
+    what
+        The thing chosen, in the field's word: ``runtime``, ``launcher``, ``OMP_NUM_THREADS``.
+    value
+        What was chosen.
+    why
+        The reason, as half a sentence.
+    source
+        Where it comes from: ``option``, ``argosy.toml``, ``environment``, ``site local``, ``machine``, ``image``.
+    evidence, checked, proof
+        For what a site profile says: the public address, the date, and ``documented`` or ``proved``.
+    """
+
+    what: str
+    value: str
+    why: str
+    source: str
+    evidence: str = ""
+    checked: str = ""
+    proof: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU of this machine, as its device nodes tell."""
+
+    vendor: str
+    index: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who runs this, as the container must see it."""
+
+    uid: int
+    gid: int
+    name: str
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What was asked of this machine, once.
+
+    Attributes
+    ----------
+    cpus
+        CPUs that this process may use: affinity and cgroup quota, whichever is less.
+    memory
+        Bytes of memory that this process may use.
+    programs
+        Paths of the external programs found on PATH, by name.
+    user_namespaces
+        Whether this user may make user namespaces, as the kernel's switches say.
+    can_mount
+        Whether this process may mount file systems without a user namespace (root with CAP_SYS_ADMIN).
+    overlay
+        ``yes``, ``no`` or ``unknown``: what Apptainer's configuration says of overlays.
+    """
+
+    hostname: str
+    arch: str
+    person: Person
+    cwd: str
+    tmp: str
+    cpus: int
+    memory: int
+    programs: Mapping[str, str]
+    user_namespaces: bool
+    can_mount: bool
+    fuse: bool
+    overlay: str = "unknown"
+    gpus: tuple[Gpu, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: NO_WORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that was opened and checked.
+
+    Attributes
+    ----------
+    path
+        The file or directory.
+    digest
+        ``sha256:…`` of the content where the image knows it, else empty.
+    arch
+        Go's name of the architecture, as SIF and OCI say it (``amd64``, ``arm64``); empty where the file does not tell.
+    base_offset, layer_offset
+        Where the squashfs of the base and of the layer begin in the file, in bytes; -1 where there is none.
+    layer_part
+        Descriptor id of the layer's partition, 0 where there is none.
+    argosy
+        Whether ``/opt/argosy/enter`` starts programs in it.
+    packages
+        Names of the Python packages that its lock lists, normalised.
+    """
+
+    path: str
+    kind: ImageKind
+    digest: str
+    arch: str
+    base_offset: int = 0
+    base_size: int = 0
+    layer_offset: int = -1
+    layer_size: int = 0
+    layer_part: int = 0
+    argosy: bool = False
+    packages: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRequest:
+    """What ``run``, ``shell`` and ``launch`` share: how a container is to be entered.
+
+    Attributes
+    ----------
+    workdir
+        Directory inside; empty means the caller's current one.
+    runtime
+        Name of a runtime; empty lets the machine decide.
+    """
+
+    binds: tuple[Bind, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    workdir: str = ""
+    gpu: GpuWay = GpuWay.AUTO
+    contain: bool = False
+    runtime: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What must be carried into a container for GPUs, where the runtime does not find it out itself (bwrap).
+
+    Attributes
+    ----------
+    nodes
+        Device nodes, same path on both sides.
+    binds
+        Driver libraries and programs.
+    variables
+        Variables that the driver's specification sets.
+    links
+        Symbolic links to make inside: (target, link).
+    library_folders
+        Folders to put on the dynamic linker's path.
+    """
+
+    nodes: tuple[str, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    library_folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """All that a runtime needs to know to start a command in an image; made by planning, spoken by an adapter.
+
+    Attributes
+    ----------
+    drop
+        Names of the caller's variables that must not reach the program (``PYTHONPATH`` and its like).
+    gpu
+        The way chosen; never `GpuWay.AUTO`.
+    devices
+        Filled for runtimes that carry GPUs in by hand.
+    trees
+        Unpacked trees of the image, the layer first, for runtimes that cannot mount an image file (bwrap).
+    scratch
+        An existing empty directory, used as mount point in a private mount namespace (bwrap).
+    """
+
+    image: Image
+    attach: Attach
+    binds: tuple[Bind, ...]
+    variables: tuple[Variable, ...]
+    workdir: str
+    gpu: GpuWay
+    contain: bool
+    person: Person
+    drop: tuple[str, ...] = ()
+    interactive: bool = False
+    devices: Devices = Devices()
+    trees: tuple[str, ...] = ()
+    scratch: str = ""

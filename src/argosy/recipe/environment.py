@@ -1,0 +1,206 @@
+"""Parse conda environment files by their YAML nodes, so that each entry keeps its line; it never opens a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from argosy.errors import UsageError
+from argosy.nearest import nearest_word
+from argosy.recipe.conda import parse_conda_spec
+from argosy.recipe.records import Asked, Channel, CondaSpec, Entry, Note, Where, bad_line
+from argosy.recipe.requirements import parse_requirements
+from argosy.shell import NAME as SHELL_NAME
+
+KEYS = ("name", "channels", "dependencies", "variables", "prefix")
+INTERPRETER = ("python", "pip")
+OF_OTHERS = ("platforms", "category", "channel_priority", "channel-priority", "pip-repositories")
+"""Words of conda-lock, mamba and conda itself that say nothing about what is installed."""
+
+# libyaml's parser where PyYAML was built with it: 20 times faster on long exports.
+_LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NULL = "tag:yaml.org,2002:null"
+
+_Pairs = dict[str, tuple[Where, yaml.Node]]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentFile:
+    """What one environment file says, before the files that its pip lines include are read."""
+
+    name: str = ""
+    channels: tuple[Channel, ...] = ()
+    conda: tuple[CondaSpec, ...] = ()
+    interpreter: tuple[CondaSpec, ...] = ()
+    python: tuple[Asked, ...] = ()
+    pip: tuple[Entry, ...] = ()
+    variables: tuple[Asked, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """The file at hand: what is needed to say where a node stands."""
+
+    name: str
+    lines: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    def where(self, node: yaml.Node) -> Where:
+        return Where(self.name, node.start_mark.line + 1)
+
+    def error(self, what: str, node: yaml.Node, hint: str = "") -> UsageError:
+        number = node.start_mark.line
+        line = self.lines[number] if number < len(self.lines) else ""
+        return bad_line(what, self.where(node), line, hint=hint)
+
+
+def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -> EnvironmentFile:
+    """Parse an ``environment.yml``.
+
+    Raises
+    ------
+    UsageError
+        For YAML that does not parse (file:line:column and the line), a key that is there twice, and every entry that
+        conda or pip would not understand.
+    """
+    here = _File(file, tuple(text.splitlines()), environment)
+    top = _pairs(_compose(text, here), here, "an environment file")
+    notes = [*_judge_keys(top, here)]
+    if "prefix" in top:
+        notes.append(Note("'prefix' is not followed: an image has its own place for the environment", top["prefix"][0]))
+    conda, pip = _parse_dependencies(top, here)
+    python = tuple(Asked("python", spec.version, spec.where) for spec in conda if spec.name == "python")
+    return EnvironmentFile(
+        name=_scalar(top["name"][1], here, "a name") if "name" in top else "",
+        channels=tuple(_parse_channels(top, here)),
+        conda=tuple(spec for spec in conda if spec.name not in INTERPRETER),
+        interpreter=tuple(spec for spec in conda if spec.name in INTERPRETER),
+        python=python,
+        pip=pip,
+        variables=tuple(_parse_variables(top, here)),
+        notes=tuple(notes),
+    )
+
+
+def _compose(text: str, here: _File) -> yaml.Node:
+    try:
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        raise _yaml_error(error, here) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{here.name} is not YAML", evidence=f"{here.name}:1: {reason[:200]}") from error
+    if node is None:
+        raise UsageError(f"{here.name} is empty", hint="list packages under 'dependencies:'")
+    return node
+
+
+def _yaml_error(error: yaml.MarkedYAMLError, here: _File) -> UsageError:
+    """Say where YAML broke, and show the line."""
+    mark = error.problem_mark or error.context_mark
+    problem = error.problem or error.context or "it does not parse"
+    if mark is None:
+        return UsageError(f"{here.name} is not YAML", evidence=f"{here.name}:1: {problem}")
+    line = here.lines[mark.line] if mark.line < len(here.lines) else ""
+    began = error.context_mark
+    hint = f"look at line {began.line + 1}, where it begins" if began and began.line != mark.line else ""
+    if "\t" in line:
+        hint = "YAML indents with blanks, never with tabs"
+    shown = Where(here.name, mark.line + 1)
+    broken = bad_line(f"{here.name} is not YAML: {problem}", shown, line, hint=hint)
+    broken.evidence = broken.evidence.replace(f"{shown}:", f"{shown}:{mark.column + 1}:", 1)
+    return broken
+
+
+def _pairs(node: yaml.Node, here: _File, what: str) -> _Pairs:
+    """Give a mapping's pairs by key; a key that is there twice is an error, not a silent loss of the first."""
+    if not isinstance(node, yaml.MappingNode):
+        raise here.error(f"{what} maps words to values", node, hint=f"known words: {', '.join(KEYS)}")
+    pairs: _Pairs = {}
+    for key, value in node.value:
+        word = _scalar(key, here, "a word")
+        if word in pairs:
+            raise here.error(f"'{word}' is there twice, first in line {pairs[word][0].line}", key)
+        pairs[word] = (here.where(key), value)
+    return pairs
+
+
+def _scalar(node: yaml.Node, here: _File, what: str) -> str:
+    """Give the text of a scalar as it was written: 3.10 stays 3.10, never 3.1."""
+    if not isinstance(node, yaml.ScalarNode):
+        raise here.error(f"{what} was expected, not a list or a mapping", node)
+    if node.tag == _NULL and not node.style:
+        raise here.error(f"{what} was expected; nothing is there", node)
+    return str(node.value)
+
+
+def _judge_keys(top: _Pairs, here: _File) -> Iterator[Note]:
+    for word, (where, _) in top.items():
+        if word in KEYS:
+            continue
+        if near := nearest_word(word, KEYS):
+            raise bad_line(f"an environment file knows no '{word}'", where, word, hint=f"did you mean {near}?")
+        if word not in OF_OTHERS and "dependencies" not in top:
+            hint = f"an environment file has the words {', '.join(KEYS)}"
+            raise bad_line(f"{here.name} is no environment file", where, word, hint=hint)
+        yield Note(f"'{word}' is not followed", where)
+
+
+def _items(node: yaml.Node, here: _File, what: str) -> list[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        return list(node.value)
+    if isinstance(node, yaml.ScalarNode) and node.tag == _NULL and not node.style:
+        return []
+    raise here.error(f"{what} is a list", node, hint="begin each entry with '- '")
+
+
+def _parse_channels(top: _Pairs, here: _File) -> Iterator[Channel]:
+    if "channels" in top:
+        for node in _items(top["channels"][1], here, "'channels'"):
+            yield Channel(_scalar(node, here, "a channel"), here.where(node))
+
+
+def _parse_dependencies(top: _Pairs, here: _File) -> tuple[list[CondaSpec], tuple[Entry, ...]]:
+    conda: list[CondaSpec] = []
+    pip: list[Entry] = []
+    nodes = _items(top["dependencies"][1], here, "'dependencies'") if "dependencies" in top else []
+    for node in nodes:
+        if isinstance(node, yaml.MappingNode):
+            pip += _parse_pip(node, here)
+        else:
+            conda.append(parse_conda_spec(_scalar(node, here, "a package"), here.where(node)))
+    return conda, tuple(pip)
+
+
+def _parse_pip(node: yaml.MappingNode, here: _File) -> Iterator[Entry]:
+    for word, (where, value) in _pairs(node, here, "a list of pip packages").items():
+        if word != "pip":
+            version = f"={value.value}" if isinstance(value, yaml.ScalarNode) and value.value else ""
+            raise here.error(
+                f"'{word}:' cannot stand here; only 'pip:' can", node, hint=f"did you mean {word}{version}?"
+            )
+        lines = [value] if isinstance(value, yaml.ScalarNode) and value.tag != _NULL else _items(value, here, "'pip'")
+        for line in lines:
+            # A block scalar's text begins on the line after its mark.
+            first = here.where(line).line + int(getattr(line, "style", None) in ("|", ">"))
+            text = _scalar(line, here, "a pip line")
+            yield from parse_requirements(text, where.file, environment=here.environment, first_line=first)
+
+
+def _parse_variables(top: _Pairs, here: _File) -> Iterator[Asked]:
+    if "variables" not in top:
+        return
+    node = top["variables"][1]
+    if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
+        return
+    for name, (where, value) in _pairs(node, here, "'variables'").items():
+        if not SHELL_NAME.match(name):
+            raise bad_line(f"'{name}' is no name for a variable", where, name, hint="letters, digits and _ only")
+        empty = isinstance(value, yaml.ScalarNode) and value.tag == _NULL
+        text = "" if empty else _scalar(value, here, "the variable's value")
+        if "\0" in text:
+            raise bad_line("a variable cannot hold a zero byte", where, name)
+        yield Asked(name, text, where)

@@ -1,0 +1,100 @@
+"""Merge what several files ask for into one recipe; it never lets one file win over another in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import TypeVar
+
+from argosy.errors import UsageError
+from argosy.recipe.judge import can_agree
+from argosy.recipe.records import Asked, Channel, Note, Part, Recipe, Where
+
+T = TypeVar("T")
+
+
+def merge_parts(parts: Sequence[Part]) -> Recipe:
+    """Merge the parts in the order in which they were given.
+
+    Raises
+    ------
+    UsageError
+        When two files ask for Python versions that exclude each other, order the same channels differently, or give
+        one variable two values.
+    """
+    python, where = _merge_python([asked for part in parts for asked in part.python])
+    return Recipe(
+        name=next((part.name for part in parts if part.name), ""),
+        python=python,
+        python_where=where,
+        pip=_joined(part.pip for part in parts),
+        constraints=_joined(part.constraints for part in parts),
+        options=_joined(part.options for part in parts),
+        conda=_joined(part.conda for part in parts),
+        interpreter=_joined(part.interpreter for part in parts),
+        channels=_merge_channels([part.channels for part in parts]),
+        variables=_merge_variables([asked for part in parts for asked in part.variables]),
+        sources=tuple(dict.fromkeys(_joined(part.sources for part in parts))),
+        notes=(*_joined(part.notes for part in parts), *_empty_note(parts)),
+    )
+
+
+def _joined(items: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+    return tuple(item for group in items for item in group)
+
+
+def _empty_note(parts: Sequence[Part]) -> tuple[Note, ...]:
+    return () if any(part.pip or part.conda for part in parts) else (Note("no package is asked for"),)
+
+
+def _merge_python(asked: list[Asked]) -> tuple[str, Where | None]:
+    wishes = [one for one in asked if one.value]
+    for one, other in combinations(wishes, 2):
+        if not can_agree(one.value, other.value):
+            raise UsageError(
+                "two lines ask for different versions of Python",
+                evidence=f"{one.where}: python{one.value}\n{other.where}: python{other.value}",
+                hint="leave one of them",
+            )
+    texts = list(dict.fromkeys(one.value for one in wishes))
+    where = (wishes or asked)[0].where if asked else None
+    return _conjunction(texts), where
+
+
+def _conjunction(texts: list[str]) -> str:
+    """Join versions so that all hold; 'or' binds weaker than 'and', so it is multiplied out."""
+    choices = [""]
+    for text in texts:
+        choices = [f"{left},{right}" if left else right for left in choices for right in text.split("|")]
+    return "|".join(choices)
+
+
+def _merge_channels(lists: list[tuple[Channel, ...]]) -> tuple[Channel, ...]:
+    """Append what is new; the same two channels in another order would give other packages, so that is an error."""
+    merged: dict[str, Channel] = {}
+    for channels in lists:
+        order = {channel.name: channel for channel in channels}
+        shared = [name for name in merged if name in order]
+        for first, second in combinations(shared, 2):
+            if list(order).index(first) > list(order).index(second):
+                raise UsageError(
+                    "two files order the same channels differently",
+                    evidence=f"{merged[first].where}: {first} before {second}\n"
+                    f"{order[second].where}: {second} before {first}",
+                    hint="give both files the same order: the first channel that has a package wins",
+                )
+        merged |= {name: channel for name, channel in order.items() if name not in merged}
+    return tuple(merged.values())
+
+
+def _merge_variables(asked: list[Asked]) -> tuple[tuple[str, str], ...]:
+    merged: dict[str, Asked] = {}
+    for one in asked:
+        first = merged.setdefault(one.name, one)
+        if first.value != one.value:
+            raise UsageError(
+                f"two files give {one.name} different values",
+                evidence=f"{first.where}: {first.value}\n{one.where}: {one.value}",
+                hint="leave one of them",
+            )
+    return tuple((name, one.value) for name, one in merged.items())

@@ -1,0 +1,209 @@
+"""The records of an environment file, each with the line it stands on; they never touch a disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import quote
+
+from argosy.errors import UsageError
+from argosy.scrub import scrub
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Where:
+    """A line of a user's file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        """Render as editors and compilers do."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that was read and not followed, or followed in another way than written: said, never an error."""
+
+    text: str
+    where: Where | None = None
+
+    def __str__(self) -> str:
+        """Render with its origin first."""
+        return f"{self.where}: {self.text}" if self.where else self.text
+
+
+class PipKind(StrEnum):
+    """Where the package of a pip line comes from."""
+
+    INDEX = "index"
+    URL = "url"
+    VCS = "vcs"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class PipLine:
+    """One package that pip is asked for.
+
+    Attributes
+    ----------
+    text
+        The line as it was written, variables not expanded: for messages.
+    name
+        Normalised name, empty where only the package itself knows it (a path, a bare URL).
+    spec
+        What uv is given, variables expanded; may hold a secret.  Empty for a local package, see `path`.
+    path
+        Of a local package: as written, and absolute once it was looked up on the disk.
+    extras, marker
+        Of a local package: ``[test,gpu]`` and ``python_version < "3.12"``.
+    hashes
+        ``sha256:…`` and its like.
+    settings
+        ``KEY=VALUE`` for the package's build backend.
+    """
+
+    text: str
+    name: str
+    kind: PipKind
+    where: Where
+    spec: str = ""
+    path: str = ""
+    extras: str = ""
+    marker: str = ""
+    editable: bool = False
+    hashes: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+    @property
+    def requirement(self) -> str:
+        """The requirement as PEP 508 or uv's unnamed form has it, without hashes."""
+        if not self.path:
+            return self.spec
+        url = "file://" + quote(self.path)
+        marker = f" ; {self.marker}" if self.marker else ""
+        return f"{self.name}{self.extras} @ {url}{marker}" if self.name else f"{url}{self.extras}{marker}"
+
+
+@dataclass(frozen=True, slots=True)
+class PipOption:
+    """An option for all packages, as ``--extra-index-url``; a flag's value is empty."""
+
+    name: str
+    value: str
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """A file named by ``-r`` or ``-c``, relative to the file that names it."""
+
+    path: str
+    constraint: bool
+    where: Where
+
+
+Entry = PipLine | PipOption | Include
+
+
+@dataclass(frozen=True, slots=True)
+class CondaSpec:
+    """One conda package.
+
+    Attributes
+    ----------
+    version
+        Normalised: ``=1.26`` (1.26 and all below it), ``==1.26.4`` (exactly), ``>=1,<2``, ``>=1|==0.9``; empty: any.
+    build
+        Glob of the build string.
+    extra
+        What stood in brackets beside these, and ``url`` of a package named by its address.
+    """
+
+    name: str
+    version: str
+    build: str
+    channel: str
+    where: Where
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A conda channel, by name or URL."""
+
+    name: str
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A value that files may ask for differently: the Python version, a variable."""
+
+    name: str
+    value: str
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that was read, and the sha256 of its bytes."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one file asks for, the files it includes with it."""
+
+    name: str = ""
+    python: tuple[Asked, ...] = ()
+    pip: tuple[PipLine, ...] = ()
+    constraints: tuple[PipLine, ...] = ()
+    options: tuple[PipOption, ...] = ()
+    conda: tuple[CondaSpec, ...] = ()
+    interpreter: tuple[CondaSpec, ...] = ()
+    channels: tuple[Channel, ...] = ()
+    variables: tuple[Asked, ...] = ()
+    sources: tuple[Source, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What all files together ask for.
+
+    Attributes
+    ----------
+    python
+        The version asked for, as conda writes it (``=3.11``, ``>=3.10,<3.12``); empty: any.
+    python_where
+        Where it is asked for; None where it is not.
+    conda
+        Packages that only conda can bring.
+    interpreter
+        What is asked of ``python`` and ``pip``: a base's own Python can stand for these.
+    options
+        pip's options in the order of the files: later ones win where only one can hold.
+    """
+
+    name: str = ""
+    python: str = ""
+    python_where: Where | None = None
+    pip: tuple[PipLine, ...] = ()
+    constraints: tuple[PipLine, ...] = ()
+    options: tuple[PipOption, ...] = ()
+    conda: tuple[CondaSpec, ...] = ()
+    interpreter: tuple[CondaSpec, ...] = ()
+    channels: tuple[Channel, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    sources: tuple[Source, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+def bad_line(what: str, where: Where, text: str, *, hint: str = "") -> UsageError:
+    """Make the error for a line that cannot be meant: what is wrong, where it stands, what to write instead."""
+    return UsageError(what, evidence=f"{where}: {' '.join(scrub(text).split())}", hint=hint)

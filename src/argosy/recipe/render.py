@@ -1,0 +1,35 @@
+"""Render a recipe's pip part for uv, the same bytes for the same files; it never writes them.
+
+What comes out may hold secrets (a token in a URL, expanded from a variable): it belongs into a private work
+directory, never into an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from argosy.recipe.records import PipKind, PipLine, Recipe
+
+
+def render_requirements(recipe: Recipe) -> str:
+    """Render the packages, each below the line that asks for it; options are not here: see ``plan_uv_settings``."""
+    return "".join(_lines(recipe.pip))
+
+
+def render_constraints(recipe: Recipe) -> str:
+    """Render what ``-c`` files constrain; empty where there are none.
+
+    A local path constrains nothing for uv, and extras are not allowed there.
+    """
+    return "".join(_lines(line for line in recipe.constraints if line.kind is not PipKind.LOCAL))
+
+
+def _lines(packages: Iterable[PipLine]) -> Iterator[str]:
+    seen: set[str] = set()
+    for package in packages:
+        # uv wants hashes behind the marker, pip takes them anywhere.
+        hashes = "".join(f" \\\n    --hash={item}" for item in sorted(package.hashes))
+        text = f"{package.requirement}{hashes}\n"
+        if text not in seen:
+            seen.add(text)
+            yield f"# {package.where}\n{text}"

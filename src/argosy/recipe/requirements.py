@@ -1,0 +1,225 @@
+"""Parse requirements files, in pip's full syntax; it never opens the files that they name.
+
+Source: "Requirements File Format" and "Requirement Specifiers" of pip's reference, PEP 508.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from urllib.parse import unquote, urlsplit
+
+from packaging.markers import InvalidMarker, Marker
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from argosy.errors import UsageError
+from argosy.nearest import nearest_word
+from argosy.recipe.lines import expand, parse_lines
+from argosy.recipe.nearest import suggest_requirement
+from argosy.recipe.records import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
+
+SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
+VALUED = (
+    *("--index-url", "--extra-index-url", "--find-links", "--requirement", "--constraint", "--editable"),
+    *("--no-binary", "--only-binary", "--trusted-host", "--use-feature"),
+)
+FLAGS = ("--no-index", "--pre", "--require-hashes", "--prefer-binary")
+OF_ONE_PACKAGE = ("--hash", "--config-settings", "--global-option")
+SAME = {"--pypi-url": "--index-url", "--config-setting": "--config-settings", "-C": "--config-settings"}
+
+HASH_DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|git\+|hg\+|svn\+|bzr\+|file:")
+_VCS = ("git+", "hg+", "svn+", "bzr+")
+_ARCHIVE = re.compile(r"(?i)\.(whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz|tar)(?=\[|;|\s|\Z)")
+_LOCAL = re.compile(r"(?P<path>[^;]*?)(?P<extras>\[[^\]/]*\])?\s*(?:;(?P<marker>.*))?\Z")
+_EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)")
+_SCP = re.compile(r"(git\+)?(ssh://)?(\w+@[\w.-]+):(?!\d+/)(?=[\w.~-]+/)")
+
+_Option = tuple[str, str]
+
+
+def parse_requirements(
+    text: str, file: str, *, environment: Mapping[str, str], first_line: int = 1
+) -> tuple[Entry, ...]:
+    """Parse the text of a requirements file, or of one item below ``pip:`` in an environment file.
+
+    Raises
+    ------
+    UsageError
+        For a line that pip would not understand, with the line, where it stands, and the nearest that it would.
+    """
+    if "@EXPLICIT" in text.split():
+        raise UsageError(
+            f"{file} is an explicit list of conda packages, which is not understood yet",
+            hint="name the packages in an environment.yml or a requirements.txt",
+        )
+    entries: list[Entry] = []
+    for where, line in parse_lines(text, file, first=first_line):
+        entries += parse_line(line, where, environment)
+    return tuple(entries)
+
+
+def parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iterator[Entry]:
+    """Parse one logical line: a package with its options, or options for all of them."""
+    package, options = _split_options(expand(line, where, environment), where, line)
+    for_one = [(name, value) for name, value in options if name in OF_ONE_PACKAGE]
+    for_all = [(name, value) for name, value in options if name not in OF_ONE_PACKAGE]
+    if package:
+        if for_all:
+            raise bad_line(f"{for_all[0][0]} cannot stand behind a package", where, line, hint="give it its own line")
+        yield _with_options(parse_package(package, where, line), for_one, line)
+        return
+    entries = [_parse_option(name, value, where, line) for name, value in for_all]
+    if for_one and not any(isinstance(entry, PipLine) for entry in entries):
+        raise bad_line(f"{for_one[0][0]} needs a package before it", where, line)
+    for entry in entries:
+        yield _with_options(entry, for_one, line) if isinstance(entry, PipLine) else entry
+
+
+def _split_options(text: str, where: Where, line: str) -> tuple[str, list[_Option]]:
+    """Split a line where its first option begins, as pip does."""
+    found = re.search(r"(?:^|\s)(?=-)", text)
+    if not found:
+        return text, []
+    try:
+        words = shlex.split(text[found.end() :])
+    except ValueError as error:
+        raise bad_line(f"a quote is not closed ({error})", where, line) from error
+    return text[: found.start()].strip(), list(_pair_options(words, where, line))
+
+
+def _pair_options(words: list[str], where: Where, line: str) -> Iterator[_Option]:
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not word.startswith("--") and len(word) > len("-r"):
+            name, equals, value = word[:2], "=", word[2:].removeprefix("=")
+        name = SHORT.get(name, SAME.get(name, name))
+        if name in FLAGS:
+            yield name, ""
+            continue
+        if name not in (*VALUED, *OF_ONE_PACKAGE):
+            raise _unknown(name, where, line)
+        value = value if equals else next(rest, "")
+        if not value:
+            raise bad_line(f"{name} needs a value", where, line)
+        yield name, value
+
+
+def _unknown(name: str, where: Where, line: str) -> UsageError:
+    if not name.startswith("-"):
+        hint = "quote a path with blanks"
+        return bad_line(f"'{name}' is more than the option before it takes", where, line, hint=hint)
+    near = nearest_word(name, (*VALUED, *FLAGS, *OF_ONE_PACKAGE))
+    hint = f"did you mean {near}?" if near else "see 'Requirements File Format' in pip's documentation"
+    return bad_line(f"a requirements file knows no option {name}", where, line, hint=hint)
+
+
+def _parse_option(name: str, value: str, where: Where, line: str) -> Entry:
+    if name in ("--requirement", "--constraint"):
+        return Include(value, constraint=name == "--constraint", where=where)
+    if name == "--editable":
+        return replace(parse_package(value, where, line), editable=True)
+    return PipOption(name.removeprefix("--"), value, where)
+
+
+def _with_options(package: PipLine, options: list[_Option], line: str) -> PipLine:
+    """Give the package its hashes and build settings."""
+    hashes = tuple(value.lower() for name, value in options if name == "--hash")
+    for item in hashes:
+        algorithm, _, digest = item.partition(":")
+        if len(digest) != HASH_DIGITS.get(algorithm) or not re.fullmatch("[0-9a-f]+", digest):
+            raise bad_line(f"'{item}' is no hash", package.where, line, hint="--hash=sha256:<64 hexadecimal digits>")
+    if any(name == "--global-option" for name, _ in options):
+        raise bad_line("--global-option is not understood", package.where, line, hint="use --config-settings KEY=VALUE")
+    settings = tuple(value for name, value in options if name == "--config-settings")
+    return replace(package, hashes=hashes, settings=settings)
+
+
+def parse_package(text: str, where: Where, line: str) -> PipLine:
+    """Parse what names a package: PEP 508, a URL, a version control address, a path."""
+    if _looks_local(text):
+        return _parse_local(text, where, line)
+    if _URL.match(text):
+        return _parse_url(text, where, line)
+    try:
+        parsed = Requirement(text)
+    except InvalidRequirement as error:
+        raise _broken(text, where, line, error) from error
+    name = canonicalize_name(parsed.name)
+    if name == "python":
+        raise bad_line("Python itself is no pip package", where, line, hint=_PYTHON_HINT)
+    if parsed.url is None:
+        return PipLine(line, name, PipKind.INDEX, where, spec=text)
+    extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
+    return _place_url(PipLine(line, name, PipKind.URL, where, spec=text, extras=extras), parsed.url, parsed.marker)
+
+
+_PYTHON_HINT = "choose a base that has the Python you need, or ask with 'python=3.11' in an environment.yml"
+
+
+def _looks_local(text: str) -> bool:
+    if text.startswith((".", "/", "~")):
+        return True
+    plain = not _URL.match(text) and "@" not in text
+    return plain and ("/" in text.partition(";")[0] or bool(_ARCHIVE.search(text)))
+
+
+def _parse_local(text: str, where: Where, line: str) -> PipLine:
+    found = _LOCAL.match(text)
+    if not found or not found["path"].strip():
+        raise bad_line("a path was expected", where, line)
+    marker = _checked_marker(found["marker"] or "", where, line)
+    extras = (found["extras"] or "").replace(" ", "")
+    return PipLine(line, "", PipKind.LOCAL, where, path=found["path"].strip(), extras=extras, marker=marker)
+
+
+def _parse_url(text: str, where: Where, line: str) -> PipLine:
+    """Parse an address that stands alone; the name may follow as ``#egg=NAME``."""
+    address, _, marker = text.partition(" ;") if " ;" in text else text.partition("; ")
+    _checked_marker(marker, where, line)
+    if address.startswith(_VCS) and _SCP.match(address):
+        fixed = _SCP.sub(r"git+ssh://\3/", address)
+        raise bad_line("this is ssh's short form, not a URL", where, line, hint=f"write {fixed}")
+    egg = _EGG.search(address)
+    name = canonicalize_name(egg[1]) if egg else ""
+    package = PipLine(line, name, PipKind.URL, where, spec=text)
+    return _place_url(package, address.strip(), marker.strip())
+
+
+def _place_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLine:
+    """Say what kind of address it is."""
+    if url.startswith(_VCS):
+        if not url.startswith("git+"):
+            raise bad_line("of version control only git is understood", package.where, package.text)
+        return replace(package, kind=PipKind.VCS)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise bad_line(f"this is no URL ({error})", package.where, package.text) from error
+    if parts.scheme == "file":
+        path = unquote(parts.path) or "/"
+        return replace(package, kind=PipKind.LOCAL, spec="", path=path, marker=str(marker or ""))
+    if parts.scheme not in ("http", "https"):
+        raise bad_line(f"'{parts.scheme}' is no way to fetch a package", package.where, package.text)
+    return package
+
+
+def _checked_marker(text: str, where: Where, line: str) -> str:
+    if not (text := text.strip()):
+        return ""
+    try:
+        return str(Marker(text))
+    except InvalidMarker as error:
+        raise bad_line("the part behind ';' is no environment marker", where, line) from error
+
+
+def _broken(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:
+    guess = suggest_requirement(text)
+    reason = str(error).splitlines()[0].strip()
+    hint = f"did you mean {guess}?" if guess else f"pip writes NAME[EXTRA]==VERSION; {reason}"
+    return bad_line("this is no requirement that pip understands", where, line, hint=hint)

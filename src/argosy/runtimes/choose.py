@@ -1,0 +1,93 @@
+"""Choose the runtime, and how the layer attaches, each with its reason; pure, the machine is a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from argosy.errors import ToolMissing
+from argosy.model import Attach, Choice, Entry, GpuWay, Host, Image, ImageKind
+from argosy.runtimes import RUNTIMES, Runtime, load_runtime
+
+LAYER_SKIPPERS = ("UNDERLAY", "UNSQUASH", "TMP_SANDBOX")
+"""Options that make Apptainer or SingularityCE drop an overlay partition, as variables ``APPTAINER_…`` and
+``SINGULARITY_…`` (EnvKeys in cmd/internal/cli/action_flags.go of both)."""
+
+OFF = frozenset({"", "0", "f", "false", "n", "no", "off"})
+
+
+def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choice]:
+    """Choose the runtime: the one asked for, else the first of the table that is here and does not refuse.
+
+    Raises
+    ------
+    UsageError
+        When no runtime has the name asked for.
+    ToolMissing
+        When the one asked for, or every one, is missing: with the packages to install and what was found instead.
+    """
+    if asked:
+        runtime = load_runtime(asked)
+        if runtime.program not in host.programs:
+            raise _missing_runtime(runtime, host)
+        return runtime, Choice("runtime", runtime.name, "asked for", "option")
+    bare = bare_entry(image, host)
+    passed: list[str] = []
+    for runtime in map(load_runtime, RUNTIMES):
+        why_not = (
+            f"{runtime.program} is not here" if runtime.program not in host.programs else runtime.refuse(bare, host)
+        )
+        if not why_not:
+            return runtime, Choice("runtime", runtime.name, "; ".join(["found on PATH", *passed]), "machine")
+        passed.append(why_not)
+    raise ToolMissing(
+        "no container runtime works here",
+        evidence="\n".join(passed),
+        hint=f"install {load_runtime('bwrap').package}, or {load_runtime('apptainer').package}",
+    )
+
+
+def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choice]:
+    """Choose how the layer joins the base: overlay, unless the runtime would skip the partition without a word."""
+    if image.kind is ImageKind.TREE or image.layer_offset < 0:
+        return Attach.FLAT, _attach(Attach.FLAT, "the image has no layer of its own", "image")
+    if runtime == "bwrap":
+        return Attach.OVERLAY, _attach(Attach.OVERLAY, "base and layer are joined before bubblewrap starts", "machine")
+    name = _skipper(host.environment)
+    if name:
+        return Attach.BIND, _attach(Attach.BIND, f"with {name} the overlay partition would be skipped", "environment")
+    if host.overlay == "no":
+        why = f"{runtime}'s configuration skips overlay partitions"
+        return Attach.BIND, _attach(Attach.BIND, why, "machine")
+    return Attach.OVERLAY, _attach(Attach.OVERLAY, "the image's overlay partition is mounted over its base", "machine")
+
+
+def bare_entry(image: Image, host: Host, gpu: GpuWay = GpuWay.NONE) -> Entry:
+    """Give the plainest entry: what a runtime is asked about before anything else is known."""
+    return Entry(
+        image=image,
+        attach=Attach.FLAT,
+        binds=(),
+        variables=(),
+        workdir="",
+        gpu=gpu,
+        contain=False,
+        person=host.person,
+    )
+
+
+def _missing_runtime(runtime: Runtime, host: Host) -> ToolMissing:
+    here = [name for name in RUNTIMES if load_runtime(name).program in host.programs]
+    return ToolMissing(
+        f"'{runtime.program}' is not installed here",
+        evidence=f"--runtime {runtime.name} needs it; found instead: {', '.join(here) or 'no other runtime'}",
+        hint=f"install {runtime.package}" + (f", or use --runtime {here[0]}" if here else ""),
+    )
+
+
+def _skipper(environment: Mapping[str, str]) -> str:
+    names = (f"{family}_{key}" for family in ("APPTAINER", "SINGULARITY") for key in LAYER_SKIPPERS)
+    return next((name for name in names if environment.get(name, "").strip().lower() not in OFF), "")
+
+
+def _attach(attach: Attach, why: str, source: str) -> Choice:
+    return Choice("layer", attach.value, why, source)

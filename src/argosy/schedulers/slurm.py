@@ -1,0 +1,213 @@
+"""Slurm in words: #SBATCH lines, argv, and readers of its replies; nothing is started here.
+
+The parsable forms of squeue, scontrol and sacct are read on every release: their JSON changed between 22.05
+(``"COMPLETED"``) and 24.11 (``["COMPLETED"]``), the columns did not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+
+from argosy.errors import ToolFailed, UsageError
+from argosy.process import Words
+
+WAITING, RUNNING, ENDED = "waiting", "running", "ended"
+
+STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "PENDING": (WAITING, "waits in the queue"),
+        "REQUEUED": (WAITING, "goes back into the queue"),
+        "REQUEUE_HOLD": (WAITING, "was requeued and is held: scontrol release"),
+        "REQUEUE_FED": (WAITING, "goes back into the queue of the federation"),
+        "SPECIAL_EXIT": (WAITING, "was requeued with a special exit code, and is held"),
+        "RESV_DEL_HOLD": (WAITING, "is held: its reservation was deleted"),
+        "CONFIGURING": (RUNNING, "its nodes are getting ready"),
+        "RUNNING": (RUNNING, "runs"),
+        "COMPLETING": (RUNNING, "is ending"),
+        "STAGE_OUT": (RUNNING, "copies its files out"),
+        "SIGNALING": (RUNNING, "is being signalled"),
+        "STOPPED": (RUNNING, "is stopped, and keeps its nodes"),
+        "SUSPENDED": (RUNNING, "is suspended"),
+        "RESIZING": (RUNNING, "changes its size"),
+        "COMPLETED": (ENDED, "ended well"),
+        "FAILED": (ENDED, "ended with an error"),
+        "CANCELLED": (ENDED, "was cancelled"),
+        "TIMEOUT": (ENDED, "was ended by its time limit: ask for more with --time"),
+        "OUT_OF_MEMORY": (ENDED, "ran out of memory: ask for more with --mem"),
+        "NODE_FAIL": (ENDED, "lost a node"),
+        "BOOT_FAIL": (ENDED, "a node did not boot"),
+        "DEADLINE": (ENDED, "was ended by its deadline"),
+        "PREEMPTED": (ENDED, "was preempted by another job"),
+        "LAUNCH_FAILED": (ENDED, "could not be started on its nodes"),
+        "RECONFIG_FAIL": (ENDED, "its nodes could not be reconfigured"),
+        "REVOKED": (ENDED, "runs on another cluster of the federation"),
+    }
+)
+"""Every state of Slurm 22.05 to 25.05, from squeue(1): what kind it is, and what it means to the user."""
+
+
+def judge_state(state: str) -> tuple[str, str]:
+    """Give kind and meaning of a state; one that Slurm added since is shown as it is, and taken for running."""
+    # "CANCELLED by 2001", "CANCELLED+": what follows the state's own word is for people.
+    word = next(iter(state.split(maxsplit=1)), "").rstrip("+")
+    return STATES.get(word, (RUNNING, f"is {state}"))
+
+
+FROM_OUTSIDE = frozenset({"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"})
+NO_ANSWER = re.compile(r"Unable to contact slurm controller|Connection refused|timed out|Zero Bytes", re.IGNORECASE)
+
+
+def judge_code(state: str, code: int) -> int:
+    """Give the exit code of an ended job: never 0 where it did not end well, whatever Slurm's ExitCode says."""
+    name = state.split(maxsplit=1)[0] if state else ""
+    if code or name == "COMPLETED":
+        return code
+    return 143 if name in FROM_OUTSIDE else 1
+
+
+def says_no_answer(text: str) -> bool:
+    """Tell whether a program of Slurm complains that the controller does not answer."""
+    return bool(NO_ANSWER.search(text))
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What users ask of a job, in sbatch's words; empty leaves it to Slurm."""
+
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    time: str = ""
+    mem: str = ""
+    mem_per_gpu: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    nodelist: str = ""
+    exclude: str = ""
+    mail_type: str = ""
+    output: str = ""
+    error: str = ""
+    chdir: str = ""
+    array: str = ""
+    dependency: str = ""
+    signal: str = ""
+    exclusive: bool = False
+    requeue: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """Give the options that are set, as sbatch's words."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            name = field.name.replace("_", "-")
+            if value is True:
+                yield f"--{name}"
+            elif value:
+                yield f"--{name}={value}"
+
+
+USER_DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "account": "SBATCH_ACCOUNT",
+        "partition": "SBATCH_PARTITION",
+        "qos": "SBATCH_QOS",
+        "time": "SBATCH_TIMELIMIT",
+        "mem": "SBATCH_MEM_PER_NODE",
+        "mem_per_gpu": "SBATCH_MEM_PER_GPU",
+        "constraint": "SBATCH_CONSTRAINT",
+        "reservation": "SBATCH_RESERVATION",
+        "signal": "SBATCH_SIGNAL",
+    }
+)
+"""Options that a user may have set for good (sbatch(1), input environment variables).  To sbatch they weigh more than
+the lines of a script, so a plan reads them and submits without them."""
+
+
+def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the options that the user set by variables and did not say now."""
+    return {
+        name: environment[variable]
+        for name, variable in USER_DEFAULTS.items()
+        if not getattr(options, name) and environment.get(variable)
+    }
+
+
+def render_directive(option: str) -> str:
+    """Render one ``#SBATCH`` line; sbatch reads it as a shell would, in double quotes where it holds blanks or signs.
+
+    Raises
+    ------
+    UsageError
+        When the value holds a line break: no directive can.
+    """
+    if "\n" in option:
+        raise UsageError("a line break cannot stand in a Slurm option", evidence=repr(option))
+    name, equals, value = option.partition("=")
+    if re.fullmatch(r"[\w.,:%@/+=*\[\]-]*", value):
+        return f"#SBATCH {option}"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'#SBATCH {name}{equals}"{escaped}"'
+
+
+def parse_job_id(text: str) -> str:
+    """Read what ``sbatch --parsable`` prints: ``123`` or ``123;cluster``.
+
+    Raises
+    ------
+    ToolFailed
+        When it is neither.
+    """
+    match = re.search(r"^(\d+)(;\S+)?$", text.strip(), re.MULTILINE)
+    if match is None:
+        raise ToolFailed("sbatch gave no job id", evidence=text.strip()[-400:])
+    return match[1]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as squeue tells it; times as Slurm writes them."""
+
+    id: str
+    state: str
+    reason: str
+    start: str
+    nodes: str
+    elapsed: str
+    limit: str
+    partition: str
+    node_list: str
+    name: str
+
+
+SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
+"""The name is last: it alone may hold a bar."""
+
+
+def plan_squeue(*, user: str = "", job: str = "") -> Words:
+    """Give the words that list jobs, ended ones that the controller still knows included for one job."""
+    who = ("--user", user) if user else ()
+    what = ("--jobs", job, "--states", "all") if job else ()
+    return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, *who, *what)
+
+
+def parse_squeue(text: str) -> tuple[JobRow, ...]:
+    """Read squeue's rows."""
+    width = SQUEUE_FORMAT.count("|")
+    rows = (line.split("|", width) for line in text.splitlines() if line.count("|") >= width)
+    return tuple(JobRow(*(cell.strip() for cell in row)) for row in rows)
+
+
+def parse_scontrol_job(text: str) -> dict[str, str]:
+    """Read ``scontrol show job --oneliner ID``: ``Key=Value`` words; a value may hold blanks."""
+    pairs = re.findall(r"(?:^| )([A-Za-z][\w:/]*)=(.*?)(?= [A-Za-z][\w:/]*=|\Z)", text.strip())
+    return dict(pairs)
+
+
+def parse_exit_code(text: str) -> int:
+    """Read Slurm's ``code:signal`` as a shell's exit code: 128 + signal where a signal ended it."""
+    code, _, number = text.partition(":")
+    if not code.isdigit():
+        return 1
+    return 128 + int(number) if number.isdigit() and int(number) else int(code)

@@ -1,0 +1,43 @@
+"""Take credentials out of text that is shown or kept; it never judges whether a secret is valid.
+
+Secrets come with URLs: ``https://user:password@host``, a token in the path of a conda channel (``/t/TOKEN/``), a
+signature in the query (``?sig=…`` of an Azure SAS link).
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+STARS = "***"
+
+_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<login>[^/\s?#]*)@")
+_PATH_TOKEN = re.compile(r"(?<=/t/)[^/\s]+(?=/)")
+_QUERY = re.compile(
+    r"(?i)(?P<name>[?&;](?:[a-z_-]*token|[a-z_-]*key|password|secret|sig(?:nature)?|x-amz-[a-z-]+)=)[^&;#\s'\"]+"
+)
+
+
+def scrub(text: str) -> str:
+    """Give `text` with every credential of every URL in it replaced by ``***``.
+
+    The user name of an ssh URL without a password stays: ``git@`` is the way in, not a secret.
+    """
+    text = _LOGIN.sub(_scrub_login, text)
+    text = _QUERY.sub(lambda found: found["name"] + STARS, text)
+    return _PATH_TOKEN.sub(STARS, text)
+
+
+def _scrub_login(found: re.Match[str]) -> str:
+    public = "ssh" in found["scheme"] and ":" not in found["login"]
+    return f"{found['scheme']}://{found['login'] if public else STARS}@"
+
+
+def split_login(url: str) -> tuple[str, str, str]:
+    """Split a URL into (URL without credentials, user name, password), the last two decoded."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, "", ""
+    user, _, password = login.partition(":")
+    return urlunsplit(parts._replace(netloc=host)), unquote(user), unquote(password)

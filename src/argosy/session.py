@@ -1,0 +1,187 @@
+"""What a story is given to act with: the machine's facts, a runner, places on disk and somebody to report to."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TextIO
+
+from argosy.model import Host
+from argosy.process import Runner
+from argosy.store import Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where Argosy keeps things for this user.
+
+    Attributes
+    ----------
+    cache
+        What can be made again: bases, unpacked trees, packages, tools.
+    state
+        What was run: scripts and records of launches.
+    images
+        Folders in which an image is found by its plain name, in order.
+    """
+
+    cache: Path
+    state: Path
+    images: tuple[Path, ...]
+
+
+def places_from(environment: dict[str, str], home: Path) -> Places:
+    """Choose the folders: ARGOSY_CACHE, ARGOSY_STATE and ARGOSY_IMAGES first, then the XDG base directories."""
+    cache = environment.get("ARGOSY_CACHE") or str(
+        Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "argosy"
+    )
+    state = environment.get("ARGOSY_STATE") or str(
+        Path(environment.get("XDG_STATE_HOME") or home / ".local/state") / "argosy"
+    )
+    data = Path(environment.get("XDG_DATA_HOME") or home / ".local/share") / "argosy/images"
+    named = [Path(p) for p in environment.get("ARGOSY_IMAGES", "").split(":") if p]
+    return Places(Path(cache), Path(state), tuple(named) or (data,))
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of a story while it runs.
+
+    Attributes
+    ----------
+    result
+        What came of it, in a few words; printed when the step ends.
+    seconds
+        How long it took; 0 until it ended.
+    """
+
+    name: str
+    what: str
+    tell: Callable[[str], None]
+    result: str = ""
+    seconds: float = 0.0
+
+    def say(self, text: str) -> None:
+        """Tell what is going on right now."""
+        self.tell(text)
+
+
+class Reporter(Protocol):
+    """Somebody who watches a story: a terminal, a log, nobody."""
+
+    def begin(self, step: Step) -> None:
+        """Say that a step begins."""
+
+    def end(self, step: Step, *, failed: bool) -> None:
+        """Say that a step ended."""
+
+    def progress(self, step: Step, text: str) -> None:
+        """Say what a step is doing; may be dropped."""
+
+    def note(self, text: str) -> None:
+        """Say something that stays worth knowing."""
+
+
+@dataclass(slots=True)
+class PlainReporter:
+    """Writes whole lines without control codes: for logs, pipes and job output."""
+
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    verbose: bool = False
+
+    def begin(self, step: Step) -> None:
+        """Say it under --verbose only: a log tells a step when it ends."""
+        if self.verbose:
+            self._line(f"{step.name:<9} {step.what} …")
+
+    def end(self, step: Step, *, failed: bool) -> None:
+        """One line: name, what came of it, seconds."""
+        text = "failed" if failed else step.result or step.what
+        self._line(f"{step.name:<9} {text} ({step.seconds:.1f} s)")
+
+    def progress(self, step: Step, text: str) -> None:
+        """Progress is for people; a log gets it under --verbose only."""
+        if self.verbose:
+            self._line(f"{step.name:<9}   {text}")
+
+    def note(self, text: str) -> None:
+        """One line."""
+        self._line(text)
+
+    def _line(self, text: str) -> None:
+        self.stream.write(text + "\n")
+        self.stream.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The effects that one story may use.
+
+    Attributes
+    ----------
+    work
+        Folder for work files; empty means TMPDIR or the cache folder, whichever is not in memory.
+    """
+
+    host: Host
+    runner: Runner
+    places: Places
+    reporter: Reporter
+    work: str = ""
+
+    @contextlib.contextmanager
+    def step(self, name: str, what: str) -> Iterator[Step]:
+        """Report a step around a block and keep its time."""
+        step = Step(name, what, lambda text: self.reporter.progress(step, text))
+        self.reporter.begin(step)
+        start = time.monotonic()
+        failed = True
+        try:
+            yield step
+            failed = False
+        finally:
+            step.seconds = time.monotonic() - start
+            self.reporter.end(step, failed=failed)
+
+    def waiting(self, owner: Owner) -> None:
+        """Say whom we wait for."""
+        self.reporter.note(f"waiting for {owner}")
+
+    def work_parent(self) -> Path:
+        """Choose where work files go: the option, else TMPDIR where it is on a disk, else the cache folder."""
+        if self.work:
+            return Path(self.work)
+        temporary = self.host.environment.get("TMPDIR", "")
+        return Path(temporary) if temporary and not in_memory(temporary) else self.places.cache / "work"
+
+
+def in_memory(path: str) -> bool:
+    """Tell whether a folder lies in memory (tmpfs, ramfs): a gigabyte of packages there can end a build or a node."""
+    best, kind = "", ""
+    with contextlib.suppress(OSError):
+        real = str(Path(path).resolve())
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, point, fs, *_ = line.split()
+            if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+                best, kind = point, fs
+    return kind in {"tmpfs", "ramfs"}
+
+
+class QuietReporter:
+    """Says nothing: errors are raised, not reported."""
+
+    def begin(self, step: Step) -> None:
+        """Say nothing."""
+
+    def end(self, step: Step, *, failed: bool) -> None:
+        """Say nothing."""
+
+    def progress(self, step: Step, text: str) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""

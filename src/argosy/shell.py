@@ -1,0 +1,114 @@
+"""Words of shell text: the one place that quotes; it never runs anything.
+
+A `Word` is either plain text, which reaches the program exactly as it is, or `Late`, an expression that the shell
+expands when the script runs (``$MASTER_ADDR``).  Scripts are made of words until the last moment.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Text that the shell expands at run time, within double quotes, so never split again.
+
+    Attributes
+    ----------
+    expression
+        What stands between the double quotes, as ``$node_rank`` or ``$host:$port``.
+    """
+
+    expression: str
+
+
+class Program(str):
+    """A sh program that travels as one word; scripts write it down once, under its name.
+
+    Written without single quotes, so that it stands in a script as it is.
+    """
+
+    __slots__ = ("name",)
+    name: str
+
+    def __new__(cls, name: str, text: str) -> Self:
+        """Make the word."""
+        self = super().__new__(cls, text)
+        self.name = name
+        return self
+
+
+Word = str | Late
+
+
+def quote(word: Word) -> str:
+    """Render one word so that any POSIX shell gives it to the program unchanged."""
+    return f'"{word.expression}"' if isinstance(word, Late) else shlex.quote(word)
+
+
+def join(words: Iterable[Word]) -> str:
+    """Render a command line."""
+    return " ".join(map(quote, words))
+
+
+def join_words(words: Iterable[Word]) -> Word:
+    """Give several words as one, with blanks between them; late where one of them is.
+
+    Plain words must hold nothing that a shell expands within double quotes.
+    """
+    all_words = tuple(words)
+    text = " ".join(word.expression if isinstance(word, Late) else word for word in all_words)
+    return Late(text) if any(isinstance(word, Late) for word in all_words) else text
+
+
+def render_command(words: Iterable[Word], *, indent: str = "", width: int = 100) -> str:
+    """Render a command over several lines, broken before options, as a person would write it."""
+    lines: list[str] = []
+    current = ""
+    for text in map(quote, words):
+        if current and len(indent) + len(current) + 1 + len(text) > width:
+            lines.append(current)
+            current = "    " + text
+        else:
+            current = f"{current} {text}" if current else text
+    return " \\\n".join(indent + line for line in [*lines, current])
+
+
+def render_assignment(name: str, value: Word) -> str:
+    """Render ``NAME=value``; the name must be one a shell takes."""
+    if not NAME.match(name):
+        raise ValueError(f"not a variable name: {name!r}")
+    return f"{name}={quote(value)}"
+
+
+def plain_words(words: Iterable[Word]) -> tuple[str, ...]:
+    """Give the words of a command that holds nothing late; what is run here and now has none."""
+    out = tuple(words)
+    late = [word for word in out if isinstance(word, Late)]
+    if late:
+        raise ValueError(f"only a shell knows {late[0].expression!r}")
+    return tuple(word for word in out if isinstance(word, str))
+
+
+def name_programs(words: Iterable[Word]) -> tuple[tuple[Program, ...], tuple[Word, ...]]:
+    """Take the programs out of a command: give them, and the command with their names as variables in their places."""
+    programs: dict[str, Program] = {}
+    out: list[Word] = []
+    for word in words:
+        if isinstance(word, Program):
+            programs.setdefault(word.name, word)
+            out.append(Late(f"${word.name}"))
+        else:
+            out.append(word)
+    return tuple(programs.values()), tuple(out)
+
+
+def render_programs(programs: Iterable[Program]) -> list[str]:
+    """Render programs as the assignments that a script begins with."""
+    return [line for program in programs for line in (f"{program.name}={quote(str(program))}", "")]

@@ -1,0 +1,103 @@
+"""Choose and judge a partition: what the site allows, what it bills; every refusal names both numbers.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from argosy.errors import SiteError
+from argosy.model import Choice
+from argosy.sites.records import Partition, Site
+from argosy.sites.resolving import evident_choice, minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a job asks of a partition.
+
+    Attributes
+    ----------
+    time
+        As given to ``--time``; empty where nothing was said.
+    """
+
+    nodes: int
+    gpus_per_node: int = 0
+    time: str = ""
+    exclusive: bool = False
+
+
+def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition | None, tuple[Choice, ...]]:
+    """Choose the partition: as asked, else the first that the profile lets choose and that allows the job.
+
+    Raises
+    ------
+    SiteError
+        When the one asked for, or every one, does not allow the job: with what was asked and what is allowed.
+    """
+    if asked:
+        partition = site.partition(asked)
+        refusal = refuse_demand(partition, demand) if partition else ""
+        if refusal:
+            fitting = [p.name for p in site.partitions if not refuse_demand(p, demand)]
+            raise SiteError(
+                f"the partition {asked} of {site.name} does not allow this job",
+                evidence=refusal,
+                hint=f"use --partition {fitting[0]}" if fitting else "ask for less, or submit several jobs",
+            )
+        return partition, tuple(_billing(site, partition, demand))
+    candidates = [p for p in site.partitions if p.choose]
+    if not candidates:
+        return None, ()
+    fitting_ones = [p for p in candidates if not refuse_demand(p, demand)]
+    if not fitting_ones:
+        raise SiteError(
+            f"no partition of {site.name} allows this job",
+            evidence="\n".join(f"{p.name}: {refuse_demand(p, demand)}" for p in candidates),
+            hint="ask for less, or submit several jobs",
+        )
+    whole = is_whole(site, None, demand)
+    chosen = next((p for p in fitting_ones if p.whole_nodes == whole), fitting_ones[0])
+    why = "the job uses whole nodes" if whole else "the job uses parts of nodes"
+    row = evident_choice(site, chosen, "partition", chosen.name, why=f"{why}; none was asked for")
+    return chosen, (row, *_billing(site, chosen, demand))
+
+
+def refuse_demand(partition: Partition, demand: Demand) -> str:
+    """Say why a partition does not allow a job; empty where nothing is known against it."""
+    limits = (
+        (partition.max_nodes and demand.nodes > partition.max_nodes, "at most", partition.max_nodes),
+        (partition.min_nodes and demand.nodes < partition.min_nodes, "at least", partition.min_nodes),
+    )
+    for broken, words, number in limits:
+        if broken:
+            return f"{demand.nodes} nodes were asked for, it takes {words} {number}"
+    limit = time_limit(partition, demand.nodes)
+    if demand.time and limit and minutes(demand.time) > minutes(limit):
+        return f"{demand.time} was asked for, its limit for {demand.nodes} node(s) is {limit}"
+    if partition.gpus and demand.gpus_per_node > partition.gpus:
+        return f"{demand.gpus_per_node} GPUs per node were asked for, its nodes have {partition.gpus}"
+    return ""
+
+
+def time_limit(partition: Partition, nodes: int) -> str:
+    """Give the time limit of a job of so many nodes; empty where none is known."""
+    steps = sorted((int(most), time) for most, time in partition.time_by_nodes.items())
+    return next((time for most, time in steps if nodes <= most), partition.max_time)
+
+
+def is_whole(site: Site, partition: Partition | None, demand: Demand) -> bool:
+    """Tell whether a job uses or gets whole nodes, as far as the profile tells."""
+    if demand.exclusive or site.slurm.whole_nodes or (partition is not None and partition.whole_nodes):
+        return True
+    return partition is None and bool(site.node.gpus) and demand.gpus_per_node == site.node.gpus
+
+
+def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterator[Choice]:
+    """Say before submission where a job pays for more than it uses."""
+    if partition is None or not partition.whole_nodes or not 0 < demand.gpus_per_node < site.node.gpus:
+        return
+    cheaper = [p.name for p in site.partitions if not p.whole_nodes and not p.debug and not refuse_demand(p, demand)]
+    way_out = f"; --partition {cheaper[0]} bills what is used" if cheaper else ""
+    why = f"{partition.name} gives whole nodes, and {demand.gpus_per_node} of {site.node.gpus} GPUs are used{way_out}"
+    yield evident_choice(site, partition, "billed", f"{site.node.gpus} GPUs per node", why=why)

@@ -1,0 +1,118 @@
+"""The parts of a profile that come in lists, each with its evidence and its condition; they decide nothing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from argosy.sites.conditions import Condition, parse_condition
+
+Proof = Literal["documented", "proved"]
+
+
+class Evident(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every part of a profile carries.
+
+    Attributes
+    ----------
+    source
+        Public address of the fact, or a key of the profile's ``[sources]`` and the rest of the address.
+    checked
+        Date on which somebody last looked at the source; empty takes the profile's.
+    sources
+        For a part with several keys: key -> its own source, where it differs from `source`.
+    """
+
+    why: str = ""
+    source: str = ""
+    checked: str = ""
+    proof: Proof = "documented"
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Conditional(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part that holds under a condition: ``when = { nodes = "> 1", rocm = "< 6.2" }``; all must hold."""
+
+    when: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a condition that nothing here understands."""
+        parse_condition(self.when)
+
+    @property
+    def condition(self) -> Condition:
+        """The condition, read."""
+        return parse_condition(self.when)
+
+
+class Setting(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A variable that a site wants inside the container.
+
+    Attributes
+    ----------
+    value
+        Arrives as it is, whatever signs it holds.
+    late
+        Instead of `value`: text with ``{user}``, ``{job}`` or ``{node}``, known on the node only, or ``{devices}``, the
+        list of the job's devices on a node (``0,1,2``).
+    """
+
+    name: str
+    value: str = ""
+    late: str = ""
+
+
+class Cache(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A folder that is made on each node, and the variables that name it.
+
+    Attributes
+    ----------
+    path
+        With the same braces as `Setting.late`.
+    """
+
+    variables: tuple[str, ...]
+    path: str
+
+
+class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Paths of the host that containers must see.
+
+    Attributes
+    ----------
+    paths
+        Absolute paths, the same on both sides.  One with ``*``, or all with `if_there`, are looked for on the node, and
+        left out where they are not there: versioned libraries change their names with each update.
+    """
+
+    paths: tuple[str, ...]
+    if_there: bool = False
+
+
+class Option(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A word that sbatch or srun is given at this site.
+
+    Attributes
+    ----------
+    to
+        ``srun`` words are given where srun starts a task per rank; ``srun-always`` ones on any srun.
+    """
+
+    to: Literal["sbatch", "srun", "srun-always"]
+    word: str
+
+
+class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What job scripts must not say at this site; `why` tells what happens then.
+
+    Attributes
+    ----------
+    word
+        An option (``--gpus-per-task``), also with its value (``--mem=0``), or ``NAME=VALUE`` of a variable.
+    instead
+        What to say in its place.
+    """
+
+    word: str
+    instead: str = ""

@@ -1,0 +1,233 @@
+"""Read profiles: find them on the search path, join their fragments, and explain what is wrong with file and line.
+
+Nothing in a profile is ever carried out here: no templates, no command substitution, no includes from elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from argosy.errors import SiteError
+from argosy.nearest import nearest_word
+from argosy.sites.records import Site
+
+DATA = Path(__file__).parent / "data"
+FRAGMENT = "_"
+"""Files whose names begin so are fragments: parts that profiles take in by ``use``, never sites."""
+
+Table = dict[str, Any]
+
+
+def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ...]:
+    """Give the folders of profiles, the first one wins: project, user, system, shipped."""
+    home = environment.get("HOME", "")
+    user = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    return (
+        project / "argosy-sites",
+        *((Path(user) / "argosy/sites",) if user else ()),
+        Path("/etc/argosy/sites"),
+        DATA,
+    )
+
+
+def site_names(folders: Sequence[Path] = (DATA,)) -> tuple[str, ...]:
+    """Give the names of all profiles in some folders."""
+    names = {path.stem for folder in folders for path in folder.glob("*.toml")}
+    return tuple(sorted(name for name in names if not name.startswith(FRAGMENT)))
+
+
+def find_profile(name: str, folders: Sequence[Path] = (DATA,)) -> Path:
+    """Give the file of a profile: a path that ends in ``.toml``, else the first of that name on the search path.
+
+    Raises
+    ------
+    SiteError
+        When there is none; the nearest is named.
+    """
+    paths = [Path(name)] if name.endswith(".toml") else [folder / f"{name}.toml" for folder in folders]
+    found = next((path for path in paths if path.is_file()), None)
+    if found is None or found.name.startswith(FRAGMENT):
+        known = site_names(folders)
+        near = nearest_word(name, known)
+        raise SiteError(
+            f"there is no site {name!r}",
+            evidence=f"known: {', '.join(known)}; or the path of a profile, ending in .toml",
+            hint=f"did you mean --site {near}?" if near else "see 'argosy sites ls'",
+        )
+    return found
+
+
+def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:
+    """Read the profile of a site, its fragments joined: by its name, or by its path (``./my-site.toml``).
+
+    Raises
+    ------
+    SiteError
+        When there is none of that name (the nearest is named), or it is not valid: file, line and key.
+    """
+    path = find_profile(name, folders)
+    table = read_table(path)
+    merged: Table = {}
+    for fragment in fragment_files(path, folders):
+        merged = join_tables(merged, read_table(fragment))
+    site = msgspec.convert(join_tables(merged, table), Site)
+    for key in ("name", "title"):
+        if not getattr(site, key):
+            raise SiteError(f"the profile {path.name} has no {key}", evidence=str(path), hint=f'add {key} = "…"')
+    return site
+
+
+def read_table(path: Path) -> Table:
+    """Read one file and check it against the format.
+
+    Raises
+    ------
+    SiteError
+        When it is not valid: file, line and key, and the nearest known key.
+    """
+    text = ""
+    try:
+        text = path.read_text()
+        table = _parse_table(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        place = f"{path}:{line[1]}" if line else str(path)
+        raise SiteError(f"{path.name} is not valid TOML", evidence=f"{place}: {error}") from error
+    except msgspec.ValidationError as error:
+        raise explain_invalid(path, text, str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SiteError(f"the profile {path.name} cannot be read", evidence=f"{path}: {error}") from error
+    return table
+
+
+@functools.lru_cache(maxsize=64)
+def _parse_table(text: str) -> Table:
+    """Parse a profile and check its types; a fragment is shared by many profiles, and a profile is asked for twice."""
+    table = tomllib.loads(text)
+    msgspec.convert(table, Site)
+    return table
+
+
+def fragment_files(path: Path, folders: Sequence[Path] = (DATA,)) -> tuple[Path, ...]:
+    """Give the files of the fragments that a profile takes in, in their order.
+
+    Raises
+    ------
+    SiteError
+        When there is no fragment of that name; the nearest is named.
+    """
+    return tuple(_find_fragment(name, path, folders) for name in read_table(path).get("use", ()))
+
+
+def _find_fragment(name: str, path: Path, folders: Sequence[Path]) -> Path:
+    places = [path.parent, *folders, DATA]
+    found = next((p for place in places if (p := place / f"{FRAGMENT}{name}.toml").is_file()), None)
+    if found is None:
+        known = sorted(p.stem.removeprefix(FRAGMENT) for place in places for p in place.glob(f"{FRAGMENT}*.toml"))
+        line = find_line(path.read_text(), ("use",))
+        near = nearest_word(name, known)
+        raise SiteError(
+            f"there is no fragment {name!r}",
+            evidence=f"{path}:{line}: use; known: {', '.join(known)}",
+            hint=f"did you mean {near!r}?" if near else "",
+        )
+    return found
+
+
+def join_tables(first: Table, second: Table) -> Table:
+    """Join two profiles: tables key by key, lists of parts one after the other, anything else from the second.
+
+    A setting of the second takes the place of every setting of that name in the first.
+    """
+    out = dict(first)
+    for key, value in second.items():
+        old = out.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            out[key] = old | value
+        elif isinstance(old, list) and isinstance(value, list) and key != "use":
+            named = {part.get("name") for part in value if isinstance(part, dict)} - {None}
+            kept = [part for part in old if not isinstance(part, dict) or part.get("name") not in named]
+            out[key] = [*kept, *value]
+        else:
+            out[key] = value
+    return out
+
+
+def explain_invalid(path: Path, text: str, message: str) -> SiteError:
+    """Turn a validator's message into an error with file, line, key, and the nearest known key."""
+    where = re.search(r" - at `\$\.?(.*?)`", message)
+    keys = tuple(filter(None, re.split(r"[.\[\]]+", where[1] if where else "")))
+    what = message.split(" - at ", maxsplit=1)[0]
+    unknown = re.search(r"unknown field `(.*?)`", message)
+    if not unknown:
+        line = find_line(text, keys)
+        return SiteError(f"the profile {path.name} is not valid", evidence=f"{path}:{line}: {'.'.join(keys)}: {what}")
+    word = unknown[1]
+    known = field_names(keys)
+    near = nearest_word(word, known)
+    return SiteError(
+        f"the profile {path.name} has an unknown key {word!r}",
+        evidence=f"{path}:{find_line(text, (*keys, word))}: {'.'.join((*keys, word))}",
+        hint=f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}",
+    )
+
+
+def field_names(keys: Sequence[str]) -> tuple[str, ...]:
+    """Give the keys that the format knows at a place."""
+    kind: Any = Site
+    for key in keys:
+        if key.isdigit() or key == "...":
+            continue
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            kind = get_type_hints(kind).get(key, str)
+        if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+            inner = [each for each in get_args(kind) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+            kind = inner[0] if inner else kind
+    return tuple(getattr(kind, "__struct_fields__", ()))
+
+
+HEADER = re.compile(r"^\s*\[(\[?)\s*([^\]]+?)\s*\]")
+KEY = re.compile(r"^\s*([A-Za-z0-9_-]+)\s*=")
+
+
+def find_line(text: str, keys: Sequence[str]) -> int:
+    """Give the line, from 1, on which a key of a profile stands; the nearest table above it where it is not found.
+
+    tomllib tells no positions; profiles are flat enough for headers and ``key =`` to be looked for.
+    """
+    counts: dict[str, int] = {}
+    here: tuple[str, ...] = ()
+    best, depth = 1, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := HEADER.match(line):
+            name = header[2]
+            here = tuple(part.strip("\"' ") for part in name.split("."))
+            if header[1]:
+                here = (*here, str(counts.get(name, 0)))
+                counts[name] = counts.get(name, 0) + 1
+            place = here
+        elif key := KEY.match(line):
+            place = (*here, key[1])
+        else:
+            continue
+        common = _shared(place, keys)
+        if common > depth and common in {len(place), len(keys)}:
+            best, depth = number, common
+    return best
+
+
+def _shared(place: Sequence[str], keys: Sequence[str]) -> int:
+    """Count how many of the first keys are the same; ``...`` stands for any key of a table."""
+    count = 0
+    for mine, theirs in zip(place, keys, strict=False):
+        if theirs not in {mine, "..."}:
+            break
+        count += 1
+    return count

@@ -1,0 +1,372 @@
+"""The records of a site profile: every value stands beside its evidence; they read no file and decide nothing.
+
+A value has ``why``, ``source`` and ``checked``; ``proof`` is ``documented`` until a run at the site made it ``proved``.
+What is not known is left at its empty default, and listed in `Site.open_questions`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from argosy.sites.parts import Avoid, Cache, Conditional, Evident, Option, Setting, SiteBind
+
+__all__ = [
+    "Avoid",
+    "Bandwidth",
+    "Build",
+    "Cache",
+    "Conditional",
+    "Evident",
+    "Identity",
+    "Images",
+    "LauncherPolicy",
+    "Mode",
+    "Modules",
+    "Network",
+    "Node",
+    "Option",
+    "Partition",
+    "RuntimeFacts",
+    "Setting",
+    "Site",
+    "SiteBind",
+    "Slurm",
+]
+
+
+class Identity(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the site is recognised; each is a list of patterns with ``*``.
+
+    Attributes
+    ----------
+    clusters
+        Slurm's ClusterName.
+    hosts
+        Names of login and compute nodes.
+    variables
+        Variables that the site sets, and the pattern of their value.
+    """
+
+    clusters: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of a compute node.
+
+    Attributes
+    ----------
+    cores
+        Cores that Slurm knows, the reserved ones included; 0 where it is not known.
+    reserved
+        Cores that jobs do not get (CpuSpecList), as a range list: ``0,8,16``.
+    gpus
+        GPUs of a full node, as Slurm counts them.
+    gpu_device
+        Device node without which a node has no GPU; empty for the vendor's usual one.
+    devices_per_gpu
+        Root devices of one GPU: ranks per GPU (two stacks of Intel's Max cards are two of them).
+    gpu_cpus
+        For each GPU the cores nearest to it, as range lists: ``49-55``; empty where no map is known.
+    gpu_numa, gpu_pci
+        NUMA node and PCI bus of each GPU.
+    memory_mb
+        Memory of a node as Slurm knows it, in MB.
+    gpu_memory_gb
+        Memory of one GPU, in GB.
+    """
+
+    cores: int = 0
+    reserved: str = ""
+    sockets: int = 0
+    numa: int = 0
+    arch: str = ""
+    cpu_model: str = ""
+    memory_mb: int = 0
+    gpus: int = 0
+    gpu_vendor: Literal["", "amd", "intel", "nvidia"] = ""
+    gpu_device: str = ""
+    gpu_model: str = ""
+    gpu_memory_gb: int = 0
+    devices_per_gpu: int = 1
+    gpu_cpus: tuple[str, ...] = ()
+    gpu_numa: tuple[int, ...] = ()
+    gpu_pci: tuple[str, ...] = ()
+    nics: int = 0
+    nic: str = ""
+    nic_gbit: int = 0
+    local_disk: bool | None = None
+    tmp_in_memory: bool | None = None
+
+
+class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A partition with its limits; 0 and empty where none is known.
+
+    Attributes
+    ----------
+    max_time
+        As Slurm writes it: ``2-00:00:00``.
+    time_by_nodes
+        Shorter limits of smaller jobs: most nodes -> time.
+    whole_nodes
+        Whether jobs get, and pay for, whole nodes.
+    choose
+        Whether it may be chosen where the user names none; the first that allows the job's shape is.
+    debug
+        Whether it is the one for short tests.
+    gpus, cores, cpus_per_gpu, gpu_model
+        Where its nodes differ from the profile's.
+    """
+
+    name: str
+    max_time: str = ""
+    time_by_nodes: dict[str, str] = msgspec.field(default_factory=dict)
+    max_nodes: int = 0
+    min_nodes: int = 0
+    max_jobs: int = 0
+    max_running: int = 0
+    whole_nodes: bool = False
+    choose: bool = False
+    debug: bool = False
+    gpus: int = 0
+    cores: int = 0
+    cpus_per_gpu: int = 0
+    gpu_model: str = ""
+
+
+class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How jobs are asked for at a site.
+
+    Attributes
+    ----------
+    gpu_option
+        ``gpus-per-node``, ``gres``, or ``none`` where the option of srun does it.
+    cpus_per_gpu
+        Cores that go with a GPU where no map is known; 0 leaves it to Slurm.
+    cpus_option
+        Whether the job says ``--cpus-per-task`` at all (false where no script of the site does).
+    cpus_beside_mask
+        Whether ``--cpus-per-task`` may stand beside a mask on one srun.
+    mask_needs_whole_nodes
+        Whether masks hold only where the job has whole nodes.
+    required
+        Options without which the site refuses a job: ``account``, ``time``.
+    mem, mem_per_gpu
+        Memory to ask for where the user says nothing.
+    whole_nodes
+        Whether every job gets whole nodes.
+    several_nodes_whole
+        Whether a job on several nodes must ask for all GPUs of each.
+    polling_seconds
+        How often the controller may be asked about a job.
+    master_suffix
+        What is added to the first host's name for the rendezvous.
+    account_form
+        How account names look, for error messages.
+    """
+
+    gpu_option: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
+    cpus_per_gpu: int = 0
+    cpus_option: bool = True
+    cpus_beside_mask: bool = True
+    mask_needs_whole_nodes: bool = False
+    required: tuple[str, ...] = ()
+    mem: str = ""
+    mem_per_gpu: str = ""
+    whole_nodes: bool = False
+    several_nodes_whole: bool = False
+    polling_seconds: float = 5.0
+    master_suffix: str = ""
+    account_form: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a suffix that is no part of a host's name: it stands in the script as it is."""
+        if not re.fullmatch(r"[A-Za-z0-9.-]*", self.master_suffix):
+            raise ValueError(f"master_suffix = {self.master_suffix!r} is no part of a host name")
+
+
+class RuntimeFacts(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The container runtime of the site.
+
+    Attributes
+    ----------
+    name
+        The word of ``--runtime``.
+    version
+        As documented.
+    gpu
+        The word of ``--gpu``; empty leaves it to the vendor.
+    user_namespaces
+        Whether users may make them there; None where it is not known.
+    """
+
+    name: str = ""
+    version: str = ""
+    gpu: Literal["", "none", "nv", "nvccli", "rocm", "cdi"] = ""
+    user_namespaces: bool | None = None
+
+
+class Modules(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Modules that a job loads before it starts its ranks."""
+
+    purge: bool = False
+    use: tuple[str, ...] = ()
+    load: tuple[str, ...] = ()
+
+
+class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How ranks are started at the site.
+
+    Attributes
+    ----------
+    default
+        For Python programs, where the user names none.
+    avoid
+        Launchers that the site advises against; `why` says so.
+    mpi
+        Wire-up of srun where none is asked for: ``pmix`` or ``pmi2``.
+    mpiexec
+        The host's own launcher for `mpi` instead of srun: ``hydra`` (``-n -ppn --hosts``); empty for srun.
+    """
+
+    default: Literal["", "torchrun", "srun", "mpi", "none"] = ""
+    avoid: tuple[str, ...] = ()
+    mpi: Literal["", "pmix", "pmi2"] = ""
+    mpiexec: Literal["", "hydra"] = ""
+
+
+class Mode(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A named way to use the site (``--mode``); what belongs to it says ``when = { mode = "NAME" }``.
+
+    Attributes
+    ----------
+    devices_per_gpu
+        In place of `Node.devices_per_gpu`; 0 leaves it.
+    """
+
+    default: bool = False
+    devices_per_gpu: int = 0
+
+
+class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bandwidth that was measured at the site: all-reduce bus bandwidth in GB/s (1e9 bytes)."""
+
+    nodes: int
+    gpus_per_node: int
+    gigabytes: float
+    payload_gb: float = 0.0
+    source: str = ""
+
+
+class Network(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run shows that it used the fast network.
+
+    Attributes
+    ----------
+    proof_lines
+        Regular expressions; one must match a line of the communication library's log.
+    """
+
+    plugin: str = ""
+    proof_lines: tuple[str, ...] = ()
+    expected: tuple[Bandwidth, ...] = ()
+
+
+class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Images of the site.
+
+    Attributes
+    ----------
+    folders
+        Where the site keeps them.
+    catalog
+        Command that lists them.
+    bases
+        Bases to build on.
+    cotainr_system
+        The word of ``cotainr build --system``.
+    """
+
+    folders: tuple[str, ...] = ()
+    catalog: str = ""
+    bases: tuple[str, ...] = ()
+    cotainr_system: str = ""
+
+
+class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where and how images are built at the site.
+
+    Attributes
+    ----------
+    where
+        In words: login node, partition, QOS.
+    network
+        Whether compute nodes reach the internet; None where it is not known.
+    carriers
+        Ways to run programs in a base's root that work there.
+    variables
+        Variables that a build sets.
+    unload
+        Modules that break a build.
+    """
+
+    where: str = ""
+    network: bool | None = None
+    carriers: tuple[str, ...] = ()
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+    unload: tuple[str, ...] = ()
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine, as its profile describes it.
+
+    Attributes
+    ----------
+    scheduler
+        ``local`` or ``slurm``.
+    use
+        Fragments whose parts are taken first.
+    checked
+        Date for every part that has none of its own.
+    sources
+        Short name -> beginning of an address, for the `source` of parts.
+    open_questions
+        What nobody could find out yet; what depends on it says so instead of guessing.
+    """
+
+    name: str = ""
+    title: str = ""
+    scheduler: Literal["local", "slurm"] = "local"
+    use: tuple[str, ...] = ()
+    checked: str = ""
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    open_questions: tuple[str, ...] = ()
+    identity: Identity = Identity()
+    node: Node = Node()
+    slurm: Slurm = Slurm()
+    runtime: RuntimeFacts = RuntimeFacts()
+    modules: Modules = Modules()
+    launcher: LauncherPolicy = LauncherPolicy()
+    network: Network = Network()
+    images: Images = Images()
+    build: Build = Build()
+    modes: dict[str, Mode] = msgspec.field(default_factory=dict)
+    partitions: tuple[Partition, ...] = ()
+    options: tuple[Option, ...] = ()
+    binds: tuple[SiteBind, ...] = ()
+    caches: tuple[Cache, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    avoid: tuple[Avoid, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a name that is no plain word: it stands in scripts and in names of files."""
+        if not re.fullmatch(r"[A-Za-z0-9._-]*", self.name):
+            raise ValueError(f"name = {self.name!r} is no plain word: letters, digits, '.', '_' and '-'")
+
+    def partition(self, name: str) -> Partition | None:
+        """Give the partition of that name, if the profile has it."""
+        return next((each for each in self.partitions if each.name == name), None)

@@ -1,0 +1,187 @@
+"""Files and folders that appear whole or not at all, and work folders; it never decides what goes into them.
+
+Everything here must hold on network file systems and through ``kill -9``: what a dead process left behind is
+recognised by its name or its owner record and swept by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from argosy.errors import UsageError
+from argosy.leases import (
+    NO_HARD_LINKS,
+    Owner,
+    files_beside,
+    is_alive,
+    is_older,
+    lease,
+    read_owner,
+    this_owner,
+    undisturbed,
+)
+from argosy.refusals import explain_os_error, explained
+
+__all__ = [
+    "Owner",
+    "explain_os_error",
+    "explained",
+    "lease",
+    "refuse_existing",
+    "remove_tree",
+    "sweep_parts",
+    "whole_file",
+    "whole_folder",
+    "work_folder",
+    "write_text",
+]
+
+FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
+"""A work folder of another host, or of nobody, that is older than any build lasts."""
+
+WORK_PREFIX = "argosy-work-"
+OWNER_FILE = "owner.json"
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, force: bool) -> Iterator[Path]:
+    """Give a name beside `path` to write to; it becomes `path` when the block ends well, and vanishes otherwise.
+
+    Raises
+    ------
+    UsageError
+        When `path` exists and `force` is false.
+    CheckFailed
+        When its folder cannot be written, or the disk is full.
+    """
+    refuse_existing(path, force=force)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    try:
+        with explained(path.parent):
+            yield beside
+            _sync(beside)
+            if force:
+                beside.replace(path)
+            else:
+                _rename_new(beside, path)
+    finally:
+        with undisturbed():
+            beside.unlink(missing_ok=True)
+
+
+def _rename_new(beside: Path, path: Path) -> None:
+    """Give a file its name unless the name was taken meanwhile."""
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        refuse_existing(path, force=False)
+    except OSError as error:
+        # Hard links are refused by some file systems (vfat, some FUSE): the check a moment ago must do there.
+        if error.errno not in NO_HARD_LINKS:
+            raise
+        beside.rename(path)
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse to overwrite without being told to."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", hint="name a file")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists already", hint="give another name with -o, or --force to replace it")
+
+
+def sweep_parts(path: Path) -> None:
+    """Remove what killed processes left beside `path`; call it while holding the lease on that name."""
+    for part in files_beside(path, rf"\.{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}\.part"):
+        part.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file whole, replacing what was there."""
+    with whole_file(path, force=True) as beside:
+        beside.write_text(text)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Iterator[Path | None]:
+    """Give a folder to fill that becomes `path` when the block ends well; None where `path` stands already.
+
+    Only one process fills it; others wait and then find it.
+    """
+    if path.is_dir():
+        yield None
+        return
+    with explained(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with lease(path.with_name(path.name + ".lease"), what=what, waiting=waiting):
+        if path.is_dir():
+            yield None
+            return
+        for left in files_beside(path, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part"):
+            remove_tree(left)
+        beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+        try:
+            with explained(path.parent):
+                beside.mkdir()
+                yield beside
+                beside.rename(path)
+        finally:
+            with undisturbed():
+                remove_tree(beside)
+
+
+@contextlib.contextmanager
+def work_folder(parent: Path) -> Iterator[Path]:
+    """Give an empty folder below `parent` that is removed at the end; first sweep those of dead processes there."""
+    with explained(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        _sweep_work(parent)
+    folder = parent / f"{WORK_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
+    try:
+        with explained(folder):
+            folder.mkdir(mode=0o700)
+            (folder / OWNER_FILE).write_text(json.dumps(asdict(this_owner("work folder"))))
+            yield folder
+    finally:
+        with undisturbed():
+            remove_tree(folder)
+
+
+def _sweep_work(parent: Path) -> None:
+    for folder in parent.glob(f"{WORK_PREFIX}*"):
+        owner, _ = read_owner(folder / OWNER_FILE)
+        alive = is_alive(owner) if owner else None
+        if alive is False or (alive is None and is_older(folder, FORGOTTEN_AFTER_SECONDS)):
+            remove_tree(folder)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a tree, read-only folders in it included; nothing happens where it does not exist."""
+    if not path.exists():
+        return
+
+    def retry(function: Callable[[str], object], name: str, _error: object) -> None:
+        with contextlib.suppress(OSError):
+            Path(name).parent.chmod(0o700)
+            Path(name).chmod(0o700)
+            function(name)
+
+    import shutil  # noqa: PLC0415 - see process.find_program
+
+    shutil.rmtree(path, onerror=retry)
+    if path.exists():
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,42 @@
+"""Images unpacked into the cache, by content, for runtimes and carriers that work on a folder; never changed after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from argosy.process import Command, failed
+from argosy.session import Session
+from argosy.store import whole_folder
+
+UNSQUASHFS_SOME_NOT_WRITTEN = 2
+"""unsquashfs(1): non-fatal errors, as device nodes that an ordinary user cannot make."""
+
+
+def unpacked(session: Session, image: Path, *, offset: int, key: str) -> Path:
+    """Give the unpacked tree of the squashfs that begins at `offset` bytes in `image`; unpack it at the first use.
+
+    Parameters
+    ----------
+    key
+        Name in the cache: the digest of the squashfs.
+
+    Raises
+    ------
+    ToolFailed, ToolMissing, CheckFailed
+        When unsquashfs fails, is not there, or the disk is full.
+    """
+    place = session.places.cache / "trees" / key.removeprefix("sha256:")
+    with whole_folder(place, what=f"unpacking {image.name}", waiting=session.waiting) as folder:
+        if folder is not None:
+            with session.step("unpack", f"{image.name} into the cache, once") as step:
+                _unpack(session, image, offset, folder / "root")
+                step.result = f"{image.name} into the cache (once)"
+    return place / "root"
+
+
+def _unpack(session: Session, image: Path, offset: int, tree: Path) -> None:
+    options = ("-no-progress", "-quiet", "-processors", str(session.host.cpus), "-no-xattrs", "-o", str(offset))
+    command = Command(("unsquashfs", *options, "-d", str(tree), str(image)))
+    reply = session.runner.run(command)
+    if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
+        raise failed(command, reply, doing=f"unpacking {image}")

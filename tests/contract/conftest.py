@@ -1,0 +1,222 @@
+"""Stages on which every runtime must keep the same contract; they never change the machine that runs the tests.
+
+A stage is a runtime, a user and a place: bubblewrap on this machine as root and as an ordinary user, Apptainer and
+bubblewrap in a one-shot machine of the lab.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from argosy.model import Attach, Bind, Entry, GpuWay, Image, ImageKind, Person
+from argosy.process import Command, RealRunner, Reply
+from argosy.runtimes import load_runtime
+from argosy.runtimes.apptainer import leaks
+from argosy.shell import plain_words
+
+REPO = Path(__file__).parents[2]
+LAB_IN = REPO / "lab" / "in"
+BUSYBOX = Path("/bin/busybox")
+APPLETS = "cat echo env grep id kill ls printenv printf pwd readlink sh sleep test touch true"
+ALICE = 2001
+
+BUILD_SIF = """\
+set -eu
+cd "$1"
+for part in base layer; do mksquashfs $part $part.sqfs -noappend -quiet -all-root > build.log; done
+apptainer sif new delta.sif
+apptainer sif add --datatype 4 --partfs 1 --parttype 2 --partarch 2 --groupid 1 delta.sif base.sqfs
+apptainer sif add --datatype 4 --partfs 1 --parttype 4 --partarch 2 --groupid 1 delta.sif layer.sqfs
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """The same small image in each form: a base, and a layer with Argosy's layout."""
+
+    folder: Path
+    base: Path
+    layer: Path
+    sif: Path
+    part: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A runtime, a user and a place to start programs in."""
+
+    name: str
+    runtime: str
+    person: Person
+    images: Images
+    lab: bool = False
+    unprivileged: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> Path:
+        return self.images.folder / f"work-{self.person.name}"
+
+    def entry(self, **changes: object) -> Entry:
+        """Give an entry for the layered image: home and the work folder are there, as planning would have it."""
+        fields: dict[str, object] = {
+            "image": self.image(),
+            "attach": Attach.OVERLAY,
+            "binds": (Bind(str(self.work), str(self.work)),),
+            "variables": (),
+            "workdir": str(self.work),
+            "gpu": GpuWay.NONE,
+            "contain": False,
+            "person": self.person,
+            "trees": (str(self.images.layer), str(self.images.base)) if self.runtime == "bwrap" else (),
+            "scratch": str(self.images.folder / "scratch"),
+        }
+        return Entry(**{**fields, **changes})  # type: ignore[arg-type] # a test names the fields it changes
+
+    def image(self) -> Image:
+        return Image(
+            path=str(self.images.sif if self.lab else self.images.base),
+            kind=ImageKind.SIF if self.lab else ImageKind.TREE,
+            digest="",
+            arch="amd64",
+            layer_offset=1,
+            layer_part=self.images.part,
+            argosy=True,
+        )
+
+    def start(
+        self,
+        entry: Entry,
+        command: tuple[str, ...],
+        *,
+        env: Mapping[str, str] | None = None,
+        around: str = '"$@"',
+        stdin: str | None = None,
+    ) -> Reply:
+        """Start a command; `around` is a script of the machine outside, whose arguments start the container."""
+        runtime = load_runtime(self.runtime)
+        variables = {"PATH": os.environ["PATH"], "HOME": self.person.home, **(env or {})}
+        dropped = {*leaks(variables), *entry.drop} if self.runtime != "bwrap" else set()
+        variables = {name: value for name, value in variables.items() if name not in dropped}
+        for variable in runtime.exports(entry):
+            variables[variable.name] = str(variable.value)
+        words = ("/bin/sh", "-c", around, "sh", *plain_words(runtime.words(entry, command)))
+        return self.outside(words, variables, stdin=stdin)
+
+    def outside(self, words: tuple[str, ...], env: Mapping[str, str], *, stdin: str | None = None) -> Reply:
+        """Run a program of the machine that the container is started from."""
+        if not self.lab:
+            return RealRunner().run(Command((*self.unprivileged, *words), cwd=str(self.work), env=env, stdin=stdin))
+        variables = [word for name, value in env.items() if name != "PATH" for word in ("-e", f"{name}={value}")]
+        place = ("-u", "alice", "-w", str(self.work), "-b", str(self.images.folder))
+        return RealRunner().run(Command((str(LAB_IN), *place, *variables, "--", *words), stdin=stdin))
+
+
+@pytest.fixture(scope="session")
+def trees() -> Iterator[Images]:
+    if not BUSYBOX.exists():
+        pytest.skip("needs /bin/busybox (Debian: busybox-static)")
+    folder = Path(tempfile.mkdtemp(prefix="argosy-contract-", dir="/tmp"))
+    folder.chmod(0o755)
+    base, layer = folder / "base", folder / "layer"
+    _make_base(base)
+    _make_layer(layer)
+    for path in (folder / "scratch", folder / "work-root", folder / "work-alice", folder / "home-alice"):
+        path.mkdir()
+    if os.geteuid() == 0:
+        for name in ("work-alice", "home-alice"):
+            os.chown(folder / name, ALICE, ALICE)
+    yield Images(folder, base, layer, folder / "delta.sif")
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def sif(trees: Images) -> Images:
+    if os.geteuid() != 0 or not LAB_IN.exists():
+        pytest.skip("the lab needs root")
+    reply = RealRunner().run(
+        Command(
+            (str(LAB_IN), "-u", "root", "-b", str(trees.folder), "--", "sh", "-c", BUILD_SIF, "sh", str(trees.folder))
+        )
+    )
+    assert reply.code == 0, reply.stderr
+    return Images(trees.folder, trees.base, trees.layer, trees.sif, 2)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("bwrap, root", marks=pytest.mark.real),
+        pytest.param("bwrap, user", marks=pytest.mark.real),
+        pytest.param("bwrap, lab", marks=pytest.mark.lab),
+        pytest.param("apptainer, lab", marks=pytest.mark.lab),
+    ]
+)
+def stage(request: pytest.FixtureRequest) -> Stage:
+    return make_stage(request, request.param)
+
+
+@pytest.fixture
+def stage_called(request: pytest.FixtureRequest) -> Callable[[str], Stage]:
+    return lambda name: make_stage(request, name)
+
+
+def make_stage(request: pytest.FixtureRequest, name: str) -> Stage:
+    """Make a stage by its name, or skip the test with the reason."""
+    runtime, _, where = name.partition(", ")
+    lab = where == "lab"
+    images: Images = request.getfixturevalue("sif" if lab else "trees")
+    if lab:
+        return Stage(name, runtime, Person(ALICE, ALICE, "alice", "/home/alice"), images, lab=True)
+    if not shutil.which(runtime):
+        pytest.skip(f"{runtime} is not installed here")
+    if where == "root":
+        if os.geteuid() != 0:
+            pytest.skip("needs root")
+        home = images.folder / "work-root"
+        return Stage(name, runtime, Person(0, 0, "root", str(home)), images)
+    home = images.folder / "home-alice"
+    if os.geteuid() != 0:
+        return Stage(name, runtime, Person(os.geteuid(), os.getegid(), "alice", str(home)), images)
+    user = ("setpriv", "--reuid", str(ALICE), "--regid", str(ALICE), "--clear-groups", "--inh-caps=-all", "--")
+    tried = subprocess.run([*user, "unshare", "--user", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"users may not make namespaces here: {tried.stderr.strip()}")
+    return Stage(name, runtime, Person(ALICE, ALICE, "alice", str(home)), images, unprivileged=user)
+
+
+def _make_base(base: Path) -> None:
+    """Make a root file system of one static program, with a dangling link where resolv.conf goes, as images have."""
+    for name in ("bin", "etc", "home", "proc", "sys", "dev", "tmp", "var/tmp", "root", ".singularity.d/env"):
+        (base / name).mkdir(parents=True)
+    shutil.copy2(BUSYBOX, base / "bin/busybox")
+    for name in APPLETS.split():
+        (base / "bin" / name).symlink_to("busybox")
+    (base / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (base / "etc/group").write_text("root:x:0:\n")
+    (base / "etc/resolv.conf").symlink_to("/run/nowhere/resolv.conf")
+    scripts = base / ".singularity.d/env"
+    (scripts / "90-environment.sh").write_text('export NCCL_DEBUG="${NCCL_DEBUG:-WARN}"\nexport FROM_IMAGE=yes\n')
+    # Every image that Apptainer built has it; forced variables are set right after it, and lost where it is missing.
+    (scripts / "99-base.sh").write_text(
+        "export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/.singularity.d/libs\n"
+    )
+
+
+def _make_layer(layer: Path) -> None:
+    """Make a layer of Argosy's layout with one program."""
+    programs = layer / "opt/argosy/env/bin"
+    programs.mkdir(parents=True)
+    for path, text in {
+        "opt/argosy/enter": '#!/bin/sh\n. /opt/argosy/env.sh\nexec "$@"\n',
+        "opt/argosy/env.sh": "export PATH=/opt/argosy/env/bin:$PATH ARGOSY_PREFIX=/opt/argosy\n",
+        "opt/argosy/env/bin/hello": '#!/bin/sh\necho "hello from $ARGOSY_PREFIX"\n',
+    }.items():
+        (layer / path).write_text(text)
+        (layer / path).chmod(0o755)

@@ -1,0 +1,206 @@
+"""The contract of every runtime: one identity and mount policy, variables and arguments verbatim, codes and signals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from argosy.layout import NOT_FROM_CALLER
+from argosy.model import Bind, Variable
+
+if TYPE_CHECKING:
+    from tests.contract.conftest import Stage
+
+HOSTILE = (
+    "",
+    " ",
+    "two words",
+    "*",
+    "-x",
+    "--",
+    "$HOME",
+    "`id`",
+    "$(id)",
+    'double " quote',
+    "single ' quote",
+    "back \\ slash \\n",
+    "line one\nline two",
+    "a,b;c&d|e>f",
+    "{x}",
+    "ünïcødé ✓",
+    "trailing\n",
+)
+ODD_NAMES = ("plain", "two words", "a,b", "a:b", 'quo"te', "apos'trophe", "do$HOME`llar", "ünï", "back\\slash", "-dash")
+
+SHOW_ARGUMENTS = 'for word; do printf "<%s>\\n" "$word"; done'
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is started, and what must come out; ``{home}``, ``{work}``, ``{name}``, ``{uid}`` are the stage's."""
+
+    about: str
+    script: str
+    out: str = ""
+    code: int = 0
+    before: str = ":"
+    after: str = ":"
+    env: Mapping[str, str] = field(default_factory=dict)
+    entry: Mapping[str, object] = field(default_factory=dict)
+    stdin: str | None = None
+
+
+CASES = (
+    Case("user name and ids are the caller's", "id -u; id -un; id -g; id -gn", "{uid}\n{name}\n{uid}\n{name}\n"),
+    Case("the current directory is the one asked for", "pwd; touch made && ls made", "{work}\nmade\n"),
+    Case("HOME is the caller's home", 'echo "$HOME"; cd && pwd', "{home}\n{home}\n"),
+    Case(
+        "home is seen and written on both sides",
+        "cat ~/.note; echo inside > ~/.note",
+        "outside\ninside\n",
+        before='echo outside > "$HOME/.note"',
+        after='cat "$HOME/.note"; rm "$HOME/.note"',
+    ),
+    *(
+        Case(
+            f"{place} is seen and written on both sides",
+            f"cat {place}/argosy-contract; echo inside > {place}/argosy-contract",
+            "outside\ninside\n",
+            before=f"echo outside > {place}/argosy-contract",
+            after=f"cat {place}/argosy-contract; rm {place}/argosy-contract",
+        )
+        for place in ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the very places under test
+    ),
+    Case("the image is read-only and says so", "touch /made 2>&1", "touch: /made: Read-only file system\n", code=1),
+    Case(
+        "a folder of the image is read-only too", "touch /etc/x 2>&1", "touch: /etc/x: Read-only file system\n", code=1
+    ),
+    Case(
+        "host files for names are there", "cat /etc/resolv.conf > /dev/null && grep -c localhost /etc/hosts > /dev/null"
+    ),
+    Case("processes and devices are the machine's", "test -d /proc/1 && test -d /sys/class && test -c /dev/fuse"),
+    Case("the image's own variables are set", 'echo "$NCCL_DEBUG $FROM_IMAGE"', "WARN yes\n"),
+    Case("a variable of the caller arrives", 'echo "$MINE"', "a b\n", env={"MINE": "a b"}),
+    Case(
+        "a forced variable beats the image's",
+        'echo "$NCCL_DEBUG $FROM_IMAGE"',
+        "INFO no\n",
+        entry={"variables": (Variable("NCCL_DEBUG", "INFO"), Variable("FROM_IMAGE", "no"))},
+    ),
+    Case(
+        "what a caller forces elsewhere does not leak in",
+        'echo "${LEAK-unset}"',
+        "unset\n",
+        env={"APPTAINERENV_LEAK": "1", "SINGULARITYENV_LEAK": "1", "APPTAINER_CONTAIN": "1"},
+    ),
+    Case(
+        "software of the machine is not named inside",
+        'echo "${PYTHONPATH-unset} ${VIRTUAL_ENV-unset}"; case "${LD_LIBRARY_PATH-}" in */host*) echo leaked ;; esac',
+        "unset unset\n",
+        env={"PYTHONPATH": "/host/python", "VIRTUAL_ENV": "/host/venv", "LD_LIBRARY_PATH": "/host/lib"},
+        entry={"drop": NOT_FROM_CALLER},
+    ),
+    Case(
+        "the search path is the image's, its layer first", 'echo "$PATH" | grep -c "^/opt/argosy/env/bin:.*/bin"', "1\n"
+    ),
+    Case("a program of the layer runs", "hello", "hello from /opt/argosy\n"),
+    Case("code 42 passes", "exit 42", code=42),
+    Case("death by a signal shows as 128 + its number", "kill -TERM $$", code=143),
+    Case("the umask passes", "umask", "0027\n", before="umask 027"),
+    Case("standard input passes", "cat", "given\n", stdin="given\n"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.about)
+def test_every_runtime_keeps_the_policy(stage: Stage, case: Case) -> None:
+    around = f'{case.before}; "$@"; code=$?; {case.after}; exit $code'
+    reply = stage.start(
+        stage.entry(**case.entry), ("sh", "-c", case.script), env=case.env, around=around, stdin=case.stdin
+    )
+    known = {"home": stage.person.home, "work": stage.work, "name": stage.person.name, "uid": stage.person.uid}
+    assert (reply.stdout, reply.code) == (case.out.format(**known), case.code), reply.stderr
+
+
+def test_every_runtime_passes_hostile_arguments_unchanged(stage: Stage) -> None:
+    reply = stage.start(stage.entry(), ("sh", "-c", SHOW_ARGUMENTS, "sh", *HOSTILE))
+    assert reply.stdout == "".join(f"<{word}>\n" for word in HOSTILE), reply.stderr
+
+
+def test_every_runtime_passes_an_argument_of_100_kb(stage: Stage) -> None:
+    reply = stage.start(stage.entry(), ("sh", "-c", 'echo "${#1}"', "sh", "x" * 100_000))
+    assert (reply.stdout, reply.code) == ("100000\n", 0), reply.stderr
+
+
+def test_every_runtime_forces_values_verbatim(stage: Stage) -> None:
+    variables = tuple(Variable(f"V{number}", word) for number, word in enumerate(HOSTILE))
+    script = "".join(f'printf "<%s>\\n" "$V{number}"; ' for number in range(len(HOSTILE)))
+    reply = stage.start(stage.entry(variables=variables), ("sh", "-c", script))
+    assert reply.stdout == "".join(f"<{word}>\n" for word in HOSTILE), reply.stderr
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_every_runtime_binds_paths_with_odd_names(stage: Stage, name: str) -> None:
+    source, target = f"{stage.work}/from {name}", f"/data/to {name}"
+    binds = (Bind(str(stage.work), str(stage.work)), Bind(source, target), Bind(source, "/closed", read_only=True))
+    script = 'cat "$1/seen" && echo b > "$1/made" && cat /closed/made && touch /closed/x 2>&1'
+    stage.outside(("/bin/sh", "-c", 'mkdir -p "$1" && echo a > "$1/seen"', "sh", source), {"PATH": "/usr/bin:/bin"})
+    reply = stage.start(stage.entry(binds=binds), ("sh", "-c", script, "sh", target))
+    assert (reply.stdout, reply.code) == ("a\nb\ntouch: /closed/x: Read-only file system\n", 1), reply.stderr
+
+
+def test_every_runtime_starts_in_a_directory_with_an_odd_name(stage: Stage) -> None:
+    folder = f"{stage.work}/a, b: 'c' \"d\" $e"
+    stage.outside(("mkdir", "-p", folder), {"PATH": "/usr/bin:/bin"})
+    reply = stage.start(stage.entry(workdir=folder), ("pwd",))
+    assert reply.stdout == f"{folder}\n", reply.stderr
+
+
+def test_contained_nothing_of_the_machine_is_seen_but_what_was_asked(stage: Stage) -> None:
+    script = (
+        'ls -A "$HOME"; ls -A /tmp; ls -A /dev/shm; echo "$TMPDIR"; cat /asked/note; '
+        'touch "$HOME/x" /tmp/x /dev/null && ls /dev/kmsg /dev/fuse 2> /dev/null; ls "$1/note" 2> /dev/null; pwd'
+    )
+    asked = stage.work / "asked"
+    stage.outside(
+        ("/bin/sh", "-c", 'mkdir -p "$1"; echo note > "$1/note"', "sh", str(asked)), {"PATH": "/usr/bin:/bin"}
+    )
+    entry = stage.entry(contain=True, workdir="/", binds=(Bind(str(asked), "/asked"),))
+    around = (
+        'echo x > "$HOME/private"; echo x > /dev/shm/argosy-private; "$@"; rm "$HOME/private" /dev/shm/argosy-private'
+    )
+    reply = stage.start(entry, ("sh", "-c", script, "sh", str(asked)), env={"TMPDIR": "/host/tmp"}, around=around)
+    assert reply.stdout.splitlines() == ["/tmp", "note", "/"], reply.stderr  # noqa: S108 - what TMPDIR is set to
+
+
+def test_a_signal_to_the_started_process_reaches_the_program(stage: Stage) -> None:
+    script = 'trap "echo warned; exit 9" USR1; echo ready; while :; do sleep 1 & wait $!; done'
+    # The program's output is the pipe's only writer, so a container that does not start ends the test as well.
+    around = (
+        'rm -f out; mkfifo out; "$@" > out & pid=$!; '
+        '{ read -r line; [ "$line" != ready ] || kill -USR1 $pid; cat; } < out; wait $pid'
+    )
+    reply = stage.start(stage.entry(), ("sh", "-c", script), around=around)
+    assert (reply.stdout, reply.code) == ("warned\n", 9), reply.stderr
+
+
+def test_death_by_a_fatal_signal_passes(stage: Stage) -> None:
+    reply = stage.start(stage.entry(), ("sh", "-c", "kill -KILL $$"))
+    assert reply.code == 137, reply.stderr
+
+
+def test_a_start_says_nothing_of_its_own(stage: Stage) -> None:
+    entry = stage.entry(variables=(Variable("A", "1"),), drop=NOT_FROM_CALLER)
+    reply = stage.start(entry, ("sh", "-c", "echo out; echo err >&2"))
+    assert (reply.stdout, reply.stderr) == ("out\n", "err\n")
+
+
+def test_where_the_layer_is_missing_nothing_runs(stage: Stage) -> None:
+    entry = stage.entry(trees=stage.entry().trees[1:])
+    without_layer = "APPTAINER_UNDERLAY=1; export APPTAINER_UNDERLAY; "
+    reply = stage.start(entry, ("sh", "-c", "echo ran"), around=without_layer + '"$@"')
+    assert (reply.stdout, reply.code) == ("", 6)
+    assert "did not attach the layer" in reply.stderr
+    assert "->" in reply.stderr

@@ -1,0 +1,70 @@
+"""The shells complete argosy's words: each in the way that the shell itself uses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ARGOSY = Path(sys.executable).parent / "argosy"
+ENVIRONMENT = {**os.environ, "PATH": f"{ARGOSY.parent}:{os.environ['PATH']}"}
+
+BASH = """\
+set -u
+eval "$(argosy completion bash)"
+complete -p argosy
+COMP_WORDS=({words}) COMP_CWORD={number}
+_argosy_completion argosy
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+def in_shell(shell: str, *words: str) -> list[str]:
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed here")
+    done = subprocess.run((shell, *words), env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def in_bash(*words: str) -> list[str]:
+    script = BASH.format(words=" ".join(f"'{word}'" for word in ("argosy", *words)), number=len(words))
+    registered, *found = in_shell("bash", "--norc", "-c", script)
+    assert registered.endswith("argosy")
+    return found
+
+
+def test_bash_completes_a_command() -> None:
+    assert in_bash("la") == ["launch"]
+
+
+def test_bash_completes_an_option_of_a_command_and_its_values() -> None:
+    assert "--dry-run" in in_bash("launch", "--dr")
+    assert in_bash("run", "--gpu", "nv") == ["nv", "nvccli"]
+
+
+def test_bash_completes_what_lies_below_a_command() -> None:
+    assert in_bash("images", "i") == ["info"]
+
+
+def test_fish_completes_a_command() -> None:
+    assert any(
+        "launch" in line for line in in_shell("fish", "-c", "argosy completion fish | source; complete -C'argosy la'")
+    )
+
+
+def test_zsh_takes_the_script_as_it_is() -> None:
+    script = 'autoload -U compinit && compinit -D && eval "$(argosy completion zsh)" && print -r -- $_comps[argosy]'
+    assert in_shell("zsh", "-f", "-c", script) == ["_argosy_completion"]
+
+
+@pytest.mark.parametrize("kind", ["zsh", "fish"])
+def test_the_words_that_other_shells_ask_for_come_back(kind: str) -> None:
+    word = "la" if kind == "fish" else "1"  # fish gives the word itself, zsh its number
+    asked = {"_ARGOSY_COMPLETE": f"{kind}_complete", "COMP_WORDS": "argosy la", "COMP_CWORD": word}
+    done = subprocess.run((ARGOSY,), env=ENVIRONMENT | asked, capture_output=True, text=True, check=False)
+    assert "launch" in done.stdout, done.stderr

@@ -1,0 +1,75 @@
+"""What the documentation shows is what happens: every console block is run, and what it prints is compared."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.docs.conftest import Page, Said, Shop
+    from tests.lab.conftest import Cluster
+
+    OpenPage = Callable[[Path], Page]
+
+IMAGE = "digits.sif"
+
+
+@pytest.mark.real
+def test_every_command_of_a_page_prints_what_the_page_shows(
+    page_here: Path, shop: Shop, open_page: OpenPage, follow: Callable[..., None]
+) -> None:
+    page = open_page(page_here)
+    project = Path(tempfile.mkdtemp(prefix="page-", dir=shop.folder))
+    shop.digits()
+    for name in page.needs:
+        shop.put(name, project)
+    write_files(page, project)
+    follow(page, lambda words: shop.here(project, words))
+
+
+@pytest.mark.lab
+def test_every_command_of_a_slurm_page_prints_what_the_page_shows(
+    page_in_lab: Path, shop: Shop, cluster: Cluster, open_page: OpenPage, follow: Callable[..., None]
+) -> None:
+    page = open_page(page_in_lab)
+    project = cluster.shared / page_in_lab.stem
+    project.mkdir()
+    image = cluster.shared / IMAGE
+    if not image.exists():
+        give(shop.digits(), image)
+    for name in page.needs:
+        if name == IMAGE:
+            (project / name).symlink_to(f"../{IMAGE}")
+        else:
+            shop.put(name, project)
+    write_files(page, project)
+    for path in (project, *(path for path in project.rglob("*") if not path.is_symlink())):
+        path.chmod(0o777)
+    follow(page, lambda words: shop.here(project, words), lambda words: on_the_cluster(cluster, project.name, words))
+
+
+def give(image: Path, place: Path) -> None:
+    """Put an image where all nodes see it; half a gigabyte is copied only where it cannot be linked."""
+    try:
+        os.link(image, place)
+    except OSError:
+        shutil.copy(image, place)
+
+
+def write_files(page: Page, project: Path) -> None:
+    """Write the files that a page shows."""
+    for name, text in page.files:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+
+
+def on_the_cluster(cluster: Cluster, name: str, words: str) -> Said:
+    """Run a command on the login node, and show paths as the pages do."""
+    done = cluster.on("ctl", ["sh", "-c", f"exec 2>&1\n{words}"], cwd=f"/shared/{name}", check=False)
+    return done.code, done.stdout.replace(f"/shared/{name}", "/home/ada/project")

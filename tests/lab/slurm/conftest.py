@@ -1,0 +1,228 @@
+"""Give tests of launching a desk: a cluster, images that Argosy built, and a user who types `argosy launch`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.lab.conftest import Cluster, Ran
+
+REPO = Path(__file__).parents[3]
+LAB = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab"))  # noqa: S108 - kept between runs on purpose
+TELL = ("python", str(Path(__file__).with_name("tell.py")))
+BASE = "debian:bookworm"
+
+SITE = """\
+name = "desk"
+title = "the tests' cluster"
+scheduler = "slurm"
+checked = "2026-11-20"
+[node]
+cores = 8
+gpus = 2
+gpu_vendor = "nvidia"
+gpu_device = "/dev/nvidia0"
+[slurm]
+polling_seconds = 0.5
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where a user of the cluster sits: the login node, a home, a shared folder of this test."""
+
+    cluster: Cluster
+    image: str
+    folder: str
+    site: str = "/shared/site.toml"
+
+    @property
+    def here(self) -> Path:
+        """The test's folder, as this machine sees it."""
+        return self.cluster.shared / Path(self.folder).relative_to("/shared")
+
+    @property
+    def telling(self) -> tuple[str, ...]:
+        """The command whose ranks tell what they are."""
+        return TELL
+
+    def argosy(
+        self, *words: str, check: bool = True, env: Mapping[str, str] | None = None, timeout: float = 120
+    ) -> Ran:
+        """Type a command on the login node."""
+        return self.cluster.on("ctl", ["argosy", *words], cwd=self.folder, env=env, check=check, timeout=timeout)
+
+    def words(self, *options: str, command: Sequence[str]) -> list[str]:
+        return ["launch", self.image, "--site", self.site, *options, "--", *command]
+
+    def follow(self, *options: str, command: Sequence[str], check: bool = True, timeout: float = 120) -> Ran:
+        """Launch a job and follow it to its end."""
+        return self.argosy(*self.words(*options, "--follow", command=command), check=check, timeout=timeout)
+
+    def submit(self, *options: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+        """Launch a job and give its number."""
+        return self.argosy(*self.words(*options, command=command), env=env).stdout.strip()
+
+    def script(self, *options: str, command: Sequence[str]) -> str:
+        """Write the script down, and give its path."""
+        self.argosy(*self.words(*options, "--script", "job.sh", command=command))
+        return f"{self.folder}/job.sh"
+
+    def output(self, job: str) -> str:
+        """Read what a job wrote."""
+        found = list(self.here.glob(f"*-{job}.out"))
+        return found[0].read_text(errors="replace") if found else ""
+
+    def wait(self, job: str, timeout: float = 90) -> str:
+        return self.cluster.wait_for(job, timeout=timeout)
+
+    def until(self, ask: Callable[[], bool], complaint: str, timeout: float = 60) -> None:
+        """Wait until something is so."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if ask():
+                return
+            time.sleep(0.1)
+        pytest.fail(f"{complaint} within {timeout:g} s")
+
+    def until_written(self, job: str, text: str, times: int = 1, timeout: float = 60) -> None:
+        """Wait until a job has written something so often."""
+        end = time.monotonic() + timeout
+        while self.output(job).count(text) < times:
+            if time.monotonic() > end:
+                pytest.fail(f"job {job} did not write {text!r} {times} times within {timeout:g} s:\n{self.output(job)}")
+            time.sleep(0.1)
+
+    def sh(self, script: str, *, node: str = "ctl", check: bool = True, timeout: float = 120) -> Ran:
+        words = ["bash", "-euc", script]
+        return self.cluster.on(node, words, cwd=self.folder, check=check, timeout=timeout)
+
+    def write(self, name: str, text: str) -> str:
+        """Write a file that the nodes see, and give its path there."""
+        (self.here / name).write_text(text)
+        (self.here / name).chmod(0o755)
+        return f"{self.folder}/{name}"
+
+    def with_image(self, image: Path) -> Desk:
+        """Give the same desk with another image."""
+        lay(image, self.cluster.shared)
+        return self.with_path(f"/shared/{image.name}")
+
+    def with_path(self, image: str) -> Desk:
+        """Give the same desk with the image of a path on the nodes."""
+        return dataclasses.replace(self, image=image)
+
+    def told(self, text: str) -> list[dict[str, Any]]:
+        """Read the lines of tell.py in an output, in the order of the ranks."""
+        found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return sorted(found, key=lambda row: int(row["rank"]))
+
+    def tell(self, *options: str, words: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Launch a job whose ranks tell what they are, and read it."""
+        return self.told(self.follow(*options, command=(*TELL, *words)).stdout)
+
+
+def kept_image(name: str, requirements: str) -> Path:
+    """Let Argosy build an image, or give the one that it built before from the same words."""
+    what = hashlib.sha256("\n".join([BASE, requirements, (REPO / "src/argosy/layout.py").read_text()]).encode())
+    image = LAB / "images" / f"{name}-{what.hexdigest()[:12]}.sif"
+    image.parent.mkdir(parents=True, exist_ok=True)
+    with image.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not image.is_file():
+            recipe = image.with_suffix(".txt")
+            recipe.write_text(requirements)
+            words = (sys.executable, "-m", "argosy.cli", "build", str(recipe), "--base", BASE, "-o", str(image))
+            done = subprocess.run(
+                words,
+                env={**os.environ, "ARGOSY_CACHE": str(LAB / "cache")},
+                capture_output=True,
+                encoding="utf-8",
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            image.chmod(0o644)
+    return image
+
+
+def lay(image: Path, folder: Path) -> None:
+    """Put an image where the nodes see it: a link where it can be, else a copy."""
+    if (folder / image.name).exists():
+        return
+    try:
+        (folder / image.name).hardlink_to(image)
+    except OSError:
+        shutil.copy(image, folder)
+
+
+@pytest.fixture(scope="session")
+def small_image() -> Path:
+    """Give an image with Python and nothing more."""
+    return kept_image("small", "pip\n")
+
+
+@pytest.fixture(scope="session")
+def torch_image() -> Path:
+    """Give an image with torch and what the examples need."""
+    return kept_image("torch", (REPO / "examples/pi/requirements.txt").read_text() + "numpy\nscikit-learn\n")
+
+
+def sit_down(cluster: Cluster, image: Path, name: str) -> Desk:
+    """Make a desk on any cluster."""
+    lay(image, cluster.shared)
+    (cluster.shared / "site.toml").write_text(SITE)
+    folder = cluster.shared / name
+    folder.mkdir()
+    folder.chmod(0o777)
+    return Desk(cluster, f"/shared/{image.name}", f"/shared/{name}")
+
+
+@pytest.fixture
+def desk(cluster: Cluster, small_image: Path, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    """Give a desk on the session's cluster, with the small image; what is left running is cancelled."""
+    name = re.sub(r"\W+", "-", request.node.name)[:60] + f"-{os.urandom(2).hex()}"
+    yield sit_down(cluster, small_image, name)
+    cluster.sh("scancel --user=alice; true")
+
+
+@pytest.fixture(scope="session")
+def new_desk_at() -> Callable[[Cluster, Path, str], Desk]:
+    """Return the function that makes a desk, for those who keep one longer than a test."""
+    return sit_down
+
+
+@pytest.fixture
+def torch_desk(desk: Desk, torch_image: Path) -> Desk:
+    """Give the same desk with the torch image."""
+    return desk.with_image(torch_image)
+
+
+@pytest.fixture
+def new_desk(
+    new_cluster: Callable[..., AbstractContextManager[Cluster]], small_image: Path
+) -> Callable[..., AbstractContextManager[Desk]]:
+    """Return a function of `lab/cluster up` options that gives a desk on a cluster of one's own."""
+
+    @contextlib.contextmanager
+    def start(*options: str) -> Iterator[Desk]:
+        with new_cluster(*options) as cluster:
+            yield sit_down(cluster, small_image, "desk")
+
+    return start

@@ -1,0 +1,170 @@
+"""What goes wrong around a launch, and what the user is told; also what the caller's own variables may not change."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from tests.lab.slurm.conftest import Desk
+
+pytestmark = pytest.mark.lab
+
+FOUR = ("--nodes", "2", "--ranks", "4", "--launcher", "srun")
+
+HOSTILE = {
+    "SBATCH_JOB_NAME": "evil",
+    "SBATCH_OUTPUT": "/nowhere/x",
+    "SBATCH_EXPORT": "NONE",
+    "SBATCH_GRES": "gpu:99",
+    "SBATCH_TIMELIMIT": "7",
+    "SLURM_NNODES": "7",
+    "SLURM_NTASKS": "9",
+    "SLURM_PROCID": "3",
+    "SLURM_EXPORT_ENV": "NONE",
+    "SLURM_CPU_BIND": "mask_cpu:0xf000",
+    "SLURM_JOB_NODELIST": "nowhere",
+    "SLURM_DISTRIBUTION": "cyclic",
+    "SRUN_CPUS_PER_TASK": "99",
+    "PMI_RANK": "5",
+    "APPTAINER_OVERLAY": "/not/there",
+    "APPTAINER_CONTAIN": "1",
+    "APPTAINERENV_X_LEAK": "leaked",
+    "SINGULARITY_HOME": "/not/there",
+    "SINGULARITYENV_RANK": "77",
+    "LD_PRELOAD": "",
+    "PYTHONHOME": "/not/there",
+    "PYTHONPATH": "/not/there",
+    "RANK": "66",
+    "MASTER_ADDR": "nowhere",
+}
+
+
+def test_variables_of_the_caller_change_nothing_but_what_they_are_defaults_for(desk: Desk) -> None:
+    # Not PYTHONHOME, which would keep argosy itself from starting.
+    hostile = {name: value for name, value in HOSTILE.items() if not name.startswith("PYTHON")}
+    job = desk.submit(*FOUR, command=desk.telling, env=hostile)
+    assert desk.wait(job) == "COMPLETED", desk.output(job)
+    told = desk.told(desk.output(job))
+    assert [row["rank"] for row in told] == [0, 1, 2, 3]
+    assert [row["host"] for row in told] == ["node1", "node1", "node2", "node2"]
+    assert {row["set"]["MASTER_ADDR"] for row in told} == {"node1"}
+    assert {row["set"]["SLURM_JOB_NAME"] for row in told} == {"tell"}
+    assert all(row["hostile"] == {} for row in told)
+    assert "TimeLimit=00:07:00" in desk.sh(f"scontrol show job {job}").stdout
+    plan = json.loads(desk.argosy("jobs", "show", job, "--json").stdout)["plan"]
+    assert ["--time", "7", "environment"] in [[row["what"], row["value"], row["source"]] for row in plan["choices"]]
+
+
+def test_a_job_can_be_launched_from_inside_another_one(desk: Desk) -> None:
+    launch = " ".join(["argosy", *desk.words(*FOUR, "--output", "inner.out", command=desk.telling)])
+    outer = desk.sh(f"sbatch --parsable --ntasks=3 --mem=100 -o outer.out --wrap '{launch}'").stdout.strip()
+    assert desk.wait(outer) == "COMPLETED"
+    text = (desk.here / "outer.out").read_text()
+    assert f"inside job {outer}: submitted as a job of its own" in text
+    inner = next(line for line in text.splitlines() if line.isdigit())
+    assert desk.wait(inner) == "COMPLETED"
+    assert len(desk.told((desk.here / "inner.out").read_text())) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--partition", "nowhere"), "see the partitions with"),
+        (("--nodes", "99"), "ask for fewer nodes"),
+        (("--time", "not a time"), "time"),
+        (("--nodelist", "nowhere"), "see the nodes with"),
+        (("--sbatch-arg=--no-such-option",), "no-such-option"),
+    ],
+)
+def test_what_slurm_refuses_is_said_in_its_words_with_a_way_out(
+    desk: Desk, options: tuple[str, ...], says: str
+) -> None:
+    done = desk.argosy(*desk.words(*options, command=("true",)), check=False)
+    assert done.code == 125
+    assert says in done.stderr
+    assert "defect" not in done.stderr
+    assert desk.sh("squeue -h --me").stdout == ""
+
+
+def test_an_image_that_the_nodes_do_not_see_is_named_with_the_node(desk: Desk) -> None:
+    desk.sh(f"cp {desk.image} /tmp/local.sif")
+    done = desk.with_path("/tmp/local.sif").follow(*FOUR, command=("true",), check=False)  # noqa: S108 - node-local
+    assert done.code == 6
+    assert "the image /tmp/local.sif cannot be read on node" in done.stdout
+
+
+def test_leaving_off_following_leaves_the_job_alone_and_says_how_to_come_back(desk: Desk) -> None:
+    job = desk.submit(*FOUR, command=("sh", "-c", "echo begun; sleep 60"))
+    desk.until_written(job, "begun", 4)
+    words = desk.cluster.words("exec", "-u", "alice", "-w", desk.folder, "ctl", "argosy", "logs", "-f", job)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as child:
+        assert child.stdout
+        assert child.stdout.readline() == "begun\n"
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert f"job {job} goes on; come back with: argosy logs -f {job}" in said
+    assert desk.sh(f"squeue -h -j {job} -o %T").stdout == "RUNNING\n"
+
+
+def test_a_controller_that_is_down_is_explained_and_following_outlives_it(
+    new_desk: Callable[..., AbstractContextManager[Desk]],
+) -> None:
+    with new_desk("--slurm", "MessageTimeout=2") as desk:
+        job = desk.submit("--nodes", "2", "--launcher", "none", command=("sh", "-c", "echo begun; sleep 8; echo over"))
+        desk.until_written(job, "begun", 2)
+        words = desk.cluster.words("exec", "-u", "alice", "-w", desk.folder, "ctl", "argosy", "logs", "-f", job)
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as follower:
+            assert follower.stdout
+            assert follower.stdout.readline() == "begun\n"
+            desk.cluster.sh("pkill -x slurmctld", user="root")
+            refused = desk.argosy(*desk.words(command=("true",)), check=False)
+            assert refused.code == 125
+            assert "the Slurm controller does not answer" in refused.stderr
+            assert desk.argosy("jobs", check=False).code == 7
+            desk.cluster.sh("slurmctld", user="root")
+            out, said = follower.communicate(timeout=100)
+        assert follower.returncode == 0, said
+        assert out.count("over") == 2
+
+
+def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> None:
+    job = desk.submit(*FOUR, "--env", "X_MARK=a 'b'", command=("sh", "-c", "echo begun; sleep 60"))
+    desk.until_written(job, "begun", 4)
+    inside = ("sh", "-c", 'echo "$(hostname) $X_MARK $1"; test -d /opt/argosy', "x", "$HOME *")
+    done = desk.argosy("attach", job, "--node", "node2", "--", *inside)
+    assert done.stdout == "node2 a 'b' $HOME *\n"
+    assert desk.argosy("attach", job, "--", "sh", "-c", "exit 9", check=False).code == 9
+    desk.argosy("cancel", job)
+    desk.wait(job)
+    late = desk.argosy("attach", job, "--", "true", check=False)
+    assert late.code == 125
+    assert "does not run: it was cancelled" in late.stderr
+
+
+def test_jobs_tell_why_they_wait_and_queues_what_is_free(desk: Desk) -> None:
+    job = desk.submit("--sbatch-arg=--hold", "--name", "a | b", command=("true",))
+    assert "JobHeldUser" in desk.argosy("jobs").stdout
+    (row,) = json.loads(desk.argosy("jobs", "--json").stdout)
+    assert (row["id"], row["state"], row["name"]) == (job, "PENDING", "a | b")
+    told = json.loads(desk.argosy("queues", "--json").stdout)
+    assert [(queue["name"], queue["nodes"], queue["gres"]) for queue in told["queues"]] == [("main", 2, "gpu:2")]
+    assert desk.argosy("logs", job, check=False).code == 2
+    assert desk.argosy("jobs", "show", "999999", check=False).code == 2
+
+
+def test_a_job_waits_for_another_one_and_arrays_have_an_output_each(desk: Desk) -> None:
+    first = desk.submit("--name", "first", command=("sh", "-c", "echo 1 > order"))
+    command = ("sh", "-c", 'cat order; echo "$SLURM_ARRAY_TASK_ID"')
+    array = desk.submit("--after", first, "--array", "3-4", "--output", "%A_%a.out", command=command)
+    assert desk.wait(first) == "COMPLETED"
+    assert desk.wait(array) == "COMPLETED"
+    assert [(desk.here / f"{array}_{number}.out").read_text() for number in (3, 4)] == ["1\n3\n", "1\n4\n"]

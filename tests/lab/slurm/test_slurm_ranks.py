@@ -1,0 +1,82 @@
+"""Ranks on real nodes: who runs where, what each is told, and the examples as users start them."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from tests.lab.slurm.conftest import Desk
+
+pytestmark = pytest.mark.lab
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+FOUR = ("--nodes", "2", "--ranks", "4")
+TWO_EACH = ["node1", "node1", "node2", "node2"]
+
+
+@pytest.mark.parametrize("launcher", ["srun", "none"])
+def test_rank_r_runs_on_node_r_div_n(desk: Desk, launcher: str) -> None:
+    told = desk.tell(*FOUR, "--launcher", launcher)
+    assert [row["rank"] for row in told] == [0, 1, 2, 3]
+    assert [row["host"] for row in told] == TWO_EACH
+
+
+def test_each_rank_is_told_what_programs_look_for(desk: Desk) -> None:
+    for number, row in enumerate(desk.tell(*FOUR, "--cpus-per-rank", "2", "--launcher", "srun")):
+        given = row["set"]
+        assert [given[name] for name in ("RANK", "LOCAL_RANK", "NODE_RANK")] == [
+            str(number),
+            str(number % 2),
+            str(number // 2),
+        ]
+        assert [given[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS")] == ["4", "2", "2"]
+        assert given["MASTER_ADDR"] == "node1"
+        assert 20000 <= int(given["MASTER_PORT"]) < 30000
+        assert len(row["cores"]) == 2
+
+
+def test_torchrun_gives_the_same_ranks_to_the_same_nodes(torch_desk: Desk) -> None:
+    told = torch_desk.tell(*FOUR, "--cpus-per-rank", "2")
+    assert [row["host"] for row in told] == TWO_EACH
+    assert [row["set"]["LOCAL_RANK"] for row in told] == ["0", "1", "0", "1"]
+    assert {row["set"]["MASTER_ADDR"] for row in told} == {"node1"}
+    assert {row["set"]["OMP_NUM_THREADS"] for row in told} == {"2"}
+
+
+def test_the_order_is_the_node_lists_where_names_sort_differently(
+    new_desk: Callable[..., AbstractContextManager[Desk]], torch_image: Path
+) -> None:
+    with new_desk("--hosts", "zeta,alpha") as desk:
+        told = desk.tell(*FOUR, "--launcher", "srun")
+        order = [row["host"] for row in told]
+        assert sorted(order) == ["alpha", "alpha", "zeta", "zeta"]
+        assert order[0] == order[1] == told[0]["set"]["MASTER_ADDR"]
+        shared_out = desk.with_image(torch_image).tell(*FOUR, "--cpus-per-rank", "2")
+        assert [row["host"] for row in shared_out] == order
+
+
+def test_pi_is_pi_on_one_rank_and_on_four(torch_desk: Desk) -> None:
+    program = ("python", str(EXAMPLES / "pi/pi.py"), "--steps", "100000")
+    for ranks, shape in ((1, ("--ranks", "1")), (4, (*FOUR, "--launcher", "srun"))):
+        text = torch_desk.follow(*shape, "--cpus-per-rank", "2", command=program).stdout
+        found = re.search(r"^pi = ([0-9.]+)", text, re.MULTILINE)
+        assert found
+        assert math.isclose(float(found[1]), math.pi, abs_tol=1e-9)
+        assert text.count(f" of {ranks} on node") == ranks
+
+
+def test_steps_are_shared_out_by_the_number_of_ranks(torch_desk: Desk) -> None:
+    steps = {}
+    for ranks, shape in ((1, ()), (2, ("--ranks", "2")), (4, FOUR)):
+        program = ("python", str(EXAMPLES / "ddp/train.py"), "1", "1", "--snapshot", f"{ranks}.pt")
+        text = torch_desk.follow(*shape, "--cpus-per-rank", "2", command=program).stdout
+        steps[ranks] = re.findall(r"Steps: (\d+)", text)
+    assert steps == {1: ["64"], 2: ["32"] * 2, 4: ["16"] * 4}

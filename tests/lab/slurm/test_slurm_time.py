@@ -1,0 +1,118 @@
+"""Time limits on a real cluster: warnings as asked, plain words at the end, and jobs that go on in a next allocation.
+
+A time limit is a minute at least, so all that waits for one runs side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from tests.lab.conftest import Cluster, Ran
+    from tests.lab.slurm.conftest import Desk
+
+pytestmark = pytest.mark.lab
+
+COUNTER = ("python", str(Path(__file__).with_name("counter.py")))
+SLEEPER = ("python", str(Path(__file__).with_name("sleeper.py")))
+TWO = ("--nodes", "2", "--ranks", "2", "--launcher", "srun")
+
+
+class Timed(NamedTuple):
+    """What ran side by side: jobs that were warned in the two ways, and one that went on."""
+
+    desk: Desk
+    warned: tuple[str, str]
+    chain: Ran
+
+
+@pytest.fixture(scope="module")
+def timed(cluster: Cluster, small_image: Path, new_desk_at: Callable[[Cluster, Path, str], Desk]) -> Timed:
+    desk = new_desk_at(cluster, small_image, "timed")
+    steps = (*TWO, "--time", "1", "--signal")
+    to_steps, to_shell = (desk.submit(*steps, f"{to}USR1@40", command=(*SLEEPER, "300")) for to in ("", "B:"))
+    resume = ("--resume", "5", "--checkpoint", "steps.txt", "--time", "1", "--signal", "USR2@55")
+    command = (*COUNTER, "steps.txt", "500", "leave")
+    chain = desk.follow(*TWO, *resume, "--name", "chain", command=command, timeout=300)
+    return Timed(desk, (to_steps, to_shell), chain)
+
+
+def numbers(word: str, text: str) -> list[int]:
+    return [int(number) for number in re.findall(rf"^{word} (\d+)$", text, re.MULTILINE)]
+
+
+def test_a_job_longer_than_its_time_limit_finishes_in_three_allocations(timed: Timed) -> None:
+    text = timed.chain.stdout
+    assert "counted to 500" in text
+    assert numbers("from", text) == [0, *numbers("saved", text)]
+    assert len(numbers("from", text)) >= 3
+
+
+def test_the_whole_chain_has_one_log_and_leaves_no_mark(timed: Timed) -> None:
+    (output,) = timed.desk.here.glob("chain-*.out")
+    assert output.read_text() == timed.chain.stdout
+    assert not list(timed.desk.here.glob("*.argosy-*"))
+    shown = json.loads(timed.desk.argosy("jobs", "show", output.stem.removeprefix("chain-"), "--json").stdout)
+    assert (shown["state"], shown["code"]) == ("COMPLETED", 0)
+    assert shown["restarts"] >= 2
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["to the steps", "to the batch shell"])
+def test_a_warning_before_the_limit_reaches_the_ranks(timed: Timed, way: int) -> None:
+    timed.desk.until_written(timed.warned[way], "saved after SIGUSR1", 2, timeout=100)
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["to the steps", "to the batch shell"])
+def test_a_time_limit_is_said_in_plain_words(timed: Timed, way: int) -> None:
+    job = timed.warned[way]
+    assert timed.desk.wait(job, timeout=150) == "TIMEOUT"
+    assert timed.desk.output(job).count("got SIGTERM") == 2
+    shown = timed.desk.argosy("logs", "-f", job, check=False)
+    assert shown.code == 143
+    assert "was ended by its time limit: ask for more with --time (code 143)" in shown.stderr
+
+
+def test_a_lost_node_takes_the_same_path_and_no_progress_ends_the_chain(
+    new_desk: Callable[..., AbstractContextManager[Desk]],
+) -> None:
+    with new_desk() as desk:
+        resume = ("--resume", "--checkpoint")
+        able = desk.submit(*TWO, *resume, "a.txt", "--name", "able", command=(*COUNTER, "a.txt", "100", "stay"))
+        unable = desk.submit(*TWO, *resume, "b.txt", "--name", "unable", command=(*COUNTER, "b.txt", "10000", "never"))
+        for job in (able, unable):
+            desk.until_written(job, "beside it")
+            desk.until_written(job, "from 0")
+            desk.sh(f"scancel --signal=USR2 {job}")
+        desk.until_written(able, "saved")
+        desk.cluster.sh("scontrol update nodename=node2 state=down reason=test", user="root")
+        desk.until(lambda: "Restarts=1" in desk.sh(f"scontrol show job {unable}").stdout, "the job was not requeued")
+        desk.cluster.sh("scontrol update nodename=node2 state=resume || true", user="root")  # it may be back
+        assert desk.wait(unable) == "FAILED"
+        assert "the last run left no new" in desk.output(unable)
+        assert desk.wait(able) == "COMPLETED", desk.output(able)
+        assert numbers("from", desk.output(able)) == [0, numbers("saved", desk.output(able))[-1]]
+
+
+@pytest.mark.soak
+def test_ranks_that_live_on_behind_a_pulled_cable_never_meet_those_of_the_next_run(
+    new_desk: Callable[..., AbstractContextManager[Desk]],
+) -> None:
+    with new_desk("--slurm", "SlurmdTimeout=10", "3") as desk:
+        command = ("sh", "-c", 'echo "run ${SLURM_RESTART_COUNT:-0} $MASTER_PORT $(hostname)"; sleep 200')
+        job = desk.submit("--nodes", "2", "--launcher", "none", "--requeue", command=command)
+        desk.until_written(job, "run 0", 2)
+        desk.cluster.control("unplug", "node2")
+        desk.until_written(job, "run 1", 2, timeout=100)
+        alive = desk.cluster.on("node2", ["pgrep", "-u", "alice", "sleep"], user="root", check=False)
+        assert alive.code == 0
+        runs = re.findall(r"^run (\d) (\d+) (\w+)$", desk.output(job), re.MULTILINE)
+        assert {host for run, _, host in runs if run == "1"} == {"node1", "node3"}
+        assert len({(run, port) for run, port, _ in runs}) == len({port for _, port, _ in runs}) == 2

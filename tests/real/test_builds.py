@@ -1,0 +1,225 @@
+"""`argosy build` end to end, over each kind of base, from each kind of source: what is inside, and that it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from argosy.images.sif import PartKind, Sif
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Shop
+
+pytestmark = pytest.mark.real
+
+ENVIRONMENT = """\
+name: tiny
+channels: [conda-forge]
+dependencies:
+  - python >=3.9
+  - pip
+  - pip:
+      - tinypkg ==1.0
+variables:
+  TINY_COLOUR: "deep `blue` $HOME"
+"""
+SHOW = "import sys, tinypkg, tinydep; print(sys.prefix, tinypkg.VERSION, tinydep.VERSION)"
+SHOWN = "/opt/argosy/env 2.0 1.5\n"
+
+
+@pytest.fixture(scope="module")
+def tree(pool: Shop) -> Path:
+    """Unpack the base, for bases that are folders and archives."""
+    folder = pool.folder / "tree"
+    pool.tool("unsquashfs", "-quiet", "-no-progress", "-d", folder, pool.squashfs)
+    return folder
+
+
+def parts(sif: Sif) -> list[int]:
+    return [part.partition.kind for part in sif.parts if part.partition]
+
+
+def digest_of(path: Path, offset: int = 0, size: int = -1) -> str:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return hashlib.sha256(file.read(size)).hexdigest()
+
+
+def info(shop: Shop, image: Path) -> dict[str, Any]:
+    done = shop.argosy("images", "info", image, "--json")
+    assert done.code == 0, done.err
+    told: dict[str, Any] = json.loads(done.out)
+    return told
+
+
+def test_requirements_over_a_sif_are_importable_and_runnable(shop: Shop) -> None:
+    image = shop.build("tinypkg\n")
+    assert shop.run(image, "python", "-c", SHOW).out == SHOWN
+    assert shop.run(image, "tinypkg").out == "tinypkg 2.0\n"
+
+
+def test_the_base_is_copied_byte_for_byte_and_one_layer_is_added(shop: Shop) -> None:
+    image = shop.build("tinypkg\n")
+    sif = shop.sif(image)
+    assert parts(sif) == [PartKind.PRIMARY_SYSTEM, PartKind.OVERLAY]
+    system = sif.parts[0]
+    assert digest_of(image, system.offset, system.size) == digest_of(shop.squashfs, 0, system.size)
+
+
+def test_an_environment_file_gives_its_pins_and_its_variables_verbatim(shop: Shop) -> None:
+    image = shop.build(ENVIRONMENT)
+    assert shop.run(image, "tinypkg").out == "tinypkg 1.0\n"
+    assert shop.run(image, "printenv", "TINY_COLOUR").out == "deep `blue` $HOME\n"
+    again = shop.argosy("run", image, "--env", "TINY_COLOUR=red", "--", "printenv", "TINY_COLOUR")
+    assert again.out == "red\n"
+
+
+@pytest.mark.parametrize("kind", ["squashfs", "folder", "tar", "tar.gz", "debian:bookworm"])
+def test_each_kind_of_base_gives_the_same_environment(shop: Shop, tree: Path, kind: str) -> None:
+    base: str | Path = kind
+    if kind == "squashfs":
+        base = shop.squashfs
+    elif kind == "folder":
+        base = tree
+    elif kind.startswith("tar"):
+        base = shop.folder / f"root.{kind}"
+        compress = ("--use-compress-program", "gzip -1") if kind == "tar.gz" else ()
+        shop.tool("tar", *compress, "-C", tree, "-cf", base, ".")
+    image = shop.build("tinypkg\n", base=base)
+    shop.sif(image)
+    assert shop.run(image, "python", "-c", SHOW).out == SHOWN
+    told = info(shop, image)
+    assert told["base"] == str(base)
+    assert dict(told["packages"])["tinypkg"] == "2.0"
+
+
+def test_a_flat_image_is_one_partition_with_the_same_tree(shop: Shop) -> None:
+    image = shop.build("tinypkg\n", "--flatten")
+    assert parts(shop.sif(image)) == [PartKind.PRIMARY_SYSTEM]
+    assert shop.run(image, "python", "-c", SHOW).out == SHOWN
+    assert shop.run(image, "stat", "-c", "%U %a", "/opt/argosy/enter", "/etc/shadow").out == "root 755\nroot 640\n"
+    told = info(shop, image)
+    assert told["kind"] == "sif, flat"
+    assert told["made_by_argosy"]
+
+
+@pytest.mark.parametrize("flat", [[], ["--flatten"]], ids=["delta", "flat"])
+def test_an_image_of_ours_as_base_keeps_its_packages_and_still_has_one_layer(shop: Shop, flat: list[str]) -> None:
+    first = shop.build("tinypkg==1.0\n", *flat, out="first.sif")
+    second = shop.build("another\n", base=first, out="second.sif")
+    assert parts(shop.sif(second)) == [PartKind.PRIMARY_SYSTEM, PartKind.OVERLAY]
+    told = info(shop, second)
+    assert [name for name, _ in told["packages"]] == ["another", "pip", "tinydep", "tinypkg"]
+    assert shop.run(second, "tinypkg").out == "tinypkg 1.0\n"
+    assert shop.run(second, "another").out == "another 0.3\n"
+    refused = shop.argosy("build", shop.write("r.txt", "tinypkg==2.0\n"), "--base", first, "-o", shop.folder / "no.sif")
+    assert refused.code == 7
+    assert "tinypkg==1.0" in refused.err
+    assert "tinypkg==2.0" in refused.err
+
+
+def test_info_tells_base_layer_packages_and_how_to_run_it(shop: Shop) -> None:
+    image = shop.build("tinypkg\n")
+    said = shop.argosy("images", "info", image).out
+    told = info(shop, image)
+    for text in (str(shop.base), told["digest"], told["base_digest"], "tinypkg==2.0", f"argosy run {image} -- python"):
+        assert text in said
+    system = shop.sif(image).parts[0]
+    assert told["base_digest"] == f"sha256:{digest_of(image, system.offset, system.size)}"
+    assert told["kind"] == "sif, delta"
+
+
+def test_a_build_reports_its_times_and_digests_as_json_alone_on_standard_output(shop: Shop) -> None:
+    recipe = shop.write("r.txt", "tinypkg\n")
+    done = shop.argosy("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "--json")
+    report = json.loads(done.out)
+    assert report["digest"] == info(shop, shop.folder / "x.sif")["digest"]
+    assert {timing["step"] for timing in report["timings"]} >= {"base", "packages", "pack"}
+    assert report["carrier"] == "root"
+
+
+def test_what_is_printed_to_a_pipe_holds_no_control_codes(shop: Shop) -> None:
+    recipe = shop.write("r.txt", "tinypkg\n")
+    done = shop.argosy("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", TERM="xterm-256color")
+    assert done.code == 0
+    assert all(character.isprintable() or character == "\n" for character in done.out + done.err)
+    assert "root: root may mount file systems" in done.err
+
+
+def test_the_machines_pip_configuration_is_honoured(shop: Shop) -> None:
+    constraint = shop.write("constraint.txt", "tinypkg<2\n")
+    config = shop.write(
+        "pip.conf", f"[global]\nno-index = true\nfind-links = {shop.wheels}\nconstraint = {constraint}\n"
+    )
+    image = shop.build("tinypkg\n", PIP_CONFIG_FILE=str(config), PIP_NO_INDEX="", PIP_FIND_LINKS="")
+    assert shop.run(image, "tinypkg").out == "tinypkg 1.0\n"
+
+
+def test_an_output_is_replaced_only_when_forced(shop: Shop) -> None:
+    image = shop.build("tinypkg==1.0\n")
+    before = digest_of(image)
+    recipe = shop.write("r.txt", "tinypkg==2.0\n")
+    refused = shop.argosy("build", recipe, "--base", shop.base, "-o", image)
+    assert refused.code == 2
+    assert "exists already" in refused.err
+    assert "--force" in refused.err
+    assert digest_of(image) == before
+    shop.build("tinypkg==2.0\n", "--force")
+    assert shop.run(image, "tinypkg").out == "tinypkg 2.0\n"
+
+
+def test_a_name_with_marks_of_the_shell_and_of_globs_is_a_name(shop: Shop) -> None:
+    image = shop.build("tinypkg\n", out="my [new] *image* 'ü'.sif")
+    assert shop.run(image, "tinypkg").out == "tinypkg 2.0\n"
+
+
+def test_a_user_of_the_cache_leaves_no_tree_of_the_layer_in_the_image(shop: Shop) -> None:
+    image = shop.build("tinypkg\n")
+    listed = shop.run(image, "find", "/opt/argosy/env", "/opt/argosy", "-maxdepth", "1").out.split()
+    assert "/opt/argosy/env/.lock" not in listed
+    assert "/opt/argosy/env/CACHEDIR.TAG" not in listed
+    everything = shop.run(image, "grep", "-rlF", str(shop.folder), "/opt/argosy/env")
+    assert everything.out == ""
+
+
+def test_byte_code_is_there_and_is_not_checked_against_times(shop: Shop) -> None:
+    image = shop.build("tinypkg\n")
+    ask = "import tinypkg, importlib.util as u; print(open(u.cache_from_source(tinypkg.__file__), 'rb').read(8)[4])"
+    assert shop.run(image, "python", "-c", ask).out == "1\n"  # PEP 552: hash-based, unchecked
+
+
+@pytest.mark.lab
+class TestUnderARealApptainer:
+    """A user's own `apptainer exec` and login shells get the environment without knowing of Argosy."""
+
+    @pytest.mark.parametrize("flat", [[], ["--flatten"]], ids=["delta", "flat"])
+    def test_plain_exec_and_login_shells_see_the_environment(self, shop: Shop, flat: list[str]) -> None:
+        image = shop.build(ENVIRONMENT, *flat)
+        said = shop.lab("apptainer", "exec", image, "python", "-c", SHOW)
+        assert said.out == "/opt/argosy/env 1.0 1.5\n", said.err
+        said = shop.lab("apptainer", "exec", image, "bash", "-lc", "command -v python; echo $TINY_COLOUR; tinypkg")
+        assert said.out == "/opt/argosy/env/bin/python\ndeep `blue` $HOME\ntinypkg 1.0\n", said.err
+
+    def test_a_base_with_its_own_environment_scripts_comes_first_and_ours_wins(self, shop: Shop, tree: Path) -> None:
+        base = shop.folder / "base"
+        shop.tool("cp", "-a", tree, base)
+        scripts = base / ".singularity.d/env"
+        scripts.mkdir(parents=True)
+        (scripts / "92-vendor.sh").write_text("export PATH=/vendor/bin:/usr/bin:/bin\nexport VENDOR=kept\n")
+        (scripts / "95-more.sh").write_text('export PATH="/more/bin:$PATH"\n')
+        image = shop.build("tinypkg\n", base=base)
+        ask = 'echo "$PATH $VENDOR"; tinypkg'
+        said = shop.lab("apptainer", "exec", image, "sh", "-c", ask)
+        path = "/opt/argosy/env/bin:/more/bin:/vendor/bin:/usr/bin:/bin"
+        assert said.out == f"{path} kept\ntinypkg 2.0\n", said.err
+        said = shop.lab("apptainer", "exec", image, "bash", "-lc", "command -v python; tinypkg")
+        assert said.out == "/opt/argosy/env/bin/python\ntinypkg 2.0\n", said.err
+
+    def test_apptainer_lists_the_parts(self, shop: Shop) -> None:
+        said = shop.lab("apptainer", "sif", "list", shop.build("tinypkg\n"))
+        assert "Squashfs/*System" in said.out, said.err
+        assert "Squashfs/Overlay" in said.out

@@ -1,0 +1,143 @@
+"""Each carrier as the only one allowed, as root and as an ordinary user; and the way from one that fails to another."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Ended, Shop
+
+pytestmark = pytest.mark.real
+
+ALICE = 2001
+
+
+def build(shop: Shop, *more: str, **env: str) -> Ended:
+    recipe = shop.write("r.txt", "tinypkg\n")
+    words = ("build", str(recipe), "--base", str(shop.base), "-o", str(shop.folder / "x.sif"), "--json", *more)
+    done = shop.argosy(*words, **env)
+    shop.nothing_left()
+    return done
+
+
+def check(shop: Shop, done: Ended, carrier: str, digests: set[str]) -> None:
+    """Check that a carrier was used, that what it built runs, and is what all others built."""
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    assert report["carrier"] == carrier
+    digests.add(report["digest"])
+    assert len(digests) == 1
+    shop.sif(shop.folder / "x.sif")
+    ran = shop.run(shop.folder / "x.sif", "tinypkg")
+    assert ran.out == "tinypkg 2.0\n", ran.err
+
+
+@pytest.fixture(scope="module")
+def digests() -> set[str]:
+    """Collect the content digests of one recipe, by whatever carrier it was built."""
+    return set()
+
+
+def need(program: str) -> None:
+    if not shutil.which(program):
+        pytest.skip(f"{program} is not installed here")
+
+
+@pytest.mark.parametrize("carrier", ["root", "userns", "proot"])
+def test_root_builds_by_each_carrier_alone(shop: Shop, carrier: str, digests: set[str]) -> None:
+    need("proot" if carrier == "proot" else "bwrap")
+    check(shop, build(shop, "--carrier", carrier), carrier, digests)
+
+
+@pytest.mark.parametrize("carrier", ["userns", "proot"])
+def test_an_ordinary_user_builds_by_each_carrier_alone(alices: Shop, carrier: str, digests: set[str]) -> None:
+    need("proot" if carrier == "proot" else "bwrap")
+    check(alices, build(alices, "--carrier", carrier), carrier, digests)
+
+
+def test_a_carrier_that_was_asked_for_and_is_not_here_is_named_with_what_is_missing(shop: Shop) -> None:
+    if shutil.which("singularity"):
+        pytest.skip("singularity is installed here")
+    done = build(shop, "--carrier", "singularity")
+    assert done.code == 4
+    assert "singularity: not found" in done.err
+
+
+def without(shop: Shop, *left_out: str) -> str:
+    """Give a PATH on which everything is but some programs."""
+    folder = shop.folder / "bin"
+    folder.mkdir()
+    for place in reversed(os.environ["PATH"].split(":")):
+        for program in Path(place).iterdir() if Path(place).is_dir() else ():
+            link = folder / program.name
+            link.unlink(missing_ok=True)
+            if program.name not in left_out:
+                link.symlink_to(program)
+    return str(folder)
+
+
+def test_without_any_carrier_one_error_names_what_is_missing_and_the_way_out(shop: Shop) -> None:
+    done = build(shop, PATH=without(shop, "bwrap", "proot", "apptainer", "singularity"))
+    assert done.code == 4
+    for text in ("bwrap: not found", "apptainer: not found", "proot: not found", "-> install bubblewrap"):
+        assert text in done.err
+
+
+def test_without_user_namespaces_the_next_carrier_is_taken_and_the_reason_is_said(alices: Shop) -> None:
+    need("proot")
+    done = blocked(alices)
+    assert done.code == 0, done.err
+    assert "proot" in done.err
+    assert "not userns: exit code" in done.err
+
+
+def test_without_user_namespaces_and_proot_the_error_shows_what_each_carrier_said(alices: Shop) -> None:
+    done = blocked(alices, "--carrier", "userns")
+    assert done.code == 5
+    assert "no way to run a program inside the base image works here" in done.err
+    assert "userns: exit code" in done.err
+    assert "unshare" in done.err
+
+
+def blocked(shop: Shop, *more: str) -> Ended:
+    """Build where the kernel refuses namespaces though its switches allow them, as AppArmor and seccomp do."""
+    folder = shop.folder / "blocked"
+    folder.mkdir()
+    for name in ("unshare", "bwrap"):
+        (folder / name).write_text(f"#!/bin/sh\necho '{name}: unshare failed: Operation not permitted' >&2\nexit 1\n")
+        (folder / name).chmod(0o755)
+    recipe = shop.write("r.txt", "tinypkg\n")
+    words = ("build", str(recipe), "--base", str(shop.base), "-o", str(shop.folder / "x.sif"), *more)
+    done = shop.argosy(*words, PATH=f"{folder}:{shop.environment()['PATH']}")
+    shop.nothing_left()
+    return done
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("carrier", ["userns", "apptainer"])
+def test_a_user_of_a_cluster_builds_by_each_carrier_alone(shop: Shop, carrier: str, digests: set[str]) -> None:
+    mine = replace(shop, cache=shop.folder / "cache")
+    mine.cache.mkdir()
+    shutil.copytree(shop.cache / "tools", mine.cache / "tools")
+    recipe = mine.write("r.txt", "tinypkg\n")
+    for path in (mine.folder, *mine.cache.rglob("*"), mine.cache):
+        os.chown(path, ALICE, ALICE)
+    names = ("ARGOSY_CACHE", "PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_FIND_LINKS")
+    env = {name: mine.environment()[name] for name in names}
+    words = ("build", recipe, "--base", mine.base, "-o", mine.folder / "x.sif", "--json", "--carrier", carrier)
+    done = mine.lab("argosy", *words, **env)
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    assert report["carrier"] == carrier
+    digests.add(report["digest"])
+    assert len(digests) == 1
+    mine.nothing_left(mine.folder / "x.sif")
+    ran = mine.lab("apptainer", "exec", mine.folder / "x.sif", "tinypkg")
+    assert ran.out == "tinypkg 2.0\n", ran.err

@@ -1,0 +1,421 @@
+"""`argosy build` of conda environments from a channel in a folder: what is inside, that it runs, what goes wrong."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import http.server
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.real.channel import PLACEHOLDER, Channel, CondaPackage, File, python_package
+    from tests.real.conftest import Ended, Shop
+else:
+    from channel import PLACEHOLDER, Channel, CondaPackage, File, python_package
+
+pytestmark = pytest.mark.real
+
+PREFIX = "/opt/argosy/env"
+MARK = PLACEHOLDER.encode()
+
+
+def module(name: str, version: str, *depends: str, body: str = "") -> CondaPackage:
+    """Make a package for any Python whose command of the same name says what it is."""
+    info = f"site-packages/{name}-{version}.dist-info"
+    text = body or f"VERSION = '{version}'\n\n\ndef main() -> None:\n    print('{name} {version} of conda')\n"
+    files = {
+        f"site-packages/{name}/__init__.py": File(text.encode()),
+        f"{info}/METADATA": File(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()),
+        f"{info}/INSTALLER": File(b"conda\n"),
+    }
+    points = (f"{name} = {name}:main",)
+    return CondaPackage(name, version, "py_0", ("python", *depends), files=files, noarch="python", entry_points=points)
+
+
+TOOL = CondaPackage(
+    "tool",
+    "1.0",
+    "h0",
+    files={
+        "bin/tool": File(b"#!/bin/sh\necho tool of " + MARK + b"/share\n", 0o775),
+        "lib/data.bin": File(b"\x7fDATA\0" + MARK + b"/share\0end"),
+        "etc/conda/activate.d/tool.sh": File(
+            b'export TOOL_HOME="$CONDA_PREFIX/share"\n'
+            b'export XDG_DATA_DIRS="$CONDA_PREFIX/share:${XDG_DATA_DIRS:-/usr/share}"\n'
+        ),
+    },
+)
+LINKED = CondaPackage(
+    "linked",
+    "1.0",
+    files={
+        "etc/list": File(b"first\n"),
+        "bin/.linked-post-link.sh": File(
+            b'echo "$PREFIX $PKG_NAME $PKG_VERSION" >> "$PREFIX/etc/list"\n'
+            b'echo "read the manual" >> "$PREFIX/.messages.txt"\n',
+            0o755,
+        ),
+    },
+)
+PACKAGES = (
+    TOOL,
+    LINKED,
+    module("pip", "24.0"),
+    module("greet", "1.0"),
+    module("greet", "2.0"),
+    module("tinydep", "1.0"),
+    CondaPackage("gpu-tool", "1.0", depends=("__cuda >=12",)),
+    CondaPackage("new-system", "1.0", depends=("__glibc >=2.99",)),
+    CondaPackage("old-greet", "1.0", depends=("greet <2",)),
+    CondaPackage("changed", "1.0", files={"share/changed": File(b"x")}),
+)
+
+
+@pytest.fixture(scope="module")
+def channel(pool: Shop) -> Channel:
+    python = python_package()
+    if python is None or not shutil.which("zstd"):
+        pytest.skip("the Python that runs the tests cannot be moved, or there is no zstd")
+    made = Channel(pool.folder / "channel").add(python, form="conda").add(*PACKAGES)
+    made.rows["linux-64"]["changed-1.0-0.tar.bz2"]["sha256"] = "0" * 64
+    return made.write_index()
+
+
+def environment(channel: str, *packages: str, pip: tuple[str, ...] = (), name: str = "tiny") -> str:
+    lines = [f"name: {name}", f"channels: [{channel}]", "dependencies:", *(f"  - {package}" for package in packages)]
+    lines += ["  - pip:", *(f"      - {package}" for package in pip)] if pip else []
+    return "\n".join(lines) + "\n"
+
+
+def attempt(shop: Shop, text: str, *more: str | Path, **env: str) -> Ended:
+    """Try a build that shall fail: it leaves nothing."""
+    recipe = shop.write("environment.yml", text)
+    done = shop.argosy("build", recipe, "--base", shop.base, "-o", shop.folder / "no.sif", *more, **env)
+    assert not (shop.folder / "no.sif").exists()
+    shop.nothing_left()
+    assert "Traceback" not in done.err
+    return done
+
+
+def own_cache(shop: Shop) -> str:
+    """Make a cache that no other test has filled, but for the base and uv."""
+    cache = shop.folder / "cache"
+    cache.mkdir()
+    for name in ("bases", "tools"):
+        (cache / name).symlink_to(shop.cache / name)
+    return str(cache)
+
+
+def info(shop: Shop, image: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(shop.argosy("images", "info", image, "--json").out)
+    return told
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_conda_packages_run_at_a_prefix_of_their_own(shop: Shop, channel: Channel) -> None:
+    image = shop.build(environment(channel.url, "python", "tool", "greet >=1"))
+    shop.sif(image)
+    assert shop.run(image, "python", "-c", "import sys; print(sys.prefix)").out == f"{PREFIX}\n"
+    assert shop.run(image, "greet").out == "greet 2.0 of conda\n"
+    assert shop.run(image, "head", "-n1", f"{PREFIX}/bin/greet").out.startswith(f"#!{PREFIX}/bin/python3")
+    assert [name for name, _ in info(shop, image)["packages"]] == ["greet", "python", "tool"]
+
+
+def test_the_prefix_is_written_into_text_and_binaries(shop: Shop, channel: Channel) -> None:
+    image = shop.build(environment(channel.url, "tool"))
+    assert shop.run(image, "tool").out == f"tool of {PREFIX}/share\n"
+    data = f"\x7fDATA\0{PREFIX}/share".encode().ljust(len(TOOL.files["lib/data.bin"].data) - 4, b"\0") + b"\0end"
+    assert shop.run(image, "sha256sum", f"{PREFIX}/lib/data.bin").out.split()[0] == hashlib.sha256(data).hexdigest()
+    for folder in (shop.folder, shop.cache, "placehold"):
+        assert shop.run(image, "grep", "-rlF", str(folder), f"{PREFIX}/bin", f"{PREFIX}/lib").out == ""
+
+
+def test_the_activation_is_computed_at_build_and_names_no_venv(shop: Shop, channel: Channel) -> None:
+    image = shop.build(environment(channel.url, "tool", name="mine") + "variables:\n  COLOUR: 'deep `blue`'\n")
+    shown = dict(line.split("=", 1) for line in shop.run(image, "env").out.splitlines())
+    assert shown["CONDA_PREFIX"] == PREFIX
+    assert shown["CONDA_DEFAULT_ENV"] == "mine"
+    assert shown["TOOL_HOME"] == f"{PREFIX}/share"
+    assert shown["XDG_DATA_DIRS"].startswith(f"{PREFIX}/share")
+    assert shown["PATH"].startswith(f"{PREFIX}/bin:")
+    assert shown["COLOUR"] == "deep `blue`"
+    assert "VIRTUAL_ENV" not in shown
+
+
+def test_a_base_without_python_stays_without(shop: Shop, channel: Channel) -> None:
+    image = shop.build(environment(channel.url, "python", "greet"), base="debian:bookworm")
+    assert shop.run(image, "greet").out == "greet 2.0 of conda\n"
+    assert shop.run(image, "ls", "/usr/bin/python3").code != 0
+
+
+def test_pip_packages_come_on_top_and_start_the_environments_python(shop: Shop, channel: Channel) -> None:
+    image = shop.build(environment(channel.url, "python", "greet", pip=("tinypkg",)))
+    assert shop.run(image, "tinypkg").out == "tinypkg 2.0\n"
+    assert shop.run(image, "greet").out == "greet 2.0 of conda\n"
+    assert shop.run(image, "head", "-n1", f"{PREFIX}/bin/tinypkg").out.startswith(f"#!{PREFIX}/bin/python")
+    packages = dict(info(shop, image)["packages"])
+    assert (packages["tinypkg"], packages["tinydep"], packages["pip"]) == ("2.0", "1.5", "24.0")
+
+
+def test_pip_keeps_what_conda_brought_where_that_fits(shop: Shop, channel: Channel) -> None:
+    image = shop.build(environment(channel.url, "python", "tinydep", pip=("tinypkg", "tinydep")))
+    ask = "import tinydep; print(tinydep.VERSION)"
+    assert shop.run(image, "python", "-c", ask).out == "1.0\n"
+
+
+def test_pip_may_not_replace_what_conda_installed(shop: Shop, channel: Channel) -> None:
+    done = attempt(shop, environment(channel.url, "python", "tinydep", pip=("tinydep==1.5",)))
+    assert done.code == 7
+    assert "pip may not replace conda's tinydep" in done.err
+    assert "environment.yml:7: tinydep==1.5" in done.err
+    assert "tinydep 1.0 py_0" in done.err
+    done = attempt(shop, environment(channel.url, "python", "tinydep", pip=("needsnine",)))
+    assert done.code == 7
+    assert "tinydep>=9" in done.err
+    assert "tinydep==1.0" in done.err
+
+
+def test_what_cannot_go_together_is_said_with_the_lines_that_ask_for_it(shop: Shop, channel: Channel) -> None:
+    done = attempt(shop, environment(channel.url, "greet>=2", "old-greet"))
+    assert done.code == 7
+    assert "environment.yml:4: greet>=2" in done.err
+    assert "environment.yml:5: old-greet" in done.err
+    assert "greet <2" in done.err
+
+
+def test_a_package_that_no_channel_has_is_named(shop: Shop, channel: Channel) -> None:
+    done = attempt(shop, environment(channel.url, "no-such-thing"))
+    assert done.code == 7
+    assert "no channel has a package 'no-such-thing'" in done.err
+    assert "environment.yml:4" in done.err
+    assert channel.url in done.err
+
+
+def test_packages_are_chosen_for_the_base_and_the_gpus_that_are_named(shop: Shop, channel: Channel) -> None:
+    done = attempt(shop, environment(channel.url, "new-system"))
+    assert done.code == 7
+    assert "the base has glibc 2.36" in done.err
+    done = attempt(shop, environment(channel.url, "gpu-tool"))
+    assert done.code == 7
+    assert "--cuda 12.8" in done.err
+    shop.build(environment(channel.url, "gpu-tool"), "--cuda", "12.8")
+
+
+def test_a_lower_channel_does_not_win_by_a_newer_version(shop: Shop, channel: Channel) -> None:
+    lower = Channel(shop.folder / "lower").add(module("greet", "3.0"))
+    both = f"{channel.url}, {lower.url}"
+    done = attempt(shop, environment(both, "python", "greet>=3"))
+    assert done.code == 7
+    image = shop.build(environment(both, "python", f"{lower.url}::greet"))
+    assert shop.run(image, "greet").out == "greet 3.0 of conda\n"
+
+
+def test_a_package_can_be_named_by_its_address(shop: Shop, channel: Channel) -> None:
+    image = shop.build(environment(channel.url, "python", f"{channel.url}/noarch/greet-1.0-py_0.tar.bz2"))
+    assert shop.run(image, "greet").out == "greet 1.0 of conda\n"
+
+
+def test_a_package_in_a_folder_that_is_not_the_one_announced_is_refused(shop: Shop, channel: Channel) -> None:
+    done = attempt(shop, environment(channel.url, "changed"))
+    assert done.code == 7
+    assert "not the one its channel announced" in done.err
+    assert "changed-1.0-0.tar.bz2" in done.err
+
+
+def test_a_channel_that_is_not_there_is_named(shop: Shop) -> None:
+    done = attempt(shop, environment(f"file://{shop.folder}/nothing", "tool"))
+    assert done.code == 2
+    assert f"there is no channel file://{shop.folder}/nothing" in done.err
+
+
+def test_a_link_script_runs_at_the_prefix_and_leaves_the_cache_alone(shop: Shop, channel: Channel) -> None:
+    for number in (1, 2):
+        image = shop.build(environment(channel.url, "linked"), out=f"{number}.sif")
+        assert shop.run(image, "cat", f"{PREFIX}/etc/list").out == f"first\n{PREFIX} linked 1.0\n"
+        assert shop.run(image, "ls", f"{PREFIX}/.messages.txt").code != 0
+
+
+def test_byte_code_of_everything_is_there_and_is_not_checked_against_times(shop: Shop, channel: Channel) -> None:
+    image = shop.build(environment(channel.url, "python", "greet", pip=("tinypkg",)))
+    ask = "import greet, json, tinypkg, importlib.util as u\n"
+    ask += "for m in (greet, json, tinypkg): print(open(u.cache_from_source(m.__file__), 'rb').read(8)[4])"
+    assert shop.run(image, "python", "-c", ask).out == "1\n1\n1\n"  # PEP 552: hash-based, unchecked
+
+
+def test_same_environment_same_bytes_whatever_cache_work_folder_and_umask(shop: Shop, channel: Channel) -> None:
+    text = environment(channel.url, "python", "tool", "greet", "linked", pip=("tinypkg",))
+    first = shop.build(text, out="first.sif")
+    work = shop.folder / "elsewhere"
+    words = shop.words("build", shop.folder / "environment.yml", "--base", shop.base, "-o", shop.folder / "second.sif")
+    done = subprocess.run(
+        ("/bin/sh", "-c", 'umask 0077; exec "$@"', "sh", *words, "--work-dir", str(work)),
+        env=shop.environment(ARGOSY_CACHE=own_cache(shop)),
+        cwd=shop.folder,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert digest_of(first) == digest_of(shop.folder / "second.sif")
+
+
+def test_an_image_with_a_conda_environment_takes_pip_packages(shop: Shop, channel: Channel) -> None:
+    first = shop.build(environment(channel.url, "python", "tool", "pip"), out="first.sif")
+    second = shop.build("tinypkg\n", base=first, out="second.sif")
+    assert shop.run(second, "tinypkg").out == "tinypkg 2.0\n"
+    assert shop.run(second, "printenv", "TOOL_HOME").out == f"{PREFIX}/share\n"
+    assert {"tool", "tinypkg"} <= dict(info(shop, second)["packages"]).keys()
+    recipe = shop.write("environment.yml", environment(channel.url, "greet"))
+    refused = shop.argosy("build", recipe, "--base", first, "-o", shop.folder / "no.sif")
+    assert refused.code == 2
+    assert "holds an environment already" in refused.err
+
+
+@dataclass(slots=True)
+class Server:
+    """A channel behind http that counts what it is asked, and can want a login or stay silent."""
+
+    address: str
+    login: str = ""
+    silent: threading.Event | None = None
+    status: int = 0
+    asked: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def server(channel: Channel) -> Iterator[Server]:
+    told = Server("")
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            told.asked.append(self.path)
+            if told.silent:
+                told.silent.wait()
+            wanted = f"Basic {base64.b64encode(told.login.encode()).decode()}"
+            if told.status or (told.login and self.headers.get("Authorization") != wanted):
+                self.send_error(told.status or 401)
+            else:
+                super().do_GET()
+
+        do_HEAD = do_GET  # noqa: N815 - the name is the library's
+
+    handler = functools.partial(Handler, directory=str(channel.folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as service:
+        service.handle_error = lambda *_: None  # type: ignore[method-assign] # rattler hangs up early
+        told.address = f"127.0.0.1:{service.server_address[1]}"
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        yield told
+        if told.silent:
+            told.silent.set()
+        service.shutdown()
+
+
+def test_a_second_build_downloads_no_package_again(shop: Shop, server: Server) -> None:
+    text = environment(f"http://{server.address}", "tool", "linked")
+    cache = own_cache(shop)
+    shop.build(text, out="first.sif", ARGOSY_CACHE=cache)
+    assert any(path.endswith("tool-1.0-h0.tar.bz2") for path in server.asked)
+    server.asked.clear()
+    shop.build(text, out="second.sif", ARGOSY_CACHE=cache)
+    assert not [path for path in server.asked if path.endswith(".tar.bz2")]
+
+
+def test_a_file_that_was_spoilt_in_the_cache_is_repaired(shop: Shop, channel: Channel) -> None:
+    text = environment(channel.url, "tool")
+    cache = own_cache(shop)
+    shop.build(text, out="first.sif", ARGOSY_CACHE=cache)
+    (spoilt,) = Path(cache, "conda/pkgs").glob("tool-*/bin/tool")
+    spoilt.write_text("cut o")
+    image = shop.build(text, out="second.sif", ARGOSY_CACHE=cache)
+    assert shop.run(image, "tool").out == f"tool of {PREFIX}/share\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [(401, 5, "RATTLER_AUTH_FILE"), (403, 5, "403"), (404, 2, "there is no channel"), (429, 5, "wait some minutes")],
+)
+def test_a_channel_that_refuses_is_told_in_one_message(
+    shop: Shop, server: Server, status: int, code: int, said: str
+) -> None:
+    server.status = status
+    done = attempt(shop, environment(f"http://{server.address}", "tool"))
+    assert done.code == code
+    assert said in done.err
+    assert server.address in done.err
+
+
+def test_a_channel_that_cannot_be_reached_is_told(shop: Shop) -> None:
+    done = attempt(shop, environment("http://127.0.0.1:9/none", "tool"))
+    assert done.code == 5
+    assert "a channel cannot be reached" in done.err
+
+
+SECRET = "planted-secret"  # noqa: S105 - it opens a server of this test only
+NETRC = f"machine 127.0.0.1 login me password {SECRET}\n"
+
+
+@pytest.mark.parametrize(
+    ("login", "variables", "netrc"),
+    [(f"me:{SECRET}@", {}, ""), ("me:${WORD}@", {"WORD": SECRET}, ""), ("", {}, NETRC)],
+    ids=["address", "variable", "netrc"],
+)
+def test_a_login_opens_a_channel_and_stays_out_of_the_image(
+    shop: Shop, server: Server, login: str, variables: dict[str, str], netrc: str
+) -> None:
+    server.login = f"me:{SECRET}"
+    if netrc:
+        (shop.home / ".netrc").write_text(netrc)
+    recipe = shop.write("environment.yml", environment(f'"http://{login}{server.address}"', "tool"))
+    image = shop.folder / "out.sif"
+    done = shop.argosy("build", recipe, "--base", shop.base, "-o", image, "--verbose", **variables)
+    assert done.code == 0, done.err
+    assert shop.run(image, "tool").out == f"tool of {PREFIX}/share\n"
+    assert SECRET not in done.out + done.err + shop.argosy("images", "info", image, "--json").out
+    assert shop.run(image, "grep", "-rlF", SECRET, "/opt/argosy").out == ""
+
+
+def test_a_killed_worker_is_an_error_and_leaves_nothing(shop: Shop, server: Server) -> None:
+    server.silent = threading.Event()
+    recipe = shop.write("environment.yml", environment(f"http://{server.address}", "tool"))
+    with shop.start("build", recipe, "--base", shop.base, "-o", shop.folder / "no.sif") as build:
+        deadline = time.monotonic() + 60
+        while not server.asked and time.monotonic() < deadline and build.poll() is None:
+            threading.Event().wait(0.05)
+        os.kill(worker_of(build.pid), signal.SIGKILL)
+        _, err = build.communicate(timeout=60)
+    assert build.returncode == 5
+    assert "ended without an answer" in err
+    assert "more memory" in err
+    shop.nothing_left()
+
+
+def worker_of(parent: int) -> int:
+    """Find the conda worker that a build started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            above = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+        if above == parent and b"argosy.conda_worker" in words:
+            return int(folder.name)
+    raise AssertionError("no worker was started")

@@ -1,0 +1,136 @@
+"""A base with a vendor's own Python packages, as NGC and ROCm images are: they stay as they are, and see the layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from argosy.images.sif import PartKind
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Ended, Shop
+
+pytestmark = pytest.mark.real
+
+VENDOR = "2.9.0a0+145a3a7bda.nv25.10"
+
+RUN = """\
+import subprocess
+import sys
+
+
+def main() -> None:
+    for rank in range(2):
+        subprocess.run([sys.executable, "-u", *sys.argv[1:]], check=True, env={"RANK": str(rank)})
+
+
+if __name__ == "__main__":
+    main()
+"""
+"""What torchrun is made of: it starts workers with its own interpreter."""
+
+WORKER = """\
+import os, sys
+import torch, tinypkg
+print(os.environ["RANK"], torch.__version__, tinypkg.VERSION, sys.prefix)
+"""
+
+
+@pytest.fixture(scope="module")
+def vendor(pool: Shop) -> Shop:
+    """Make the base: a fake torch with torchrun, pydantic, and the scripts that an installer would have written."""
+    from dataclasses import replace  # noqa: PLC0415 - one fixture's
+
+    tree = pool.folder / "vendor"
+    pool.tool("unsquashfs", "-quiet", "-no-progress", "-d", tree, pool.squashfs)
+    site = tree / "usr/local/lib/python3.11/dist-packages"
+    site.mkdir(parents=True, exist_ok=True)
+    files = {
+        "torch/__init__.py": f'__version__ = "{VENDOR}"\n',
+        "torch/distributed/__init__.py": "",
+        "torch/distributed/run.py": RUN,
+    }
+    pool.make_wheel("torch", VENDOR, scripts={"torchrun": "torch.distributed.run:main"}, files=files).unpack(site)
+    pool.make_wheel("pydantic", "2.12.0").unpack(site)
+    script = tree / "usr/local/bin/torchrun"
+    script.write_text("#!/usr/bin/python3\nfrom torch.distributed.run import main\nmain()\n")
+    script.chmod(0o755)
+    base = pool.folder / "vendor.sqfs"
+    pool.tool("mksquashfs", tree, base, "-comp", "zstd", "-Xcompression-level", "1", "-quiet", "-no-progress")
+    return replace(pool, base=base)
+
+
+@pytest.fixture
+def bench(shop: Shop, vendor: Shop) -> Shop:
+    from dataclasses import replace  # noqa: PLC0415
+
+    return replace(shop, base=vendor.base)
+
+
+def refused(bench: Shop, requirements: str) -> Ended:
+    recipe = bench.write("r.txt", requirements)
+    done = bench.argosy("build", recipe, "--base", bench.base, "-o", bench.folder / "no.sif")
+    bench.nothing_left()
+    assert not (bench.folder / "no.sif").exists()
+    return done
+
+
+def test_a_worker_of_plain_torchrun_imports_what_only_the_layer_has(bench: Shop) -> None:
+    image = bench.build("tinypkg\n")
+    worker = bench.write("worker.py", WORKER)
+    ranks = "".join(f"{rank} {VENDOR} 2.0 /opt/argosy/env\n" for rank in range(2))
+    assert bench.run(image, "torchrun", str(worker)).out == ranks
+    assert bench.run(image, "python", "-m", "torch.distributed.run", str(worker)).out == ranks
+    assert bench.run(image, "sh", "-c", "command -v torchrun").out == "/opt/argosy/env/bin/torchrun\n"
+    bare = bench.run(image, "/usr/local/bin/torchrun", str(worker))
+    assert "No module named 'tinypkg'" in bare.err  # so the namesake is what makes the difference
+
+
+def test_the_base_is_untouched_and_the_layer_holds_nothing_of_it(bench: Shop) -> None:
+    image = bench.build("tinypkg\ntorch==2.9.0\n")
+    system = next(part for part in bench.sif(image).parts if part.partition)
+    assert system.partition
+    assert system.partition.kind == PartKind.PRIMARY_SYSTEM
+    with image.open("rb") as file:
+        file.seek(system.offset)
+        assert file.read(system.size) == bench.base.read_bytes()[: system.size]
+    layer = bench.run(image, "find", "/opt/argosy/env", "-name", "torch*").out.split()
+    assert layer == ["/opt/argosy/env/bin/torchrun"]
+
+
+def test_what_conflicts_with_the_bases_torch_is_refused_and_both_are_named(bench: Shop) -> None:
+    done = refused(bench, "oldtorch\n")
+    assert done.code == 7, done.err
+    assert "torch<2" in done.err
+    assert f"torch=={VENDOR}" in done.err
+
+
+@pytest.mark.parametrize("wanted", ["torch==2.8.0", "torch<2.9", "torch>=2.9.1"])
+def test_another_torch_than_the_bases_is_refused_and_never_replaces_it(bench: Shop, wanted: str) -> None:
+    bench.make_wheel("torch", "2.8.0").write(bench.folder)
+    done = refused(bench, f"--find-links {bench.folder}\n{wanted}\n")
+    assert done.code == 7, done.err
+    assert wanted in done.err
+    assert f"torch=={VENDOR}" in done.err
+    assert f"{bench.folder}/r.txt:2" in done.err
+
+
+def test_what_needs_the_release_that_the_vendors_build_stands_for_is_satisfied_by_it(bench: Shop) -> None:
+    image = bench.build("torchvision\n")
+    shown = bench.run(image, "python", "-c", "import torch, torchvision; print(torch.__version__, torchvision.VERSION)")
+    assert shown.out == f"{VENDOR} 0.24.0\n"
+
+
+def test_a_requirement_that_the_base_meets_adds_nothing(bench: Shop) -> None:
+    image = bench.build("pydantic>=2\n")
+    lock = bench.run(image, "ls", "/opt/argosy/env/lib/python3.11/site-packages").out.split()
+    assert "pydantic" not in lock
+
+
+def test_the_bases_own_packages_are_not_in_the_lock_of_the_layer(bench: Shop) -> None:
+    image = bench.build("tinypkg\n")
+    said = bench.argosy("images", "info", image).out
+    assert "tinypkg==2.0" in said
+    assert "torch" not in said.replace(str(Path(bench.base)), "")

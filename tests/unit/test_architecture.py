@@ -1,0 +1,128 @@
+"""Guards of the architecture: layers, one module that starts programs, answers to CONTRIBUTING's questions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src/argosy"
+
+LAYERS = tuple(
+    frozenset(line.split())
+    for line in (
+        "errors model shell scrub version layout refusals nearest",
+        "process store leases",
+        "recipe lock sbom pip_config conda conda_worker sites runtimes schedulers launchers",
+        "gpus cdi carriers containers images binding",
+        "gpu_probe probe",
+        "session trees",
+        "entering opening",
+        "build running launch lint",
+        "api",
+        "cli",
+    )
+)
+"""From the bottom up; a module imports from its own layer and from those below."""
+
+PURE = frozenset(
+    "errors model shell layout binding carriers containers gpus launchers schedulers cdi runtimes".split()  # noqa: SIM905
+)
+"""What never touches the machine: planning."""
+
+EFFECTS = {"subprocess", "socket", "shutil", "tempfile", "urllib", "requests"}
+
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("images", "session"): "finding and fetching an image act for a story",
+    ("images", "trees"): "likewise",
+    ("images", "build"): "likewise: what is fetched is packed",
+}
+
+
+def modules() -> list[Path]:
+    return [path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE]
+
+
+def unit(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+def layer_of(name: str) -> int:
+    return next(level for level, names in enumerate(LAYERS) if name in names)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_down(path: Path) -> None:
+    for name in imports(path):
+        if name.startswith("argosy.") and (unit(path), name.split(".")[1]) not in EXCEPTIONS:
+            assert layer_of(name.split(".")[1]) <= layer_of(unit(path)), f"{path} imports {name} from above"
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if unit(p) in PURE], ids=lambda p: str(p.relative_to(SOURCE)))
+def test_planning_never_touches_the_machine(path: Path) -> None:
+    assert not imports(path) & EFFECTS
+    text = path.read_text()
+    assert "os.environ" not in text
+    assert not re.search(r"\bopen\(|\.read_text\(|\.write_text\(|\.exists\(|\.is_file\(", text)
+
+
+def test_one_module_starts_programs() -> None:
+    starters = {unit(path) for path in modules() if "subprocess" in imports(path)}
+    assert starters == {"process"}
+
+
+def test_only_the_probe_and_the_command_line_read_the_environment() -> None:
+    readers = {unit(path) for path in modules() if "os.environ" in path.read_text()}
+    assert readers <= {"probe", "cli", "process", "leases"}
+
+
+def test_no_site_is_named_in_python() -> None:
+    names = {path.stem for path in (SOURCE / "sites/data").glob("*.toml")} - {"local"}
+    for path in modules():
+        found = {name for name in names if re.search(rf"[\"']{name}[\"']", path.read_text())}
+        assert not found, f"{path} names {found}"
+
+
+def test_functions_fit_a_screen_and_modules_have_one_purpose() -> None:
+    for path in modules():
+        text = path.read_text()
+        assert text.count("\n") <= 450, f"{path} is too long"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                assert lines <= 45, f"{path}: {node.name} has {lines} lines"
+
+
+def questions() -> list[tuple[str, str]]:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    return re.findall(r"^\| (Where .*?\?) \| `grep -rn '(def \w+)' src` \|$", text, re.MULTILINE)
+
+
+def test_contributing_asks_five_questions() -> None:
+    assert len(questions()) == 5
+
+
+@pytest.mark.parametrize(("question", "pattern"), questions())
+def test_each_question_is_answered_by_one_hit(question: str, pattern: str) -> None:
+    hits = [path for path in modules() for line in path.read_text().splitlines() if re.search(rf"\b{pattern}\b", line)]
+    assert len(hits) == 1, question
+
+
+def test_the_project_does_not_name_the_folder_it_happens_to_lie_in() -> None:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *SOURCE.rglob("*"), *(ROOT / "lab").rglob("*")]:
+        if path.is_file() and path.suffix in {".md", ".py", ".toml", ".sh", ""} and "__pycache__" not in path.parts:
+            assert f"{ROOT}/" not in path.read_text(errors="replace"), path

@@ -1,0 +1,176 @@
+"""The bench's arithmetic and rendering: quartiles, ratios, budgets, tables, and what is read from tools."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the bench lies beside the package, not in it
+
+from bench.__main__ import parse_arguments
+from bench.kept import read_result, render_result
+from bench.machine import file_system_of, machine_id
+from bench.meter import Calls, parse_strace
+from bench.records import Budget, Result, Row, Verdict, judge_budget, many, one, ratio_of, render_number
+from bench.start import pairwise
+from bench.table import render_markdown, render_plain
+
+STRACE = """\
+7 execve("/bin/sh", ["sh"], 0x7ffe /* 40 vars */) = 0
+7 newfstatat(AT_FDCWD, "/usr/lib", {st_mode=S_IFDIR|0755, ...}, 0) = 0
+7 newfstatat(3, "", {st_mode=S_IFREG|0644, ...}, AT_EMPTY_PATH) = 0
+7 openat(AT_FDCWD, "/etc/x", O_RDONLY <unfinished ...>
+8 access("/etc/y", R_OK) = -1 ENOENT (No such file or directory)
+7 <... openat resumed>) = 3
+8 +++ exited with 0 +++
+"""
+
+
+def result(*rows: Row) -> Result:
+    return Result("2026-01-02", "python -m bench", (("CPU", "One"), ("cores", "2")), (("bwrap", "0.8"),), rows, ("so",))
+
+
+def test_a_figure_taken_several_times_is_its_median_with_quartiles() -> None:
+    row = many("start.a", "a", [4, 1, 2, 3, 5], "ms")
+    assert (row.value, row.low, row.high, row.runs) == (3, 2, 4, 5)
+
+
+def test_a_figure_taken_once_is_its_own_quartiles() -> None:
+    row = many("start.a", "a", [7.5], "ms")
+    assert (row.value, row.low, row.high, row.runs) == (7.5, 7.5, 7.5, 1)
+
+
+@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=40))
+def test_a_median_lies_between_its_quartiles(values: list[float]) -> None:
+    row = many("start.a", "a", values, "ms")
+    assert row.low <= row.value <= row.high
+
+
+def test_the_group_of_a_row_is_the_first_word_of_its_key() -> None:
+    assert one("packing.delta.wall", "delta", 1, "s").group == "packing"
+
+
+@pytest.mark.parametrize(
+    ("value", "budget", "verdict"),
+    [
+        (1.1, Budget(1.1), Verdict.MET),
+        (1.11, Budget(1.1), Verdict.NOT_MET),
+        (50, Budget(50, at_least=True), Verdict.MET),
+        (49.9, Budget(50, at_least=True), Verdict.NOT_MET),
+        (1, None, Verdict.NONE),
+    ],
+)
+def test_a_budget_is_met_up_to_its_limit(value: float, budget: Budget | None, verdict: Verdict) -> None:
+    assert judge_budget(one("a.b", "b", value, "x", budget=budget)) is verdict
+
+
+def test_a_ratio_is_taken_to_the_row_that_is_named() -> None:
+    rows = (one("a.x", "x", 8, "s", against="a.y"), one("a.y", "y", 2, "s"))
+    assert ratio_of(rows[0], rows) == 4
+
+
+def test_there_is_no_ratio_without_the_other_row_or_to_nothing() -> None:
+    alone = one("a.x", "x", 8, "s", against="a.y")
+    assert ratio_of(alone, (alone,)) is None
+    assert ratio_of(alone, (alone, one("a.y", "y", 0, "s"))) is None
+    assert ratio_of(one("a.z", "z", 1, "s"), (alone,)) is None
+
+
+def test_series_are_compared_round_by_round() -> None:
+    assert pairwise((2.0, 9.0), (1.0, 3.0)) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.00912, "0.009"), (0.5, "0.5"), (1.0, "1"), (9.876, "9.88"), (63.51, "63.5"), (1864, "1,864")],
+)
+def test_numbers_show_three_digits_that_count(value: float, text: str) -> None:
+    assert render_number(value) == text
+
+
+def test_a_plain_table_says_figure_spread_ratio_budget_and_verdict() -> None:
+    text = render_plain(
+        result(
+            one("a.flat", "flat", 10, "s"),
+            many("a.delta", "delta", [4, 5, 6], "s", against="a.flat", budget=Budget(2)),
+        )
+    )
+    line = next(line for line in text.splitlines() if line.startswith("delta"))
+    assert line.split() == ["delta", "5", "s", "4.5", "–", "5.5", "3", "0.5", "x", "<=", "2", "s", "NOT", "MET"]  # noqa: RUF001
+    assert "Machine: CPU One, cores 2" in text
+    assert text.endswith("so\n")
+
+
+def test_a_plain_table_holds_no_control_codes_and_no_trailing_blanks() -> None:
+    text = render_plain(result(one("a.x", "x", 1, "s"), one("b.y", "y", 2, "")))
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_markdown_has_a_table_for_each_group_with_equal_bars() -> None:
+    lines = render_markdown(result(one("a.x", "x | y", 1, "s"), one("b.y", "long name of it", 2, "s"))).splitlines()
+    assert [line for line in lines if line.startswith("## ")] == ["## a", "## b"]
+    tables = [line for line in lines if line.startswith("|")]
+    assert {line.count("|") for line in tables} == {8}
+    assert len({len(line) for line in tables[:3]}) == 1
+
+
+def test_a_kept_run_stands_beside_the_new_one() -> None:
+    before = result(one("a.x", "x", 4, "s"), one("a.gone", "gone", 4, "s"))
+    text = render_plain(result(one("a.x", "x", 2, "s"), one("a.new", "new", 3, "s")), before)
+    lines = {line.split()[0]: line.split() for line in text.splitlines() if line}
+    assert lines["x"][-3:] == ["4", "0.5", "x"]
+    assert lines["new"] == ["new", "3", "s", "1"]
+    assert "gone" not in lines
+
+
+def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:
+    kept = result(
+        many("a.x", "x", [1, 2, 3], "s", against="a.y", budget=Budget(2, at_least=True)), one("a.y", "y", 1, "")
+    )
+    path = tmp_path / "kept.json"
+    path.write_text(render_result(kept))
+    assert read_result(path) == kept
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"date": 3}'])
+def test_what_is_no_result_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kept.json"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match=r"kept\.json"):
+        read_result(path)
+
+
+def test_calls_are_counted_once_each_and_those_that_name_a_path_apart() -> None:
+    assert parse_strace(STRACE) == Calls(every=5, named=4)
+
+
+def test_a_log_of_strace_without_a_call_is_refused() -> None:
+    with pytest.raises(ValueError, match="no call"):
+        parse_strace("7 +++ exited with 127 +++\n")
+
+
+def test_equal_machines_have_one_name_whatever_their_kernel() -> None:
+    old = (("CPU", "One"), ("cores", "2"), ("Linux", "6.1"))
+    new = (("CPU", "One"), ("cores", "2"), ("Linux", "6.2"))
+    assert machine_id(old) == machine_id(new) != machine_id((("CPU", "One"), ("cores", "4")))
+
+
+def test_the_file_system_of_a_path_is_that_of_its_deepest_mount() -> None:
+    mounts = "/dev/a / ext4 rw 0 0\ntmpfs /var tmpfs rw 0 0\n/dev/b /variable xfs rw 0 0\n"
+    assert file_system_of(Path("/var/tmp/x"), mounts) == "tmpfs"  # noqa: S108 - a name
+    assert file_system_of(Path("/variables"), mounts) == "ext4"
+
+
+def test_parts_are_run_in_the_bench_s_order_whatever_the_order_asked() -> None:
+    assert parse_arguments(["--only", "planning,packing"]).only == ("packing", "planning")
+
+
+def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(["--only", "packin"])
+    assert "packing, start, memory, commands, planning" in capsys.readouterr().err

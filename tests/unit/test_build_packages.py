@@ -1,0 +1,148 @@
+"""Pins, namesakes and uv's explanations, by value."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from argosy.build.base import parse_debian
+from argosy.build.conflicts import Demand, judge_demands, meets, read_demands, vendor_builds
+from argosy.build.packages import BasePython, parse_pin, render_pin, write_namesakes
+from argosy.errors import CheckFailed, UsageError
+from argosy.lock import SourceKind
+
+A, B = "a" * 64, "b" * 64
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "version", "kind", "hashes"),
+    [
+        (f"tinypkg==2.0 --hash=sha256:{B} --hash=sha256:{A}", "tinypkg", "2.0", SourceKind.INDEX, (A, B)),
+        ("Tiny.Pkg==2.0+cu128", "tiny-pkg", "2.0+cu128", SourceKind.INDEX, ()),
+        ("tinypkg @ file:///x/tinypkg-2.0.whl", "tinypkg", "9", SourceKind.LOCAL, ()),
+        ("tinypkg @ git+https://h/r@abc", "tinypkg", "9", SourceKind.VCS, ()),
+        ("tinypkg[extra]==2.0", "tinypkg", "2.0", SourceKind.INDEX, ()),
+    ],
+)  # fmt: skip
+def test_a_pin_is_read_with_its_hashes_and_where_it_comes_from(
+    line: str, name: str, version: str, kind: SourceKind, hashes: tuple[str, ...]
+) -> None:
+    pin = parse_pin(line, {"tinypkg": "9"})
+    package = pin.package
+    assert (package.name, package.version, package.source, package.sha256) == (name, version, kind, hashes)
+    assert parse_pin(render_pin(pin), {"tinypkg": "9"}) == pin
+
+
+def test_each_console_script_of_the_base_gets_a_namesake_that_starts_the_layers_python(tmp_path: Path) -> None:
+    folder = tmp_path / "opt/argosy/env/bin"
+    folder.mkdir(parents=True)
+    (folder / "pip").write_text("the layer's own")
+    rows = (
+        ("torchrun", "torch.distributed.run:main"),
+        ("pip", "pip:main"),
+        ("a/b", "x:y"),
+        ("odd", "x"),
+        ("d", "m:c.f"),
+    )
+    python = BasePython("3.11.2", "/usr/bin/python3", (), rows)
+    assert write_namesakes(tmp_path, python) == 2
+    assert (folder / "pip").read_text() == "the layer's own"
+    text = (folder / "torchrun").read_text()
+    assert text.startswith("#!/opt/argosy/env/bin/python\n")
+    assert "from torch.distributed.run import main\n" in text
+    assert "sys.exit(c.f())" in (folder / "d").read_text()
+    assert stat.S_IMODE((folder / "torchrun").stat().st_mode) == 0o755
+    assert sorted(path.name for path in folder.iterdir()) == ["d", "pip", "torchrun"]
+
+
+BUILDS = {"torch": "2.9.0a0+145a3a7bda.nv25.10", "flash-attn": "2.7.4.post1+vendor"}
+
+
+def test_only_versions_that_no_index_has_are_a_vendors() -> None:
+    packages = {
+        "numpy": "1.26.4",
+        "torch": BUILDS["torch"],
+        "x": "1.0.dev3",
+        "y": "1.0rc1",
+        "z": "1.0+cu128",
+        "w": "1.0.post1",
+    }
+    assert set(vendor_builds(packages.items())) == {"torch", "x", "y", "z"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "met"),
+    [
+        ("torch", True),
+        ("torch==2.9.0", True),
+        ("torch>=2.9", True),
+        ("torch>=2,<3", True),
+        ("torch==2.9.*", True),
+        ("torch==2.9.0a0+145a3a7bda.nv25.10", True),
+        ("torch<2.9", False),
+        ("torch==2.8.0", False),
+        ("torch>2.9", False),
+        ("torch!=2.9.0,>=2.9", False),
+        ("torch @ https://h/torch.whl", False),
+    ],
+)
+def test_a_vendors_build_stands_for_its_release(asked: str, met: bool) -> None:  # noqa: FBT001
+    assert meets(BUILDS["torch"], Requirement(asked)) is met
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["==", ">=", "<=", "<", ">", "~="]))
+def test_a_build_meets_whatever_its_release_meets(major: int, minor: int, operator: str) -> None:
+    wanted = Requirement(f"torch{operator}{major}.{minor}")
+    if Version("2.9.0") in wanted.specifier:
+        assert meets("2.9.0a0+nv", wanted)
+        assert meets("2.9.0+cu128", wanted)
+
+
+def test_a_demand_that_is_not_met_names_both_sides_and_the_place() -> None:
+    demands = [Demand("env.yml:7", Requirement("torch<2")), Demand("x 1.0", Requirement("numpy<1"))]
+    with pytest.raises(CheckFailed) as raised:
+        judge_demands(demands, BUILDS, "3.11.2")
+    for text in ("torch<2", "env.yml:7", f"torch=={BUILDS['torch']}"):
+        assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "asked", ["numpy<1", "torch<2; python_version < '3.8'", "torch<2; extra == 'old'", "Torch>=2.9", "torch"]
+)
+def test_what_does_not_apply_or_is_met_passes(asked: str) -> None:
+    judge_demands([Demand("x 1.0", Requirement(asked))], BUILDS, "3.11.2")
+
+
+def test_what_packages_in_a_folder_require_is_read(tmp_path: Path) -> None:
+    info = tmp_path / "oldtorch-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: oldtorch\nVersion: 1.0\nRequires-Dist: torch<2\n")
+    assert [(d.by, str(d.requirement)) for d in read_demands(tmp_path)] == [("oldtorch 1.0", "torch<2")]
+
+
+@pytest.mark.parametrize(
+    ("reference", "suite", "packages"),
+    [
+        ("debian:bookworm", "bookworm", ()),
+        ("debian:trixie+git+libgomp1", "trixie", ("git", "libgomp1")),
+        ("debian:bookworm+g+++libstdc++6", "bookworm", ("g++", "libstdc++6")),
+        ("debian:sid+libstdc++-12-dev+libc++abi1", "sid", ("libstdc++-12-dev", "libc++abi1")),
+        ("debian:bookworm-backports+python3.11-venv", "bookworm-backports", ("python3.11-venv",)),
+    ],
+)
+def test_a_debian_base_names_its_suite_and_its_packages(reference: str, suite: str, packages: tuple[str, ...]) -> None:
+    assert parse_debian(reference) == (suite, packages)
+
+
+@pytest.mark.parametrize(
+    "reference", ["debian:", "debian:+git", "debian:bookworm+", "debian:book worm", "debian:x;rm -rf"]
+)
+def test_what_is_no_debian_base_is_refused(reference: str) -> None:
+    with pytest.raises(UsageError, match="no Debian base"):
+        parse_debian(reference)

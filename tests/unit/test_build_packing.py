@@ -1,0 +1,160 @@
+"""A tree's digest says what is in it and nothing of how it came there; packing gets the machine's share and no more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.build.packing import digest_tree, normalise_tree, pack_options, plan_pack
+from argosy.model import Host, Person
+
+FILES = st.dictionaries(
+    st.lists(st.sampled_from(["a", "b", "ü x", "-c", "d\n"]), min_size=1, max_size=3).map("/".join),
+    st.binary(max_size=20),
+    min_size=1,
+    max_size=8,
+)
+
+
+def host(cpus: int = 4, memory: int = 16 << 30, **environment: str) -> Host:
+    person = Person(1000, 1000, "alice", "/home/alice")
+    return Host("h", "x86_64", person, "/", "/t", cpus, memory, {}, True, False, True, environment=environment)
+
+
+def make(root: Path, files: dict[str, bytes], order: Callable[[list[str]], list[str]] = list) -> Path:
+    root.mkdir()
+    for name in order(sorted(files)):
+        path = root / name
+        if any(other != name and other.startswith(name + "/") for other in files):
+            continue  # a name cannot be a file and a folder
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(files[name])
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return root
+
+
+@given(files=FILES)
+def test_the_digest_does_not_depend_on_the_order_in_which_files_came(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
+) -> None:
+    folder = tmp_path_factory.mktemp("trees")
+    one = make(folder / "one", files)
+    two = make(folder / "two", files, order=lambda names: names[::-1])
+    assert digest_tree(one) == digest_tree(two)
+
+
+@given(files=FILES, changed=st.data())
+def test_any_byte_counts(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], changed: st.DataObject
+) -> None:
+    root = make(tmp_path_factory.mktemp("trees") / "one", files)
+    before = digest_tree(root)
+    victim = changed.draw(st.sampled_from(sorted(p for p in root.rglob("*") if p.is_file())))
+    victim.write_bytes(victim.read_bytes() + b"x")
+    assert digest_tree(root) != before
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = make(tmp_path / "tree", {"bin/tool": b"#!/bin/sh\n", "lib/a": b"1", "lib/b": b"2"})
+    (root / "link").symlink_to("lib/a")
+    return root
+
+
+def touch(tree: Path) -> None:
+    os.utime(tree / "lib/a", (1, 1))
+
+
+def own(tree: Path) -> None:
+    if os.geteuid() == 0:
+        os.chown(tree / "lib/a", 1, 1)
+
+
+def relink(tree: Path) -> None:
+    (tree / "link").unlink()
+    (tree / "link").symlink_to("lib/b")
+
+
+def link_to_file(tree: Path) -> None:
+    (tree / "link").unlink()
+    (tree / "link").write_text("lib/a")
+
+
+@pytest.mark.parametrize("change", [touch, own])
+def test_times_and_owners_do_not_count(tree: Path, change: Callable[[Path], None]) -> None:
+    before = digest_tree(tree)
+    change(tree)
+    assert digest_tree(tree) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        relink,
+        link_to_file,
+        lambda tree: (tree / "bin/tool").chmod(0o755),
+        lambda tree: (tree / "lib").chmod(0o700),
+        lambda tree: (tree / "lib/a").rename(tree / "lib/c"),
+        lambda tree: (tree / "lib/b").unlink(),
+        lambda tree: (tree / "empty").mkdir(),
+        lambda tree: ((tree / "lib/a").write_bytes(b"2"), (tree / "lib/b").write_bytes(b"1")),
+    ],
+    ids=["target", "link", "mode", "folder's mode", "name", "absence", "empty folder", "swap"],
+)
+def test_what_a_program_could_see_counts(tree: Path, change: Callable[[Path], object]) -> None:
+    before = digest_tree(tree)
+    change(tree)
+    assert digest_tree(tree) != before
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o007])
+def test_a_tree_made_under_any_umask_is_the_same_once_it_is_normalised(tmp_path: Path, umask: int) -> None:
+    def lay(root: Path) -> Path:
+        (root / "opt/argosy/env/bin").mkdir(parents=True)
+        (root / "opt/argosy/env/bin/tool").write_text("x")
+        (root / "opt/argosy/env/bin/tool").chmod(0o777 & ~umask | 0o100)
+        (root / "opt/argosy/env/text").write_text("y")
+        (root / "opt/argosy/env/gone").symlink_to("/nowhere")
+        for left in (".lock", ".gitignore", "CACHEDIR.TAG"):
+            (root / "opt/argosy/env" / left).write_text(str(umask))
+        normalise_tree(root)
+        return root
+
+    usual = lay(tmp_path / "usual")
+    before = os.umask(umask)
+    try:
+        other = lay(tmp_path / "other")
+    finally:
+        os.umask(before)
+    assert digest_tree(usual) == digest_tree(other)
+    assert (usual / "opt/argosy/env/bin/tool").stat().st_mode & 0o7777 == 0o755
+    assert sorted(p.name for p in (usual / "opt/argosy/env").iterdir()) == ["bin", "gone", "text"]
+
+
+def test_packing_takes_a_share_of_the_memory_and_the_processors_it_may_use() -> None:
+    words = pack_options(host(cpus=3, memory=2 << 30), time=7)
+    assert words[words.index("-mem") + 1] == "256M"
+    assert words[words.index("-processors") + 1] == "3"
+    assert words[words.index("-all-time") + 1] == words[words.index("-mkfs-time") + 1] == "7"
+
+
+@given(st.integers(1 << 20, 1 << 45))
+def test_packing_never_takes_less_than_it_needs_nor_a_whole_node(memory: int) -> None:
+    words = pack_options(host(memory=memory), time=0)
+    assert 64 <= int(words[words.index("-mem") + 1].removesuffix("M")) <= 768
+
+
+def test_owners_are_kept_only_where_root_made_the_tree() -> None:
+    assert "-all-root" in pack_options(host(), time=0)
+    assert "-all-root" not in pack_options(host(), time=0, all_root=False)
+
+
+def test_the_epoch_of_reproducible_builds_does_not_reach_the_packer_twice(tmp_path: Path) -> None:
+    command = plan_pack(tmp_path, tmp_path / "x", (), host(SOURCE_DATE_EPOCH="1", PATH="/bin"))
+    assert command.env == {"PATH": "/bin"}

@@ -1,0 +1,129 @@
+"""Which runtime, how the layer attaches, which way GPUs enter: each choice with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.gpus import choose_gpu_way
+from argosy.model import Attach, Gpu, GpuWay, Host, Image, ImageKind, Person
+from argosy.runtimes.choose import choose_attach, choose_runtime
+
+ALICE = Person(2001, 2001, "alice", "/home/alice")
+LAYERED = Image("/a.sif", ImageKind.SIF, "", "amd64", layer_offset=4096, layer_part=4)
+PLAIN = replace(LAYERED, layer_offset=-1)
+
+
+def host(*programs: str, **changes: object) -> Host:
+    fields: dict[str, object] = {"user_namespaces": True, "can_mount": False, "fuse": True, **changes}
+    return Host("node1", "x86_64", ALICE, "/w", "/tmp", 2, 1, {name: f"/usr/bin/{name}" for name in programs}, **fields)  # type: ignore[arg-type] # noqa: S108
+
+
+@pytest.mark.parametrize(
+    ("programs", "chosen"),
+    [
+        (("bwrap", "singularity", "apptainer"), "apptainer"),
+        (("bwrap", "singularity"), "singularity"),
+        (("bwrap",), "bwrap"),
+    ],
+)
+def test_the_first_runtime_that_is_here_is_taken(programs: tuple[str, ...], chosen: str) -> None:
+    runtime, choice = choose_runtime("", host(*programs), LAYERED)
+    assert (runtime.name, choice.value, choice.source) == (chosen, chosen, "machine")
+
+
+def test_the_reason_names_what_was_passed_over() -> None:
+    _, choice = choose_runtime("", host("bwrap"), LAYERED)
+    assert choice.why == "found on PATH; apptainer is not here; singularity is not here"
+
+
+def test_an_option_wins() -> None:
+    runtime, choice = choose_runtime("bwrap", host("apptainer", "bwrap"), LAYERED)
+    assert (runtime.name, choice.source) == ("bwrap", "option")
+
+
+def test_a_missing_runtime_is_answered_with_its_package_and_what_is_here() -> None:
+    with pytest.raises(ToolMissing) as caught:
+        choose_runtime("singularity", host("bwrap"), LAYERED)
+    assert "found instead: bwrap" in caught.value.evidence
+    assert caught.value.hint == "install singularity-ce (sylabs.io), or use --runtime bwrap"
+
+
+def test_a_machine_where_none_works_gets_each_reason() -> None:
+    with pytest.raises(ToolMissing) as caught:
+        choose_runtime("", host("bwrap", user_namespaces=False), LAYERED)
+    assert caught.value.evidence.splitlines() == [
+        "apptainer is not here",
+        "singularity is not here",
+        "bwrap needs user namespaces, which are switched off on this machine",
+    ]
+
+
+def test_an_unknown_runtime_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="docker"):
+        choose_runtime("docker", host(), LAYERED)
+
+
+@pytest.mark.parametrize(
+    ("image", "runtime", "changes", "attach", "source"),
+    [
+        (LAYERED, "apptainer", {}, Attach.OVERLAY, "image"),
+        (PLAIN, "apptainer", {}, Attach.FLAT, "image"),
+        (replace(LAYERED, kind=ImageKind.TREE), "apptainer", {}, Attach.FLAT, "image"),
+        (LAYERED, "apptainer", {"overlay": "no"}, Attach.BIND, "machine"),
+        (LAYERED, "bwrap", {"overlay": "no"}, Attach.OVERLAY, "machine"),
+        (LAYERED, "apptainer", {"environment": {"APPTAINER_UNDERLAY": "1"}}, Attach.BIND, "environment"),
+        (LAYERED, "singularity", {"environment": {"SINGULARITY_TMP_SANDBOX": "true"}}, Attach.BIND, "environment"),
+        (LAYERED, "apptainer", {"environment": {"APPTAINER_UNSQUASH": "0"}}, Attach.OVERLAY, "image"),
+    ],
+)
+def test_the_layer_attaches_as_the_runtime_will_have_it(
+    image: Image, runtime: str, changes: dict[str, object], attach: Attach, source: str
+) -> None:
+    chosen, choice = choose_attach(image, host(**changes), runtime)
+    assert (chosen, choice.value) == (attach, attach.value)
+    assert source in {choice.source, "image"}
+
+
+NVIDIA = tuple(Gpu("nvidia", index, f"/dev/nvidia{index}") for index in range(4))
+AMD = (Gpu("amd", 0, "/dev/dri/renderD128"),)
+INTEL = (Gpu("intel", 0, "/dev/dri/renderD128"),)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "way", "why"),
+    [
+        ((), GpuWay.NONE, "no GPU is seen here"),
+        (NVIDIA, GpuWay.NV, "4 nvidia GPUs; apptainer finds the driver"),
+        (AMD, GpuWay.ROCM, "1 amd GPU; apptainer finds the driver"),
+        (INTEL, GpuWay.NONE, "1 intel GPU: they come in with /dev"),
+        (NVIDIA + INTEL, GpuWay.NV, "4 nvidia GPUs, 1 intel GPU; apptainer finds the driver"),
+    ],
+)
+def test_auto_takes_what_is_seen(gpus: tuple[Gpu, ...], way: GpuWay, why: str) -> None:
+    chosen, choice = choose_gpu_way(GpuWay.AUTO, host(gpus=gpus), "apptainer")
+    assert (chosen, choice.why) == (way, why)
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "looked"),
+    [
+        (GpuWay.NV, (), "/dev/nvidia0"),
+        (GpuWay.NV, AMD, "/dev/nvidia0"),
+        (GpuWay.NVCCLI, (), "/dev/nvidia0"),
+        (GpuWay.ROCM, NVIDIA, "/dev/kfd"),
+        (GpuWay.CDI, (), "0x8086"),
+    ],
+)
+def test_gpus_asked_for_and_not_seen_stop_the_start(asked: GpuWay, gpus: tuple[Gpu, ...], looked: str) -> None:
+    with pytest.raises(CheckFailed) as caught:
+        choose_gpu_way(asked, host(gpus=gpus), "apptainer")
+    assert "node1" in caught.value.what
+    assert looked in caught.value.evidence
+    assert caught.value.code == 7
+
+
+def test_none_asked_for_is_none_though_gpus_are_here() -> None:
+    assert choose_gpu_way(GpuWay.NONE, host(gpus=NVIDIA), "apptainer")[0] is GpuWay.NONE

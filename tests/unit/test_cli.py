@@ -1,0 +1,119 @@
+"""The command line: help, errors, exit codes, plain output."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from argosy.cli.app import COMMANDS
+
+CONTROL = "\x1b"
+
+
+def argosy(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "argosy.cli", *words)
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+def test_help_lists_every_command_and_says_what_argosy_is() -> None:
+    said = argosy("--help")
+    assert said.returncode == 0
+    for name, (_, line) in COMMANDS.items():
+        assert name in said.stdout
+        assert line.split(",")[0][:30] in said.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    said = argosy(name, "--help")
+    assert said.returncode == 0
+    assert said.stdout.startswith(f"Usage: argosy {name}")
+
+
+def test_help_imports_no_story() -> None:
+    code = "import sys; from argosy.cli.__main__ import run_app; run_app(['--help']); print(sorted(sys.modules))"
+    said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    for heavy in ("argosy.build", "argosy.launch", "yaml", "msgspec", "rich", "packaging", "importlib.metadata"):
+        assert f"'{heavy}'" not in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("biuld",), 2, "Did you mean 'build'?"),
+        (("build", "x.yml"), 2, "--base"),
+        (("build", "nothing.yml", "--base", "debian:bookworm", "-o", "x.sif"), 2, "nothing.yml"),
+        (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
+        (("run", "nothing.sif", "--", "true"), 125, "there is no image 'nothing.sif'"),
+        (("run", "nothing.sif"), 125, "COMMAND"),
+        (("launch", "nothing.sif", "--site", "locl", "--dry-run", "--", "true"), 3, "did you mean --site local?"),
+        (("sites", "show", "nowhere"), 3, "there is no site 'nowhere'"),
+    ],
+)
+def test_a_mistake_gives_one_message_and_its_code(
+    words: tuple[str, ...], code: int, message: str, tmp_path: Path
+) -> None:
+    said = argosy(*words, ARGOSY_CACHE=str(tmp_path), ARGOSY_IMAGES=str(tmp_path), ARGOSY_STATE=str(tmp_path))
+    assert said.returncode == code
+    assert said.stderr.startswith("argosy: ")
+    assert message in said.stderr
+    assert "Traceback" not in said.stderr
+    assert said.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_output_is_plain_when_piped() -> None:
+    for words in (("--help",), ("sites", "ls"), ("sites", "show", "local"), ("run", "nothing", "--", "x")):
+        said = argosy(*words, FORCE_COLOR="1", CLICOLOR_FORCE="1", TERM="xterm-256color")
+        assert CONTROL not in said.stdout + said.stderr
+
+
+def test_what_reports_reports_as_json_too(tmp_path: Path) -> None:
+    assert {site["name"] for site in json.loads(argosy("sites", "ls", "--json").stdout)} >= {"local"}
+    assert json.loads(argosy("sites", "show", "local", "--json").stdout)["name"] == "local"
+    assert json.loads(argosy("images", "ls", "--json", ARGOSY_IMAGES=str(tmp_path)).stdout) == []
+
+
+def test_a_defect_is_said_as_one_and_shows_where_on_request() -> None:
+    code = """
+import sys
+from argosy.cli import __main__ as main
+main.app.main = lambda *a, **k: 1 / 0
+sys.exit(main.run_app(['sites']))
+"""
+    said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=False)
+    assert "this is a defect of Argosy" in said.stderr
+    assert "Traceback" not in said.stderr
+    debug = {**os.environ, "ARGOSY_DEBUG": "1"}
+    said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=False, env=debug)
+    assert "ZeroDivisionError" in said.stderr
+    assert "Traceback" in said.stderr
+
+
+def test_a_reader_that_left_ends_it_quietly() -> None:
+    command = f"{sys.executable} -m argosy.cli sites show local | true; echo ${{PIPESTATUS[0]}}"
+    said = subprocess.run(("bash", "-c", command), capture_output=True, text=True, check=True)  # noqa: S607
+    assert said.stderr == ""
+    assert said.stdout.strip() in {"0", "1", "141"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_printed(shell: str) -> None:
+    said = argosy("completion", shell)
+    assert said.returncode == 0
+    assert "_ARGOSY_COMPLETE" in said.stdout
+
+
+def test_completion_in_bash_offers_commands_and_options() -> None:
+    def offers(words: str) -> str:
+        count = str(len(words.split(" ")) - 1)
+        return argosy(_ARGOSY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count).stdout
+
+    assert "plain,launch" in offers("argosy la")
+    assert "plain,--base" in offers("argosy build --ba")

@@ -1,0 +1,411 @@
+"""What conda is asked, how its answers are read, what activation becomes: by value, without conda."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import argosy
+from argosy import conda_worker
+from argosy.build.conda_env import judge_pip
+from argosy.build.packages import BasePython
+from argosy.build.prefix import link_scripts, tidy_conda_meta, unshare
+from argosy.conda import (
+    CondaPackage,
+    CondaPlan,
+    Condarc,
+    CondaTarget,
+    parse_activation,
+    parse_answer,
+    parse_cuda,
+    parse_glibc,
+    plan_conda,
+    read_condarc,
+    render_ask_activation,
+    render_request,
+)
+from argosy.conda.answer import LONGEST_LINE, MOST_LINES, shorten_tree
+from argosy.conda.condarc import parse_condarc
+from argosy.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
+from argosy.layout import render_env_script
+from argosy.lock import LockedPackage, PackageKind
+from argosy.process import Reply
+from argosy.recipe import Recipe, read_recipe
+
+TARGET = CondaTarget("x86_64", "2.36")
+CWD = Path("/project")
+
+
+def recipe_of(folder: Path, text: str) -> Recipe:
+    (folder / "environment.yml").write_text(text)
+    return read_recipe(["environment.yml"], cwd=folder)
+
+
+def plan_of(folder: Path, text: str, condarc: Condarc = Condarc(), **variables: str) -> CondaPlan:  # noqa: B008 - frozen
+    return plan_conda(recipe_of(folder, text), condarc, TARGET, environment=variables, cwd=CWD)
+
+
+def environment(*packages: str, channels: str = "conda-forge") -> str:
+    return f"channels: [{channels}]\ndependencies: [{', '.join(packages)}]\n"
+
+
+class TestChannels:
+    @pytest.mark.parametrize(
+        ("names", "addresses"),
+        [
+            ("conda-forge", ["https://conda.anaconda.org/conda-forge"]),
+            ("pytorch/label/nightly", ["https://conda.anaconda.org/pytorch/label/nightly"]),
+            ("defaults, bioconda", [*Condarc().defaults, "https://conda.anaconda.org/bioconda"]),
+            ("conda-forge, nodefaults", ["https://conda.anaconda.org/conda-forge"]),
+            ("https://a.example/x/, https://a.example/x", ["https://a.example/x"]),
+            (
+                "file:///srv/channel, ./mine, /srv/other",
+                ["file:///srv/channel", "file:///project/mine", "file:///srv/other"],
+            ),
+            ('"https://a.example/t/${TOKEN}/x"', ["https://a.example/t/s3cret/x"]),
+        ],
+    )
+    def test_names_become_addresses_in_their_order(self, tmp_path: Path, names: str, addresses: list[str]) -> None:
+        assert plan_of(tmp_path, environment("a", channels=names), TOKEN="s3cret").channels == tuple(addresses)  # noqa: S106 - planted
+
+    def test_what_a_condarc_says_of_names_is_followed(self, tmp_path: Path) -> None:
+        condarc = parse_condarc(
+            "channel_alias: https://mirror.example/conda/\n"
+            "default_channels: [https://mirror.example/main]\n"
+            "custom_channels: {lab: https://lab.example}\n",
+            "condarc",
+            Condarc(),
+        )
+        plan = plan_of(tmp_path, environment("a", channels="defaults, conda-forge, lab"), condarc)
+        names = ("main", "conda/conda-forge")
+        assert plan.channels == (*(f"https://mirror.example/{name}" for name in names), "https://lab.example/lab")
+
+    def test_without_channels_those_of_the_configuration_are_taken_else_conda_forge(self, tmp_path: Path) -> None:
+        text = "dependencies: [a]\n"
+        plan = plan_of(tmp_path, text)
+        assert plan.channels == ("https://conda.anaconda.org/conda-forge",)
+        assert "conda-forge is used" in plan.notes[0]
+        plan = plan_of(tmp_path, text, parse_condarc("channels: [bioconda]\n", "condarc", Condarc()))
+        assert plan.channels == ("https://conda.anaconda.org/bioconda",)
+        assert plan.notes == ()
+
+    @pytest.mark.parametrize("name", ["'not a name'", "local", "'https://a.example/$UNSET_X'", "ftp://a"])
+    def test_what_is_no_channel_is_refused_with_its_line(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(UsageError, match=r"environment\.yml:1"):
+            plan_of(tmp_path, environment("a", channels=name))
+
+    def test_the_channel_of_a_package_is_looked_at_last(self, tmp_path: Path) -> None:
+        plan = plan_of(tmp_path, environment('"nvidia::cuda-nvcc=12.*"'))
+        assert plan.channels[-1] == "https://conda.anaconda.org/nvidia"
+        assert plan.direct == ("nvidia::cuda-nvcc=12",)
+        assert plan.names == ()
+
+
+class TestSpecifications:
+    def test_names_are_asked_for_bare_and_versions_are_constraints(self, tmp_path: Path) -> None:
+        plan = plan_of(tmp_path, environment("python=3.11", "numpy", "'scipy>=1.11,<2'", '"h5py=*=mpi*"'))
+        assert plan.names == ("python", "numpy", "scipy", "h5py")
+        assert plan.constraints == ("python=3.11", "scipy>=1.11,<2", "h5py=*=mpi*")
+        assert plan.direct == ()
+
+    def test_a_pip_section_brings_python_and_pip(self, tmp_path: Path) -> None:
+        plan = plan_of(tmp_path, "channels: [c]\ndependencies:\n  - numpy\n  - pip: [tqdm]\n")
+        assert plan.names == ("numpy", "python", "pip")
+
+    def test_the_build_of_python_is_kept(self, tmp_path: Path) -> None:
+        plan = plan_of(tmp_path, environment('"python=3.11.*=*_cpython"', "numpy"))
+        assert plan.constraints == ("python[build='*_cpython',version='=3.11']",)
+
+
+class TestTarget:
+    def test_the_gpu_is_that_which_the_user_names_and_the_processor_the_common_one(self) -> None:
+        from argosy.conda.target import plan_virtual_packages  # noqa: PLC0415
+
+        rows = {name: (version, build) for name, version, build in plan_virtual_packages(TARGET)}
+        assert rows["__glibc"] == ("2.36", "0")
+        assert rows["__archspec"] == ("1", "x86_64")
+        assert "__cuda" not in rows
+        assert ("__cuda", "12.8", "0") in plan_virtual_packages(replace(TARGET, cuda="12.8"))
+        assert not [row for row in plan_virtual_packages(replace(TARGET, glibc="")) if row[0] == "__glibc"]
+
+    def test_an_architecture_without_packages_is_refused(self) -> None:
+        assert CondaTarget("aarch64", "2.36").subdir == "linux-aarch64"
+        with pytest.raises(UsageError):
+            _ = CondaTarget("s390x", "2.36").subdir
+
+    @pytest.mark.parametrize(
+        ("said", "version"),
+        [
+            ("glibc 2.36\n", "2.36"),
+            ("ldd (Debian GLIBC 2.36-9+deb12u4) 2.36\nCopyright\n", "2.36"),
+            ("ldd (GNU libc) 2.28\n", "2.28"),
+            ("ldd (Ubuntu GLIBC 2.39-0ubuntu8.4) 2.39\n", "2.39"),
+            ("musl libc (x86_64)\nVersion 1.2.4\n", ""),
+            ("", ""),
+        ],
+    )
+    def test_the_version_of_the_c_library_is_read(self, said: str, version: str) -> None:
+        assert parse_glibc(said) == version
+
+    @pytest.mark.parametrize("text", ["12.8.1", "cu128", "12,8", "-1"])
+    def test_what_is_no_version_of_cuda_is_refused(self, text: str) -> None:
+        assert parse_cuda("12.8") == "12.8"
+        with pytest.raises(UsageError):
+            parse_cuda(text)
+
+
+class TestCondarc:
+    def test_the_users_file_wins_over_the_sites(self, tmp_path: Path) -> None:
+        (tmp_path / ".condarc").write_text("channel_alias: https://a.example\nssl_verify: false\n")
+        (tmp_path / "mine").write_text("channel_alias: https://b.example\nchannel_priority: disabled\n")
+        condarc = read_condarc({"CONDARC": str(tmp_path / "mine")}, tmp_path)
+        assert (condarc.alias, condarc.verify, condarc.priority) == ("https://b.example", "False", "Disabled")
+        assert condarc.files == (str(tmp_path / ".condarc"), str(tmp_path / "mine"))
+
+    @pytest.mark.parametrize("text", ["[1", "- a\n", "channel_priority: sometimes\n", "custom_channels: [a]\n"])
+    def test_a_broken_file_is_named(self, text: str) -> None:
+        with pytest.raises(UsageError, match=r"/home/me/\.condarc"):
+            parse_condarc(text, "/home/me/.condarc", Condarc())
+
+    def test_the_network_is_reached_as_it_says(self, tmp_path: Path) -> None:
+        condarc = parse_condarc(
+            "mirrored_channels: {conda-forge: [https://m.example/cf]}\nssl_verify: /etc/site.pem\n", "c", Condarc()
+        )
+        config = plan_of(tmp_path, environment("a"), condarc).config
+        assert 'tls-root-certs = "system"' in config
+        assert '"https://conda.anaconda.org/conda-forge" = ["https://m.example/cf"]' in config
+
+
+PLAN = CondaPlan(("https://me:planted@a.example/c",), ("a",), (), (), (("__glibc", "2.36", "0"),), "linux-64")
+
+
+def said(kind: str, message: str, code: int = 1) -> Reply:
+    return Reply(
+        code, json.dumps({"event": "error", "kind": kind, "message": message}) + "\n", "reading the channels\n"
+    )
+
+
+class TestAnswers:
+    def test_packages_are_read_without_their_credentials_even_from_a_crashed_process(self) -> None:
+        row = {"name": "a", "version": "1", "build": "h0_0", "url": "https://me:planted@a.example/c/noarch/a.conda"}
+        text = json.dumps({"event": "done", "packages": [row | {"sha256": "f" * 64, "md5": "", "size": 1}]})
+        (found,) = parse_answer(Reply(139, text + "\n", ""), PLAN)
+        assert found == CondaPackage("a", "1", "h0_0", "https://***@a.example/c/noarch/a.conda", "f" * 64)
+
+    @pytest.mark.parametrize("out", ["", "half a li", '["done"]', '{"event": "what"}', "12"])
+    @pytest.mark.parametrize("code", [0, 1, 137])
+    def test_no_answer_is_a_failure_whatever_the_exit_code(self, out: str, code: int) -> None:
+        with pytest.raises(ToolFailed, match="without an answer") as caught:
+            parse_answer(Reply(code, out, "thread panicked at https://me:planted@a\n"), PLAN)
+        assert "panicked" in caught.value.evidence
+        assert "planted" not in str(caught.value)
+        assert ("memory" in caught.value.hint) == (code == 137)
+
+    @pytest.mark.parametrize(
+        ("kind", "message", "error", "words"),
+        [
+            (
+                "SolverError",
+                "Cannot solve the request because of: No candidates were found for a *.",
+                CheckFailed,
+                "'a'",
+            ),
+            (
+                "GatewayError",
+                "could not find subdir 'noarch' in channel 'https://x/'",
+                UsageError,
+                "no channel https://x",
+            ),
+            ("GatewayError", "HTTP status client error (401 Unauthorized) for url (https://x/y)", ToolFailed, "netrc"),
+            ("GatewayError", "HTTP status client error (403 Forbidden) for url (https://x/y)", ToolFailed, "403"),
+            (
+                "GatewayError",
+                "HTTP status client error (429 Too Many Requests) for url (https://x)",
+                ToolFailed,
+                "slower",
+            ),
+            ("GatewayError", "HTTP status server error (502 Bad Gateway) for url (https://x)", ToolFailed, "502"),
+            ("GatewayError", "Request failed after 3 retries\nCaused by: dns error", ToolFailed, "login node"),
+            (
+                "InstallerError",
+                "failed to fetch a.conda\nCaused by: hash mismatch when extracting",
+                CheckFailed,
+                "announced",
+            ),
+            ("InstallerError", "No space left on device (os error 28)", CheckFailed, "no space"),
+            ("ModuleNotFoundError", "No module named 'rattler'", ToolMissing, "py-rattler"),
+            ("PanicException", "called `unwrap` on https://me:planted@a.example", ToolFailed, "PanicException"),
+        ],
+    )
+    def test_each_failure_says_what_it_means(self, kind: str, message: str, error: type, words: str) -> None:
+        with pytest.raises(ArgosyError) as caught:
+            parse_answer(said(kind, message), PLAN)
+        assert type(caught.value) is error
+        assert words in str(caught.value)
+        assert "planted" not in str(caught.value)
+
+    def test_what_the_machine_lacks_is_explained_by_what_was_solved_for(self) -> None:
+        tree = "x\n└─ x 1.0 would require\n   └─ {} >=99, for which no candidates were found."
+        with pytest.raises(CheckFailed) as caught:
+            parse_answer(said("SolverError", tree.format("__glibc")), PLAN)
+        assert "the base has glibc 2.36" in caught.value.hint
+        with pytest.raises(CheckFailed) as caught:
+            parse_answer(said("SolverError", tree.format("__cuda")), PLAN)
+        assert "--cuda" in caught.value.hint
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.text("ab cd", min_size=1), st.booleans()), max_size=80))
+def test_a_shortened_tree_is_short_and_made_of_the_trees_own_lines(rows: list[tuple[int, str, bool]]) -> None:
+    ends = {True: ", for which no candidates were found.", False: ""}
+    text = "\n".join(f"{'   ' * depth}└─ {words}{ends[cause]}" for depth, words, cause in rows)
+    found = shorten_tree(text)
+    assert len(found) <= MOST_LINES + 1
+    assert all(len(line) <= LONGEST_LINE + 3 for line in found)
+    assert {line for line in found if not line.startswith("…")} <= {line.rstrip() for line in text.splitlines()}
+
+
+def test_a_cause_deep_in_a_long_tree_is_shown_below_what_led_to_it() -> None:
+    noise = "\n".join(f"   ├─ other {n}" for n in range(200))
+    text = (
+        f"The following packages are incompatible\n└─ a * can be installed\n{noise}\n   └─ b 1 would require\n      └─ "
+    )
+    found = shorten_tree(text + "c >=2, for which no candidates were found.")
+    assert [line.strip("└─ ") for line in found] == [
+        "The following packages are incompatible",
+        "a * can be installed",
+        "b 1 would require",
+        "c >=2, for which no candidates were found.",
+    ]
+
+
+def activation(*scripts: str, tmp_path: Path, **before: str) -> str:
+    """Run the script that asks, over scripts of packages, and give ``env.sh``."""
+    folder = tmp_path / "etc/conda/activate.d"
+    folder.mkdir(parents=True)
+    for number, text in enumerate(scripts):
+        (folder / f"{number}.sh").write_text(text)
+    variables = {"CONDA_PREFIX": str(tmp_path), "PATH": "/usr/bin:/bin"} | before
+    words = ("/bin/sh", "-c", render_ask_activation())
+    out = subprocess.run(words, env=variables, capture_output=True, check=True, encoding="utf-8").stdout
+    return render_env_script(parse_activation(out.replace(str(tmp_path), "/opt/argosy/env"), "mine", (("A", "file"),)))
+
+
+class TestActivation:
+    def test_what_scripts_set_becomes_plain_exports(self, tmp_path: Path) -> None:
+        script = activation(
+            'export DATA="$CONDA_PREFIX/share"\nexport A=package\nfunction_of_its_own() { :; }\n',
+            'PATH="$CONDA_PREFIX/more:$PATH"\nexport CONDA_BACKUP_X=1\n_hidden=1\nfalse\n',
+            tmp_path=tmp_path,
+        )
+        assert "export DATA=/opt/argosy/env/share\n" in script
+        assert "PATH=/opt/argosy/env/bin:/opt/argosy/env/more" in script
+        assert "export A=file\n" in script
+        assert not re.search("BACKUP|_hidden|VIRTUAL_ENV|package", script)
+
+    def test_lists_are_put_before_what_is_there_when_it_runs(self, tmp_path: Path) -> None:
+        here = "/.argosy/what-was-there"
+        script = activation(
+            'export LD_LIBRARY_PATH="$CONDA_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"\n',
+            tmp_path=tmp_path,
+            LD_LIBRARY_PATH=here,
+        )
+        assert here not in script
+        (tmp_path / "env.sh").write_text(script)
+        ask = f'. {tmp_path}/env.sh; . {tmp_path}/env.sh; printf %s "$LD_LIBRARY_PATH"'
+        for before, after in (({}, "/opt/argosy/env/lib"), ({"LD_LIBRARY_PATH": "/x"}, "/opt/argosy/env/lib:/x")):
+            done = subprocess.run(
+                ("/bin/sh", "-euc", ask), env=before, capture_output=True, check=True, encoding="utf-8"
+            )
+            assert done.stdout == after
+
+    def test_an_environment_without_scripts_has_conda_s_own_variables(self) -> None:
+        found = parse_activation("", "", ())
+        assert ("CONDA_DEFAULT_ENV", "/opt/argosy/env") in found.identity
+        assert found.prepend == (("PATH", "/opt/argosy/env/bin"),)
+
+
+class TestPrefix:
+    def test_records_of_packages_are_the_same_from_any_cache_and_hold_no_login(self, tmp_path: Path) -> None:
+        texts = []
+        for cache in ("one", "two"):
+            meta = tmp_path / cache / "conda-meta"
+            meta.mkdir(parents=True)
+            record = {"name": "a", "link": {"source": cache}, "extracted_package_dir": cache}
+            record["url"] = "https://me:planted@a.example/t/planted/x/a.conda"
+            (meta / "a.json").write_text(json.dumps(record))
+            tidy_conda_meta(tmp_path / cache)
+            texts.append((meta / "a.json").read_text())
+        assert texts[0] == texts[1]
+        assert "planted" not in texts[0]
+
+    def test_link_scripts_run_in_the_order_of_the_packages(self, tmp_path: Path) -> None:
+        (tmp_path / "bin").mkdir()
+        for name in ("a", "b-c", "gone"):
+            (tmp_path / f"bin/.{name}-post-link.sh").touch()
+        packages = [CondaPackage(name, "1", "0", "") for name in ("b-c", "x", "a")]
+        found = [script.inside for script in link_scripts(tmp_path, packages)]
+        assert found == ["/opt/argosy/env/bin/.b-c-post-link.sh", "/opt/argosy/env/bin/.a-post-link.sh"]
+
+    def test_an_unshared_file_no_longer_changes_the_cache(self, tmp_path: Path) -> None:
+        (tmp_path / "env").mkdir()
+        (tmp_path / "cached").write_text("as downloaded")
+        (tmp_path / "env/file").hardlink_to(tmp_path / "cached")
+        unshare(tmp_path / "env")
+        (tmp_path / "env/file").write_text("changed")
+        assert (tmp_path / "cached").read_text() == "as downloaded"
+
+
+class TestPipBesideConda:
+    HELD = (LockedPackage("pytorch", "2.5.1", kind=PackageKind.CONDA), LockedPackage("own", "1.0"))
+    PYTHON = BasePython("3.11.7", "/opt/argosy/env/bin/python", (("torch", "2.5.1"), ("own", "1.0")), ())
+
+    @pytest.mark.parametrize("line", ["torch==2.4", "torch<2", "Torch @ https://x.example/torch.whl"])
+    def test_what_conda_brought_is_not_replaced(self, tmp_path: Path, line: str) -> None:
+        recipe = recipe_of(tmp_path, f"dependencies:\n  - pip:\n      - {line}\n")
+        with pytest.raises(CheckFailed, match="pip may not replace conda's torch") as caught:
+            judge_pip(recipe, self.PYTHON, self.HELD)
+        assert "environment.yml:3" in caught.value.evidence
+        assert "torch==2.5.1" in caught.value.evidence
+
+    @pytest.mark.parametrize("line", ["torch", "torch>=2.5", "own==2.0", "other==9"])
+    def test_all_else_is_pip_s_own(self, tmp_path: Path, line: str) -> None:
+        judge_pip(recipe_of(tmp_path, f"dependencies:\n  - pip:\n      - {line}\n"), self.PYTHON, self.HELD)
+
+
+class TestWorker:
+    def test_the_bytes_of_a_local_package_are_checked(self, tmp_path: Path) -> None:
+        file = tmp_path / "a b.conda"
+        file.write_bytes(b"x")
+        address = f"file://{str(file).replace(' ', '%20')}"
+        conda_worker.check_local(address, None, None)
+        conda_worker.check_local("https://elsewhere", b"0" * 32, None)
+        with pytest.raises(conda_worker.HashMismatch, match="announced"):
+            conda_worker.check_local(address, b"0" * 32, None)
+        with pytest.raises(conda_worker.HashMismatch):
+            conda_worker.check_local(address, None, b"0" * 16)
+
+    def test_a_request_that_makes_no_sense_is_answered(self) -> None:
+        assert conda_worker.answer({})["event"] == "error"
+
+    def test_it_is_asked_what_the_plan_holds(self, tmp_path: Path) -> None:
+        text = render_request(PLAN, cache=tmp_path, tree=tmp_path / "env", prefix="/opt/argosy/env")
+        assert json.loads(text)["channels"] == list(PLAN.channels)
+        assert "planted" not in repr(PLAN)
+
+    def test_nothing_else_loads_rattler(self) -> None:
+        for path in Path(argosy.__file__).parent.rglob("*.py"):
+            names = {
+                alias.name.split(".")[0]
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Import)
+                for alias in node.names
+            }
+            assert "rattler" not in names or path.name == "conda_worker.py"

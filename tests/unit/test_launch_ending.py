@@ -1,0 +1,104 @@
+"""Which rank failed first is read from what srun and torchrun printed, as they really print it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.launch.ending import RankEnd, judge_end
+
+SRUN = """\
+epoch 1
+srun: error: node2: task 3: Exited with exit code 42
+srun: Terminating StepId=3.0
+slurmstepd-node1: error: *** STEP 3.0 ON node1 CANCELLED AT 2026-11-20T12:54:54 ***
+srun: error: node2: task 2: Terminated
+srun: error: node1: tasks 0-1: Terminated
+"""
+
+SHELL_BETWEEN = """\
+srun: error: node1: tasks 0-1: Exited with exit code 143
+srun: error: node2: task 2: Exited with exit code 7
+"""
+
+KILLED = """\
+srun: error: nid001234: tasks 5,7: Killed
+srun: Terminating StepId=99.0
+srun: error: nid001233: tasks 0-3: Terminated
+"""
+
+
+def report(time: str, host: str, rank: int, code: int) -> str:
+    return (
+        "Root Cause (first observed failure):\n"
+        "[0]:\n"
+        f"  time      : 2026-11-20_{time}\n"
+        f"  host      : {host}\n"
+        f"  rank      : {rank} (local_rank: 1)\n"
+        f"  exitcode  : {code} (pid: 363) \n"
+        "  error_file: <N/A>\n"
+    )
+
+
+TASKS = """\
+srun: error: node2: task 1: Exited with exit code 1
+srun: error: node1: task 0: Exited with exit code 1
+"""
+
+
+def test_srun_names_the_task_that_failed_and_not_those_that_it_ended() -> None:
+    assert judge_end(SRUN) == RankEnd(3, "node2", 42)
+
+
+def test_codes_that_ending_leaves_are_no_first_failure() -> None:
+    assert judge_end(SHELL_BETWEEN) == RankEnd(2, "node2", 7)
+
+
+def test_a_signal_counts_as_a_shell_counts_it() -> None:
+    end = judge_end(KILLED)
+    assert end == RankEnd(5, "nid001234", 137)
+    assert end is not None
+    assert end.text == "rank 5 on nid001234 failed first (code 137, signal 9)"
+
+
+def test_torchruns_report_is_believed_before_sruns() -> None:
+    assert judge_end(report("12:54:50", "node2", 3, 42) + TASKS) == RankEnd(3, "node2", 42)
+
+
+def test_the_earliest_of_several_reports_counts() -> None:
+    text = report("12:54:52", "node1", 0, -6) + report("12:54:50", "node2", 3, 42) + TASKS
+    assert judge_end(text) == RankEnd(3, "node2", 42)
+
+
+def test_workers_that_torchrun_ended_are_no_root_cause() -> None:
+    text = report("12:54:49", "node1", 0, -15) + report("12:54:50", "node2", 3, 42)
+    assert judge_end(text) == RankEnd(3, "node2", 42)
+
+
+def test_a_worker_that_a_signal_ended_has_a_shells_code() -> None:
+    assert judge_end(report("12:54:50", "node2", 3, -9)) == RankEnd(3, "node2", 137)
+
+
+def test_ranks_that_were_all_ended_from_outside_still_have_a_first() -> None:
+    assert judge_end("srun: error: node1: task 0: Exited with exit code 143\n") == RankEnd(0, "node1", 143)
+
+
+@given(st.integers(0, 9999), st.integers(1, 255).filter(lambda code: code not in {137, 143}), st.text(max_size=50))
+def test_the_failing_task_is_found_in_any_output(rank: int, code: int, noise: str) -> None:
+    text = f"{noise}\nsrun: error: n1: task {rank}: Exited with exit code {code}\n{SRUN}"
+    assert judge_end(text) == RankEnd(rank, "n1", code)
+
+
+def test_output_that_tells_nothing_gives_no_verdict() -> None:
+    assert judge_end("") is None
+    assert judge_end("Exited with exit code 3\nerror: node1: task 0\n") is None
+
+
+def test_only_the_last_run_of_a_requeued_job_counts() -> None:
+    first = (
+        "srun: error: node1: task 0: Exited with exit code 140\nargosy: a new checkpoint: back into the queue, 1 of 5\n"
+    )
+    last = "srun: error: node2: task 3: Exited with exit code 42\n"
+    assert judge_end(first + last) == RankEnd(3, "node2", 42)
+    assert judge_end(first + last + "argosy: job 7 ended with code 42\n") == RankEnd(3, "node2", 42)
+    assert judge_end(first + "argosy: job 7 ended with code 9\n" + "argosy: job 7 ended with code 9\n") is None

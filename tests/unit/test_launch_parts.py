@@ -1,0 +1,314 @@
+"""Parts of a launch: the port that a script chooses, sizes, warnings, following a job, the environment of sbatch."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.containers import plan_container
+from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.launch.follow import follow_job
+from argosy.launch.jobs import find_job, list_jobs
+from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
+from argosy.launch.rendezvous import PORT
+from argosy.launch.resume import Resume, parse_warning, plan_resume
+from argosy.launch.story import explain_sbatch, submission_environment
+from argosy.model import ContainerRequest, Host, Image, ImageKind, Person, Variable
+from argosy.process import Command, FakeRunner, Reply
+from argosy.session import Places, QuietReporter, Session
+from argosy.sites import Site
+
+HOST = Host(
+    hostname="ctl",
+    arch="x86_64",
+    person=Person(2001, 2001, "alice", "/home/alice"),
+    cwd="/home/alice",
+    tmp="/tmp",  # noqa: S108 - a name in a record
+    cpus=8,
+    memory=8 << 30,
+    programs={"apptainer": "/usr/bin/apptainer"},
+    user_namespaces=True,
+    can_mount=False,
+    fuse=True,
+)
+IMAGE = Image("/shared/x.sif", ImageKind.SIF, "", "amd64")
+SITE = Site(name="lab", title="the lab", scheduler="slurm")
+
+
+# The port
+
+
+def choose_port(shell: str, *words: int) -> str:
+    ran = subprocess.run([shell, "-c", PORT, "port", *map(str, words)], capture_output=True, text=True, check=False)
+    return ran.stdout.strip()
+
+
+@pytest.fixture
+def busy() -> Iterator[int]:
+    """Give a port on which somebody listens, with free ones of ours above it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def tidy() -> Iterator[list[str]]:
+    """Take back the ports that a test chose."""
+    chosen: list[str] = []
+    yield chosen
+    for port in filter(None, chosen):
+        Path(f"/tmp/argosy-port-{port}").rmdir()  # noqa: S108 - where scripts keep them
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_a_port_on_which_somebody_listens_is_skipped(shell: str, busy: int, tidy: list[str]) -> None:
+    tidy.append(choose_port(shell, busy, 50, busy))
+    assert busy < int(tidy[0]) < busy + 50
+
+
+def test_the_range_is_gone_round_once_and_no_more(busy: int) -> None:
+    assert choose_port("sh", busy, 1, busy) == ""
+
+
+def test_launches_at_the_same_moment_never_choose_the_same_port(tidy: list[str]) -> None:
+    words = ("sh", "-c", PORT, "port", "19000", "40", "19000")
+    children = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(12)]
+    tidy += [child.communicate()[0].strip() for child in children]
+    assert len(set(tidy)) == 12
+    assert "" not in tidy
+
+
+def test_what_a_killed_launch_left_is_taken_back_after_a_while(tidy: list[str]) -> None:
+    tidy.append(choose_port("sh", 19100, 1, 19100))
+    assert tidy == ["19100"]
+    assert choose_port("sh", 19100, 1, 19100) == ""
+    old = Path("/tmp/argosy-port-19100").stat().st_mtime - 700  # noqa: S108 - where scripts keep them
+    os.utime("/tmp/argosy-port-19100", (old, old))  # noqa: S108 - where scripts keep them
+    assert choose_port("sh", 19100, 1, 19100) == "19100"
+
+
+# Sizes
+
+
+def limits(*command: str, variables: tuple[Variable, ...] = (), environment: dict[str, str] | None = None) -> None:
+    container = plan_container(ContainerRequest(variables=variables), IMAGE, HOST)
+    check_limits(container, command, environment or {})
+
+
+def test_one_word_may_be_as_long_as_the_kernel_allows() -> None:
+    limits("true", "x" * (ONE_STRING - 1))
+    with pytest.raises(UsageError, match=r"word 2 of the command is too long") as refused:
+        limits("true", "x" * ONE_STRING)
+    assert "131,073 bytes, and the kernel takes 131,072" in str(refused.value)
+
+
+def test_bytes_count_and_not_letters() -> None:
+    with pytest.raises(UsageError, match="too long"):
+        limits("é" * (ONE_STRING // 2))
+
+
+def test_a_variable_counts_with_the_name_that_forces_it() -> None:
+    with pytest.raises(UsageError, match="the variable SINGULARITYENV_X is too long"):
+        limits("true", variables=(Variable("X", "x" * (ONE_STRING - len("APPTAINERENV_X=") - 1)),))
+
+
+def test_all_words_together_are_refused_with_both_numbers() -> None:
+    limits(*["x" * 100_000] * 10)
+    with pytest.raises(UsageError, match="too long") as refused:
+        limits(*["x" * 100_000] * 11)
+    assert "1,100,033 bytes" in str(refused.value)
+    assert f"{APPTAINER_JSON:,}" in str(refused.value)
+    with pytest.raises(UsageError, match="too long"):
+        limits(*["x" * 100_000] * 10, environment={"BIG": "x" * 50_000})
+    with pytest.raises(UsageError, match="too long"):
+        limits(*["<" * 100_000] * 2)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
+def test_json_is_as_long_as_go_writes_it(words: list[str]) -> None:
+    text = "".join(json.dumps(word, ensure_ascii=False) + "," for word in words)
+    for sign in "<>&":
+        text = text.replace(sign, "\\u0000")
+    assert json_size(words) == len(text.encode())
+
+
+# Warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "signal", "seconds"),
+    [
+        ("USR1", "USR1", 60),
+        ("B:USR1@30", "USR1", 30),
+        ("SIGTERM@5", "TERM", 5),
+        ("RB:10@7", "10", 7),
+        ("R:USR2@1", "USR2", 1),
+    ],
+)
+def test_a_warning_is_read_as_sbatch_reads_it(text: str, signal: str, seconds: int) -> None:
+    assert parse_warning(text) == (signal, seconds)
+
+
+def test_ranks_have_most_of_the_grace_and_torchrun_its_half_minute() -> None:
+    assert Resume(1, "/x").patience == 90
+    assert Resume(1, "/x", grace=30).patience == 20
+    assert plan_resume(0, "", "USR1") is None
+    assert plan_resume(2, "/x", "") == Resume(2, "/x", "USR2", 120)
+
+
+# Jobs
+
+
+def session(tmp_path: Path, replies: list[tuple[tuple[str, ...], Reply]], **environment: str) -> Session:
+    from dataclasses import replace  # noqa: PLC0415 - one use
+
+    host = replace(HOST, environment=environment)
+    return Session(host, FakeRunner(replies), Places(tmp_path, tmp_path, ()), QuietReporter())
+
+
+def shown(state: str, output: Path, *, restarts: int = 0, code: str = "0:0") -> Reply:
+    text = (
+        f"JobId=7 JobState={state} Reason=None Restarts={restarts} ExitCode={code} NodeList=n1 StdOut={output} Power="
+    )
+    return Reply(0, text + "\n", "")
+
+
+class Telling:
+    """A Slurm that tells one thing after the other, and lets the job write in between."""
+
+    def __init__(self, output: Path, replies: list[tuple[Reply, str]]) -> None:
+        self.output = output
+        self.replies = replies
+        self.asked = 0
+
+    def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
+        reply, text = self.replies[min(self.asked, len(self.replies) - 1)]
+        self.asked += 1
+        with self.output.open("a") as file:
+            file.write(text)
+        return reply
+
+    def hand_over(self, command: Command) -> int:
+        raise AssertionError(command)
+
+    def become(self, command: Command) -> int:
+        raise AssertionError(command)
+
+
+def test_following_goes_on_through_the_queue_a_requeue_and_a_silent_controller(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    silent = Reply(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    runner = Telling(
+        output,
+        [
+            (shown("PENDING", output), ""),
+            (shown("RUNNING", output), "one é\n"),
+            (silent, ""),
+            (shown("REQUEUED", output, restarts=1), "two\n"),
+            (shown("RUNNING", output, restarts=1), ""),
+            (shown("COMPLETED", output, restarts=1), "three\n"),
+        ],
+    )
+    stream = io.BytesIO()
+    place = Session(HOST, runner, Places(tmp_path, tmp_path, ()), QuietReporter())
+    facts = follow_job(place, "7", pause=0.01, stream=stream)
+    assert (facts.state, facts.code, facts.restarts) == ("COMPLETED", 0, 1)
+    assert stream.getvalue().decode() == "one é\ntwo\nthree\n"
+
+
+def test_the_first_failing_rank_gives_the_code_of_a_failed_job_alone(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.write_text("srun: error: n1: task 3: Exited with exit code 42\n")
+    asked = ("scontrol", "show", "job")
+    failed = find_job(session(tmp_path, [(asked, shown("FAILED", output, code="143:0"))]), "7")
+    assert (failed.code, failed.first and failed.first.rank) == (42, 3)
+    assert failed.verdict == "job 7 ended with an error (code 42): rank 3 on n1 failed first (code 42)"
+    cancelled = find_job(session(tmp_path, [(asked, shown("CANCELLED", output))]), "7")
+    assert (cancelled.code, cancelled.first) == (143, None)
+
+
+def test_a_job_that_slurm_forgot_is_known_by_its_record(tmp_path: Path) -> None:
+    record = tmp_path / "runs" / "20260101-000000-abc"
+    record.mkdir(parents=True)
+    (record / "submitted.json").write_text('{"job": "7", "output": "/x/%j.out", "site": "lab"}')
+    (record / "ends").write_text("7 0 1 n[1-2]\n7 1 0 n[1-2]\ncut")
+    forgotten = Reply(1, "", "slurm_load_jobs error: Invalid job id specified")
+    facts = find_job(session(tmp_path, [(("scontrol",), forgotten)]), "7")
+    assert (facts.state, facts.code, facts.nodes, facts.output) == ("COMPLETED", 0, "n[1-2]", "/x/7.out")
+    with pytest.raises(UsageError, match="no job 8"):
+        find_job(session(tmp_path, [(("scontrol",), forgotten)]), "8")
+
+
+def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
+    for name, text in (("a", "{"), ("b", "[]"), ("c", "")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "submitted.json").write_text(text)
+    facts = find_job(session(tmp_path, [(("scontrol",), shown("RUNNING", tmp_path / "out"))]), "7")
+    assert (facts.kind, facts.record) == ("running", "")
+
+
+def test_a_silent_controller_is_no_missing_job(tmp_path: Path) -> None:
+    silent = Reply(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    with pytest.raises(CheckFailed, match="does not answer"):
+        find_job(session(tmp_path, [(("scontrol",), silent)]), "7")
+    with pytest.raises(CheckFailed, match="does not answer"):
+        list_jobs(session(tmp_path, [(("squeue",), silent)]))
+
+
+def test_a_machine_without_slurm_is_said_to_be_one(tmp_path: Path) -> None:
+    class Nothing(FakeRunner):
+        def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
+            raise ToolMissing(f"'{command.words[0]}' is not installed here")
+
+    place = Session(HOST, Nothing(), Places(tmp_path, tmp_path, ()), QuietReporter())
+    with pytest.raises(ToolMissing, match="no Slurm on this machine"):
+        list_jobs(place)
+
+
+# Submitting
+
+
+def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(tmp_path: Path) -> None:
+    given = {
+        "PATH": "/bin",
+        "SBATCH_ACCOUNT": "x",
+        "SLURM_JOB_ID": "5",
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_CLUSTERS": "big",
+        "SRUN_CPUS_PER_TASK": "4",
+        "PMI_RANK": "1",
+        "PMIX_RANK": "1",
+        "SALLOC_PARTITION": "x",
+    }
+    assert submission_environment(session(tmp_path, [], **given)) == {
+        "PATH": "/bin",
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_CLUSTERS": "big",
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("invalid partition specified: x", "sinfo -s"),
+        ("Invalid account or account/partition combination specified", "--account"),
+        ("Invalid qos specification", "--qos"),
+        ("Requested node configuration is not available", "fewer"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
+        ("Unable to contact slurm controller (connect failure)", "try again"),
+        ("something new", ""),
+    ],
+)
+def test_what_slurm_refuses_stands_in_its_own_words_with_a_way_out(said: str, hint: str) -> None:
+    line = f"sbatch: error: Batch job submission failed: {said}"
+    error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", line), SITE)
+    assert line in str(error)
+    assert hint in error.hint

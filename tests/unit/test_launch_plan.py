@@ -1,0 +1,361 @@
+"""Launch plans by value: shapes with their refusals, masks out of a map, and whole scripts as they were reviewed.
+
+``ARGOSY_RECORD=1`` writes the scripts again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.binding import parse_ranges, plan_masks, render_core_list, render_mask_option
+from argosy.containers import plan_container
+from argosy.errors import ArgosyError, SiteError, UsageError
+from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_launch
+from argosy.launch.rendezvous import PORT
+from argosy.launch.shape import choose_shape
+from argosy.launch.slurm_script import NODE
+from argosy.launchers import Shape, as_torchrun_program, choose_launcher
+from argosy.launchers.programs import BIND, LOG, MPI_RANK, RANK, TORCHRUN
+from argosy.model import ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Person, Variable
+from argosy.schedulers.slurm import JobOptions
+from argosy.shell import Program
+from argosy.sites import Node, Site, Slurm
+
+KEPT = Path(__file__).parents[1] / "golden-scripts" / "lab"
+MOST_LINES, MOST_BYTES = 120, 8192
+
+HOST = Host(
+    hostname="ctl",
+    arch="x86_64",
+    person=Person(2001, 2001, "alice", "/home/alice"),
+    cwd="/home/alice",
+    tmp="/tmp",  # noqa: S108 - a name in a record
+    cpus=8,
+    memory=8 << 30,
+    programs={"apptainer": "/usr/bin/apptainer", "sbatch": "/usr/bin/sbatch"},
+    user_namespaces=True,
+    can_mount=False,
+    fuse=True,
+    environment={"HOME": "/home/alice"},
+)
+IMAGE = Image(
+    path="/shared/train.sif",
+    kind=ImageKind.SIF,
+    digest="sha256:0",
+    arch="amd64",
+    layer_offset=4096,
+    layer_part=2,
+    argosy=True,
+    packages=frozenset({"torch"}),
+)
+LAB = Site(name="lab", title="the lab", scheduler="slurm", node=Node(cores=8))
+NEAREST = ("49-55", "57-63", "17-23", "25-31", "1-7", "9-15", "33-39", "41-47")
+EIGHT = Node(cores=64, reserved="0,8,16,24,32,40,48,56", gpus=8, gpu_vendor="amd", gpu_cpus=NEAREST)
+FULL = Site(name="full", title="full nodes", scheduler="slurm", node=EIGHT, slurm=Slurm(cpus_beside_mask=False))
+COMMAND = ("python", "train.py", "--epochs", "20")
+
+
+def plan(site: Site = LAB, host: Host = HOST, **request: Any) -> LaunchPlan:
+    asked = LaunchRequest(image=IMAGE.path, **{"command": COMMAND, "site": site.name, **request})
+    gpus = asked.wanted.gpus_per_node or asked.wanted.gpus // max(1, asked.wanted.nodes)
+    there = replace(host, gpus=tuple(Gpu(site.node.gpu_vendor, n, "") for n in range(gpus)))
+    return plan_launch(asked, plan_container(asked.container, IMAGE, there), site, there)
+
+
+def directives(script: str) -> list[str]:
+    return re.findall(r"^#SBATCH (.*)$", script, re.MULTILINE)
+
+
+# Shapes
+
+
+@pytest.mark.parametrize(
+    ("wanted", "site", "shape"),
+    [
+        (Wanted(), LAB, Shape(1, 1, 0, 1)),
+        (Wanted(nodes=2, ranks=4, cpus_per_rank=2), LAB, Shape(2, 2, 0, 2)),
+        (Wanted(nodes=2, gpus_per_node=8), FULL, Shape(2, 8, 8, 7)),
+        (Wanted(nodes=2, gpus=16), FULL, Shape(2, 8, 8, 7)),
+        (Wanted(nodes=2, gpus=16, gpus_per_node=8), FULL, Shape(2, 8, 8, 7)),
+        (Wanted(gpus=2, ranks=1, cpus_per_rank=3), FULL, Shape(1, 1, 2, 3)),
+    ],
+)
+def test_a_shape_is_what_the_words_of_the_field_mean(wanted: Wanted, site: Site, shape: Shape) -> None:
+    found, choices = choose_shape(wanted, site, HOST)
+    assert found == shape
+    assert all(choice.why for choice in choices)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "numbers"),
+    [
+        (Wanted(nodes=-1), ("-1",)),
+        (Wanted(nodes=2, ranks=3), ("3", "2", "1 over")),
+        (Wanted(nodes=2, gpus=3), ("3", "2", "1 over")),
+        (Wanted(nodes=2, gpus=8, gpus_per_node=8), ("--gpus 8", "--gpus-per-node 8", "2 node")),
+        (Wanted(gpus_per_node=9), ("8", "9")),
+        (Wanted(nodes=2, gpus_per_node=12), ("--nodes 3",)),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused_with_them(wanted: Wanted, numbers: tuple[str, ...]) -> None:
+    with pytest.raises(ArgosyError) as refused:
+        choose_shape(wanted, FULL, HOST)
+    assert refused.value.code == 2
+    for number in numbers:
+        assert number in str(refused.value)
+
+
+@given(st.integers(1, 64), st.integers(1, 16))
+def test_ranks_are_nodes_times_ranks_per_node(nodes: int, each: int) -> None:
+    shape, _ = choose_shape(Wanted(nodes=nodes, ranks=nodes * each), LAB, HOST)
+    assert (shape.nodes, shape.ranks_per_node, shape.ranks) == (nodes, each, nodes * each)
+
+
+# Masks
+
+
+def test_masks_come_out_of_the_map() -> None:
+    masks = plan_masks(EIGHT)
+    assert [hex(mask) for mask in masks[:5]] == [
+        "0xfe000000000000",
+        "0xfe00000000000000",
+        "0xfe0000",
+        "0xfe000000",
+        "0xfe",
+    ]
+    assert tuple(map(render_core_list, masks)) == NEAREST
+    assert render_mask_option(masks[-1:]) == "mask_cpu:0xfe0000000000"
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node(cores=8, gpus=2, gpu_cpus=("0-3",)),
+        Node(cores=8, gpus=1, gpu_cpus=("0-8",)),
+        Node(cores=8, gpus=1, gpu_cpus=("",)),
+        Node(cores=8, reserved="0", gpus=1, gpu_cpus=("0-3",)),
+        Node(cores=8, gpus=2, gpu_cpus=("0-3", "3-5")),
+    ],
+    ids=["rows", "beyond", "none", "reserved", "shared"],
+)
+def test_a_map_that_contradicts_its_node_is_refused(node: Node) -> None:
+    with pytest.raises(SiteError):
+        plan_masks(node)
+
+
+@given(st.sets(st.integers(0, 255), min_size=1))
+def test_a_mask_is_its_list_of_cores(cores: set[int]) -> None:
+    assert parse_ranges(render_core_list(sum(1 << core for core in cores))) == cores
+
+
+@pytest.mark.parametrize("text", ["a", "1-", "3-1", "1,,x", "-2"])
+def test_what_is_no_list_of_cores_is_refused(text: str) -> None:
+    with pytest.raises(SiteError, match="list of cores"):
+        parse_ranges(text)
+
+
+def test_full_nodes_are_bound_and_asked_for_whole() -> None:
+    script = plan(FULL, wanted=Wanted(nodes=2, gpus_per_node=8), launcher="srun").script
+    assert "--exclusive" in directives(script)
+    assert "--cpus-per-task=7" in directives(script)
+    assert "--cpu-bind=mask_cpu:0xfe000000000000," in script
+    step = script[script.index("\nsrun ") :]
+    assert "--cpus-per-task" not in step
+    assert "unset SRUN_CPUS_PER_TASK" in script
+
+
+@pytest.mark.parametrize(
+    "wanted", [Wanted(gpus_per_node=4, cpus_per_rank=7), Wanted(gpus_per_node=8, cpus_per_rank=3), Wanted(ranks=8)]
+)
+def test_no_mask_is_invented_for_other_shapes(wanted: Wanted) -> None:
+    script = plan(FULL, wanted=wanted, launcher="srun").script
+    assert "mask_cpu" not in script
+    assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-' in script
+
+
+# Options
+
+
+def test_an_option_that_the_site_requires_is_named_when_it_is_missing() -> None:
+    site = Site(name="x", title="x", scheduler="slurm", slurm=Slurm(required=("account",)))
+    with pytest.raises(SiteError, match="without --account") as refused:
+        plan(site)
+    assert "SBATCH_ACCOUNT" in str(refused.value)
+    ours = replace(HOST, environment={"SBATCH_ACCOUNT": "p1"})
+    assert "--account=p1" in directives(plan(site, ours).script)
+    assert "--account=p2" in directives(plan(site, ours, options=JobOptions(account="p2")).script)
+
+
+def test_gpus_are_asked_for_as_the_site_wants_it() -> None:
+    site = Site(
+        name="x", title="x", scheduler="slurm", node=Node(gpus=2, gpu_vendor="nvidia"), slurm=Slurm(gpu_option="gres")
+    )
+    script = plan(site, wanted=Wanted(gpus=2)).script
+    assert "--gres=gpu:2" in directives(script)
+    assert "/dev/nvidiactl" in script
+    assert "--nv" in script
+
+
+def test_a_requeued_job_appends_to_its_log() -> None:
+    assert "--open-mode=append" in directives(plan(options=JobOptions(requeue=True)).script)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"restarts": 2}, "--resume needs --checkpoint"),
+        ({"checkpoint": "/x"}, "add --resume"),
+        ({"restarts": -1, "checkpoint": "/x"}, "--resume"),
+        ({"restarts": 1, "checkpoint": "/x", "options": JobOptions(signal="now")}, "warning signal"),
+        ({"command": ()}, "no command"),
+        ({"launcher": "torchrum"}, "torchrun"),
+        ({"debug": ("nett",)}, "did you mean net"),
+        ({"launcher": "srun", "launcher_arguments": ("--x",)}, "torchrun"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan(**asked)
+    assert says in str(refused.value)
+
+
+def test_srun_needs_a_scheduler() -> None:
+    with pytest.raises(UsageError, match="needs Slurm"):
+        plan(Site(name="here", title="here", scheduler="local"), launcher="srun")
+
+
+# Launchers
+
+
+@pytest.mark.parametrize(
+    ("command", "ours"),
+    [
+        (("python", "t.py", "-x"), ("t.py", "-x")),
+        (("python3", "-u", "t.py"), ("t.py",)),
+        (("python", "-m", "mod", "x"), ("-m", "mod", "x")),
+        (("python", "-c", "pass"), ("--no-python", "python", "-c", "pass")),
+        (("python", "-X", "dev", "t.py"), ("--no-python", "python", "-X", "dev", "t.py")),
+        (("./run.sh",), ("--no-python", "./run.sh")),
+        (("python",), ("--no-python", "python")),
+    ],
+)
+def test_a_users_command_is_said_in_torchruns_words(command: tuple[str, ...], ours: tuple[str, ...]) -> None:
+    assert as_torchrun_program(command) == ours
+
+
+@pytest.mark.parametrize(
+    ("command", "packages", "launcher"),
+    [(COMMAND, {"torch"}, "torchrun"), (("./a.out",), {"torch"}, "none"), (COMMAND, {"numpy"}, "none")],
+)
+def test_the_image_and_the_command_choose_the_launcher(
+    command: tuple[str, ...], packages: set[str], launcher: str
+) -> None:
+    image = replace(IMAGE, packages=frozenset(packages))
+    assert choose_launcher("", image, command, Shape(1, 2)).value == launcher
+
+
+# Whole scripts
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A launch whose script is kept."""
+
+    name: str
+    request: dict[str, Any]
+    site: Site = LAB
+
+
+TWO = Wanted(nodes=2, ranks=4, cpus_per_rank=2)
+CASES = (
+    Case("torchrun-one-node", {"wanted": Wanted(ranks=2)}),
+    Case("torchrun-two-nodes", {"wanted": TWO}),
+    Case("torchrun-full-nodes", {"wanted": Wanted(nodes=2, gpus_per_node=8)}, FULL),
+    Case("srun-two-nodes", {"wanted": TWO, "launcher": "srun"}),
+    Case("srun-full-nodes", {"wanted": Wanted(nodes=2, gpus_per_node=8), "launcher": "srun"}, FULL),
+    Case("mpi-two-nodes", {"wanted": TWO, "launcher": "mpi", "mpi": "pmi2"}),
+    Case("debug-and-logs", {"wanted": TWO, "debug": ("net", "torch"), "logs": "/shared/my logs"}),
+    Case("none-one-rank", {"command": ("./a.out",), "launcher": "none"}),
+    Case(
+        "resume", {"wanted": TWO, "restarts": 5, "checkpoint": "/shared/out/last.pt", "options": JobOptions(time="10")}
+    ),
+    Case(
+        "hostile",
+        {
+            "wanted": Wanted(nodes=2, ranks=4),
+            "launcher": "srun",
+            "name": "a 'job' # \"mine\" $HOME\\",
+            "command": ("echo", "", "a b", "it's", '"', "$HOME", "`id`", "*", "one\ntwo", "é", "--", "-x"),
+            "container": ContainerRequest(variables=(Variable("X", "`id` $HOME 'x', \"y\"\nz"),), gpu=GpuWay.NONE),
+        },
+    ),
+)
+PROGRAMS = (PORT, NODE, TORCHRUN, RANK, MPI_RANK, BIND, LOG)
+
+
+def script_of(case: Case) -> str:
+    return plan(case.site, **case.request).script
+
+
+def check(words: list[str], text: str) -> str:
+    return subprocess.run(words, input=text, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_script_is_the_one_that_was_reviewed(case: Case) -> None:
+    path = KEPT / f"{case.name}.sh"
+    if os.environ.get("ARGOSY_RECORD"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script_of(case))
+    assert script_of(case) == path.read_text()
+
+
+def test_no_script_is_kept_that_no_case_makes() -> None:
+    assert {path.stem for path in KEPT.iterdir()} == {case.name for case in CASES}
+
+
+@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_shellcheck_finds_nothing_in_a_script(case: Case) -> None:
+    assert check(["shellcheck", "-"], script_of(case)) == ""
+
+
+@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_shellcheck_finds_nothing_in_the_programs_within(program: Program) -> None:
+    assert check(["shellcheck", "--shell=sh", "-"], str(program)) == ""
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_shell_parses_a_script(case: Case, shell: str) -> None:
+    ran = subprocess.run([shell, "-n"], input=script_of(case), capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_script_for_two_nodes_is_one_that_a_person_reads() -> None:
+    for case in CASES:
+        script = script_of(case)
+        assert len(script.encode()) <= MOST_BYTES, case.name
+        if case.name.endswith("two-nodes"):
+            assert script.count("\n") <= MOST_LINES, case.name
+
+
+def test_a_script_for_ten_thousand_nodes_is_as_long_as_one_for_two() -> None:
+    two, many = (plan(wanted=Wanted(nodes=nodes, ranks=2 * nodes)).script for nodes in (2, 10_000))
+    assert len(many.splitlines()) == len(two.splitlines())
+    assert len(many) - len(two) < 100
+
+
+def test_programs_hold_no_single_quote_that_would_break_their_quotes() -> None:
+    assert [program.name for program in PROGRAMS if "'" in program] == []

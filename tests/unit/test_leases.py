@@ -1,0 +1,280 @@
+"""Leases are held by one process at a time, and are taken from the dead: by start time, boot and signs of life."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.errors import CheckFailed, UsageError
+from argosy.leases import HEARTBEAT_SECONDS, STALE_AFTER_SECONDS, Clock, Owner, is_alive, lease, this_owner, undisturbed
+
+TRUE, SLEEP = (shutil.which(name) or name for name in ("true", "sleep"))
+
+
+@dataclass(slots=True)
+class FakeTime:
+    """Time that passes only when somebody sleeps; what happens meanwhile is given as a function."""
+
+    seconds: float = 0.0
+    slept: int = 0
+    meanwhile: list[object] = field(default_factory=list)
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.seconds, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.slept += 1
+        for action in self.meanwhile:
+            assert callable(action)
+            action()
+
+
+def nobody_waits(owner: Owner) -> None:
+    pytest.fail(f"waited for {owner}")
+
+
+@pytest.fixture
+def dead() -> Owner:
+    """Describe a process of this machine that has ended."""
+    with subprocess.Popen((TRUE,)) as child:
+        child.wait()
+    return replace(this_owner("building"), pid=child.pid, started="1")
+
+
+@pytest.fixture
+def elsewhere() -> Owner:
+    return replace(this_owner("building x.sif"), host="login7", pid=4711, user="bob")
+
+
+def leave(path: Path, owner: Owner) -> None:
+    path.write_text(json.dumps(asdict(owner)))
+
+
+def test_a_lease_is_there_while_it_is_held_and_gone_after(tmp_path: Path) -> None:
+    with lease(tmp_path / "x", what="w", waiting=nobody_waits):
+        assert (tmp_path / "x").exists()
+        assert json.loads((tmp_path / "x").read_text())["pid"] == os.getpid()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lease_is_given_up_when_the_block_fails(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), lease(tmp_path / "x", what="w", waiting=nobody_waits):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path, dead: Owner) -> None:
+    leave(tmp_path / "x", dead)
+    passed = FakeTime()
+    with lease(tmp_path / "x", what="w", waiting=nobody_waits, clock=passed.clock()):
+        assert json.loads((tmp_path / "x").read_text())["pid"] == os.getpid()
+    assert passed.seconds == 0
+
+
+def test_a_reused_process_number_does_not_keep_a_dead_owner_alive() -> None:
+    mine = this_owner("w")
+    assert is_alive(mine)
+    assert is_alive(replace(mine, started=str(int(mine.started) - 1))) is False
+
+
+def test_a_zombie_is_dead(tmp_path: Path) -> None:
+    with subprocess.Popen((SLEEP, "60")) as child:
+        started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        owner = replace(this_owner("w"), pid=child.pid, started=started)
+        assert is_alive(owner)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not reaped
+        assert is_alive(owner) is False
+        leave(tmp_path / "x", owner)
+        with lease(tmp_path / "x", what="w", waiting=nobody_waits):
+            pass
+
+
+@pytest.mark.parametrize("change", [{"host": "login7"}, {"boot": "another"}])
+def test_of_a_process_elsewhere_or_before_a_reboot_only_time_can_tell(change: dict[str, str]) -> None:
+    assert is_alive(replace(this_owner("w"), **change)) is None  # type: ignore[arg-type] # both are text
+
+
+def test_a_lease_from_elsewhere_is_taken_when_it_shows_no_life_for_long(tmp_path: Path, elsewhere: Owner) -> None:
+    leave(tmp_path / "x", elsewhere)
+    passed, told = FakeTime(), list[Owner]()
+    with lease(tmp_path / "x", what="w", waiting=told.append, clock=passed.clock()):
+        pass
+    assert told == [elsewhere]
+    assert STALE_AFTER_SECONDS < passed.seconds < STALE_AFTER_SECONDS + 10
+    assert "process 4711 of bob on login7 (building x.sif)" in str(told[0])
+
+
+def test_signs_of_life_keep_a_lease_from_elsewhere_however_long(tmp_path: Path, elsewhere: Owner) -> None:
+    path = tmp_path / "x"
+    leave(path, elsewhere)
+    beats = iter(range(1, 10**6))
+    passed = FakeTime()
+
+    def beat() -> None:
+        if passed.seconds > 10 * STALE_AFTER_SECONDS:
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            os.utime(path, ns=(0, next(beats)))
+
+    passed.meanwhile.append(beat)
+    with lease(path, what="w", waiting=lambda _: None, clock=passed.clock()):
+        pass
+    assert passed.seconds > 10 * STALE_AFTER_SECONDS
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', "\0\0\0"])
+def test_a_lease_that_cannot_be_read_is_waited_for_without_burning_and_then_taken(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x").write_text(text)
+    passed = FakeTime()
+    with lease(tmp_path / "x", what="w", waiting=nobody_waits, clock=passed.clock()):
+        pass
+    assert passed.seconds > STALE_AFTER_SECONDS
+    assert passed.slept < 200
+
+
+def test_a_live_owner_is_waited_for_and_named_once(tmp_path: Path) -> None:
+    told = list[Owner]()
+    passed = FakeTime()
+
+    def end() -> None:
+        if passed.slept == 5:
+            (tmp_path / "x").unlink()
+
+    passed.meanwhile.append(end)
+    leave(tmp_path / "x", this_owner("something else"))
+    with lease(tmp_path / "x", what="w", waiting=told.append, clock=passed.clock()):
+        pass
+    assert [owner.what for owner in told] == ["something else"]
+    assert passed.slept == 5
+
+
+def test_a_lease_taken_from_us_by_another_is_not_removed_by_us(tmp_path: Path, elsewhere: Owner) -> None:
+    path = tmp_path / "x"
+    with lease(path, what="w", waiting=nobody_waits):
+        path.unlink()
+        leave(path, elsewhere)
+    assert json.loads(path.read_text())["host"] == "login7"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_claims_of_killed_processes_are_swept_and_those_of_the_living_stay(
+    tmp_path: Path, dead: Owner, elsewhere: Owner
+) -> None:
+    for name, owner in (("x.1.00000001", dead), ("x.2.00000002", elsewhere), ("x.old.1.00000003", dead)):
+        leave(tmp_path / name, owner)
+    (tmp_path / "x.4.00000004").write_text("")
+    os.utime(tmp_path / "x.4.00000004", (0, 0))
+    with lease(tmp_path / "x", what="w", waiting=nobody_waits):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.2.00000002", "x.old.1.00000003"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
+def test_without_hard_links_a_lease_works_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def refuse(_source: Path, _target: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "x"
+    told = list[Owner]()
+    passed = FakeTime(meanwhile=[lambda: path.unlink(missing_ok=True)])
+    with lease(path, what="first", waiting=nobody_waits):
+        with lease(path, what="second", waiting=told.append, clock=passed.clock()):
+            assert json.loads(path.read_text())["what"] == "second"
+        assert [owner.what for owner in told] == ["first"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"), lease(tmp_path / "no/x", what="w", waiting=nobody_waits):
+        pass
+
+
+def test_another_error_of_the_file_system_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_source: Path, _target: Path) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(CheckFailed, match="quota"), lease(tmp_path / "x", what="w", waiting=nobody_waits):
+        pass
+
+
+def test_a_guard_of_a_dead_taker_is_removed_when_it_is_old(tmp_path: Path, dead: Owner) -> None:
+    leave(tmp_path / "x", dead)
+    (tmp_path / "x.taking").touch()
+    os.utime(tmp_path / "x.taking", (0, 0))
+    with lease(tmp_path / "x", what="w", waiting=nobody_waits, clock=FakeTime().clock()):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_many_that_want_a_dead_ones_lease_one_at_a_time_has_it(tmp_path: Path, dead: Owner) -> None:
+    leave(tmp_path / "x", dead)
+    inside, most, lock = 0, 0, threading.Lock()
+
+    def want() -> None:
+        nonlocal inside, most
+        with lease(tmp_path / "x", what="w", waiting=lambda _: None, clock=Clock(sleep=lambda _: time.sleep(0))):
+            with lock:
+                inside += 1
+                most = max(most, inside)
+            os.sched_yield()
+            with lock:
+                inside -= 1
+
+    threads = [threading.Thread(target=want) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_holder_gives_many_signs_of_life_before_it_counts_as_dead() -> None:
+    assert HEARTBEAT_SECONDS * 5 < STALE_AFTER_SECONDS
+
+
+@pytest.fixture
+def caught() -> Iterator[list[int]]:
+    numbers: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: numbers.append(number))
+    yield numbers
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_waits_until_cleaning_is_done(caught: list[int]) -> None:
+    with undisturbed():
+        signal.raise_signal(signal.SIGTERM)
+        assert caught == []
+    assert caught == [signal.SIGTERM]
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with undisturbed():
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@given(st.builds(Owner, *[st.text()] * 2, st.integers(), *[st.text()] * 4))
+def test_a_record_of_any_owner_never_counts_as_alive_here_unless_it_is_this_boot(owner: Owner) -> None:
+    assert is_alive(owner) is None

@@ -1,0 +1,304 @@
+"""Lint: every planted mistake is found by its rule, and what is right stays unmentioned."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from argosy.lint import PROFILE_RULES, SCRIPT_RULES, SITE_RULES, lint_profile, lint_script
+from argosy.lint.script import parse_script, srun_options
+from argosy.lint.scripts import meant_variable
+from argosy.lint.variables import FAMILIES, KNOWN
+from argosy.sites import read_site, site_names
+from argosy.sites.reading import DATA
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TODAY = dt.date(2026, 11, 20)
+
+HEAD = """\
+#!/bin/bash
+#SBATCH --account=project_1
+#SBATCH --partition=standard-g
+#SBATCH --nodes=2
+#SBATCH --gpus-per-node=8
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=7
+#SBATCH --time=00:15:00
+export NCCL_SOCKET_IFNAME=hsn
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
+"""
+GOOD = HEAD + 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK" singularity exec x.sif python train.py\n'
+MASKS = "fe000000000000,fe00000000000000,fe0000,fe000000,fe,fe00,fe00000000,fe0000000000"
+
+SCRIPTS = (
+    ("misspelt-variable", "export NCCL_SOCKET_IFNAMES=hsn"),
+    ("misspelt-variable", "export ZE_FLAT_DEVICE_HIERARCY=FLAT"),
+    ("misspelt-variable", "export MIOPEN_USER_DB=/tmp/x"),
+    ("misspelt-variable", "export FI_CXI_DISABEL_HOST_REGISTER=1"),
+    ("misspelt-variable", "export CCL_ATL_TRANSPROT=ofi"),
+    ("misspelt-variable", "export UCX_NET_DEVICE=mlx5_0:1"),
+    ("misspelt-variable", "export NCLL_DEBUG=INFO"),
+    ("misspelt-variable", "export APPTAINERENV_NCCL_DEBGU=INFO"),
+    ("misspelt-variable", "NCCL_CROS_NIC=1 python train.py"),
+    ("fixed-port", "export MASTER_PORT=29500"),
+    ("fixed-port", 'torchrun --rdzv_endpoint="$MASTER_ADDR:29500" train.py'),
+    ("fixed-port", "torchrun --master-port 6000 train.py"),
+    ("ephemeral-port", "export MASTER_PORT=$((50000 + SLURM_JOB_ID % 10000))"),
+    ("ephemeral-port", "MASTER_PORT=33333"),
+    ("task-variable", "export LOCAL_RANK=$SLURM_LOCALID"),
+    ("task-variable", "export ROCR_VISIBLE_DEVICES=$SLURM_LOCALID"),
+    ("node-rank", 'srun -c 7 bash -c "torchrun --node_rank $SLURM_PROCID train.py"'),
+    ("literal-rendezvous-id", "srun -c 7 bash -c 'torchrun --rdzv_id=\\$SLURM_JOB_ID train.py'"),
+    ("cores-not-repeated", "srun singularity exec x.sif python train.py"),
+    ("mask-with-cores", f"srun -c 7 --cpu-bind=mask_cpu:{MASKS} python train.py"),
+    ("mask-with-cores", "srun --cpus-per-task=7 --cpu-bind=map_cpu:49,57,17,25,1,9,33,41 python train.py"),
+    ("cache-on-first-node", "export MIOPEN_USER_DB_PATH=/tmp/cache\nmkdir -p /tmp/cache"),
+    ("cache-on-first-node", "export MIOPEN_USER_DB_PATH=$(mktemp -d)"),
+    ("c10d-order", "srun -c 7 torchrun --rdzv_backend=c10d --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT train.py"),
+    ("versioned-library", "export APPTAINER_BINDPATH=/usr/lib64/libmlx5.so.1.25.58.0"),
+    ("gdr-phb", "export NCCL_NET_GDR_LEVEL=PHB"),
+    ("plugin-twice", 'export NCCL_NET="AWS Libfabric" NCCL_NET_PLUGIN=ofi'),
+    ("memhooks", "export FI_MR_CACHE_MONITOR=memhooks"),
+    ("fast-path-off", "export NCCL_IB_DISABLE=1"),
+    ("fast-path-off", "export NCCL_P2P_DISABLE=1"),
+    ("blocking-launch", "export CUDA_LAUNCH_BLOCKING=1"),
+    ("stray-backslash", "export OMP_NUM_THREADS=7\\\n\n"),
+    ("stray-backslash", "srun -c 7 \\ \n  python train.py"),
+    ("late-directive", "#SBATCH --mem=480G"),
+    ("wrong-gpu-option", "srun -c 7 singularity exec --nv x.sif python train.py"),
+    ("site-advice", "srun -c 7 --gpus-per-task=1 python train.py"),
+    ("site-advice", "srun -c 7 --gpu-bind=closest python train.py"),
+    ("site-advice", "srun -c 7 singularity exec --rocm x.sif python train.py"),
+    ("mask-off-the-map", "srun --cpu-bind=mask_cpu:ff,ff00 python train.py"),
+    ("build-with-binds", "module load singularity-AI-bindings\nsingularity build x.sif x.def"),
+)
+"""Rule, and the line that is planted at the end of the script."""
+
+CHANGES = (
+    ("misspelt-option", "--account=", "--acount="),
+    ("misspelt-option", "--gpus-per-node=8", "--gpu-per-node=8"),
+    ("variable-in-directive", "--account=project_1", "--output=$HOME/out.txt"),
+    ("hash-in-directive", "--nodes=2", "--nodes=2\n#SBATCH --container-image=nvcr.io#nvidia/pytorch:24.03-py3"),
+    ("carriage-returns", "\n", "\r\n"),
+    ("export-none", "--nodes=2", "--nodes=2\n#SBATCH --export=NONE"),
+    ("ofi-on-one-node", "--nodes=2", "--nodes=1\nexport NCCL_NET=OFI"),
+    ("required-option", "#SBATCH --account=project_1\n", ""),
+    ("limit", "--time=00:15:00", "--time=3-00:00:00"),
+    ("limit", "--partition=standard-g\n#SBATCH --nodes=2", "--partition=small-g\n#SBATCH --nodes=5"),
+    ("billed-whole", "--gpus-per-node=8", "--gpus-per-node=2"),
+    ("too-many-cores", "--cpus-per-task=7", "--cpus-per-task=8"),
+    ("mask-on-part", "standard-g", f"small-g\nsrun --cpu-bind=mask_cpu:{MASKS} python x.py"),
+    ("missing-setting", "export NCCL_SOCKET_IFNAME=hsn\n", ""),
+    ("site-advice", "--nodes=2", "--nodes=2\n#SBATCH --mem=0"),
+)
+"""Rule, and what in the good script is replaced by what."""
+
+PROFILE = """\
+name = "x"
+title = "X"
+scheduler = "slurm"
+checked = "2026-11-20"
+open_questions = ["everything else"]
+
+[node]
+cores = 8
+reserved = "0"
+gpus = 2
+gpu_vendor = "amd"
+gpu_cpus = ["1-3", "4-7"]
+source = "https://example.org/node"
+
+[slurm]
+required = ["account"]
+source = "https://example.org/slurm"
+
+[[settings]]
+name = "NCCL_SOCKET_IFNAME"
+value = "hsn0"
+why = "RCCL finds it"
+source = "https://example.org/nccl"
+"""
+PART = '\n[[settings]]\nname = "{}"\nvalue = "{}"\nwhy = "w"\nsource = "https://example.org"\n'
+PARTITION = '\n[[partitions]]\nname = "p"\nsource = "https://example.org"\n'
+BIND = '\n[[binds]]\npaths = ["{}"]\nwhy = "w"\nsource = "https://example.org"\n'
+
+TWO_WORDS = """
+[[options]]
+to = "srun"
+word = "--x"
+why = "w"
+source = "https://example.org"
+
+[[avoid]]
+word = "--x"
+why = "w"
+source = "https://example.org"
+
+[slurm]"""
+
+PROFILES = (
+    ("no-source", 'source = "https://example.org/nccl"', ""),
+    ("no-source", '"https://example.org/nccl"', '"a colleague"'),
+    ("no-reason", 'why = "RCCL finds it"', ""),
+    ("stale", "2026-11-20", "2024-11-20"),
+    ("stale", "2026-11-20", "2031-01-01"),
+    ("stale", "2026-11-20", "last spring"),
+    ("wrong-map", '"1-3"', '"0-3"'),
+    ("wrong-map", '"1-3"', '"1-4"'),
+    ("wrong-map", '["1-3", "4-7"]', '["1-3"]'),
+    ("wrong-map", "gpus = 2", "gpus = 2\ngpu_numa = [0]"),
+    ("misspelt-variable", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAMES"),
+    ("gdr-phb", "\n[slurm]", PART.format("NCCL_NET_GDR_LEVEL", "PHB") + "\n[slurm]"),
+    ("ofi-on-one-node", "\n[slurm]", PART.format("NCCL_NET", "OFI") + "\n[slurm]"),
+    ("fixed-port", "\n[slurm]", PART.format("MASTER_PORT", "29500") + "\n[slurm]"),
+    ("mask-with-cores", "[slurm]\n", "[slurm]\nmask_needs_whole_nodes = true\n"),
+    (
+        "own-advice",
+        "\n[slurm]",
+        TWO_WORDS,
+    ),
+    ("set-twice", "\n[slurm]", PART.format("NCCL_SOCKET_IFNAME", "hsn1") + "\n[slurm]"),
+    ("set-twice", 'value = "hsn0"', 'value = "hsn0"\nlate = "{user}"'),
+    ("broken-text", 'value = "hsn0"', 'late = "{host}"'),
+    ("broken-text", "\n[slurm]", PARTITION + 'max_time = "soon"\n\n[slurm]'),
+    ("odd-path", "\n[slurm]", BIND.format("opt/x") + "\n[slurm]"),
+    ("odd-path", "\n[slurm]", BIND.format("/opt/$(id)/*") + "\n[slurm]"),
+    (
+        "odd-path",
+        "\n[slurm]",
+        '\n[[caches]]\nvariables = ["A"]\npath = "/scratch/{user}"\nwhy = "w"\nsource = "https://e.org"\n\n[slurm]',
+    ),
+    (
+        "unknown-condition",
+        "\n[slurm]",
+        PARTITION + PART.format("A", "1") + 'when = { partition = "q" }\n\n[slurm]',
+    ),
+    ("unknown-condition", "\n[slurm]", '\n[modes.a]\nwhy = "w"\nsource = "https://e.org"\n\n[slurm]'),
+    ("unknown-word", '["account"]', '["acount"]'),
+    (
+        "unknown-word",
+        "\n[slurm]",
+        '\n[launcher]\ndefault = "srun"\navoid = ["srun"]\nsource = "https://e.org"\n\n[slurm]',
+    ),
+    ("wrong-gpu-way", "\n[slurm]", '\n[runtime]\nname = "apptainer"\ngpu = "nv"\nsource = "https://e.org"\n\n[slurm]'),
+    ("impossible-partition", "\n[slurm]", PARTITION + "min_nodes = 5\nmax_nodes = 2\n\n[slurm]"),
+    ("impossible-partition", "\n[slurm]", PARTITION + PARTITION + "\n[slurm]"),
+    ("undated-proof", 'checked = "2026-11-20"\n', 'checked = ""\n'),
+    ("no-questions", 'open_questions = ["everything else"]\n', ""),
+)
+"""Rule, and what in the good profile is replaced by what."""
+
+
+def rules_found(text: str, site: str = "lumi-g") -> set[str]:
+    return {finding.rule for finding in lint_script("job.sh", text, read_site(site))}
+
+
+def profile_rules(folder: Path, text: str) -> set[str]:
+    path = folder / "x.toml"
+    path.write_text(text)
+    return {finding.rule for finding in lint_profile(str(path), text, read_site(str(path)), TODAY)}
+
+
+def test_a_good_script_is_not_mentioned() -> None:
+    assert lint_script("job.sh", GOOD, read_site("lumi-g")) == ()
+
+
+@pytest.mark.parametrize(("rule", "line"), SCRIPTS)
+def test_a_planted_line_is_found(rule: str, line: str) -> None:
+    assert rule in rules_found(GOOD + line + "\n")
+
+
+@pytest.mark.parametrize(("rule", "old", "new"), CHANGES)
+def test_a_planted_change_is_found(rule: str, old: str, new: str) -> None:
+    assert old in GOOD
+    assert rule in rules_found(GOOD.replace(old, new))
+
+
+def test_a_good_profile_is_not_mentioned(tmp_path: Path) -> None:
+    assert profile_rules(tmp_path, PROFILE) == set()
+
+
+@pytest.mark.parametrize(("rule", "old", "new"), PROFILES)
+def test_a_mistake_in_a_profile_is_found(tmp_path: Path, rule: str, old: str, new: str) -> None:
+    assert old in PROFILE
+    text = PROFILE.replace(old, new, 1)
+    if rule == "undated-proof":
+        text = text.replace('name = "NCCL', 'proof = "proved"\nname = "NCCL')
+    assert rule in profile_rules(tmp_path, text)
+
+
+def test_every_rule_has_a_planted_mistake() -> None:
+    planted = {row[0] for row in (*SCRIPTS, *CHANGES)}
+    assert {rule.name for rule in (*SCRIPT_RULES, *SITE_RULES)} <= planted
+    assert {rule.name for rule in PROFILE_RULES} <= {row[0] for row in PROFILES}
+
+
+def test_at_least_forty_mistakes_are_planted() -> None:
+    assert len(SCRIPTS) + len(CHANGES) + len(PROFILES) >= 40
+
+
+@pytest.mark.parametrize("name", site_names())
+def test_shipped_profiles_are_not_mentioned(name: str) -> None:
+    path = DATA / f"{name}.toml"
+    assert lint_profile(str(path), path.read_text(), read_site(name), TODAY) == ()
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.sh")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_our_own_scripts_are_not_mentioned(path: Path) -> None:
+    assert lint_script(str(path), path.read_text(), read_site(path.parent.name)) == ()
+
+
+def test_every_rule_says_why_and_who_says_so() -> None:
+    rows = [(rule.why, rule.source) for rule in (*SCRIPT_RULES, *SITE_RULES)]
+    assert all(all(row) for row in [*rows, *((rule.why, rule.source) for rule in PROFILE_RULES)])
+
+
+def test_a_finding_names_file_line_and_the_way_out() -> None:
+    (finding,) = lint_script("job.sh", "#!/bin/sh\nexport MIOPEN_USER_DB=/tmp/x\n")
+    assert str(finding).startswith("job.sh:2: nothing reads MIOPEN_USER_DB [misspelt-variable]\n")
+    assert str(finding).endswith("-> did you mean MIOPEN_USER_DB_PATH?")
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_real_names_are_never_doubted(name: str) -> None:
+    assert meant_variable(name) == ""
+    assert name.startswith(FAMILIES)
+
+
+@pytest.mark.parametrize("name", ["NCCL_BRAND_NEW_THING", "PATH", "MY_NCCL", "FI_XYZ", "CC", "ZE_"])
+def test_names_that_are_like_none_are_left_alone(name: str) -> None:
+    assert meant_variable(name) == ""
+
+
+def test_every_setting_of_every_shipped_profile_is_a_name_that_somebody_reads() -> None:
+    names = {setting.name for site in site_names() for setting in read_site(site).settings}
+    assert {name for name in names if name.startswith(FAMILIES)} <= KNOWN
+
+
+def test_continued_lines_are_one_command_on_its_first_line() -> None:
+    script = parse_script("job.sh", "#!/bin/sh\nsrun -n 2 \\\n  -c 7 \\\n  python x.py\necho done\n")
+    assert script.lines == ((2, "srun -n 2 -c 7 python x.py"), (5, "echo done"))
+
+
+@pytest.mark.parametrize(
+    ("directive", "expected"),
+    [("-N 2", ("nodes", "2")), ("--nodes 2", ("nodes", "2")), ("--nodes=2", ("nodes", "2")), ("-N2", ("nodes", "2"))],
+)
+def test_directives_are_read_in_each_of_their_forms(directive: str, expected: tuple[str, str]) -> None:
+    (each,) = parse_script("job.sh", f"#!/bin/sh\n#SBATCH {directive}  # two\n").directives
+    assert (each.name, each.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("srun -c 7 sh -c 'x'", ("-c", "7")),
+        ("srun --nodes 2 --exclusive python -c x", ("--nodes", "2", "--exclusive")),
+        ('srun $ARGS --ntasks="$n" sh -c x', ("$ARGS", '--ntasks="$n"')),
+        ("srun python x.py", ()),
+    ],
+)
+def test_only_the_words_before_the_program_are_sruns(command: str, expected: tuple[str, ...]) -> None:
+    assert srun_options(command) == expected

@@ -1,0 +1,171 @@
+"""Programs are started as words, their failures explained, and nothing of them stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from argosy.errors import CheckFailed, ToolFailed, ToolMissing
+from argosy.process import Command, FakeRunner, RealRunner, Reply, run_checked, shorten_command
+
+HOSTILE = ("a b", "it's", '"', "$HOME", "`id`", "\n", "", "*", "é", "-n", "\\")
+
+
+def test_words_reach_the_program_unchanged() -> None:
+    show = "import sys; sys.stdout.write('\\0'.join(sys.argv[1:]))"
+    reply = RealRunner().run(Command((sys.executable, "-c", show, *HOSTILE)))
+    assert tuple(reply.stdout.split("\0")) == HOSTILE
+
+
+def test_the_environment_given_is_the_whole_environment() -> None:
+    reply = RealRunner().run(Command(("env",), env={"PATH": os.environ["PATH"], "A": "x y"}))
+    assert set(reply.stdout.split("\n")) >= {"A=x y"}
+    assert "HOME=" not in reply.stdout
+
+
+def test_both_streams_and_the_code_are_captured() -> None:
+    lines: list[str] = []
+    reply = RealRunner().run(Command(("sh", "-c", "echo out; echo one >&2; echo two >&2; exit 3")), lines.append)
+    assert reply == Reply(3, "out\n", "one\ntwo\n")
+    assert lines == ["one", "two"]
+
+
+def test_a_signal_becomes_the_code_that_a_shell_gives() -> None:
+    assert RealRunner().run(Command(("sh", "-c", "kill -9 $$"))).code == 137
+
+
+def test_text_and_files_reach_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("from a file")
+    runner = RealRunner()
+    assert runner.run(Command(("cat",), stdin="text")).stdout == "text"
+    assert runner.run(Command(("cat",), stdin_file=str(tmp_path / "f"))).stdout == "from a file"
+    assert runner.run(Command(("cat",))).stdout == ""
+
+
+def test_a_missing_program_is_named_with_what_needed_it() -> None:
+    with pytest.raises(ToolMissing, match="'no-such-program' is not installed") as caught:
+        RealRunner().run(Command(("no-such-program", "x")))
+    assert "no-such-program x" in caught.value.evidence
+
+
+def test_a_failure_shows_the_command_its_last_lines_and_the_code() -> None:
+    command = Command(("sh", "-c", "seq 100 >&2; exit 4"))
+    with pytest.raises(ToolFailed) as caught:
+        run_checked(RealRunner(), command, doing="counting", hint="count less")
+    lines = caught.value.evidence.splitlines()
+    assert lines[0].startswith("$ sh -c")
+    assert lines[-1] == "(exit code 4)"
+    assert lines[-2] == "100"
+    assert "1" not in lines
+    assert caught.value.hint == "count less"
+
+
+@pytest.mark.parametrize("said", ["write: No space left on device", "Disk quota exceeded", "no space left on device"])
+def test_a_full_disk_is_said_in_plain_words_whoever_met_it(said: str) -> None:
+    runner = FakeRunner([(("packer",), Reply(1, "", said))])
+    with pytest.raises(CheckFailed, match="no space left while packing ran"):
+        run_checked(runner, Command(("packer",)), doing="packing")
+
+
+def test_an_interrupted_program_is_ended_with_its_children(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    seen: list[int] = []
+
+    def interrupt() -> None:
+        seen.extend(map(int, told.read_text().split()))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            RealRunner().run(Command(("sh", "-c", f"sleep 600 & echo $$ $! > {told}; wait")))
+    finally:
+        watcher.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert len(seen) == 2
+    deadline = time.monotonic() + 30
+    while alive := [pid for pid in seen if is_alive(pid)]:
+        assert time.monotonic() < deadline, f"still there: {alive}"
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that ended and was not reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False
+
+
+def run_python(text: str, *words: str) -> subprocess.Popen[str]:
+    code = textwrap.dedent(text)
+    return subprocess.Popen((sys.executable, "-c", code, *words), stdout=subprocess.PIPE, text=True)
+
+
+def test_become_leaves_only_the_program(tmp_path: Path) -> None:
+    del tmp_path
+    text = """
+        from argosy.process import Command, RealRunner
+        print("before")
+        program = "echo $$; trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done"
+        RealRunner().become(Command(("sh", "-c", program)))
+    """
+    with run_python(text) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "before\n"
+        assert int(child.stdout.readline()) == child.pid
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGUSR1)
+    assert child.returncode == 7
+
+
+def test_become_does_not_hand_ignored_signals_down() -> None:
+    text = """
+        from argosy.process import Command, RealRunner
+        RealRunner().become(Command(("grep", "SigIgn", "/proc/self/status")))
+    """
+    with run_python(text) as child:
+        assert child.stdout is not None
+        ignored = int(child.stdout.read().split()[1], 16)
+    assert not ignored >> (signal.SIGPIPE - 1) & 1
+
+
+def test_handing_over_passes_signals_on_and_gives_the_code() -> None:
+    text = """
+        import sys
+        from argosy.process import Command, RealRunner
+        program = "trap 'exit 9' USR1; echo ready; while :; do sleep 0.05; done"
+        sys.exit(RealRunner().hand_over(Command(("sh", "-c", program))))
+    """
+    with run_python(text) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGUSR1)
+    assert child.returncode == 9
+
+
+def test_a_fake_answers_from_its_table_and_remembers() -> None:
+    fake = FakeRunner([(("sbatch",), Reply(0, "17\n", ""))])
+    assert fake.run(Command(("sbatch", "--parsable", "x"))).stdout == "17\n"
+    assert fake.hand_over(Command(("true",))) == 0
+    assert [c.words[0] for c in fake.seen] == ["sbatch", "true"]
+
+
+def test_a_long_command_is_shortened_in_the_middle() -> None:
+    text = shorten_command(Command(("x", "a" * 1000, "end")))
+    assert len(text) < 420
+    assert text.startswith("x aaa")
+    assert text.endswith("end")

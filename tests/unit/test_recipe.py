@@ -1,0 +1,306 @@
+"""What environment files ask for: by value and by property."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.recipe import (
+    CondaSpec,
+    PipKind,
+    PipLine,
+    Recipe,
+    Where,
+    check_python,
+    parse_conda_spec,
+    parse_environment,
+    parse_requirements,
+    read_recipe,
+    render_conda_spec,
+    render_requirements,
+)
+
+HERE = Where("environment.yml", 3)
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
+NUMBERS = st.from_regex(r"[0-9]{1,2}(\.[0-9]{1,2}){0,2}", fullmatch=True)
+CONDA_VERSIONS = st.one_of(
+    st.just(""),
+    st.builds("={}".format, NUMBERS),
+    st.builds("=={}".format, NUMBERS),
+    st.builds(">={},<{}".format, NUMBERS, NUMBERS),
+    st.builds("=={}|>={}".format, NUMBERS, NUMBERS),
+)
+WORDS = (
+    *("numpy", "python", "python=3", "1.26", "==", ">=", "=", "<", ";", ",", "[", "]", "(", ")", "@", "::", "#", "\\"),
+    *(
+        "\n",
+        "-",
+        "-r",
+        "-e",
+        "-i",
+        "--hash=",
+        "--index-url",
+        "pip",
+        ":",
+        "{}",
+        "'",
+        '"',
+        "${A}",
+        "$",
+        "~",
+        "!",
+        "*",
+        ".",
+    ),
+    *("/", "http://", "git+", "file://", "\t", "&", "|", ">", "!!python/object", "\x00", "é"),
+    *("name:", "dependencies:", "channels:", "variables:"),
+)
+FRAGMENTS = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
+
+
+def asks(text: str) -> PipLine:
+    (entry,) = parse_requirements(text, "r.txt", environment={"TOKEN": "secret"})
+    assert isinstance(entry, PipLine)
+    return entry
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60) | FRAGMENTS)
+@example("http://[")
+@example("a @ http://[x")
+@example("--hash")
+@example("[[[[" * 500)
+def test_no_text_makes_a_parser_fail_with_anything_but_an_error_of_ours(text: str) -> None:
+    for parse in (
+        lambda: parse_requirements(text, "r.txt", environment={"A": "b"}),
+        lambda: parse_environment(text, "e.yml", environment={}),
+        lambda: parse_environment(f"dependencies:\n  - {text}\n", "e.yml", environment={}),
+        lambda: parse_conda_spec(text, HERE),
+        lambda: check_python(text, "3.11.2", HERE),
+    ):
+        with contextlib.suppress(ArgosyError):
+            parse()
+
+
+@given(
+    name=NAMES,
+    version=CONDA_VERSIONS,
+    build=st.sampled_from(["", "py311*", "h1_0"]),
+    channel=st.sampled_from(["", "cf"]),
+)
+def test_a_conda_spec_reads_back_as_it_was_rendered(name: str, version: str, build: str, channel: str) -> None:
+    spec = CondaSpec(name, version, build, channel, HERE)
+    assert parse_conda_spec(render_conda_spec(spec), HERE) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "build"),
+    [
+        ("numpy", "", ""),
+        ("numpy=1.26", "=1.26", ""),
+        ("numpy=1.26.*", "=1.26", ""),
+        ("numpy 1.26.*", "=1.26", ""),
+        ("numpy==1.26", "==1.26", ""),
+        ("numpy 1.26", "==1.26", ""),
+        ("numpy>=1", ">=1", ""),
+        ("numpy >= 1 , < 2", ">=1,<2", ""),
+        ("numpy>=1.8,<2=py*", ">=1.8,<2", "py*"),
+        ("numpy=1.26=py311*", "==1.26", "py311*"),
+        ("numpy=*=*cuda*", "", "*cuda*"),
+        ("numpy!=1.26.*", "!=1.26.*", ""),
+        ("numpy~=1.26", "~=1.26", ""),
+        ("NumPy[version='>=1,<2', build=h*]", ">=1,<2", "h*"),
+        ("numpy=1.26  # why", "=1.26", ""),
+    ],
+)
+def test_a_conda_spec_has_one_normal_form(text: str, version: str, build: str) -> None:
+    assert parse_conda_spec(text, HERE) == CondaSpec("numpy", version, build, "", HERE)
+
+
+@pytest.mark.parametrize("text", ["", "=1.2", "numpy=>1", "numpy>=", "numpy===1", "numpy[bogus=1]", "numpy,scipy"])
+def test_what_conda_would_not_understand_is_refused_with_its_line(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_conda_spec(text, HERE)
+    assert "environment.yml:3" in caught.value.evidence
+
+
+@settings(deadline=None)
+@given(name=NAMES, version=NUMBERS, marker=st.sampled_from(["", ' ; python_version >= "3.9"']))
+def test_a_requirement_reads_back_as_it_was_rendered(name: str, version: str, marker: str) -> None:
+    line = asks(f"{name}=={version}{marker} --hash=sha256:{'a' * 64}") if name != "python" else asks("x")
+    rendered = render_requirements(Recipe(pip=(line,)))
+    again = asks(rendered)
+    assert (again.name, again.requirement, again.hashes) == (line.name, line.requirement, line.hashes)
+
+
+def test_a_continued_line_keeps_the_number_of_its_first() -> None:
+    entries = parse_requirements("a\n\nb \\\n  >=1 \\\n# no more\nc", "r.txt", environment={})
+    assert [(e.where.line, e.requirement) for e in entries if isinstance(e, PipLine)] == [
+        (1, "a"),
+        (3, "b   >=1"),
+        (6, "c"),
+    ]
+
+
+def test_a_hash_sign_within_a_url_is_no_comment() -> None:
+    assert (
+        asks("git+https://example.org/a.git#egg=tool  # but this is").spec == "git+https://example.org/a.git#egg=tool"
+    )
+
+
+def test_a_variable_reaches_uv_and_no_message() -> None:
+    line = asks("tool @ https://${TOKEN}@example.org/tool-1.tar.gz")
+    assert "secret" in line.requirement
+    assert "secret" not in line.text
+
+
+def test_a_variable_cannot_smuggle_in_a_line() -> None:
+    with pytest.raises(UsageError):
+        parse_requirements("${A}", "r.txt", environment={"A": "numpy\n-r /etc/passwd"})
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name"),
+    [
+        ("Zope.Interface>=5", PipKind.INDEX, "zope-interface"),
+        ("-e git+ssh://git@example.org/a.git@main#egg=My_Tool", PipKind.VCS, "my-tool"),
+        ("./wheels/a-1-py3-none-any.whl", PipKind.LOCAL, ""),
+        ("a-1-py3-none-any.whl", PipKind.LOCAL, ""),
+        ("file:///srv/a%20b/a-1.tar.gz", PipKind.LOCAL, ""),
+        ("a @ file:///srv/a-1.tar.gz", PipKind.LOCAL, "a"),
+        ("https://example.org/a-1.tar.gz", PipKind.URL, ""),
+        ("--editable=.[test]", PipKind.LOCAL, ""),
+    ],
+)
+def test_each_way_to_name_a_package_is_recognised(text: str, kind: PipKind, name: str) -> None:
+    line = asks(text)
+    assert (line.kind, line.name) == (kind, name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("3.11", "3.11.2"),
+        ("=3.11", "3.11.2"),
+        ("=3.11.*", "3.11.2"),
+        ("3.11.*", "3.11.2"),
+        ("=3.11.2", "3.11.2"),
+        (">=3.10,<3.12", "3.11.2"),
+        ("=3.9|=3.11", "3.11.2"),
+        ("~=3.10", "3.11.2"),
+        ("!=3.10.*", "3.11.2"),
+        ("", "3.6.8"),
+        (">=3.13", "3.13.0"),
+    ],
+)
+def test_a_python_that_fits_is_taken(asked: str, found: str) -> None:
+    check_python(asked, found, HERE)
+
+
+@pytest.mark.parametrize("asked", ["3.1", "=3.12", "=3.11.7", "==3.11", ">=3.12", "<3.11", ">=3.10,<3.11", "!=3.11.*"])
+def test_a_python_that_does_not_fit_is_refused_with_both_versions_named(asked: str) -> None:
+    with pytest.raises(CheckFailed) as caught:
+        check_python(asked, "3.11.2", HERE)
+    assert "3.11.2" in caught.value.what
+    assert asked.lstrip("=") in caught.value.what
+    assert "environment.yml:3" in caught.value.evidence
+
+
+def test_the_bases_that_would_fit_are_named() -> None:
+    with pytest.raises(CheckFailed) as caught:
+        check_python("=3.13", "3.11.2", HERE)
+    assert "debian:trixie" in caught.value.hint
+    with pytest.raises(CheckFailed) as caught:
+        check_python("=3.11.7", "3.11.2", HERE)
+    assert "python=3.11," in caught.value.hint
+    assert "debian:" not in caught.value.hint
+
+
+def write(folder: Path, **files: str) -> list[str]:
+    names = [name.replace("_", ".") for name in files]
+    for name, text in zip(names, files.values(), strict=True):
+        (folder / name).write_text(text, encoding="utf-8")
+    return names
+
+
+def test_files_that_agree_are_merged(tmp_path: Path) -> None:
+    names = write(
+        tmp_path,
+        a_yml="name: one\nchannels: [x, y]\ndependencies: [python>=3.10, {pip: [numpy]}]\nvariables: {A: 1}\n",
+        b_yml="channels: [y, z]\ndependencies: ['python<3.13']\nvariables: {A: 1, B: 2}\n",
+        c_txt="scipy\n",
+    )
+    recipe = read_recipe(names, cwd=tmp_path)
+    assert recipe.name == "one"
+    assert recipe.python == ">=3.10,<3.13"
+    assert [channel.name for channel in recipe.channels] == ["x", "y", "z"]
+    assert recipe.variables == (("A", "1"), ("B", "2"))
+    assert [line.name for line in recipe.pip] == ["numpy", "scipy"]
+    assert [source.path for source in recipe.sources] == names
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("dependencies: [python=3.11]", "dependencies: [python=3.12]", "Python"),
+        ("channels: [x, y]\ndependencies: []", "channels: [y, x]\ndependencies: []", "channels"),
+        ("variables: {A: 1}\ndependencies: []", "variables: {A: 2}\ndependencies: []", "A different"),
+    ],
+)
+def test_files_that_contradict_each_other_are_refused_with_both_lines(
+    tmp_path: Path, one: str, other: str, said: str
+) -> None:
+    names = write(tmp_path, a_yml=one, b_yml=other)
+    with pytest.raises(UsageError) as caught:
+        read_recipe(names, cwd=tmp_path)
+    assert said in caught.value.what
+    assert "a.yml:1" in caught.value.evidence
+    assert "b.yml:1" in caught.value.evidence
+
+
+@pytest.mark.parametrize("name", ["base.sif", "Dockerfile", "pyproject.toml", "conda-lock.yml", "notes.md"])
+def test_a_file_of_another_kind_is_refused_with_what_is_understood(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("x", encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        read_recipe([name], cwd=tmp_path)
+    assert "environment.yml" in caught.value.hint
+    assert "requirements.txt" in caught.value.hint
+
+
+def test_a_missing_file_is_said_with_the_nearest_name(tmp_path: Path) -> None:
+    write(tmp_path, environment_yml="dependencies: []\n")
+    with pytest.raises(UsageError) as caught:
+        read_recipe(["enviroment.yml"], cwd=tmp_path)
+    assert "environment.yml" in caught.value.hint
+
+
+def test_a_folder_in_place_of_a_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").mkdir()
+    with pytest.raises(UsageError):
+        read_recipe(["r.txt"], cwd=tmp_path)
+
+
+def test_a_local_package_is_found_beside_its_file_before_the_current_directory(tmp_path: Path) -> None:
+    for folder in ("pkg", "sub/pkg"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "sub" / "r.txt").write_text("./pkg\n", encoding="utf-8")
+    recipe = read_recipe(["sub/r.txt"], cwd=tmp_path)
+    assert recipe.pip[0].path == str((tmp_path / "sub" / "pkg").resolve())
+
+
+def test_a_missing_links_folder_is_left_out_and_said(tmp_path: Path) -> None:
+    write(tmp_path, r_txt="-f nowhere\nnumpy\n")
+    recipe = read_recipe(["r.txt"], cwd=tmp_path)
+    assert recipe.options == ()
+    assert "nowhere" in str(recipe.notes[0])
+
+
+def test_the_same_files_render_the_same_bytes(tmp_path: Path) -> None:
+    write(tmp_path, r_txt=f"b\na --hash=sha256:{'b' * 64} --hash=sha256:{'a' * 64}\n")
+    texts = {render_requirements(read_recipe(["r.txt"], cwd=tmp_path)) for _ in range(2)}
+    assert texts == {f"# r.txt:1\nb\n# r.txt:2\na \\\n    --hash=sha256:{'a' * 64} \\\n    --hash=sha256:{'b' * 64}\n"}

@@ -1,0 +1,50 @@
+"""Environment files as people write them, read as the files beside them say."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from argosy.errors import ArgosyError
+from argosy.recipe import Recipe, read_recipe, render_conda_spec, render_constraints, render_requirements
+from argosy.scrub import scrub
+
+CORPUS = Path(__file__).parent.parent / "corpus" / "env"
+FILES = sorted(file.name for file in CORPUS.iterdir() if file.suffix in {".yml", ".txt"})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_reads_as_its_expected_file_says(name: str) -> None:
+    expected = CORPUS / f"{name}.expected"
+    text = describe(name).replace(str(CORPUS.resolve()), "CORPUS")
+    if os.environ.get("ARGOSY_RECORD"):
+        expected.write_text(text, encoding="utf-8")
+    assert text == expected.read_text(encoding="utf-8")
+
+
+def test_no_expected_file_is_left_of_a_file_that_is_gone() -> None:
+    assert sorted(file.name.removesuffix(".expected") for file in CORPUS.glob("*.expected")) == FILES
+
+
+def describe(name: str) -> str:
+    try:
+        recipe = read_recipe([name], environment={"TOKEN": "planted-secret"}, cwd=CORPUS)
+    except ArgosyError as error:
+        return f"exit {error.code}\n{error}\n"
+    return "\n".join(recipe_lines(recipe)) + "\n"
+
+
+def recipe_lines(recipe: Recipe) -> list[str]:
+    lines = [f"name: {recipe.name}", f"python: {recipe.python} ({recipe.python_where})"]
+    lines += [f"channel: {channel.name} ({channel.where})" for channel in recipe.channels]
+    lines += [f"conda: {render_conda_spec(spec)} ({spec.where})" for spec in (*recipe.interpreter, *recipe.conda)]
+    lines += [f"option: {option.name} {scrub(option.value)} ({option.where})" for option in recipe.options]
+    lines += [f"pip: {line.name or '?'} {line.kind} {scrub(line.text)} ({line.where})" for line in recipe.pip]
+    lines += [f"variable: {variable}={value!r}" for variable, value in recipe.variables]
+    lines += [f"source: {source.path}" for source in recipe.sources]
+    lines += [f"note: {note}" for note in recipe.notes]
+    lines += ["--- requirements", *scrub(render_requirements(recipe)).splitlines()]
+    lines += ["--- constraints", *render_constraints(recipe).splitlines()]
+    return lines

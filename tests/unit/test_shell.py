@@ -1,0 +1,108 @@
+"""Words of shell text: what is quoted reaches a program unchanged, in every POSIX shell that this machine has."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from argosy.model import Late
+from argosy.shell import (
+    Program,
+    join,
+    name_programs,
+    plain_words,
+    quote,
+    render_assignment,
+    render_command,
+    render_programs,
+)
+
+SHELLS = [shell for shell in ("sh", "dash", "bash", "busybox") if shutil.which(shell)]
+# A NUL cannot stand in an argument; a lone surrogate is no text.
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+NASTY = (
+    "",
+    " ",
+    "a b",
+    "it's",
+    '"',
+    "$HOME",
+    "`id`",
+    "$(id)",
+    "*",
+    "~",
+    "\n",
+    "a\nb\n",
+    "-n",
+    "--",
+    "\\",
+    "é 🚢",
+    "!x",
+    "#",
+)
+
+
+def shell(name: str, script: str) -> str:
+    words = ("busybox", "sh") if name == "busybox" else (name,)
+    return subprocess.run((*words, "-c", script), capture_output=True, check=True).stdout.decode()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@settings(max_examples=40, deadline=None)
+@given(words=st.lists(texts, max_size=8))
+def test_quoted_words_reach_a_program_unchanged(name: str, words: list[str]) -> None:
+    printed = shell(name, join(["printf", "%s\\0", *words]) if words else "true")
+    assert printed.split("\0")[:-1] == words
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("width", [1, 40, 100])
+def test_a_command_broken_over_lines_is_the_same_command(name: str, width: int) -> None:
+    printed = shell(name, render_command(("printf", "%s\\0", *NASTY), indent="    ", width=width))
+    assert tuple(printed.split("\0")[:-1]) == NASTY
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("value", NASTY)
+def test_an_assignment_gives_its_value(name: str, value: str) -> None:
+    assert shell(name, f'{render_assignment("X", value)}\nprintf "%s." "$X"') == f"{value}."
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_late_words_are_expanded_once_and_never_split(name: str) -> None:
+    script = f"X='a  *  $HOME'; {join(['printf', '%s.', Late('$X'), Late('${X}:1'), '$X'])}"
+    assert shell(name, script) == "a  *  $HOME.a  *  $HOME:1.$X."
+
+
+@pytest.mark.parametrize("name", ["", "1x", "a-b", "a b", "a\n", "é", "a=b"])
+def test_a_name_that_no_shell_takes_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not a variable name"):
+        render_assignment(name, "x")
+
+
+def test_what_only_a_shell_knows_is_no_plain_word() -> None:
+    assert plain_words(("a", "b")) == ("a", "b")
+    with pytest.raises(ValueError, match="only a shell knows"):
+        plain_words(("a", Late("$X")))
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_programs_are_written_once_and_run_as_if_they_stood_there(name: str) -> None:
+    inner = Program("inner", 'printf "%s." "$@"\n')
+    outer = Program("outer", '# A comment; $HOME\nexec "$@"\n')
+    words = ("sh", "-c", outer, "x", "sh", "-c", inner, "y", "a b", "$HOME")
+    programs, named = name_programs((*words, "sh", inner))
+    assert [program.name for program in programs] == ["outer", "inner"]
+    script = "\n".join([*render_programs(programs), join(named[:-2])])
+    assert script.count('printf "%s." "$@"') == 1
+    assert shell(name, script) == "a b.$HOME."
+
+
+@given(word=texts)
+def test_a_program_is_the_text_that_it_is_made_of(word: str) -> None:
+    assert Program("p", word) == word
+    assert quote(Program("p", word)) == quote(word)

@@ -1,0 +1,305 @@
+"""Site profiles: the format, conditions, partitions, modes and where each value comes from."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.binding import parse_ranges, plan_masks
+from argosy.errors import SiteError
+from argosy.model import Late
+from argosy.sites import Facts, read_site, search_path, site_names
+from argosy.sites.conditions import judge_condition, parse_condition, render_condition
+from argosy.sites.partitions import Demand, choose_partition, time_limit
+from argosy.sites.reading import DATA, find_line, read_table
+from argosy.sites.records import Evident, Partition
+from argosy.sites.resolving import choose_mode, full_address, late_word, minutes, resolve
+
+LEAST = 'name = "x"\ntitle = "X"\nscheduler = "slurm"\n'
+
+
+def written(folder: Path, text: str, name: str = "x.toml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def refusal(folder: Path, text: str) -> SiteError:
+    with pytest.raises(SiteError) as caught:
+        read_site(written(folder, text))
+    return caught.value
+
+
+def is_empty(part: Evident) -> bool:
+    """Tell whether a part says nothing but its name."""
+    return part == msgspec.convert({"name": part.name} if isinstance(part, Partition) else {}, type(part))
+
+
+@pytest.mark.parametrize("name", site_names())
+def test_every_value_of_a_shipped_profile_has_a_public_source(name: str) -> None:
+    site = read_site(name)
+    parts: list[Evident] = [*site.settings, *site.caches, *site.binds, *site.options, *site.partitions]
+    parts += [*site.modes.values(), site.images, site.build]
+    parts += [site.identity, site.node, site.slurm, site.runtime, site.modules, site.launcher, site.network]
+    for part in parts:
+        sources = [*filter(None, (part.source, *part.sources.values()))]
+        assert sources or is_empty(part), f"{name}: {part}"
+        for address in (each for source in sources for each in full_address(site, source).split("; ")):
+            assert re.match(r"https?://", address), f"{name}: {address}"
+    for part in (*site.settings, *site.caches, *site.binds, *site.options):
+        assert part.why
+        assert part.source
+        assert part.checked or site.checked
+        assert part.proof == "documented"
+
+
+@pytest.mark.parametrize("name", [name for name in site_names() if read_site(name).scheduler == "slurm"])
+def test_every_shipped_profile_lists_what_nobody_knows_yet(name: str) -> None:
+    assert read_site(name).open_questions
+
+
+@pytest.mark.parametrize("name", site_names())
+def test_the_map_of_every_shipped_profile_fits_its_node(name: str) -> None:
+    node = read_site(name).node
+    masks = plan_masks(node)
+    usable = frozenset(range(node.cores)) - parse_ranges(node.reserved)
+    assert all(mask < 1 << node.cores for mask in masks)
+    assert not masks or sum(mask.bit_count() for mask in masks) <= len(usable)
+
+
+def test_an_unknown_key_is_refused_with_its_line_and_the_nearest(tmp_path: Path) -> None:
+    error = refusal(tmp_path, LEAST + '\n[slurm]\nrequired = ["time"]\ngpu_optoin = "gres"\n')
+    assert error.evidence == f"{tmp_path}/x.toml:7: slurm.gpu_optoin"
+    assert error.hint == "did you mean 'gpu_option'?"
+
+
+def test_an_unknown_key_in_a_list_is_found_in_the_right_part(tmp_path: Path) -> None:
+    part = '[[settings]]\nname = "A"\nvalue = "1"\n'
+    error = refusal(tmp_path, LEAST + part + part + 'valu = "2"\n')
+    assert error.evidence == f"{tmp_path}/x.toml:10: settings.1.valu"
+    assert error.hint == "did you mean 'value'?"
+
+
+def test_a_wrong_type_is_refused_with_its_line(tmp_path: Path) -> None:
+    error = refusal(tmp_path, LEAST + '[node]\ncores = "many"\n')
+    assert error.evidence == f"{tmp_path}/x.toml:5: node.cores: Expected `int`, got `str`"
+
+
+def test_a_word_that_is_none_of_the_choices_is_refused(tmp_path: Path) -> None:
+    assert "x.toml:5: slurm.gpu_option" in refusal(tmp_path, LEAST + '[slurm]\ngpu_option = "tres"\n').evidence
+
+
+def test_broken_toml_is_refused_with_its_line(tmp_path: Path) -> None:
+    assert f"{tmp_path}/x.toml:4:" in refusal(tmp_path, LEAST + "[node\n").evidence
+
+
+def test_a_condition_on_a_fact_that_there_is_not_names_the_nearest(tmp_path: Path) -> None:
+    error = refusal(tmp_path, LEAST + '[[settings]]\nname = "A"\nvalue = "1"\nwhen = { node = "1" }\n')
+    assert "did you mean 'nodes'?" in error.evidence
+    assert "x.toml:4" in error.evidence
+
+
+@pytest.mark.parametrize("suffix", ["; reboot", "$(id)", "`id`", "a b", "x\ny"])
+def test_a_suffix_that_could_run_something_is_refused(tmp_path: Path, suffix: str) -> None:
+    error = refusal(tmp_path, f"{LEAST}[slurm]\nmaster_suffix = {json.dumps(suffix)}\n")
+    assert "is no part of a host name" in error.evidence
+
+
+@pytest.mark.parametrize("name", ["x\nreboot", "../x", "a b", "$(id)"])
+def test_a_name_that_is_no_plain_word_is_refused(tmp_path: Path, name: str) -> None:
+    error = refusal(tmp_path, f'name = {json.dumps(name)}\ntitle = "X"\n')
+    assert "is no plain word" in error.evidence
+
+
+def test_a_fragment_that_there_is_not_names_the_nearest(tmp_path: Path) -> None:
+    error = refusal(tmp_path, 'name = "x"\ntitle = "X"\nuse = ["slingshot-amdd"]\n')
+    assert error.hint == "did you mean 'slingshot-amd'?"
+    assert "x.toml:3" in error.evidence
+
+
+def test_a_profile_without_a_name_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, 'title = "X"\n').hint == 'add name = "…"'
+
+
+def test_an_unknown_site_names_the_nearest() -> None:
+    with pytest.raises(SiteError) as caught:
+        read_site("lumig")
+    assert "lumi-g" in caught.value.hint
+
+
+def test_the_projects_profile_wins_over_the_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "argosy-sites").mkdir()
+    written(tmp_path / "argosy-sites", 'name = "lumi-g"\ntitle = "mine"\nscheduler = "slurm"\n', "lumi-g.toml")
+    folders = search_path({"HOME": "/home/alice"}, tmp_path)
+    assert folders[1:] == (Path("/home/alice/.config/argosy/sites"), Path("/etc/argosy/sites"), DATA)
+    assert read_site("lumi-g", folders).title == "mine"
+
+
+def test_a_setting_of_the_site_takes_the_place_of_the_fragments(tmp_path: Path) -> None:
+    use = 'use = ["slingshot-amd"]\n'
+    own = '[[settings]]\nname = "NCCL_SOCKET_IFNAME"\nvalue = "hsn0"\n'
+    site = read_site(written(tmp_path, LEAST + use + own))
+    assert [s.value for s in site.settings if s.name == "NCCL_SOCKET_IFNAME"] == ["hsn0"]
+    assert site.caches
+    assert site.network.plugin == "aws-ofi-rccl"
+
+
+def test_every_key_of_every_shipped_profile_is_found_on_its_line() -> None:
+    for path in DATA.glob("*.toml"):
+        text = path.read_text()
+        lines = text.splitlines()
+        for key in read_table(path):
+            assert re.search(rf"\b{re.escape(key)}\b", lines[find_line(text, (key,)) - 1]), (path, key)
+
+
+@pytest.mark.parametrize(
+    ("when", "facts", "expected"),
+    [
+        ({}, Facts(), True),
+        ({"nodes": "> 1"}, Facts(nodes="2"), True),
+        ({"nodes": "> 1"}, Facts(nodes="1"), False),
+        ({"rocm": "< 6.2"}, Facts(rocm="6.1.3"), True),
+        ({"rocm": "< 6.2"}, Facts(rocm="6.2.0"), False),
+        ({"rocm": "< 6.2"}, Facts(rocm="7.0"), False),
+        ({"rocm": "< 6.2"}, Facts(rocm="6.10"), False),
+        ({"rocm": "< 6.2"}, Facts(), None),
+        ({"rocm": "< 6.2", "nodes": "> 1"}, Facts(nodes="1"), False),
+        ({"partition": "a | b"}, Facts(partition="b"), True),
+        ({"partition": "a | b"}, Facts(partition="c"), False),
+        ({"torch": ">= 2.9"}, Facts(torch="2.11.0+rocm7"), True),
+        ({"mode": "!= FLAT"}, Facts(mode="COMPOSITE"), True),
+        ({"rocm": "< 6.2"}, Facts(rocm="nightly"), None),
+    ],
+)
+def test_conditions_are_judged_true_false_or_unknown(
+    when: dict[str, str], facts: Facts, *, expected: bool | None
+) -> None:
+    assert judge_condition(parse_condition(when), facts) is expected
+
+
+@pytest.mark.parametrize("when", [{"nodes": ""}, {"nodes": ">"}, {"rocm": "< new"}, {"color": "red"}, {"nodes": "1 |"}])
+def test_what_is_no_condition_is_refused(when: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="when:"):
+        parse_condition(when)
+
+
+@given(st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3), st.text(max_size=8))
+def test_any_text_is_a_condition_or_is_refused_and_never_anything_else(when: dict[str, str], fact: str) -> None:
+    try:
+        condition = parse_condition(when)
+    except ValueError:
+        return
+    assert judge_condition(condition, Facts(nodes=fact, rocm=fact)) in {True, False, None}
+
+
+def test_a_condition_reads_as_a_sentence() -> None:
+    assert render_condition({"nodes": "> 1", "mode": "cray"}) == "nodes > 1 and mode = cray"
+
+
+@pytest.mark.parametrize("value", ["$(reboot)", "`id`", 'a"b\\c$HOME', "two  blanks", "{user}", "a\nb"])
+def test_a_value_arrives_as_it_is_whatever_signs_it_holds(tmp_path: Path, value: str) -> None:
+    toml = json.dumps(value)  # a basic string of TOML is written as JSON writes it
+    site = read_site(written(tmp_path, f'{LEAST}[[settings]]\nname = "A"\nvalue = {toml}\n'))
+    assert [v.value for v in resolve(site, Facts(), 0).variables] == [value]
+
+
+def test_a_late_text_knows_its_names_and_quotes_the_rest() -> None:
+    assert late_word("/tmp/{user}-$x-`y`", 0) == Late("/tmp/${USER:-$SLURM_JOB_USER}-\\$x-\\`y\\`")  # noqa: S108
+    assert late_word("{devices}", 3) == "0,1,2"
+    with pytest.raises(SiteError):
+        late_word("{hostname}", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("15", 15), ("15:30", 15.5), ("1:30:00", 90), ("2-00", 2880), ("2-01:30", 2970), ("1-00:00:30", 1440.5)],
+)
+def test_times_are_read_as_slurm_reads_them(text: str, expected: float) -> None:
+    assert minutes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1:2:3:4", "x-1", "-5"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(SiteError):
+        minutes(text)
+
+
+def test_whole_nodes_and_parts_of_nodes_choose_their_partition() -> None:
+    site = read_site("lumi-g")
+    whole, _ = choose_partition(site, "", Demand(2, 8))
+    part, _ = choose_partition(site, "", Demand(1, 2))
+    assert whole is not None
+    assert part is not None
+    assert (whole.name, part.name) == ("standard-g", "small-g")
+
+
+def test_a_part_of_a_node_is_said_to_be_billed_whole() -> None:
+    _, rows = choose_partition(read_site("lumi-g"), "standard-g", Demand(1, 2))
+    assert [(row.what, row.value) for row in rows] == [("billed", "8 GPUs per node")]
+    assert "small-g" in rows[0].why
+
+
+@pytest.mark.parametrize(
+    ("partition", "demand", "evidence"),
+    [
+        ("small-g", Demand(5, 8), "at most 4"),
+        ("dev-g", Demand(1, 8, "04:00:00"), "03:00:00"),
+        ("standard-g", Demand(1025, 8), "at most 1024"),
+    ],
+)
+def test_a_partition_that_does_not_allow_the_job_is_refused_with_both_numbers(
+    partition: str, demand: Demand, evidence: str
+) -> None:
+    with pytest.raises(SiteError) as caught:
+        choose_partition(read_site("lumi-g"), partition, demand)
+    assert evidence in caught.value.evidence
+    assert caught.value.code == 3
+
+
+def test_a_partition_that_the_profile_does_not_know_is_left_to_slurm() -> None:
+    assert choose_partition(read_site("lumi-g"), "secret", Demand(1, 8)) == (None, ())
+
+
+def test_the_time_limit_follows_the_size_of_the_job() -> None:
+    batch = read_site("frontier").partition("batch")
+    assert batch is not None
+    assert [time_limit(batch, nodes) for nodes in (1, 91, 92, 184)] == ["02:00:00"] * 2 + ["06:00:00", "12:00:00"]
+
+
+def test_modes_change_the_devices_of_a_gpu() -> None:
+    dawn = read_site("dawn")
+    assert [(choose_mode(dawn, mode)[0].node.devices_per_gpu) for mode in ("", "FLAT", "COMPOSITE")] == [2, 2, 1]
+
+
+def test_an_unknown_mode_names_the_nearest() -> None:
+    with pytest.raises(SiteError) as caught:
+        choose_mode(read_site("dawn"), "composit")
+    assert caught.value.hint == "did you mean --mode COMPOSITE?"
+
+
+def test_what_cannot_be_decided_is_left_out_and_said() -> None:
+    facts = Facts(nodes="2", vendor="amd", mode="cray", gpus_per_node="8", launcher="torchrun")
+    at_site = resolve(read_site("lumi-g"), facts, 8)
+    assert "NCCL_NET_GDR_LEVEL" not in {variable.name for variable in at_site.variables}
+    assert [row.value for row in at_site.choices if row.what == "NCCL_NET_GDR_LEVEL"] == ["not set"]
+
+
+@pytest.mark.parametrize(("rocm", "is_set"), [("6.1.3", True), ("6.2", False), ("6.2.4", False), ("7.0.2", False)])
+def test_the_gdr_level_is_set_for_old_rocm_only(rocm: str, *, is_set: bool) -> None:
+    facts = Facts(nodes="2", vendor="amd", mode="cray", rocm=rocm)
+    names = {variable.name for variable in resolve(read_site("lumi-g"), facts, 8).variables}
+    assert ("NCCL_NET_GDR_LEVEL" in names) is is_set
+
+
+def test_each_choice_of_a_site_knows_its_source_and_date() -> None:
+    facts = Facts(nodes="2", vendor="amd", mode="cray")
+    for row in resolve(read_site("lumi-g"), facts, 8).choices:
+        assert row.evidence.startswith("https://")
+        assert row.checked == "2026-11-20"
+        assert row.proof == "documented"
+        assert row.source == "site lumi-g"

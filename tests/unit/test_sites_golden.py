@@ -1,0 +1,138 @@
+"""The script of each site for one GPU, one node and several: a changed profile shows as a changed script in review.
+
+``ARGOSY_RECORD=1`` writes the files again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from argosy.launch import LaunchRequest, Wanted, plan_here
+from argosy.model import Host, Person
+from argosy.process import FakeRunner
+from argosy.schedulers.slurm import JobOptions
+from argosy.session import Places, QuietReporter, Session
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+USUAL = JobOptions(account="project_1", time="00:15:00")
+MN5 = JobOptions(account="project_1", qos="acc_debug", time="00:15:00")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A launch whose script is kept."""
+
+    site: str
+    name: str
+    wanted: Wanted
+    launcher: str = ""
+    mode: str = ""
+    options: JobOptions = USUAL
+
+    @property
+    def path(self) -> Path:
+        return GOLDEN / self.site / f"{self.name}.sh"
+
+
+CASES = (
+    Case("lumi-g", "one-gpu", Wanted(gpus=1)),
+    Case("lumi-g", "one-gpu-srun", Wanted(gpus=1), "srun"),
+    Case("lumi-g", "one-node", Wanted(gpus=8)),
+    Case("lumi-g", "one-node-srun", Wanted(gpus=8), "srun"),
+    Case("lumi-g", "many-nodes", Wanted(nodes=2, gpus_per_node=8)),
+    Case("lumi-g", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=8), "srun"),
+    Case("lumi-g", "many-nodes-laif", Wanted(nodes=2, gpus_per_node=8), mode="laif"),
+    Case("lumi-c", "one-node", Wanted(ranks=128, cpus_per_rank=1), "mpi"),
+    Case("lumi-c", "many-nodes-mpi", Wanted(nodes=2, ranks=256, cpus_per_rank=1), "mpi"),
+    Case("mn5-acc", "one-gpu", Wanted(gpus=1), options=MN5),
+    Case("mn5-acc", "one-node", Wanted(gpus=4), options=MN5),
+    Case("mn5-acc", "many-nodes", Wanted(nodes=2, gpus_per_node=4), options=MN5),
+    Case("mn5-acc", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", options=MN5),
+    Case("dawn", "one-gpu", Wanted(gpus=1)),
+    Case("dawn", "one-node", Wanted(gpus=4)),
+    Case("dawn", "many-nodes", Wanted(nodes=2, gpus_per_node=4)),
+    Case("dawn", "many-nodes-composite", Wanted(nodes=2, gpus_per_node=4), mode="COMPOSITE"),
+    Case("aac6", "one-gpu", Wanted(gpus=1)),
+    Case("aac6", "one-node", Wanted(gpus=4)),
+    Case("nvidia-apptainer", "one-gpu", Wanted(gpus=1)),
+    Case("nvidia-apptainer", "one-node", Wanted(gpus=2)),
+    Case("nvidia-apptainer", "many-nodes", Wanted(nodes=2, gpus_per_node=2, cpus_per_rank=4)),
+    Case("nvidia-apptainer", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=2), "mpi"),
+    Case("frontier", "one-node", Wanted(gpus=8)),
+    Case("frontier", "many-nodes", Wanted(nodes=2, gpus_per_node=8)),
+    Case("isambard-ai", "many-nodes", Wanted(nodes=2, gpus_per_node=4)),
+)
+
+
+def laptop() -> Session:
+    """Give a session on a machine with nothing: no Slurm, no runtime, no GPU, no image."""
+    host = Host(
+        hostname="laptop",
+        arch="x86_64",
+        person=Person(1000, 1000, "alice", "/home/alice"),
+        cwd="/home/alice/work",
+        tmp="/tmp",  # noqa: S108 - a name in a record
+        cpus=4,
+        memory=8 << 30,
+        programs={},
+        user_namespaces=False,
+        can_mount=False,
+        fuse=False,
+    )
+    places = Places(Path("/nowhere"), Path("/nowhere"), ())
+    return Session(host, FakeRunner(), places, QuietReporter())
+
+
+def script_of(case: Case) -> str:
+    request = LaunchRequest(
+        "/project/images/train.sif",
+        ("python", "train.py", "50", "10"),
+        site=case.site,
+        wanted=case.wanted,
+        launcher=case.launcher,
+        mode=case.mode,
+        options=case.options,
+    )
+    return plan_here(request, laptop(), dry=True).script
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.site}-{case.name}")
+def test_the_script_of_a_site_is_the_one_that_was_reviewed(case: Case) -> None:
+    script = script_of(case)
+    if os.environ.get("ARGOSY_RECORD"):
+        case.path.parent.mkdir(parents=True, exist_ok=True)
+        case.path.write_text(script)
+    assert script == case.path.read_text()
+
+
+def test_no_golden_script_is_left_that_no_case_makes() -> None:
+    assert {case.path for case in CASES} == set(GOLDEN.rglob("*.sh"))
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_every_golden_script_parses(shell: str) -> None:
+    for case in CASES:
+        ran = subprocess.run([shell, "-n", str(case.path)], capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stderr) == (0, ""), case.path
+
+
+def test_a_golden_script_names_nothing_of_the_machine_that_planned_it() -> None:
+    for case in CASES:
+        assert "/home/alice" not in case.path.read_text()
+
+
+def test_shellcheck_finds_nothing_in_any_golden_script() -> None:
+    shellcheck = shutil.which("shellcheck")
+    if not shellcheck:
+        pytest.skip("shellcheck is not installed")
+    paths = [str(case.path) for case in CASES]
+    ran = subprocess.run([shellcheck, *paths], capture_output=True, text=True, check=False)
+    assert ran.stdout == ""

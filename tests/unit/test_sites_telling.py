@@ -1,0 +1,237 @@
+"""What a profile tells of itself, which site a machine is, and why a planned job is as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from argosy.cli.__main__ import run_app
+from argosy.cli.cmd_explain import short_line
+from argosy.launch import LaunchRequest, Wanted, plan_here
+from argosy.launch.at_site import parse_torch_version
+from argosy.launch.explain import GROUPS, Explained, explain_plan
+from argosy.model import Host, Person
+from argosy.process import FakeRunner
+from argosy.schedulers.slurm import JobOptions
+from argosy.session import Places, QuietReporter, Session
+from argosy.sites import read_site, site_names
+from argosy.sites.detecting import Machine, detect_sites
+from argosy.sites.reading import DATA
+from argosy.sites.telling import diff_sites, profile_schema, tell_site
+
+SITES = [read_site(name) for name in site_names()]
+
+
+def laptop(**environment: str) -> Session:
+    host = Host(
+        hostname="laptop",
+        arch="aarch64",
+        person=Person(1000, 1000, "alice", "/home/alice"),
+        cwd="/home/alice",
+        tmp="/tmp",  # noqa: S108 - a name in a record
+        cpus=4,
+        memory=8 << 30,
+        programs={},
+        user_namespaces=False,
+        can_mount=False,
+        fuse=False,
+        environment=environment,
+    )
+    return Session(host, FakeRunner(), Places(Path("/nowhere"), Path("/nowhere"), ()), QuietReporter())
+
+
+def explained(**environment: str) -> tuple[Explained, ...]:
+    request = LaunchRequest(
+        "/scratch/x.sif",
+        ("python", "train.py"),
+        site="lumi-g",
+        wanted=Wanted(nodes=2, gpus_per_node=8),
+        options=JobOptions(account="project_1", time="15"),
+    )
+    return explain_plan(plan_here(request, laptop(**environment), dry=True))
+
+
+@pytest.mark.parametrize("name", site_names())
+def test_each_value_that_is_told_stands_on_the_line_that_is_named(name: str) -> None:
+    for row in tell_site(name):
+        path, _, number = row.origin.rpartition(":")
+        assert path, row.key
+        line = Path(path).read_text().splitlines()[int(number) - 1]
+        section, _, key = row.key.partition(".")
+        assert (line.startswith("[") and section in line) or line.startswith((key, f"{key} ")), (row.key, line)
+
+
+def test_a_value_of_a_fragment_names_the_fragments_file() -> None:
+    rows = {row.key: row for row in tell_site("lumi-g")}
+    assert rows["settings.NCCL_SOCKET_IFNAME"].origin.startswith(f"{DATA}/_slingshot-amd.toml:")
+    assert rows["slurm.cpus_per_gpu"].origin.startswith(f"{DATA}/lumi-g.toml:")
+
+
+def test_a_value_has_its_own_source_where_it_has_one() -> None:
+    rows = {row.key: row for row in tell_site("lumi-g")}
+    assert rows["node.reserved"].source.endswith("lumig-job.md")
+    assert rows["node.cores"].source.endswith("lumig.md")
+
+
+def test_two_profiles_differ_where_their_values_do() -> None:
+    lumi, frontier = read_site("lumi-g"), read_site("frontier")
+    rows = {key: (left, right) for key, left, right in diff_sites(lumi, frontier)}
+    assert rows["slurm.gpu_option"] == ("", "none")
+    assert rows["runtime.name"] == ("singularity", "apptainer")
+    assert "node.cores" not in rows
+    assert diff_sites(lumi, lumi) == ()
+
+
+def test_the_schema_names_every_key_of_the_format() -> None:
+    schema = json.dumps(profile_schema())
+    for word in ("gpu_cpus", "cpus_beside_mask", "if_there", "open_questions", "additionalProperties"):
+        assert f'"{word}"' in schema
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (Machine("", "pvc-s-12.data.cluster", {}), ["dawn"]),
+        (Machine("", "laptop", {}), []),
+        (Machine("", "node7", {"SYSTEMNAME": "juwelsbooster"}), ["juwels-booster"]),
+        (Machine("", "login-s-1", {"SYSTEMNAME": "juwels"}), ["dawn", "juwels-booster"]),
+        (Machine("", "", {}), []),
+    ],
+)
+def test_a_machine_is_detected_or_all_that_fit_are_said(machine: Machine, expected: list[str]) -> None:
+    assert [match.site for match in detect_sites(SITES, machine)] == expected
+
+
+def test_a_mark_that_does_not_fit_denies_the_others() -> None:
+    site = msgspec.structs.replace(
+        read_site("dawn"), identity=msgspec.convert({"clusters": ["a*"], "hosts": ["pvc-*"]}, type(SITES[0].identity))
+    )
+    assert detect_sites([site], Machine("b", "pvc-1", {})) == ()
+    assert len(detect_sites([site], Machine("a1", "pvc-1", {}))[0].reasons) == 2
+    assert len(detect_sites([site], Machine("", "pvc-1", {}))[0].reasons) == 1
+
+
+def test_every_option_of_the_script_and_every_variable_is_explained() -> None:
+    rows = explained()
+    what = {row.what for row in rows}
+    assert {"--account", "--nodes", "--partition", "--mem-per-gpu", "cores of each rank", "bind", "runtime"} <= what
+    assert {"NCCL_SOCKET_IFNAME", "MIOPEN_USER_DB_PATH, MIOPEN_CUSTOM_CACHE_DIR", "OMP_NUM_THREADS"} <= what
+    assert [row.group for row in rows] == sorted((row.group for row in rows), key=GROUPS.index)
+
+
+def test_what_a_site_says_is_explained_with_source_and_date() -> None:
+    for row in explained():
+        if row.source.startswith("site "):
+            assert re.match(r"https://", row.evidence), row
+            assert row.checked == "2026-11-20"
+            assert row.proof == "documented"
+
+
+def test_what_could_not_be_decided_is_explained_last() -> None:
+    rows = {row.what: row for row in explained() if row.group == "not decided"}
+    assert set(rows) == {"assumed", "NCCL_NET_GDR_LEVEL"}
+
+
+def test_a_laptop_keeps_a_script_for_another_site_without_its_image_or_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("")
+    image = tmp_path / "code"  # a folder that is there, and no image
+    words = ["--site", "lumi-g", "--gpus", "1", "--account", "p", "--", "python", "code/train.py"]
+    assert run_app(["launch", "/scratch/x.sif", "--script", "job.sh", *words]) == 0
+    script = (tmp_path / "job.sh").read_text()
+    assert str(tmp_path) not in script
+    assert "sbatch job.sh" in capsys.readouterr().out
+    assert run_app(["launch", str(image), "--dry-run", *words]) == 6
+
+
+def test_the_users_own_defaults_are_told_as_such() -> None:
+    rows = {row.what: row for row in explained(SBATCH_QOS="high", OMP_NUM_THREADS="3")}
+    assert (rows["--qos"].value, rows["--qos"].source) == ("high", "environment")
+    assert (rows["OMP_NUM_THREADS"].value, rows["OMP_NUM_THREADS"].source) == ("3", "environment")
+
+
+def test_an_explanation_fits_a_screen() -> None:
+    rows = explained()
+    assert len(rows) <= 40
+    assert all(len(short_line(row, 120)) <= 120 for row in rows)
+
+
+def test_a_site_whose_runtime_cannot_be_started_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["launch", "/x/x.sif", "--site", "nvidia-pyxis", "--nodes", "2", "--dry-run", "--", "python", "x.py"]
+    assert run_app(words) == 3
+    assert "its runtime is pyxis" in capsys.readouterr().err
+
+
+def test_a_site_whose_runtime_nobody_knows_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["launch", "/x/x.sif", "--site", "karolina", "--gpus", "1", "--dry-run", "--", "python", "x.py"]
+    assert run_app(words) == 3
+    assert "name it with --runtime" in capsys.readouterr().err
+    assert run_app([*words[:6], "--runtime", "apptainer", *words[6:]]) == 0
+
+
+def test_a_job_on_several_nodes_must_take_all_gpus_where_the_site_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["launch", "/x/x.sif", "--site", "dawn", "--nodes", "2", "--gpus-per-node", "2", "--account", "p"]
+    assert run_app([*words, "--time", "15", "--dry-run", "--", "python", "x.py"]) == 3
+    assert "--gpus-per-node 4" in capsys.readouterr().err
+
+
+def test_a_missing_account_names_the_form_of_the_sites_accounts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["launch", "/x/x.sif", "--site", "lumi-g", "--gpus", "1", "--dry-run", "--", "python", "x.py"]
+    assert run_app(words) == 3
+    assert "add --account project_<number>" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("2.6.0+rocm6.2.4", {"torch": "2.6.0", "rocm": "6.2.4"}),
+        ("2.6.0+cu124", {"torch": "2.6.0", "cuda": "12.4"}),
+        ("2.6.0+cpu", {"torch": "2.6.0"}),
+        ("2.6.0", {"torch": "2.6.0"}),
+        ("", {}),
+    ],
+)
+def test_the_version_of_torch_tells_what_it_was_made_for(version: str, expected: dict[str, str]) -> None:
+    assert parse_torch_version(version) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sites", "ls"],
+        ["sites", "show", "lumi-g"],
+        ["sites", "diff", "lumi-g", "lumi-c"],
+        ["sites", "schema"],
+        ["explain", "/x/x.sif", "--site", "lumi-g", "--gpus", "8", "--account", "p", "--", "python", "x.py"],
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_each_command_reports_to_people_and_to_programs(
+    words: list[str], capsys: pytest.CaptureFixture[str], *, as_json: bool
+) -> None:
+    extra = ["--json"] if as_json and words[1] != "schema" else []
+    cut = words.index("--") if "--" in words else len(words)
+    assert run_app([*words[:cut], *extra, *words[cut:]]) == 0
+    out = capsys.readouterr().out
+    assert out
+    assert "\x1b" not in out
+    if extra:
+        assert json.loads(out)
+
+
+def test_lint_ends_with_a_code_of_its_own_where_it_finds_something(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\nexport MASTER_PORT=29500\n")
+    assert run_app(["sites", "lint", str(script)]) == 7
+    assert f"{script}:2: every job uses port 29500 [fixed-port]" in capsys.readouterr().out
+    script.write_text("#!/bin/sh\n")
+    assert run_app(["sites", "lint", str(script)]) == 0

@@ -1,0 +1,130 @@
+"""What is said to skopeo, and what its answers are taken for: recorded messages of skopeo 1.9 and of registries."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from argosy.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
+from argosy.images.references import parse_reference
+from argosy.images.skopeo import (
+    Fault,
+    SkopeoWay,
+    explain_failure,
+    is_insecure,
+    judge_fault,
+    last_word,
+    parse_insecure,
+    parse_manifest,
+    plan_copy,
+    plan_manifest,
+    render_source,
+)
+from argosy.process import Command, Reply
+
+WAY = SkopeoWay("amd64", "/tmp/w")  # noqa: S108 - a word
+DIGEST = "sha256:" + "ab" * 32
+REFERENCE = parse_reference("docker://reg.example/x/y:1")
+
+SAID = [
+    (Fault.MISSING, "reading manifest 1 in 127.0.0.1:5571/x/none: manifest unknown: manifest unknown", UsageError),
+    (Fault.MISSING, "name unknown: repository name not known to registry", UsageError),
+    (Fault.LOGIN, "reading manifest 1 in x: unauthorized: authentication required", ToolFailed),
+    (Fault.LOGIN, "requested access to the resource is denied", ToolFailed),
+    (Fault.LOGIN, "unable to retrieve auth token: invalid username/password: unauthorized: bad", ToolFailed),
+    (Fault.LOGIN, "received unexpected HTTP status: 403 Forbidden", ToolFailed),
+    (Fault.RATE, "toomanyrequests: You have reached your pull rate limit.", ToolFailed),
+    (Fault.RATE, "received unexpected HTTP status: 429 Too Many Requests", ToolFailed),
+    (Fault.TLS, 'Get "https://x/v2/": x509: certificate signed by unknown authority', ToolFailed),
+    (Fault.TLS, 'Get "https://x/v2/": http: server gave HTTP response to HTTPS client', ToolFailed),
+    (Fault.NETWORK, "dial tcp 127.0.0.1:1: connect: connection refused", ToolFailed),
+    (Fault.NETWORK, "dial tcp: lookup nosuch.invalid on 10.0.0.1:53: no such host", ToolFailed),
+    (Fault.NETWORK, "net/http: TLS handshake timeout", ToolFailed),
+    (Fault.SERVER, "received unexpected HTTP status: 503 Service Unavailable", ToolFailed),
+    (Fault.FULL, "writing blob: write /x/oci-put-blob: no space left on device", CheckFailed),
+    (Fault.ARCH, 'no image found in manifest list for architecture amd64, variant "", OS linux', ImageError),
+    (Fault.OTHER, "something new", ToolFailed),
+]
+
+
+def reply(message: str) -> Reply:
+    line = f'time="2026-01-01T00:00:00Z" level=fatal msg={json.dumps(message)}'
+    return Reply(1, "", f"level=warning msg=before\n{line}\n")
+
+
+@pytest.mark.parametrize(("fault", "said", "kind"), SAID)
+def test_each_refusal_is_told_apart_and_explained(fault: Fault, said: str, kind: type[ArgosyError]) -> None:
+    assert judge_fault(said) is fault
+    error = explain_failure(REFERENCE, Command(("skopeo",)), reply(said))
+    assert type(error) is kind
+    assert said in error.evidence
+    assert "reg.example" in error.what
+
+
+def test_the_last_word_is_taken_out_of_the_log_without_credentials() -> None:
+    assert last_word(reply('Get "https://me:geheim@x/v2/": EOF')) == 'Get "https://***@x/v2/": EOF'
+    assert last_word(Reply(1, "", "FATAL:   plain\n\n")) == "FATAL:   plain"
+    assert last_word(Reply(1, "", "")) == ""
+
+
+def test_a_refused_login_says_how_to_log_in() -> None:
+    error = explain_failure(REFERENCE, Command(("skopeo",)), reply("unauthorized: authentication required"))
+    assert "skopeo login reg.example" in error.hint
+    assert "spelling" in error.hint
+
+
+def test_a_damaged_archive_is_an_image_error_and_no_network_trouble() -> None:
+    error = explain_failure(parse_reference("docker-archive:x.tar"), Command(("skopeo",)), reply("unexpected EOF"))
+    assert type(error) is ImageError
+    several = explain_failure(parse_reference("oci:d"), Command(("skopeo",)), reply("more than one image in oci"))
+    assert several.hint == "name one of the images in it: oci:d:NAME"
+
+
+def test_skopeo_is_given_a_tag_or_a_digest_and_never_both() -> None:
+    assert render_source(REFERENCE) == "docker://reg.example/x/y:1"
+    assert render_source(REFERENCE.pinned_to(DIGEST)) == f"docker://reg.example/x/y@{DIGEST}"
+    assert render_source(parse_reference("docker-daemon:x")) == "docker-daemon:x:latest"
+    assert render_source(parse_reference("oci:d")) == "oci:d"
+
+
+def test_tls_is_left_out_for_the_named_registries_only() -> None:
+    named = parse_insecure({"ARGOSY_INSECURE_REGISTRIES": "reg.example, other:5000"})
+    way = SkopeoWay("amd64", "/w", named)
+    assert "--tls-verify=false" in plan_manifest(REFERENCE, way).words
+    assert "--src-tls-verify=false" in plan_copy(REFERENCE, way, "l:i").words
+    assert not any("tls-verify" in word for word in plan_manifest(REFERENCE, WAY).words)
+    assert is_insecure(parse_reference("docker://reg.example:443/x"), named)
+    assert not is_insecure(parse_reference("docker://other:5001/x"), named)
+    assert not is_insecure(parse_reference("oci:reg.example"), named)
+
+
+def test_a_manifest_tells_its_size_and_digest() -> None:
+    text = json.dumps({"layers": [{"size": 3}, {"size": 4}], "config": {}})
+    assert parse_manifest(text, "amd64", "it").size == 7
+    assert parse_manifest(text, "amd64", "it").chosen == ""
+
+
+def index(*rows: tuple[str, str]) -> str:
+    entries = [{"digest": f"sha256:{os}{arch}", "platform": {"os": os, "architecture": arch}} for os, arch in rows]
+    return json.dumps({"manifests": entries})
+
+
+def test_of_several_architectures_the_machines_own_is_chosen() -> None:
+    text = index(("windows", "amd64"), ("linux", "arm64"), ("linux", "amd64"), ("unknown", "unknown"))
+    assert parse_manifest(text, "amd64", "it").chosen == "sha256:linuxamd64"
+    assert parse_manifest(text, "amd64", "it").arches == ("arm64", "amd64")
+
+
+def test_an_image_for_other_machines_only_is_refused_with_both_named() -> None:
+    with pytest.raises(ImageError, match="it is for another kind of machine") as caught:
+        parse_manifest(index(("linux", "arm64"), ("linux", "s390x")), "amd64", "it")
+    assert caught.value.evidence == "image: arm64, s390x; this machine: amd64"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "5", '{"manifests": [{}]}', '{"layers": [5]}', '{"layers": [{"size": "x"}]}']
+)
+def test_an_unreadable_manifest_is_an_image_error(text: str) -> None:
+    with pytest.raises(ImageError, match="no readable manifest"):
+        parse_manifest(text, "amd64", "it")

@@ -1,0 +1,187 @@
+"""Slurm in words: its replies of two releases, its states, its directives and the user's defaults."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.errors import ToolFailed, UsageError
+from argosy.launch.queues import Account, Queue, parse_associations, parse_sinfo
+from argosy.schedulers.slurm import (
+    ENDED,
+    RUNNING,
+    STATES,
+    WAITING,
+    JobOptions,
+    choose_defaults,
+    judge_code,
+    judge_state,
+    parse_exit_code,
+    parse_job_id,
+    parse_scontrol_job,
+    parse_squeue,
+    plan_squeue,
+    render_directive,
+    says_no_answer,
+)
+
+# Printed by `scontrol show job --oneliner` of Slurm 24.11 and 22.05, addresses and times as they came.
+SHOWN_24 = (
+    "JobId=2 JobName=a b=c UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A Priority=1 Nice=0 Account=(null) "
+    "QOS=(null) JobState=FAILED Reason=NonZeroExitCode Dependency=(null) Requeue=1 Restarts=3 BatchFlag=1 Reboot=0 "
+    "ExitCode=42:0 RunTime=00:00:03 TimeLimit=UNLIMITED TimeMin=N/A NodeList=node[1-2] BatchHost=node1 NumNodes=2 "
+    "Command=/home/alice/.local/state/argosy/runs/x/job.sh WorkDir=/home/alice StdErr=/home/alice/my out-2.out "
+    "StdIn=/dev/null StdOut=/home/alice/my out-2.out TresPerTask=cpu=2"
+)
+SHOWN_22 = (
+    "JobId=7 JobName=pi UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A Priority=4294901757 Nice=0 Account=(null) "
+    "QOS=normal JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 "
+    "RunTime=00:00:01 NodeList=node1 BatchHost=node1 NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:* "
+    "TRES=cpu=1,node=1,billing=1 Socks/Node=* Command=/shared/job.sh WorkDir=/shared StdErr=/shared/pi-7.out "
+    "StdIn=/dev/null StdOut=/shared/pi-7.out Power= "
+)
+
+
+def test_a_job_is_read_from_both_releases() -> None:
+    new, old = parse_scontrol_job(SHOWN_24), parse_scontrol_job(SHOWN_22)
+    assert (new["JobState"], new["ExitCode"], new["Restarts"]) == ("FAILED", "42:0", "3")
+    assert new["StdOut"] == "/home/alice/my out-2.out"
+    assert new["TresPerTask"] == "cpu=2"
+    assert (old["JobState"], old["ReqB:S:C:T"], old["CPUs/Task"]) == ("RUNNING", "0:0:*:*", "1")
+    assert (old["StdOut"], old["Power"]) == ("/shared/pi-7.out", "")
+
+
+def test_a_queue_is_read_bars_in_names_included() -> None:
+    text = (
+        "12|PENDING|Resources|2026-11-20T12:00:00|2|0:00|1:00:00|main||a|b c\n"
+        "11|RUNNING|None|2026-11-20T11:00:00|1|5:00|UNLIMITED|main|node1|pi\n"
+        "slurm_load_jobs error: something\n"
+    )
+    first, second = parse_squeue(text)
+    assert (first.id, first.reason, first.node_list, first.name) == ("12", "Resources", "", "a|b c")
+    assert (second.state, second.elapsed, second.node_list) == ("RUNNING", "5:00", "node1")
+
+
+def test_a_question_for_one_job_asks_for_ended_ones_too() -> None:
+    assert plan_squeue(job="7")[-4:] == ("--jobs", "7", "--states", "all")
+    assert plan_squeue(user="alice")[-2:] == ("--user", "alice")
+
+
+@pytest.mark.parametrize("text", ["123\n", "123;cluster\n", "sbatch: lua: hello\n123\n"])
+def test_a_job_number_is_found_in_what_sbatch_prints(text: str) -> None:
+    assert parse_job_id(text) == "123"
+
+
+@pytest.mark.parametrize("text", ["", "Submitted batch job 12", "12a", "sbatch: error"])
+def test_what_holds_no_job_number_is_said_so(text: str) -> None:
+    with pytest.raises(ToolFailed, match="no job id"):
+        parse_job_id(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("0:0", 0), ("42:0", 42), ("0:15", 143), ("1:9", 137), ("", 1), ("x:y", 1), ("3", 3)]
+)
+def test_exit_codes_are_a_shells(text: str, code: int) -> None:
+    assert parse_exit_code(text) == code
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_has_kind_and_meaning(state: str) -> None:
+    kind, meaning = judge_state(state)
+    assert kind in {WAITING, RUNNING, ENDED}
+    assert meaning
+
+
+@given(st.text(max_size=30))
+def test_states_that_nobody_knows_yet_are_shown_as_they_are(state: str) -> None:
+    kind, meaning = judge_state(state)
+    assert kind in {WAITING, RUNNING, ENDED}
+    assert meaning
+
+
+def test_states_come_in_the_forms_of_squeue_and_sacct() -> None:
+    assert judge_state("CANCELLED by 2001")[0] == ENDED
+    assert judge_state("CANCELLED+")[0] == ENDED
+    assert judge_state("NEW_STATE") == (RUNNING, "is NEW_STATE")
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "ours"),
+    [
+        ("COMPLETED", 0, 0),
+        ("FAILED", 42, 42),
+        ("FAILED", 0, 1),
+        ("TIMEOUT", 0, 143),
+        ("CANCELLED by 2001", 0, 143),
+        ("NODE_FAIL", 0, 1),
+        ("OUT_OF_MEMORY", 137, 137),
+    ],
+)
+def test_a_job_that_did_not_end_well_never_ends_with_0(state: str, code: int, ours: int) -> None:
+    assert judge_code(state, code) == ours
+
+
+def test_a_controller_that_does_not_answer_is_recognised() -> None:
+    assert says_no_answer(
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
+    )
+    assert says_no_answer("slurm_load_jobs error: Socket timed out on send/recv operation")
+    assert not says_no_answer("sbatch: error: invalid partition specified: nowhere")
+
+
+def test_only_what_was_asked_for_becomes_an_option() -> None:
+    options = JobOptions(account="a", time="1:00", mem_per_gpu="8G", exclusive=True)
+    assert list(options.lines()) == ["--account=a", "--time=1:00", "--mem-per-gpu=8G", "--exclusive"]
+    assert list(JobOptions().lines()) == []
+
+
+@given(st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=30))
+def test_a_directive_is_one_line_that_reads_back(value: str) -> None:
+    line = render_directive(f"--job-name={value}")
+    assert "\n" not in line
+    assert line.startswith("#SBATCH --job-name=")
+    assert shlex.split(line.removeprefix("#SBATCH ")) == [f"--job-name={value}"]
+
+
+@pytest.mark.parametrize("value", ["a b", "a#b", "it's", 'a"b', "a\\b", "$HOME", "~x", ""])
+def test_signs_of_a_shell_stand_in_double_quotes(value: str) -> None:
+    line = render_directive(f"--job-name={value}")
+    assert (line == "#SBATCH --job-name=") if not value else line.endswith('"')
+
+
+def test_a_line_break_is_refused() -> None:
+    with pytest.raises(UsageError, match="line break"):
+        render_directive("--comment=a\nb")
+
+
+def test_the_users_defaults_count_where_nothing_was_said() -> None:
+    environment = {"SBATCH_ACCOUNT": "p1", "SBATCH_TIMELIMIT": "10", "SBATCH_QOS": "", "SLURM_ACCOUNT": "no"}
+    assert choose_defaults(JobOptions(time="5"), environment) == {"account": "p1"}
+
+
+def test_queues_are_read() -> None:
+    text = "main|up|infinite|1-infinite|0/2/0/2|8|16000|gpu:2\ndebug|down|30:00|1-2|1/0/1/2|4+|8000+|(null)\nbad row\n"
+    assert parse_sinfo(text) == (
+        Queue(
+            "main",
+            up=True,
+            limit="infinite",
+            sizes="1-infinite",
+            free=2,
+            nodes=2,
+            cpus="8",
+            memory="16000",
+            gres="gpu:2",
+        ),
+        Queue("debug", up=False, limit="30:00", sizes="1-2", free=0, nodes=2, cpus="4+", memory="8000+", gres=""),
+    )
+
+
+def test_accounts_are_read() -> None:
+    assert parse_associations("p1||normal,debug\np2|main|\n") == (
+        Account("p1", "", "normal,debug"),
+        Account("p2", "main", ""),
+    )

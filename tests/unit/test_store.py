@@ -1,0 +1,214 @@
+"""Files and folders appear whole or not at all; what the dead left is swept, what the living have stays."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.leases import Owner, this_owner
+from argosy.refusals import explain_os_error, explained
+from argosy.store import remove_tree, sweep_parts, whole_file, whole_folder, work_folder, write_text
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def silent(_owner: Owner) -> None:
+    pass
+
+
+def test_a_file_appears_when_the_block_ends_well(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "x", force=False) as beside:
+        beside.write_text("all")
+        assert names(tmp_path) == [beside.name]
+        assert beside.name.startswith(".x.")
+    assert (tmp_path / "x").read_text() == "all"
+    assert names(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_file_does_not_appear_when_the_block_fails(tmp_path: Path, force: bool) -> None:  # noqa: FBT001
+    def half() -> None:
+        with whole_file(tmp_path / "x", force=force) as beside:
+            beside.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
+    assert names(tmp_path) == []
+
+
+def test_what_stands_there_is_kept_without_force_and_replaced_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("old")
+    with pytest.raises(UsageError, match="exists already"), whole_file(path, force=False):
+        pytest.fail("never gets here")
+    with whole_file(path, force=True) as beside:
+        beside.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["x"]
+
+
+def test_a_name_that_was_taken_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    def write() -> None:
+        with whole_file(tmp_path / "x", force=False) as beside:
+            beside.write_text("mine")
+            (tmp_path / "x").write_text("theirs")
+
+    with pytest.raises(UsageError, match="exists already"):
+        write()
+    assert (tmp_path / "x").read_text() == "theirs"
+    assert names(tmp_path) == ["x"]
+
+
+def test_without_hard_links_a_file_gets_its_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_source: Path, _target: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with whole_file(tmp_path / "x", force=False) as beside:
+        beside.write_text("all")
+    assert names(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_folder_of_that_name_is_never_replaced(tmp_path: Path, force: bool) -> None:  # noqa: FBT001
+    (tmp_path / "x").mkdir()
+    with pytest.raises(UsageError, match="is a directory"), whole_file(tmp_path / "x", force=force):
+        pytest.fail("never gets here")
+
+
+def test_parts_of_killed_builds_are_swept_and_those_of_other_names_stay(tmp_path: Path) -> None:
+    parts = (".x[1].sif.77.0123abcd.part", ".x[1].sif.y.77.0123abcd.part", ".x1.sif.77.0123abcd.part", ".x[1].sif.part")
+    for name in parts:
+        (tmp_path / name).touch()
+    sweep_parts(tmp_path / "x[1].sif")
+    assert names(tmp_path) == sorted(parts[1:])
+
+
+@given(name=st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=40))
+def test_any_name_is_a_name(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    if name in {".", ".."}:
+        return
+    folder = tmp_path_factory.mktemp("any")
+    write_text(folder / name, name)
+    sweep_parts(folder / name)
+    assert names(folder) == [name]
+
+
+def test_a_cached_folder_is_made_once_and_then_found(tmp_path: Path) -> None:
+    place = tmp_path / "cache/thing"
+    with whole_folder(place, what="w", waiting=silent) as folder:
+        assert folder is not None
+        assert not place.exists()
+        (folder / "file").touch()
+    with whole_folder(place, what="w", waiting=silent) as again:
+        assert again is None
+    assert names(place) == ["file"]
+    assert names(place.parent) == ["thing"]
+
+
+def test_a_cached_folder_does_not_appear_when_making_it_fails(tmp_path: Path) -> None:
+    def half() -> None:
+        with whole_folder(tmp_path / "thing", what="w", waiting=silent) as folder:
+            assert folder is not None
+            (folder / "deep").mkdir()
+            (folder / "deep/file").touch()
+            (folder / "deep").chmod(0o500)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
+    assert names(tmp_path) == []
+
+
+def test_what_a_killed_maker_left_is_swept_by_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / ".thing.0123abcd.part").mkdir()
+    (tmp_path / ".thing.0123abcd.part/half").touch()
+    with whole_folder(tmp_path / "thing", what="w", waiting=silent):
+        pass
+    assert names(tmp_path) == ["thing"]
+
+
+def leave_work(parent: Path, name: str, owner: Owner | None, age: float = 0) -> None:
+    folder = parent / f"argosy-work-{name}"
+    folder.mkdir()
+    if owner:
+        (folder / "owner.json").write_text(json.dumps(asdict(owner)))
+    stamp = folder.stat().st_mtime - age
+    os.utime(folder, (stamp, stamp))
+
+
+def test_work_folders_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_path: Path) -> None:
+    alive = this_owner("w")
+    elsewhere = replace(alive, host="login7")
+    leave_work(tmp_path, "living", alive)
+    leave_work(tmp_path, "dead", replace(alive, started="1"))
+    leave_work(tmp_path, "elsewhere", elsewhere)
+    leave_work(tmp_path, "elsewhere-forgotten", elsewhere, age=8 * 86400)
+    leave_work(tmp_path, "begun", None)
+    (tmp_path / "somebody's own").mkdir()
+    with work_folder(tmp_path) as folder:
+        assert folder.parent == tmp_path
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "file").touch()
+    kept = ["argosy-work-begun", "argosy-work-elsewhere", "argosy-work-living", "somebody's own"]
+    assert names(tmp_path) == kept
+
+
+def test_a_work_folder_vanishes_with_what_is_in_it_when_the_block_fails(tmp_path: Path) -> None:
+    def fail() -> None:
+        with work_folder(tmp_path / "new") as folder:
+            (folder / "a/b").mkdir(parents=True)
+            (folder / "a/link").symlink_to("/")
+            (folder / "a/b").chmod(0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert names(tmp_path / "new") == []
+
+
+def test_removing_a_tree_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "keep").mkdir()
+    (tmp_path / "keep/file").touch()
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/link").symlink_to(tmp_path / "keep")
+    remove_tree(tmp_path / "tree")
+    remove_tree(tmp_path / "tree")
+    assert names(tmp_path) == ["keep"]
+    assert names(tmp_path / "keep") == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (errno.ENOSPC, CheckFailed, "no space left"),
+        (errno.EDQUOT, CheckFailed, "quota"),
+        (errno.EACCES, CheckFailed, "/some/file cannot be written"),
+        (errno.EROFS, CheckFailed, "/some/file cannot be written"),
+        (errno.ENOENT, UsageError, "no such file or folder: /some/file"),
+        (errno.EIO, CheckFailed, "Input/output error"),
+    ],
+)
+def test_what_the_system_refuses_is_said_in_plain_words(number: int, kind: type[ArgosyError], words: str) -> None:
+    error = explain_os_error(OSError(number, os.strerror(number), "/some/file"), Path("/"))
+    assert type(error) is kind
+    assert words in error.what
+
+
+def test_an_error_that_is_explained_already_is_not_explained_again(tmp_path: Path) -> None:
+    ours = UsageError("mine")
+    with pytest.raises(UsageError) as raised, explained(tmp_path):
+        raise ours
+    assert raised.value is ours

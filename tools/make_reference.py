@@ -1,0 +1,165 @@
+# noqa: INP001 - a program, not a package
+"""Write the pages of docs/reference that the program itself knows: the command line and the words of a site profile.
+
+Run it after a change of an option or of a profile's record.  It starts nothing else.
+
+Usage: python tools/make_reference.py
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from argosy.cli.app import app
+from argosy.sites import records
+from argosy.sites.conditions import KNOWN
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+WIDTH = 110
+CLI = """\
+# The command line
+
+Every command, in the words of its own `--help`. This page is made by `python tools/make_reference.py`; a test keeps it
+up to date. Exit codes are on [a page of their own](exit-codes.md), variables and folders on
+[another](files-and-variables.md).
+"""
+SHELLS = """\
+## Shell completion
+
+The shell asks `argosy` itself for the words that fit, so what is completed is what the installed version knows.
+
+| shell | line | in the file |
+|---|---|---|
+| bash 4.4 or later | `eval "$(argosy completion bash)"` | `~/.bashrc` |
+| zsh | `eval "$(argosy completion zsh)"` | `~/.zshrc`, after `compinit` |
+| fish | `argosy completion fish \\| source` | `~/.config/fish/config.fish` |
+"""
+SITE = """\
+# The words of a site profile
+
+A site profile is one TOML file; [many nodes](../how-to/many-nodes.md#write-a-profile) shows how to write one. A word
+that is not in these tables is an error that names the nearest one. This page is made by
+`python tools/make_reference.py` out of the records that read a profile; a test keeps it up to date.
+
+Every table may carry its evidence:
+
+| word | meaning |
+|---|---|
+| `why` | the reason, as half a sentence; it stands in the script beside the value |
+| `source` | public address of the fact |
+| `checked` | date on which somebody last looked at the source |
+| `proof` | `documented`, or `proved` by a run at the site |
+| `sources` | for a table with several keys: key and its own source |
+
+`when` is a table of conditions, all of which must hold: `when = { nodes = "> 1" }`. It may ask for %s.
+"""
+TABLES = (
+    ("The file", "Site"),
+    ("`[identity]`", "Identity"),
+    ("`[node]`", "Node"),
+    ("`[[partitions]]`", "Partition"),
+    ("`[slurm]`", "Slurm"),
+    ("`[runtime]`", "RuntimeFacts"),
+    ("`[modules]`", "Modules"),
+    ("`[launcher]`", "LauncherPolicy"),
+    ("`[modes.NAME]`", "Mode"),
+    ("`[[settings]]`", "Setting"),
+    ("`[[options]]`", "Option"),
+    ("`[[binds]]`", "SiteBind"),
+    ("`[[caches]]`", "Cache"),
+    ("`[network]`", "Network"),
+    ("`[images]`", "Images"),
+    ("`[build]`", "Build"),
+)
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, text in render_pages().items():
+        (REFERENCE / name).write_text(text)
+
+
+def render_pages() -> dict[str, str]:
+    """Render every page that is made: name and text."""
+    return {"cli.md": render_cli(), "site-profile.md": render_site()}
+
+
+def render_cli() -> str:
+    """Render the help of all commands."""
+    parts = [CLI]
+    for path, command in walk("argosy", app, None):
+        title = f"{'#' * min(3, 1 + len(path.split()))} `{path}`"
+        parts.append(f"{title}\n\n```text\n{render_help(path, command)}\n```\n")
+    return "\n".join((*parts, SHELLS))
+
+
+def walk(path: str, command: click.Command, parent: click.Context | None) -> Iterator[tuple[str, click.Command]]:
+    """Give a command and those below it, in the order of the help."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path, parent=parent)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None:
+                yield from walk(f"{path} {name}", below, context)
+
+
+def render_help(path: str, command: click.Command) -> str:
+    """Render the help of one command at a fixed width, whatever the terminal's is."""
+    context = click.Context(
+        command,
+        info_name=path,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        help_option_names=["-h", "--help"],
+    )
+    return command.get_help(context)
+
+
+def render_site() -> str:
+    """Render the words of a site profile."""
+    parts = [SITE % ", ".join(f"`{name}`" for name in KNOWN)]
+    for title, name in TABLES:
+        kind = getattr(records, name)
+        doc = inspect.getdoc(kind) or ""
+        meanings = read_attributes(doc)
+        summary = doc.splitlines()[0].replace("``", "`")
+        rows = [
+            f"| `{field.name}` | {render_default(field)} | {meanings.get(field.name, '')} |"
+            for field in msgspec.structs.fields(kind)
+            if field.name not in records.Evident.__struct_fields__ and field.name != "when"
+        ]
+        parts.append(
+            "\n".join((f"## {title}\n", f"{summary}\n", "| word | default | meaning |", "|---|---|---|", *rows, ""))
+        )
+    return "\n".join(parts)
+
+
+def render_default(field: msgspec.structs.FieldInfo) -> str:
+    """Render what holds where the word is not given."""
+    if field.required:
+        return "required"
+    made = field.default if field.default is not msgspec.NODEFAULT else None
+    if isinstance(made, str | int | float | bool) and made != "":
+        return f"`{str(made).lower() if isinstance(made, bool) else made}`"
+    return "none"
+
+
+def read_attributes(doc: str) -> dict[str, str]:
+    """Read the Attributes section of a docstring: name and meaning."""
+    section = doc.partition("Attributes\n----------\n")[2]
+    meanings: dict[str, str] = {}
+    for names, text in re.findall(r"^(\S.*)\n((?:    .*\n?)+)", section, re.MULTILINE):
+        meaning = " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+        meanings |= {name.strip(): meaning for name in names.split(",")}
+    return meanings
+
+
+if __name__ == "__main__":
+    main()
