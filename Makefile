@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
 # What failed is run once more, alone: on a busy machine a real cluster may miss its time.  Twice is a failure.
-AGAIN = echo "once more, what failed:" && $(BIN)/pytest -q --last-failed --last-failed-no-failures none
+AGAIN = { echo "once more, alone, what failed:"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none
 
 .PHONY: setup demo check test soak bench clean
 
@@ -25,10 +25,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
-	$(BIN)/pytest -q tests/unit || $(AGAIN) tests/unit
+	$(BIN)/pytest -q tests/unit
 
 test: check
-	$(BIN)/pytest -q -m "not soak" tests --ignore=tests/unit || $(AGAIN) -m "not soak" tests --ignore=tests/unit
+	$(BIN)/pytest -q -m "not soak" tests --ignore=tests/unit || $(AGAIN) -m "not soak" tests --ignore=tests/unit; }
 
 soak: $(STAMP)
 	ARGOSY_SOAK=1 $(BIN)/pytest -q tests
