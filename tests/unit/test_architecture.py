@@ -14,9 +14,9 @@ SOURCE = ROOT / "src/argosy"
 LAYERS = tuple(
     frozenset(line.split())
     for line in (
-        "errors model shell scrub version layout refusals nearest",
+        "errors model shell scrub version layout refusals nearest toml_lines",
         "process store leases",
-        "recipe lock sbom pip_config conda conda_worker sites runtimes schedulers launchers",
+        "recipe project lock sbom pip_config conda conda_worker sites runtimes schedulers launchers",
         "gpus cdi carriers containers images binding",
         "gpu_probe probe",
         "session trees",

@@ -17,9 +17,10 @@ from argosy.model import Late
 from argosy.sites import Facts, read_site, search_path, site_names
 from argosy.sites.conditions import judge_condition, parse_condition, render_condition
 from argosy.sites.partitions import Demand, choose_partition, time_limit
-from argosy.sites.reading import DATA, find_line, read_table
+from argosy.sites.reading import DATA, read_table
 from argosy.sites.records import Evident, Partition
 from argosy.sites.resolving import choose_mode, full_address, late_word, minutes, resolve
+from argosy.toml_lines import find_line
 
 LEAST = 'name = "x"\ntitle = "X"\nscheduler = "slurm"\n'
 

@@ -15,9 +15,9 @@ from argosy.lint.scripts import LTM25, OLCF, PHB, meant_variable
 from argosy.schedulers.slurm import JobOptions
 from argosy.sites import Site
 from argosy.sites.conditions import Facts, judge_condition
-from argosy.sites.reading import find_line
 from argosy.sites.records import Conditional, Evident, Partition
 from argosy.sites.resolving import full_address, late_word, minutes
+from argosy.toml_lines import find_line
 
 OLDEST = dt.timedelta(days=540)
 """How long a fact is believed without anybody looking again: sites change their software about once a year."""

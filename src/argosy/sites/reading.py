@@ -6,17 +6,17 @@ Nothing in a profile is ever carried out here: no templates, no command substitu
 from __future__ import annotations
 
 import functools
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 
 from argosy.errors import SiteError
 from argosy.nearest import nearest_word
 from argosy.sites.records import Site
+from argosy.toml_lines import find_fault, find_line, toml_line
 
 DATA = Path(__file__).parent / "data"
 FRAGMENT = "_"
@@ -97,8 +97,8 @@ def read_table(path: Path) -> Table:
         text = path.read_text()
         table = _parse_table(text)
     except tomllib.TOMLDecodeError as error:
-        line = re.search(r"line (\d+)", str(error))
-        place = f"{path}:{line[1]}" if line else str(path)
+        line = toml_line(str(error))
+        place = f"{path}:{line}" if line else str(path)
         raise SiteError(f"{path.name} is not valid TOML", evidence=f"{place}: {error}") from error
     except msgspec.ValidationError as error:
         raise explain_invalid(path, text, str(error)) from error
@@ -162,72 +162,8 @@ def join_tables(first: Table, second: Table) -> Table:
 
 def explain_invalid(path: Path, text: str, message: str) -> SiteError:
     """Turn a validator's message into an error with file, line, key, and the nearest known key."""
-    where = re.search(r" - at `\$\.?(.*?)`", message)
-    keys = tuple(filter(None, re.split(r"[.\[\]]+", where[1] if where else "")))
-    what = message.split(" - at ", maxsplit=1)[0]
-    unknown = re.search(r"unknown field `(.*?)`", message)
-    if not unknown:
-        line = find_line(text, keys)
-        return SiteError(f"the profile {path.name} is not valid", evidence=f"{path}:{line}: {'.'.join(keys)}: {what}")
-    word = unknown[1]
-    known = field_names(keys)
-    near = nearest_word(word, known)
-    return SiteError(
-        f"the profile {path.name} has an unknown key {word!r}",
-        evidence=f"{path}:{find_line(text, (*keys, word))}: {'.'.join((*keys, word))}",
-        hint=f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}",
-    )
-
-
-def field_names(keys: Sequence[str]) -> tuple[str, ...]:
-    """Give the keys that the format knows at a place."""
-    kind: Any = Site
-    for key in keys:
-        if key.isdigit() or key == "...":
-            continue
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            kind = get_type_hints(kind).get(key, str)
-        if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
-            inner = [each for each in get_args(kind) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
-            kind = inner[0] if inner else kind
-    return tuple(getattr(kind, "__struct_fields__", ()))
-
-
-HEADER = re.compile(r"^\s*\[(\[?)\s*([^\]]+?)\s*\]")
-KEY = re.compile(r"^\s*([A-Za-z0-9_-]+)\s*=")
-
-
-def find_line(text: str, keys: Sequence[str]) -> int:
-    """Give the line, from 1, on which a key of a profile stands; the nearest table above it where it is not found.
-
-    tomllib tells no positions; profiles are flat enough for headers and ``key =`` to be looked for.
-    """
-    counts: dict[str, int] = {}
-    here: tuple[str, ...] = ()
-    best, depth = 1, 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := HEADER.match(line):
-            name = header[2]
-            here = tuple(part.strip("\"' ") for part in name.split("."))
-            if header[1]:
-                here = (*here, str(counts.get(name, 0)))
-                counts[name] = counts.get(name, 0) + 1
-            place = here
-        elif key := KEY.match(line):
-            place = (*here, key[1])
-        else:
-            continue
-        common = _shared(place, keys)
-        if common > depth and common in {len(place), len(keys)}:
-            best, depth = number, common
-    return best
-
-
-def _shared(place: Sequence[str], keys: Sequence[str]) -> int:
-    """Count how many of the first keys are the same; ``...`` stands for any key of a table."""
-    count = 0
-    for mine, theirs in zip(place, keys, strict=False):
-        if theirs not in {mine, "..."}:
-            break
-        count += 1
-    return count
+    fault = find_fault(text, message, Site)
+    place = f"{path}:{fault.line}: {fault.key}"
+    if not fault.unknown:
+        return SiteError(f"the profile {path.name} is not valid", evidence=f"{place}: {fault.what}")
+    return SiteError(f"the profile {path.name} has an unknown key {fault.unknown!r}", evidence=place, hint=fault.hint)

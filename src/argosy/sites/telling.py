@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from argosy.sites.conditions import render_condition
-from argosy.sites.reading import DATA, find_line, find_profile, fragment_files, read_site, read_table
+from argosy.sites.reading import DATA, find_profile, fragment_files, read_site, read_table
 from argosy.sites.records import Conditional, Evident, Site
 from argosy.sites.resolving import full_address
+from argosy.toml_lines import find_line
 
 EVIDENCE = ("why", "source", "checked", "proof", "sources", "when")
 

@@ -1,0 +1,135 @@
+"""The project file: what it says becomes records, and what it cannot mean is said with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argosy.cli.cmd_launch import launch
+from argosy.errors import UsageError
+from argosy.project import JobTable, Project, find_project, read_project
+
+DIGEST = "5" * 64
+WHOLE = f"""\
+[image]
+base = "debian:bookworm"
+conda = "environment.yml"
+pip = ["requirements.txt", "more.txt"]
+
+[[step]]
+run = "apt-get install -y libgomp1"
+before = "packages"
+
+[[step]]
+copy = ["data", "run.sh"]
+to = "/opt/data/"
+
+[[step]]
+fetch = {{ url = "https://example.org/model.bin", sha256 = "{DIGEST}" }}
+to = "/opt/model.bin"
+
+[[stage]]
+name = "compile"
+base = "debian:bookworm+gcc"
+copy = "nbody.c"
+run = ["cc -O3 nbody.c -o nbody", "./nbody 1"]
+results = {{ "nbody" = "/usr/local/bin/nbody" }}
+
+[job.train]
+command = ["python", "train.py", "50 epochs"]
+nodes = 2
+gpus_per_node = 8
+launcher = "torchrun"
+time = "00:15:00"
+resume = true
+env = {{ OMP_NUM_THREADS = "1" }}
+
+[job."fine tune"]
+command = ["python", "tune.py"]
+"""
+
+
+def project(folder: Path, text: str) -> Project:
+    (folder / "argosy.toml").write_text(text)
+    return read_project(folder / "argosy.toml")
+
+
+def refusal(folder: Path, text: str) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        project(folder, text)
+    return caught.value
+
+
+def test_a_whole_project_file_becomes_records(tmp_path: Path) -> None:
+    read = project(tmp_path, WHOLE)
+    table = read.table
+    assert table.image.files == ("environment.yml", "requirements.txt", "more.txt")
+    assert read.output == tmp_path / f"{tmp_path.name}.sif"
+    assert [step.before for step in table.step] == ["packages", "", ""]
+    assert table.step[2].fetch
+    assert table.step[2].fetch.sha256 == DIGEST
+    assert table.stage[0].results == {"nbody": "/usr/local/bin/nbody"}
+    assert table.job["train"].command == ("python", "train.py", "50 epochs")
+    assert sorted(table.job) == ["fine tune", "train"]
+
+
+def test_a_job_tells_only_what_was_written(tmp_path: Path) -> None:
+    given = project(tmp_path, "[job.a]\ncommand = ['true']\nnodes = 2\n").table.job["a"].given()
+    assert given == {"command": ("true",), "nodes": 2}
+
+
+def test_a_key_is_found_on_its_line_among_tables_of_one_name(tmp_path: Path) -> None:
+    read = project(tmp_path, WHOLE)
+    lines = WHOLE.splitlines()
+    assert read.where("step", 2, "fetch") == f"argosy.toml:{lines.index('[[step]]', 10) + 2}"
+    assert read.where("job", "train", "nodes") == f"argosy.toml:{lines.index('nodes = 2') + 1}"
+
+
+def test_a_folder_without_a_project_file_has_none(tmp_path: Path) -> None:
+    assert find_project(tmp_path) is None
+
+
+def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None:
+    only_on_the_line = {"--dry-run", "--script", "--here", "--follow", "--json", "--verbose", "--help"}
+    options = {max(option.opts, key=len) for option in launch.params} - only_on_the_line
+    names = {name.removeprefix("--").replace("-", "_") for name in options}
+    assert names <= set(JobTable.__struct_fields__), "add the new option to JobTable, or to the list above"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("[image]\nbase = 'x'\ncodna = 'e.yml'\n", 3, "'conda'"),
+        ("[job.a]\ncommand = ['x']\n\n[job.b]\ncommand = ['x']\nnode = 2\n", 6, "'nodes'"),
+        ("[[step]]\nrun = 'a'\n[[step]]\nruns = 'b'\n", 4, "'run'"),
+        ("[imgae]\n", 1, "'image'"),
+        ("[job.a]\ncommand = 'python train.py'\n", 2, "list of words"),
+        ("[job.a]\ncommand = ['x']\ntime = 00:15:00\n", 3, "in quotes"),
+        ("[job.a]\ncommand = ['x']\nnodes = '2'\n", 3, "Expected `int`"),
+        ("[job.a]\ncommand = ['x']\nnodes = -1\n", 3, "negative"),
+        ("[image]\nbase = debian:bookworm\n", 2, "quotes"),
+        ("[image\n", 1, "TOML"),
+        ("[[step]]\nrun = 'a'\ncopy = 'b'\n", 1, "run and copy"),
+        ("[[step]]\n", 1, "none of them"),
+        ("[[step]]\ncopy = 'b'\n", 2, "absolute path"),
+        ("[[step]]\ncopy = 'b'\nto = 'opt'\n", 3, "absolute path"),
+        ("[[step]]\nrun = 'b'\nto = '/opt'\n", 3, "has no 'to'"),
+        ("[[step]]\nfetch = { url = 'https://x.org/a' }\nto = '/a'\n", 2, "sha256"),
+        (f"[[step]]\nfetch = {{ url = 'x.org/a', sha256 = '{DIGEST}' }}\nto = '/a'\n", 2, "address"),
+        ("[[stage]]\nname = 'a'\nbase = 'b'\nrun = 'c'\n", 1, "results"),
+        ("[[stage]]\nname = 'a'\nbase = 'b'\nrun = 'c'\nresults = { a = 'b' }\n", 5, "absolute path"),
+        ("[job.a]\ncommand=['x']\nnodes=1\n[job.'b.c']\ncommand=['x']\nnodes='1'\n", 6, "Expected `int`"),
+        ("[[stage]]\nname='a'\nbase='b'\nrun='c'\nresults={a='/b'}\n" * 2, 7, "two stages"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+    error = refusal(tmp_path, text)
+    assert f"argosy.toml:{line}:" in error.evidence
+    assert said in str(error)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "argosy.toml").write_bytes(b"\xff\xfe\x00[")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_project(tmp_path / "argosy.toml")
