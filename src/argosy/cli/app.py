@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("argosy.cli.cmd_jobs:cancel", "Cancel jobs."),
     "attach": ("argosy.cli.cmd_jobs:attach", "Open a shell in the container of a running job."),
     "queues": ("argosy.cli.cmd_jobs:queues", "List partitions, free nodes and your accounts."),
+    "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from what it printed."),
     "images": ("argosy.cli.cmd_images:images", "List images, and tell what is in one."),
     "sites": ("argosy.cli.cmd_sites:sites", "List site profiles, and show one with its evidence."),
     "completion": ("argosy.cli.cmd_completion:completion", "Print the completion script of a shell."),

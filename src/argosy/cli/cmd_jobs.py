@@ -9,8 +9,8 @@ import click
 from argosy.cli.common import open_session, print_json
 from argosy.errors import Interrupted
 from argosy.launch.follow import follow_job
-from argosy.launch.jobs import cancel_jobs, find_job, list_jobs, read_output, read_plan
-from argosy.schedulers.slurm import judge_state
+from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, list_jobs, read_output, read_plan
+from argosy.schedulers.slurm import ENDED, judge_state
 from argosy.session import Session
 
 
@@ -62,8 +62,11 @@ def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float) -> None
     session = open_session()
     if follow:
         ctx.exit(follow_to_end(session, job, every=every))
-    for line in read_output(find_job(session, job)):
+    facts = find_job(session, job)
+    for line in read_output(facts):
         click.echo(line, nl=False)
+    if facts.kind == ENDED and facts.code:
+        _say_end(session, facts)
 
 
 def follow_to_end(session: Session, job: str, *, every: float) -> int:
@@ -73,8 +76,18 @@ def follow_to_end(session: Session, job: str, *, every: float) -> int:
     except Interrupted as stopped:
         click.echo(f"job {job} goes on; come back with: argosy logs -f {job}", err=True)
         return 128 + stopped.signal_number
-    click.echo(facts.verdict, err=True)
+    _say_end(session, facts)
     return facts.code
+
+
+def _say_end(session: Session, facts: JobFacts) -> None:
+    """Say why a job failed, where that is known, and how it ended."""
+    if facts.code:
+        from argosy.why import explain_job_end  # noqa: PLC0415 - only for jobs that failed
+
+        why = explain_job_end(session, facts)
+        click.echo(why, err=True, nl=bool(why))
+    click.echo(facts.verdict, err=True)
 
 
 @click.command()

@@ -1,0 +1,34 @@
+"""`argosy why`: known errors in a log, their causes and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from argosy.cli.common import open_session, print_json
+
+NOTHING_KNOWN = 7
+"""Exit code where no log shows a known error (errors.CheckFailed)."""
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.pass_context
+def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
+    """Explain why a job failed: known errors in LOGS, each with its cause and what to do.
+
+    A log is a file, the number of a job, or - for standard input.  The exit code is 7 where no known error is found.
+    Errors of your own stand in ~/.config/argosy/signatures.toml.
+    """
+    from argosy.why import explain_log, render_findings  # noqa: PLC0415 - only where it is asked for
+
+    session = open_session(quiet=True)
+    found = [explain_log(session, log) for log in logs]
+    if as_json:
+        print_json([{"log": name, "findings": [asdict(each) for each in findings]} for name, findings in found])
+    else:
+        for name, findings in found:
+            click.echo(render_findings(findings, name) if findings else f"{name}: no known error")
+    ctx.exit(0 if any(findings for _, findings in found) else NOTHING_KNOWN)

@@ -1,0 +1,82 @@
+"""Explain why a job failed: read what it printed, look for known errors, say cause and fix."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from argosy.errors import UsageError
+from argosy.launch.jobs import JobFacts, find_job
+from argosy.session import Session
+from argosy.why.judging import Finding, judge_log, render_finding
+from argosy.why.signatures import read_signatures, signature_files
+
+MOST_BYTES = 2 << 20
+"""Of a log that is searched, from its end: errors stand there, and each pattern goes through all of it."""
+
+BLOCK = 1 << 20
+
+
+def explain_log(session: Session, log: str) -> tuple[str, tuple[Finding, ...]]:
+    """Give the name of a log and the known errors in it.
+
+    Parameters
+    ----------
+    log
+        A file, the number of a job, or ``-`` for standard input.
+
+    Raises
+    ------
+    UsageError
+        When there is no such file or job, or it has written nothing.
+    """
+    signatures = read_signatures(signature_files(session.host.environment))
+    if log == "-":
+        return "standard input", judge_log(sys.stdin.buffer.read().decode(errors="replace"), signatures)
+    path = find_log(session, log)
+    text, before = read_end(path)
+    found = judge_log(text, signatures)
+    return str(path), tuple(replace(each, line=each.line + before) for each in found)
+
+
+def find_log(session: Session, log: str) -> Path:
+    """Give the file of a log, or of what a job printed."""
+    path = Path(log)
+    if path.is_file():
+        return path
+    if not log.isdigit():
+        raise UsageError(f"there is no log {log}", hint="give a file, the number of a job, or - for standard input")
+    facts = find_job(session, log)
+    if not facts.output or not Path(facts.output).is_file():
+        raise UsageError(f"job {log} has written nothing", evidence=f"it {facts.meaning}; output: {facts.output}")
+    return Path(facts.output)
+
+
+def read_end(path: Path) -> tuple[str, int]:
+    """Read the end of a log, and count the lines before it.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be read.
+    """
+    before, left = 0, 0
+    try:
+        with path.open("rb") as source:
+            left = max(0, source.seek(0, 2) - MOST_BYTES)
+            source.seek(0)
+            while left > 0:
+                block = source.read(min(left, BLOCK))
+                before, left = before + block.count(b"\n"), left - max(1, len(block))
+            return source.read().decode(errors="replace"), before
+    except OSError as error:
+        raise UsageError(f"the log {path} cannot be read", evidence=str(error), hint="check the path") from error
+
+
+def explain_job_end(session: Session, facts: JobFacts) -> str:
+    """Name the first cause of a job that failed, and what to do; empty where nothing is known or nothing failed."""
+    if not facts.code or not facts.output or not Path(facts.output).is_file():
+        return ""
+    _, found = explain_log(session, facts.output)
+    return render_finding(found[0], facts.output) if found else ""

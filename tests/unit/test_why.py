@@ -1,0 +1,95 @@
+"""Known errors are found in logs as they are really printed, causes before what follows of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from argosy.cli.app import app
+from argosy.errors import UsageError
+from argosy.opening import open_session
+from argosy.why import SHIPPED, explain_log, judge_log, read_signatures, render_findings, signature_files
+
+CORPUS = sorted((Path(__file__).parents[1] / "corpus/logs").glob("*.log"))
+SIGNATURES = read_signatures()
+
+
+def test_there_are_enough_of_them_and_each_says_all() -> None:
+    assert len(SIGNATURES) >= 60
+    for each in SIGNATURES:
+        assert each.cause, each.name
+        assert each.fix, each.name
+        assert each.source.startswith("https://"), each.name
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: each.name)
+def test_each_error_is_known_by_its_example_and_not_taken_for_another(signature: object) -> None:
+    known = next(each for each in SIGNATURES if each is signature)
+    (found,) = judge_log(f"epoch 1\n{known.example}\n", SIGNATURES)
+    assert (found.name, found.line, found.times) == (known.name, 2, 1)
+
+
+@pytest.mark.parametrize("log", CORPUS, ids=lambda path: path.stem)
+def test_the_cause_of_a_real_log_is_named_first_and_a_good_run_has_none(log: Path) -> None:
+    text = log.read_bytes().decode()
+    wanted = re.findall(r"^# (?:top|also):[ ]*(.*)$", text, re.MULTILINE)
+    body = re.sub(r"^# .*$", "#", text, flags=re.MULTILINE)
+    found = [each.name for each in judge_log(body, SIGNATURES)]
+    assert found[:1] == wanted[0].split()
+    assert found[1:] == (wanted[1].split() if len(wanted) > 1 else [])
+
+
+def test_a_line_of_megabytes_and_control_characters_do_no_harm() -> None:
+    text = "x" * 3_000_000 + "\n\x1b[31mRuntimeError: No CUDA GPUs are available\x1b[0m\n"
+    (found,) = judge_log(text, SIGNATURES)
+    assert found.name == "no-gpu-seen"
+    assert "\x1b" not in found.text
+
+
+def test_a_long_log_is_read_from_its_end_and_lines_keep_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("argosy.why.story.MOST_BYTES", 1000)
+    log = tmp_path / "long.out"
+    log.write_text("a line of sixteen\n" * 500 + "ModuleNotFoundError: No module named 'einops'\n")
+    _, (found,) = explain_log(open_session(), str(log))
+    assert (found.name, found.line) == ("module-missing", 501)
+
+
+def test_a_user_adds_errors_and_overrides_ours(tmp_path: Path) -> None:
+    own = tmp_path / "argosy/signatures.toml"
+    own.parent.mkdir()
+    own.write_text('[[signature]]\nname = "quota"\nmatch = "ours is full"\ncause = "c"\nfix = "f"\n')
+    signatures = read_signatures(signature_files({"XDG_CONFIG_HOME": str(tmp_path)}))
+    assert [each.cause for each in judge_log("ours is full\n", signatures)] == ["c"]
+    assert not judge_log("Disk quota exceeded\n", signatures)
+    own.write_text('[[signature]]\nname = "x"\nmatch = "("\ncause = "c"\nfix = "f"\n')
+    with pytest.raises(UsageError) as raised:
+        read_signatures((own, SHIPPED))
+    assert str(own) in str(raised.value)
+    assert "no regular expression" in str(raised.value)
+
+
+def test_what_follows_is_told_in_full_only_where_nothing_else_is_known() -> None:
+    text = "RuntimeError: No CUDA GPUs are available\nConnection reset by peer\n"
+    said = render_findings(judge_log(text, SIGNATURES), "job.out")
+    assert said.count("  fix ") == 1
+    assert said.splitlines()[-1].startswith("line 2, 1 times: another rank went away")
+    alone = render_findings(judge_log("Connection reset by peer\n", SIGNATURES))
+    assert alone.count("  fix ") == 1
+
+
+def test_the_command_tells_by_its_code_whether_something_is_known(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text("RuntimeError: No CUDA GPUs are available\n")
+    told = CliRunner().invoke(app, ["why", str(log), "--json"])
+    assert told.exit_code == 0
+    assert json.loads(told.output)[0]["findings"][0]["name"] == "no-gpu-seen"
+    log.write_text("all is well\n")
+    assert CliRunner().invoke(app, ["why", str(log)]).exit_code == 7
+    missing = CliRunner().invoke(app, ["why", str(tmp_path / "none.out")])
+    assert isinstance(missing.exception, UsageError)
