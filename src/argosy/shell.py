@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+SHORT_OPTION = re.compile(r"-[A-Za-z]\Z")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -67,17 +68,22 @@ def join_words(words: Iterable[Word]) -> Word:
     return Late(text) if any(isinstance(word, Late) for word in all_words) else text
 
 
-def render_command(words: Iterable[Word], *, indent: str = "", width: int = 100) -> str:
-    """Render a command over several lines, broken before options, as a person would write it."""
+def render_command(words: Iterable[Word], *, indent: str = "", width: int = 112) -> str:
+    """Render a command over several lines, as a person would write it: an option of one letter stays with its value."""
     lines: list[str] = []
-    current = ""
+    current = short = ""
     for text in map(quote, words):
-        if current and len(indent) + len(current) + 1 + len(text) > width:
+        piece = f"{short} {text}" if short else text
+        short = piece if SHORT_OPTION.match(text) else ""
+        if short:
+            continue
+        if current and len(indent) + len(current) + 1 + len(piece) > width:
             lines.append(current)
-            current = "    " + text
+            current = "    " + piece
         else:
-            current = f"{current} {text}" if current else text
-    return " \\\n".join(indent + line for line in [*lines, current])
+            current = f"{current} {piece}" if current else piece
+    rest = f"{current} {short}".strip() if short else current
+    return " \\\n".join(indent + line for line in [*lines, rest])
 
 
 def render_assignment(name: str, value: Word) -> str:
@@ -111,4 +117,4 @@ def name_programs(words: Iterable[Word]) -> tuple[tuple[Program, ...], tuple[Wor
 
 def render_programs(programs: Iterable[Program]) -> list[str]:
     """Render programs as the assignments that a script begins with."""
-    return [line for program in programs for line in (f"{program.name}={quote(str(program))}", "")]
+    return [f"{program.name}={quote(program.rstrip())}" for program in programs]

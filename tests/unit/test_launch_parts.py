@@ -116,8 +116,8 @@ def test_bytes_count_and_not_letters() -> None:
 
 
 def test_a_variable_counts_with_the_name_that_forces_it() -> None:
-    with pytest.raises(UsageError, match="the variable SINGULARITYENV_X is too long"):
-        limits("true", variables=(Variable("X", "x" * (ONE_STRING - len("APPTAINERENV_X=") - 1)),))
+    with pytest.raises(UsageError, match="the variable APPTAINERENV_X is too long"):
+        limits("true", variables=(Variable("X", "x" * (ONE_STRING - len("APPTAINERENV_X="))),))
 
 
 def test_all_words_together_are_refused_with_both_numbers() -> None:

@@ -20,6 +20,7 @@ from argosy.schedulers.slurm import JobOptions
 from argosy.session import Places, QuietReporter, Session
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+MOST_LINES, MOST_BYTES = 120, 8192
 
 
 USUAL = JobOptions(account="project_1", time="00:15:00")
@@ -127,6 +128,13 @@ def test_every_golden_script_parses(shell: str) -> None:
 def test_a_golden_script_names_nothing_of_the_machine_that_planned_it() -> None:
     for case in CASES:
         assert "/home/alice" not in case.path.read_text()
+
+
+def test_a_script_of_a_site_is_one_that_a_person_reads() -> None:
+    for case in CASES:
+        script = script_of(case)
+        assert script.count("\n") <= MOST_LINES, case.path
+        assert len(script.encode()) <= MOST_BYTES, case.path
 
 
 def test_shellcheck_finds_nothing_in_any_golden_script() -> None:

@@ -13,10 +13,10 @@ def render_attach(facts: ScriptFacts) -> str:
     lines = [
         "#!/bin/sh",
         "# Become the words of this script in the container of a job: srun --overlap --jobid=JOB sh attach.sh COMMAND…",
-        "# shellcheck disable=SC2016,SC2317  # texts in single quotes are for other shells; traps call functions",
+        "# shellcheck disable=SC2016,SC2317  # quoted texts are for other shells; traps call functions",
         "set -eu",
         *render_environment(facts),
-        *filter(None, render_programs(programs)),
+        *render_programs(programs),
         "exec " + render_command(words),
     ]
     return "\n".join(lines) + "\n"

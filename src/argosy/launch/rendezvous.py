@@ -13,11 +13,9 @@ PORT_FIRST, PORT_COUNT = 20000, 10000
 PORT = Program(
     "port",
     """\
-# Print a port from $1 to $1 + $2 - 1, from $3 on, that no process has here and no other launch took lately.
+# Print a port of the $2 after $1, from $3 on, that is free here; a folder keeps it from others, until old.
 port=$3 left=$2
-while [ "$left" -gt 0 ]; do
-    # A folder can be made once, also by two launches at the same moment; an old one is of a launch that was killed.
-    taken=/tmp/argosy-port-$port
+while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
     [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
     ! grep -qs ":$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6 &&
         { mkdir "$taken" || [ ! -d "$taken" ]; } && break
@@ -34,15 +32,13 @@ def render_rendezvous(site: Site) -> Iterator[str]:
     The port comes from job id and restart count: the ranks of a run that lost its node may still live there, and must
     not meet those of the next.
     """
-    yield "# The rendezvous: the first host of the node list, and a port below the ephemeral range that is free there."
-    yield from filter(None, render_programs((PORT,)))
-    yield 'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")'
-    yield "first=${hosts%%[!A-Za-z0-9_.-]*}"
+    yield "# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there."
+    yield from render_programs((PORT,))
+    yield 'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}'
     yield f"MASTER_ADDR=$first{site.slurm.master_suffix}"
     yield "# A batch job's shell runs on that host; that of salloc may not."
     yield 'there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"'
     yield '[ "${SLURMD_NODENAME:-}" != "$first" ] || there='
     yield f"wish=$(({PORT_FIRST} + (SLURM_JOB_ID * 7 + ${{SLURM_RESTART_COUNT:-0}} * 31) % {PORT_COUNT}))"
-    yield "# shellcheck disable=SC2086  # words, meant to be split"
-    yield f'MASTER_PORT=$($there sh -c "$port" argosy-port {PORT_FIRST} {PORT_COUNT} "$wish") || stop "no free port" 7'
+    yield f'MASTER_PORT=$($there sh -c "$port" argosy-port {PORT_FIRST} {PORT_COUNT} $wish) || stop "no free port" 7'
     yield ""

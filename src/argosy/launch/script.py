@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
 from argosy.containers import ContainerPlan
 from argosy.gpus import WAY_VENDOR
+from argosy.launch.reasons import as_comment, render_choices, render_exports, split_choices
 from argosy.launchers import Shape, Started
 from argosy.model import Choice, ImageKind, Word
-from argosy.shell import name_programs, quote, render_assignment, render_command, render_programs
+from argosy.shell import name_programs, quote, render_command, render_programs
 from argosy.version import VERSION
 
 VENDOR_NODES = {"nvidia": "/dev/nvidiactl", "amd": "/dev/kfd", "intel": "/dev/dri"}
@@ -43,14 +42,12 @@ def render_script(facts: ScriptFacts) -> str:
 
 
 def render_head(facts: ScriptFacts) -> Iterator[str]:
-    """Say what this is, and each choice with its reason."""
-    yield f"# {_comment(facts.name)}: {facts.shape.ranks} rank(s) on {facts.shape.nodes} node(s), site {facts.site}."
-    yield f"# Made by Argosy {VERSION}; it needs no Argosy where it runs."
-    yield "#"
-    for choice in facts.choices:
-        text = f"{choice.what} = {choice.value}: {choice.why} [{choice.source}]"
-        yield from textwrap.wrap(_comment(text), 116, initial_indent="#   ", subsequent_indent="#       ")
-    yield "# shellcheck disable=SC2016,SC2317  # texts in single quotes are for other shells; traps call functions"
+    """Say what this is, and why each choice was made; the reasons of variables stand beside their exports."""
+    shape = facts.shape
+    yield f"# {as_comment(facts.name)}: {shape.ranks} rank(s) on {shape.nodes} node(s), site {facts.site}."
+    yield f"# Made by Argosy {VERSION}; it needs no Argosy where it runs.  'argosy explain' says the reasons in full."
+    yield from render_choices(split_choices(facts.choices, facts.container.exports())[0])
+    yield "# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions"
     yield "set -eu"
     yield ""
 
@@ -73,13 +70,12 @@ def render_environment(facts: ScriptFacts) -> Iterator[str]:
     """Remove what must not leak in, and force what the plan sets."""
     entry = facts.container.entry
     if entry.drop:
-        yield "# These would load the host's software inside, or change the container behind this script's back."
+        yield "# These would load the host's software inside, or change the container behind our back."
         yield f"unset {' '.join(entry.drop)}"
     exports = facts.container.exports()
     if exports:
         yield "# Forced into the container by name, since an image's own value beats a plain export."
-    for _, names in groupby(exports, key=lambda variable: variable.name.partition("_")[2]):
-        yield "export " + " ".join(render_assignment(variable.name, variable.value) for variable in names)
+        yield from render_exports(exports, split_choices(facts.choices, exports)[1])
     yield ""
 
 
@@ -95,14 +91,8 @@ def _start(facts: ScriptFacts, words: tuple[Word, ...]) -> Iterator[str]:
     yield render_command(words, indent="    ") + " &"
     yield '    pids="$pids $!" rank=$((rank + 1))'
     yield "done"
-    yield "# shellcheck disable=SC2086  # a list of numbers, meant to be split"
     yield "trap 'kill $pids 2>/dev/null || :' TERM INT HUP"
     yield "for pid in $pids; do"
     yield '    wait "$pid" || { ended=$?; [ "$code" -ne 0 ] || { code=$ended; kill $pids 2>/dev/null || :; }; }'
     yield "done"
     yield 'exit "$code"'
-
-
-def _comment(text: str) -> str:
-    """Keep a user's text within its comment: no line breaks, no control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)

@@ -22,14 +22,13 @@ NODE = Program(
     "node",
     """\
 # On each node, outside the container: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
-stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }
-[ -r "$1" ] || stop "the image $1 cannot be read on $SLURMD_NODENAME" 6
-command -v "$2" >/dev/null || stop "$2 is not installed on $SLURMD_NODENAME" 4
-[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and $SLURMD_NODENAME has no $3" 7
-for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made on $SLURMD_NODENAME" 7; done
-# PMIx keeps its files in a folder of slurmd that the container must see; PATHS are bound where this node has them.
-binds=${PMIX_SERVER_TMPDIR:-}
-for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
+stop() { printf "argosy: %s on %s\\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
+[ -r "$1" ] || stop "the image $1 cannot be read" 6
+command -v "$2" >/dev/null || stop "$2 is not installed" 4
+[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
+for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
+# The container must see the folder that slurmd made for PMIx, and those of PATHS that this node has.
+binds=${PMIX_SERVER_TMPDIR:-}; for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"
 """,
@@ -77,7 +76,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
         *render_rendezvous(facts.site),
         *render_environment(facts.script),
         *render_modules(facts.site),
-        *filter(None, render_programs(programs)),
+        *render_programs(programs),
         *_start(facts, words),
         *_wait(facts),
     ]
@@ -132,8 +131,7 @@ def _allocation(facts: SlurmFacts) -> Iterator[str]:
 
 def _signals(facts: SlurmFacts) -> Iterator[str]:
     yield "# This shell stays, and passes signals on to the ranks."
-    yield "step=''"
-    yield 'pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }'
+    yield """step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }"""
     passed = [name for name in ("USR1", "USR2") if not facts.resume or facts.resume.signal != name]
     yield "; ".join(f"trap 'pass {name}' {name}" for name in passed)
     yield f"trap '[ -n \"$step\" ] || exit 143; {'stopped=yes; ' if facts.resume else ''}pass TERM' TERM INT"
@@ -169,9 +167,7 @@ def _start_by_mpiexec(words: tuple[Word, ...]) -> Iterator[str]:
     yield 'command -v mpiexec >/dev/null || stop "the modules bring no mpiexec" 4'
     yield "list=$(printf %s \"$hosts\" | tr '\\n' ,)"
     yield 'mpiexec -n "$((nodes * ranks_per_node))" -ppn "$ranks_per_node" --hosts "$list" \\'
-    yield render_command(words, indent="    ") + " &"
-    yield "step=$!"
-    yield ""
+    yield render_command(words, indent="    ") + " & step=$!"
 
 
 def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
@@ -183,7 +179,10 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     total = '"$((nodes * ranks_per_node))"' if started.per_rank else '"$nodes"'
     cpus = shape.cpus_per_rank * (1 if started.per_rank else shape.ranks_per_node)
     masked = bool(facts.masks) and started.per_rank
-    line = [f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block']
+    line = [
+        f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block --export=ALL'
+        " --kill-on-bad-exit=1" + (f" --mpi={quote(facts.mpi)}" if facts.mpi else "")
+    ]
     if masked:
         yield "unset SRUN_CPUS_PER_TASK"
         line.append(f"--cpu-bind={render_mask_option(facts.masks)}")
@@ -192,19 +191,12 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         line.append(f'--cpus-per-task="${{SLURM_CPUS_PER_TASK:-{cpus}}}"')
     own = (*facts.at_site.srun_always, *(facts.at_site.srun if started.per_rank else ()))
     line += [" ".join(map(quote, own))] if own else []
-    line.append("--export=ALL --kill-on-bad-exit=1" + (f" --mpi={quote(facts.mpi)}" if facts.mpi else ""))
     yield " \\\n    ".join(line) + " \\"
-    yield render_command(words, indent="    ") + " &"
-    yield "step=$!"
-    yield ""
+    yield render_command(words, indent="    ") + " & step=$!"
 
 
 def _wait(facts: SlurmFacts) -> Iterator[str]:
-    yield "# wait also returns when a trap ran; srun is then still there."
-    yield "while :; do"
-    yield '    code=0; wait "$step" || code=$?'
-    yield '    kill -0 "$step" 2>/dev/null || break'
-    yield "done"
+    yield 'while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun'
     if facts.record:
         yield 'printf "%s %s %s %s\\n" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}" "$code" "$SLURM_JOB_NODELIST" \\'
         yield f"    2>/dev/null >> {quote(facts.record + '/ends')} || :"

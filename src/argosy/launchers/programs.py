@@ -7,29 +7,22 @@ from argosy.shell import Program
 TORCHRUN = Program(
     "torchrun",
     """\
-# One per node: words NODES RANKS_PER_NODE, then what torchrun is to start.
-# Slurm says which node this is, so rank r runs on node r / n of the node list, whatever the host names are.
+# One per node: words NODES RANKS_PER_NODE, then what torchrun is to start.  Rank r runs on node r / n of the list.
 nodes=$1 per_node=$2; shift 2
-if [ "$nodes" -gt 1 ]; then
+if [ "$nodes" -eq 1 ]; then set -- --standalone "$@"; else
     set -- --nnodes="$nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
-else
-    set -- --standalone "$@"
 fi
-# Not the program torchrun: a vendor base has its own, which does not see the packages of the layer.
-python -m torch.distributed.run --nproc-per-node="$per_node" "$@" &
-agent=$!
-# torchrun ends at a signal that its workers wait for: pass USR1 and USR2 to the workers, and the rest to torchrun.
-to_workers() {
+# Not the program torchrun: that of a vendor base does not see the packages of the layer.
+python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
+# USR1 and USR2 are for the workers, and would end torchrun; the rest is for torchrun.
+pass() {
     workers=$(cat /proc/$agent/task/*/children 2>/dev/null)
     for pid in $workers; do kill -s "$1" "$pid" 2>/dev/null || :; done
 }
-to_agent() { kill -s TERM "$agent" 2>/dev/null || :; }
-trap "to_workers USR1" USR1; trap "to_workers USR2" USR2; trap to_agent TERM INT
-# wait also returns when a trap ran; torchrun is then still there.
-while :; do
-    code=0; wait $agent || code=$?
-    kill -0 $agent 2>/dev/null || exit $code
-done
+end() { kill -s TERM "$agent" 2>/dev/null || :; }
+trap "pass USR1" USR1; trap "pass USR2" USR2; trap end TERM INT
+# A trap ends wait, and not torchrun.
+while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || exit $code; done
 """,
 )
 
@@ -61,18 +54,9 @@ exec "$@"
 BIND = Program(
     "bind",
     """\
-# One per worker: bind it to the cores nearest to its GPU.  The first word holds a list of cores for each local rank.
-lists=$1 number=0
-shift
-IFS=";"
-for cores in $lists; do
-    if [ "$number" -eq "$LOCAL_RANK" ] && command -v taskset >/dev/null; then
-        unset IFS
-        exec taskset -c "$cores" "$@"
-    fi
-    number=$((number + 1))
-done
-unset IFS
+# One per worker: bind it to the cores nearest to its GPU; the first word lists them for each local rank.
+cores=$(printf "%s;" "$1" | cut -d ";" -f "$((LOCAL_RANK + 1))"); shift
+[ -z "$cores" ] || ! command -v taskset >/dev/null || exec taskset -c "$cores" "$@"
 exec "$@"
 """,
 )

@@ -1,7 +1,8 @@
 """Apptainer and SingularityCE: one adapter, two table rows; words only.
 
-Every variable is forced as ``APPTAINERENV_X`` and ``SINGULARITYENV_X`` under ``--no-eval`` (Apptainer >= 1.1,
-SingularityCE >= 3.11): a plain export loses to the image's own scripts, and without it backticks in a value run.
+Every variable is forced as ``APPTAINERENV_X`` or ``SINGULARITYENV_X`` under ``--no-eval`` (Apptainer >= 1.1,
+SingularityCE >= 3.11; Apptainer under its second name, singularity, reads both): a plain export loses to the image's
+own scripts, and without it backticks in a value run.
 Both set them right after the image's ``/.singularity.d/env/99-base.sh``: an image that has the folder and not this file
 loses them without a word (action script in internal/pkg/util/fs/files; tried with 1.4.5), so Argosy's images have one.
 """
@@ -83,12 +84,9 @@ class ApptainerFamily:
         return ""
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give each variable under both families' names."""
-        return tuple(
-            Variable(f"{family}ENV_{variable.name}", variable.value)
-            for variable in forced_variables(entry)
-            for family in FAMILIES
-        )
+        """Give each variable under the name that the program of this name reads."""
+        family = self.program.upper()
+        return tuple(Variable(f"{family}ENV_{each.name}", each.value) for each in forced_variables(entry))
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container.
@@ -105,7 +103,7 @@ class ApptainerFamily:
             *GPU_FLAGS[entry.gpu],
             *(("--contain",) if entry.contain else ()),
             *_layer_words(entry),
-            *(word for bind in entry.binds for word in bind_words(bind)),
+            *_all_binds(entry.binds),
             *(("--pwd", entry.workdir) if entry.workdir else ()),
             image.path,
             *guard,
@@ -129,9 +127,18 @@ def bind_words(bind: Bind, *, options: tuple[str, ...] = ()) -> tuple[str, str]:
     """Say one bind mount: as ``-B`` where the paths allow it, else as ``--mount``, whose words are one line of CSV."""
     extra = (*options, *(("ro",) if bind.read_only else ()))
     if not ODD.search(bind.source + bind.target):
-        return "-B", ":".join((bind.source, bind.target, *((",".join(extra),) if extra else ())))
+        target = (bind.target,) if extra or bind.target != bind.source else ()
+        return "-B", ":".join((bind.source, *target, *((",".join(extra),) if extra else ())))
     fields = ("type=bind", f"src={bind.source}", f"dst={bind.target}", *extra)
     return "--mount", ",".join(map(_csv_field, fields))
+
+
+def _all_binds(binds: tuple[Bind, ...]) -> tuple[str, ...]:
+    """Say bind mounts: those that need no words of their own as one list, as ``-B /pfs,/scratch:/data``."""
+    pairs = [bind_words(bind) for bind in binds]
+    plain = [word for option, word in pairs if option == "-B"]
+    others = [word for pair in pairs if pair[0] != "-B" for word in pair]
+    return (*(("-B", ",".join(plain)) if plain else ()), *others)
 
 
 def leaks(environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -7,40 +7,21 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 # train: 2 rank(s) on 1 node(s), site dawn.
-# Made by Argosy 0.1.0; it needs no Argosy where it runs.
-#
-#   mode = FLAT: each stack is a root device: 8 ranks on a node [site dawn]
-#   partition = pvc9: the job uses parts of nodes; none was asked for [site dawn]
+# Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
+#   mode = FLAT: each stack is a root device: 8 ranks on a node [site]
+#   partition = pvc9: the job uses parts of nodes; none was asked for [site]
 #   nodes = 1: nothing else was asked for [default]
 #   GPUs per node = 1: asked for [option]
 #   ranks per node = 2: 2 per GPU: a GPU has so many root devices [default]
 #   cores per rank = 0: Slurm's own: the site's jobs ask for no number of cores [default]
-#   launcher = mpi: the host's mpiexec starts a container per rank, and the host's MPI is bound into it [site dawn]
-#   runtime = apptainer: the site's runtime [site dawn]
+#   launcher = mpi: the host's mpiexec starts a container per rank, and the host's MPI is bound into it [site]
+#   runtime = apptainer: the site's runtime [site]
 #   layer = flat: the image has no layer of its own [image]
-#   gpu = none: Intel's GPUs are device nodes, which come in with /dev; the user-space driver is part of the image
-#       [site dawn]
-#   assumed = /project/images/train.sif: the image is not here: taken for one with torch, without a layer [assumed]
+#   gpu = none: Intel's GPUs are device nodes, which come in with /dev; the user-space driver is … [site]
+#   assumed = /project/images/train.sif: the image is not here: taken for one with torch, without … [assumed]
 #   assumed = home, folder: not this machine's: the job's own at dawn [assumed]
-#   OMP_NUM_THREADS = cores / ranks: what Slurm gave on the node, shared by its ranks [site dawn]
-#   ZE_FLAT_DEVICE_HIERARCHY = FLAT: each stack is a root device [site dawn]
-#   ZE_AFFINITY_MASK = {devices}: every rank sees all root devices that the job has on its node [site dawn]
-#   CCL_PROCESS_LAUNCHER = hydra: oneCCL learns its ranks from Intel MPI's launcher [site dawn]
-#   CCL_ATL_TRANSPORT = ofi: the transport mpi is slower [site dawn]
-#   CCL_ATL_SHM = 0: as the author's scripts set it [site dawn]
-#   CCL_TOPO_FABRIC_VERTEX_CONNECTION_CHECK = 0: as the author's scripts set it [site dawn]
-#   CCL_LOG_LEVEL = warn: errors are seen, and nothing else [site dawn]
-#   LD_LIBRARY_PATH = /usr/lib64/libibverbs:/usr/lib64:/.singularity.d/libs: the bound libraries of the host are
-#       found [site dawn]
-#   CCL_ZE_IPC_EXCHANGE = sockets: the only mechanism that these bind mounts enable [site dawn]
-#   bind = /etc/libibverbs.d, /usr/bin/ibv_devices, /usr/lib64/libefa.so.1, /usr/lib64/libibverbs,
-#       /usr/lib64/libibverbs.so.1, /usr/lib64/libmlx5.so.1, /usr/lib64/libmlx5.so.1.*, /usr/lib64/libnl-
-#       route-3.so.200, /usr/lib64/libnl-3.so.200, /usr/lib64/libnuma.so.1, /usr/lib64/libpsm2.so.2,
-#       /usr/lib64/librdmacm.so.1, /usr/lib64/libucm.so.0, /usr/lib64/libucp.so.0, /usr/lib64/libucs.so.0,
-#       /usr/lib64/libuct.so.0, /usr/local/dawn/software/spack-rocky9/opt-dawn-2025-03-23/linux-
-#       rocky9-sapphirerapids/oneapi-2025.1.0: the host's MPI and its network libraries (bind model); file versions
-#       change with each update of OFED, so they are looked for on the node [site dawn]
-# shellcheck disable=SC2016,SC2317  # texts in single quotes are for other shells; traps call functions
+#   bind = /etc/libibverbs.d, /usr/bin/ibv_devices, …: the host's MPI and its network libraries … [site]
+# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions
 set -eu
 
 stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
@@ -50,50 +31,44 @@ nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
 ranks_per_node=$((${SLURM_GPUS_ON_NODE:-1} * 2))
 
 # This shell stays, and passes signals on to the ranks.
-step=''
-pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
+step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
 trap 'pass USR1' USR1; trap 'pass USR2' USR2
 trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
 trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
 
-# The rendezvous: the first host of the node list, and a port below the ephemeral range that is free there.
-port='# Print a port from $1 to $1 + $2 - 1, from $3 on, that no process has here and no other launch took lately.
+# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there.
+port='# Print a port of the $2 after $1, from $3 on, that is free here; a folder keeps it from others, until old.
 port=$3 left=$2
-while [ "$left" -gt 0 ]; do
-    # A folder can be made once, also by two launches at the same moment; an old one is of a launch that was killed.
-    taken=/tmp/argosy-port-$port
+while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
     [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
     ! grep -qs ":$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6 &&
         { mkdir "$taken" || [ ! -d "$taken" ]; } && break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
 done 2>/dev/null
-[ "$left" -gt 0 ] && echo "$port"
-'
-hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
-first=${hosts%%[!A-Za-z0-9_.-]*}
+[ "$left" -gt 0 ] && echo "$port"'
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}
 MASTER_ADDR=$first
 # A batch job's shell runs on that host; that of salloc may not.
 there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"
 [ "${SLURMD_NODENAME:-}" != "$first" ] || there=
 wish=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
-# shellcheck disable=SC2086  # words, meant to be split
-MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 "$wish") || stop "no free port" 7
+MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no free port" 7
 
-# These would load the host's software inside, or change the container behind this script's back.
+# These would load the host's software inside, or change the container behind our back.
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
 # Forced into the container by name, since an image's own value beats a plain export.
-export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR"
-export APPTAINERENV_MASTER_PORT="$MASTER_PORT" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
-export APPTAINERENV_OMP_NUM_THREADS="$((SLURM_CPUS_ON_NODE / ranks_per_node))" SINGULARITYENV_OMP_NUM_THREADS="$((SLURM_CPUS_ON_NODE / ranks_per_node))"
-export APPTAINERENV_ZE_FLAT_DEVICE_HIERARCHY=FLAT SINGULARITYENV_ZE_FLAT_DEVICE_HIERARCHY=FLAT
-export APPTAINERENV_ZE_AFFINITY_MASK=0,1 SINGULARITYENV_ZE_AFFINITY_MASK=0,1
-export APPTAINERENV_CCL_PROCESS_LAUNCHER=hydra SINGULARITYENV_CCL_PROCESS_LAUNCHER=hydra
-export APPTAINERENV_CCL_ATL_TRANSPORT=ofi SINGULARITYENV_CCL_ATL_TRANSPORT=ofi
-export APPTAINERENV_CCL_ATL_SHM=0 SINGULARITYENV_CCL_ATL_SHM=0
-export APPTAINERENV_CCL_TOPO_FABRIC_VERTEX_CONNECTION_CHECK=0 SINGULARITYENV_CCL_TOPO_FABRIC_VERTEX_CONNECTION_CHECK=0
-export APPTAINERENV_CCL_LOG_LEVEL=warn SINGULARITYENV_CCL_LOG_LEVEL=warn
-export APPTAINERENV_LD_LIBRARY_PATH=/usr/lib64/libibverbs:/usr/lib64:/.singularity.d/libs SINGULARITYENV_LD_LIBRARY_PATH=/usr/lib64/libibverbs:/usr/lib64:/.singularity.d/libs
-export APPTAINERENV_CCL_ZE_IPC_EXCHANGE=sockets SINGULARITYENV_CCL_ZE_IPC_EXCHANGE=sockets
+export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
+export APPTAINERENV_OMP_NUM_THREADS="$((SLURM_CPUS_ON_NODE / ranks_per_node))"  # what Slurm gave on … [site]
+export APPTAINERENV_ZE_FLAT_DEVICE_HIERARCHY=FLAT  # each stack is a root device [site]
+export APPTAINERENV_ZE_AFFINITY_MASK=0,1  # every rank sees all root devices that the job has on its … [site]
+export APPTAINERENV_CCL_PROCESS_LAUNCHER=hydra  # oneCCL learns its ranks from Intel MPI's launcher [site]
+export APPTAINERENV_CCL_ATL_TRANSPORT=ofi  # the transport mpi is slower [site]
+# as the author's scripts set it [site]
+export APPTAINERENV_CCL_ATL_SHM=0 APPTAINERENV_CCL_TOPO_FABRIC_VERTEX_CONNECTION_CHECK=0
+export APPTAINERENV_CCL_LOG_LEVEL=warn  # errors are seen, and nothing else [site]
+# the bound libraries of the host are found [site]
+export APPTAINERENV_LD_LIBRARY_PATH=/usr/lib64/libibverbs:/usr/lib64:/.singularity.d/libs
+export APPTAINERENV_CCL_ZE_IPC_EXCHANGE=sockets  # the only mechanism that these bind mounts enable [site]
 
 # Modules of the site; a batch job's plain sh may not know the command yet.
 set +eu
@@ -104,17 +79,15 @@ module load rhel9/default-dawn intel-oneapi-ccl/2021.15.0
 set -eu
 
 node='# On each node, outside the container: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
-stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
-[ -r "$1" ] || stop "the image $1 cannot be read on $SLURMD_NODENAME" 6
-command -v "$2" >/dev/null || stop "$2 is not installed on $SLURMD_NODENAME" 4
-[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and $SLURMD_NODENAME has no $3" 7
-for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made on $SLURMD_NODENAME" 7; done
-# PMIx keeps its files in a folder of slurmd that the container must see; PATHS are bound where this node has them.
-binds=${PMIX_SERVER_TMPDIR:-}
-for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
+stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
+[ -r "$1" ] || stop "the image $1 cannot be read" 6
+command -v "$2" >/dev/null || stop "$2 is not installed" 4
+[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
+for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
+# The container must see the folder that slurmd made for PMIx, and those of PATHS that this node has.
+binds=${PMIX_SERVER_TMPDIR:-}; for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
-shift 5; exec "$@"
-'
+shift 5; exec "$@"'
 rank='# One per rank: what PyTorch looks for, from what the MPI launcher told this process (PMIx, PMI-2, Open MPI, Slurm).
 RANK=${PMIX_RANK:-${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}}}
 WORLD_SIZE=${PMI_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-1}}}
@@ -122,8 +95,7 @@ LOCAL_RANK=${MPI_LOCALRANKID:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}
 NODE_RANK=${SLURM_NODEID:-0} LOCAL_WORLD_SIZE=$1
 export RANK WORLD_SIZE LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE
 shift
-exec "$@"
-'
+exec "$@"'
 # hydra starts its helpers by srun, which must take this environment, and no memory limit of an outer job.
 unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE
 export SLURM_EXPORT_ENV=ALL
@@ -133,13 +105,7 @@ mpiexec -n "$((nodes * ranks_per_node))" -ppn "$ranks_per_node" --hosts "$list" 
     sh -c "$node" argosy-node /project/images/train.sif apptainer /dev/dri '' \
         '/etc/libibverbs.d /usr/bin/ibv_devices /usr/lib64/libefa.so.1 /usr/lib64/libibverbs /usr/lib64/libibverbs.so.1 /usr/lib64/libmlx5.so.1 /usr/lib64/libmlx5.so.1.* /usr/lib64/libnl-route-3.so.200 /usr/lib64/libnl-3.so.200 /usr/lib64/libnuma.so.1 /usr/lib64/libpsm2.so.2 /usr/lib64/librdmacm.so.1 /usr/lib64/libucm.so.0 /usr/lib64/libucp.so.0 /usr/lib64/libucs.so.0 /usr/lib64/libuct.so.0 /usr/local/dawn/software/spack-rocky9/opt-dawn-2025-03-23/linux-rocky9-sapphirerapids/oneapi-2025.1.0' \
         apptainer --quiet exec --no-eval /project/images/train.sif /bin/sh -c "$rank" argosy-rank \
-        "$ranks_per_node" python train.py 50 10 &
-step=$!
-
-# wait also returns when a trap ran; srun is then still there.
-while :; do
-    code=0; wait "$step" || code=$?
-    kill -0 "$step" 2>/dev/null || break
-done
+        "$ranks_per_node" python train.py 50 10 & step=$!
+while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
 [ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\n" "$SLURM_JOB_ID" "$code" >&2
 exit "$code"
