@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -14,10 +13,9 @@ from argosy.errors import UsageError
 from argosy.gpu_probe import probe_devices
 from argosy.images.finding import find_image, refined
 from argosy.images.opening import Opened, open_image
+from argosy.lock import Lock
 from argosy.model import Bind, ContainerRequest, Host, Image, ImageKind
 from argosy.session import Session
-from argosy.store import explained
-from argosy.trees import unpacked
 
 ROOT_KEY = "root"
 
@@ -65,6 +63,8 @@ def enter(
         return plan
     scratch = session.places.cache / "mount"
     if not dry:
+        from argosy.refusals import explained  # noqa: PLC0415 - a dry run writes nothing
+
         with explained(scratch):
             scratch.mkdir(parents=True, exist_ok=True)
     trees = tree_paths(opened, session) if dry else _unpack(opened, session)
@@ -117,6 +117,8 @@ def tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
 def _unpack(opened: Opened, session: Session) -> tuple[str, ...]:
     if opened.image.kind is ImageKind.TREE:
         return (opened.image.path,)
+    from argosy.trees import unpacked  # noqa: PLC0415 - with store and leases 30 calls: a dry run unpacks nothing
+
     image = Path(opened.image.path)
     return tuple(str(unpacked(session, image, offset=offset, key=key)) for offset, key in _parts(opened))
 
@@ -131,13 +133,22 @@ def _parts(opened: Opened) -> list[tuple[int, str]]:
     base = lock.base.digest.removeprefix("sha256:") if lock and image.layer_offset >= 0 else _identity(image)
     parts = [(image.base_offset, base)]
     if lock and image.layer_offset >= 0:
-        # By content: a copy of an image, and one that was built again, have the same layer.
-        layer = hashlib.sha256(f"{lock.base.digest} {lock.content}".encode()).hexdigest()
-        parts.insert(0, (image.layer_offset, layer))
+        parts.insert(0, (image.layer_offset, layer_key(lock)))
     return parts
 
 
+def layer_key(lock: Lock) -> str:
+    """Give the cache's name of a layer: by content, since a copy of an image, or one built again, has the same one.
+
+    Half of each digest, 128 bits, joined: to hash them once more would load OpenSSL at each start.
+    """
+    half = 32
+    return lock.base.digest.removeprefix("sha256:")[:half] + lock.content.removeprefix("sha256:")[:half]
+
+
 def _identity(image: Image, offset: int = 0) -> str:
+    import hashlib  # noqa: PLC0415 - images that Argosy made are known by their digests
+
     status = Path(image.path).stat()
     facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns, offset]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

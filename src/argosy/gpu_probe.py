@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from argosy.cdi import CdiSpec, parse_cdi
 from argosy.gpus import parse_ldconfig, plan_devices
 from argosy.model import Devices, Gpu, GpuWay
 from argosy.process import Command, Runner
+
+if TYPE_CHECKING:
+    from argosy.cdi import CdiSpec
 
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 """Where specifications lie; one in the second folder overrides its namesake in the first (CDI SPEC.md)."""
@@ -51,6 +54,8 @@ def read_cdi(folders: Sequence[str] = CDI_FOLDERS) -> tuple[CdiSpec, ...]:
     CheckFailed
         When a file is none, naming file and field.
     """
+    from argosy.cdi import parse_cdi  # noqa: PLC0415 - where there is a GPU
+
     files = {
         path.name: path
         for folder in folders

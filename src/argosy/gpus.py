@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
-from argosy.cdi import CdiSpec, choose_devices, join_devices
 from argosy.errors import CheckFailed
 from argosy.model import Bind, Choice, Devices, GpuWay, Host
 from argosy.runtimes.bwrap import GPU_LIBRARIES
+
+if TYPE_CHECKING:
+    from argosy.cdi import CdiSpec
 
 VENDOR_WAYS = {"nvidia": GpuWay.NV, "amd": GpuWay.ROCM}
 """Way that each vendor's GPUs need.  Intel's are device nodes only: the user-space driver is part of the image."""
@@ -107,6 +110,8 @@ def plan_devices(
     """
     if way is GpuWay.NONE:
         return Devices()
+    from argosy.cdi import choose_devices, join_devices  # noqa: PLC0415 - where there is a GPU
+
     vendor = WAY_VENDOR.get(way, "")
     chosen = [spec for spec in specs if spec.kind.startswith(CDI_VENDORS.get(vendor, ""))]
     if way is GpuWay.CDI and not chosen:

@@ -165,6 +165,8 @@ class Image:
         Whether ``/opt/argosy/enter`` starts programs in it.
     packages
         Names of the Python packages that its lock lists, normalised.
+    torch
+        Version of torch that its lock lists; empty where it lists none.
     """
 
     path: str
@@ -178,6 +180,7 @@ class Image:
     layer_part: int = 0
     argosy: bool = False
     packages: frozenset[str] = frozenset()
+    torch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

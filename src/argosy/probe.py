@@ -9,12 +9,12 @@ import contextlib
 import os
 import pwd
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 from argosy.gpu_probe import read_gpus
 from argosy.model import Host, Person
-from argosy.runtimes.apptainer_conf import parse_apptainer_conf
 
 PROGRAMS = (
     "apptainer",
@@ -61,7 +61,7 @@ def probe_host(environment: Mapping[str, str] | None = None) -> Host:
 def find_programs(path: str) -> dict[str, str]:
     """Find the programs of `PROGRAMS` on a search path; each folder is listed once, which on Lustre is one question."""
     found: dict[str, str] = {}
-    for folder in filter(None, path.split(os.pathsep)):
+    for folder in dict.fromkeys(filter(None, path.split(os.pathsep))):
         with contextlib.suppress(OSError):
             for name in set(os.listdir(folder)).intersection(PROGRAMS):  # noqa: PTH208 - no Path for each of thousands
                 place = f"{folder}/{name}"
@@ -119,12 +119,17 @@ def usable_memory() -> int:
 
 def _cgroup_file(controller: str, name: str) -> str:
     """Read a file of this process's cgroup; empty where there is none.  `controller` is empty for cgroup v2."""
-    for line in _read("/proc/self/cgroup").splitlines():
+    for line in _cgroups():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             folder = Path("/sys/fs/cgroup") / controller / path.lstrip("/")
             return _read(str(folder / name))
     return ""
+
+
+@cache
+def _cgroups() -> tuple[str, ...]:
+    return tuple(_read("/proc/self/cgroup").splitlines())
 
 
 def _user_namespaces() -> bool:
@@ -150,6 +155,8 @@ def _overlay(programs: Mapping[str, str]) -> str:
             places.append(str(prefix / "etc" / name / f"{name}.conf"))
     for place in places:
         if text := _read(place):
+            from argosy.runtimes.apptainer_conf import parse_apptainer_conf  # noqa: PLC0415 - where there is one
+
             return parse_apptainer_conf(text)
     return "unknown"
 

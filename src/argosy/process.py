@@ -10,7 +10,6 @@ import contextlib
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -18,9 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
+
+if TYPE_CHECKING:
+    import subprocess
 
 Words = tuple[str, ...]
 OnLine = Callable[[str], None]
@@ -175,6 +177,8 @@ class RealRunner:
         return found
 
     def _popen(self, command: Command, *, capture: bool, source: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+        import subprocess  # noqa: PLC0415 - with what it loads 40 file-system calls: planning starts no program
+
         pipe = subprocess.PIPE if capture else None
         given: IO[bytes] | int = source or (subprocess.PIPE if command.stdin is not None else subprocess.DEVNULL)
         self._find(command)
@@ -260,6 +264,8 @@ def _drain_lines(stream: IO[bytes] | None, lines: list[str], on_line: OnLine | N
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
     """TERM, then KILL, to a child's whole process group; the child is reaped."""
+    import subprocess  # noqa: PLC0415 - see _popen
+
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)

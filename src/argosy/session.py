@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from argosy.model import Host
 from argosy.process import Runner
-from argosy.store import Owner
+
+if TYPE_CHECKING:
+    from argosy.store import Owner
 
 
 @dataclass(frozen=True, slots=True)

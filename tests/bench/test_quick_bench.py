@@ -27,5 +27,7 @@ def test_a_quick_bench_measures_starts_commands_and_plans_and_keeps_nothing(tmp_
     }  # fmt: skip
     assert wanted <= set(rows)
     assert all(row["value"] > 0 for row in rows.values())
+    assert rows["commands.help.calls"]["value"] <= 700, "what `--help` imports grew"
+    assert rows["commands.dry_run.calls"]["value"] <= 1200, "what a local dry run imports grew"
     assert rows["memory.bwrap.mapped"]["value"] > 10, "numpy's libraries alone are more"
     assert set((ROOT / "bench/results").glob("*")) == kept

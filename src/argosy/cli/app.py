@@ -6,7 +6,6 @@ import importlib
 
 import click
 
-from argosy.nearest import nearest_word
 from argosy.version import VERSION
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -58,6 +57,8 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            from argosy.nearest import nearest_word  # noqa: PLC0415 - a typo only
+
             near = nearest_word(args[0], COMMANDS)
             more = f"Did you mean '{near}'?" if near else f"Known: {', '.join(COMMANDS)}."
             raise click.UsageError(f"{error.message} {more}", ctx) from error

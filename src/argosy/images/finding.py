@@ -7,8 +7,7 @@ from pathlib import Path
 
 from argosy.errors import UsageError
 from argosy.images.identify import Kind, identify_file
-from argosy.images.opening import Opened
-from argosy.images.references import guess_reference, is_reference, parse_reference
+from argosy.images.opening import Opened, torch_version
 from argosy.layout import ENTER, LOCK
 from argosy.lock import parse_lock, python_names
 from argosy.model import ImageKind
@@ -40,8 +39,10 @@ def find_image(reference: str, session: Session) -> Path:
     path = Path(reference).expanduser()
     if path.exists():
         return _local(path.absolute(), session)
+    from argosy.images.references import guess_reference, is_reference, parse_reference  # noqa: PLC0415 - most starts name a file
+
     if is_reference(reference):
-        from argosy.images.fetching import fetch_image  # noqa: PLC0415 - most starts name a file, and pay for nothing
+        from argosy.images.fetching import fetch_image  # noqa: PLC0415 - likewise: they pay for nothing
 
         return fetch_image(parse_reference(reference), session).path
     if "/" not in reference:
@@ -94,5 +95,7 @@ def refined(opened: Opened, session: Session) -> Opened:
     reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-cat", image.path, lock_path)))
     lock = parse_lock(reply.stdout, f"{image.path}:{LOCK}") if lock_path in names and reply.code == 0 else None
     packages = python_names(lock) if lock else frozenset()
-    known = replace(image, argosy=True, digest=lock.content if lock else "", packages=packages)
+    known = replace(
+        image, argosy=True, digest=lock.content if lock else "", torch=torch_version(lock), packages=packages
+    )
     return replace(opened, image=known, lock=lock)

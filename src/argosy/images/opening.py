@@ -81,6 +81,7 @@ def _open_sif(path: Path) -> Opened:
         layer_part=layer.id if layer else 0,
         argosy=lock is not None,
         packages=_package_names(lock),
+        torch=torch_version(lock),
     )
     return Opened(image, lock, sif)
 
@@ -95,12 +96,18 @@ def _open_tree(path: Path) -> Opened:
         arch="",
         argosy=(path / ENTER.lstrip("/")).is_file(),
         packages=_package_names(lock),
+        torch=torch_version(lock),
     )
     return Opened(image, lock)
 
 
 def _package_names(lock: Lock | None) -> frozenset[str]:
     return python_names(lock) if lock else frozenset()
+
+
+def torch_version(lock: Lock | None) -> str:
+    """Give the version of torch that a lock lists; empty where it lists none."""
+    return next((package.version for package in lock.packages if package.name == "torch"), "") if lock else ""
 
 
 def check_arch(image: Image, machine: str) -> None:

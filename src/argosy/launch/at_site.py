@@ -13,11 +13,11 @@ from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host
 from argosy.runtimes import RUNTIMES
 from argosy.schedulers.slurm import JobOptions
 from argosy.sites import Facts, Site
-from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_choice, resolve
 
 if TYPE_CHECKING:
     from argosy.launch.plan import LaunchRequest
+    from argosy.sites.partitions import Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
     rows = (evident_choice(site, site.modes[mode], "mode", mode),) if mode else ()
     if site.scheduler != "slurm":
         return Settled(moded, mode, choices=rows)
+    from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - Slurm's sites only
+
     wanted = request.wanted
     nodes = wanted.nodes or 1
     demand = Demand(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from argosy.errors import UsageError
 from argosy.model import Choice, Variable
+from argosy.nearest import nearest_word
 
 TOPICS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -43,11 +43,11 @@ def plan_debug(topics: tuple[str, ...], files: str) -> tuple[tuple[Variable, ...
     choices: list[Choice] = []
     for topic in topics:
         if topic not in TOPICS:
-            near = difflib.get_close_matches(topic, TOPICS, n=1)
+            near = nearest_word(topic, TOPICS)
             raise UsageError(
                 f"--debug knows no {topic!r}",
                 evidence=f"known: {', '.join(TOPICS)}",
-                hint=f"did you mean {near[0]}?" if near else "say --debug alone for all of them",
+                hint=f"did you mean {near}?" if near else "say --debug alone for all of them",
             )
         for name, value in TOPICS[topic].items():
             variables.append(Variable(name, value.replace("{files}", files)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from argosy.binding import plan_masks, render_core_list
 from argosy.containers import ContainerPlan
 from argosy.errors import SiteError, UsageError
 from argosy.launch.at_site import (
@@ -17,13 +16,9 @@ from argosy.launch.at_site import (
     told_by_site,
     with_site_binds,
 )
-from argosy.launch.attach_script import render_attach
-from argosy.launch.debug import plan_debug
 from argosy.launch.limits import check_limits
-from argosy.launch.resume import plan_resume
 from argosy.launch.script import ScriptFacts, render_script
 from argosy.launch.shape import Wanted, choose_shape
-from argosy.launch.slurm_script import SlurmFacts, render_slurm_script
 from argosy.launchers import NEED_SLURM, Counts, Shape, Started, Wish, choose_launcher, find_launcher
 from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable, Word
 from argosy.schedulers import plan_submit
@@ -191,6 +186,10 @@ def _local_text(facts: _Facts) -> str:
 
 
 def _slurm_text(facts: _Facts) -> str:
+    from argosy.binding import render_core_list  # noqa: PLC0415 - a local plan needs nothing of Slurm
+    from argosy.launch.resume import plan_resume  # noqa: PLC0415 - likewise
+    from argosy.launch.slurm_script import SlurmFacts, render_slurm_script  # noqa: PLC0415 - likewise
+
     request, masks = facts.request, choose_masks(facts.shape, facts.site)
     counts = Counts(Late("$nodes"), Late("$ranks_per_node"))
     cores = tuple(map(render_core_list, masks)) if facts.launcher == "torchrun" else ()
@@ -222,12 +221,16 @@ def _absolute(path: str, host: Host) -> str:
 
 
 def _attach_text(facts: _Facts) -> str:
+    from argosy.launch.attach_script import render_attach  # noqa: PLC0415 - likewise
+
     started = Started(facts.request.command)
     return render_attach(ScriptFacts(facts.name, facts.site.name, facts.container, started, facts.shape, facts.choices))
 
 
 def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
     """Say whether ranks are bound to cores, and why."""
+    from argosy.binding import render_core_list  # noqa: PLC0415 - likewise
+
     masks = choose_masks(shape, site)
     if masks:
         where = " ".join(map(render_core_list, masks))
@@ -243,6 +246,8 @@ def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
     """Give the masks of a node's ranks where they are the map's own: a full node, as many cores as the map gives."""
     if not shape.gpus_per_node == shape.ranks_per_node == site.node.gpus > 0:
         return ()
+    from argosy.binding import plan_masks  # noqa: PLC0415 - likewise
+
     masks = plan_masks(site.node)
     return masks if all(mask.bit_count() == shape.cpus_per_rank for mask in masks) else ()
 
@@ -281,13 +286,21 @@ def plan_variables(
 ) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     """Give the variables of a launch; what the user forces wins over the site, and that over the defaults."""
     threads, why_threads = _threads(site, host, shape)
-    debug, why_debug = plan_debug(request.debug, f"{host.cwd or '.'}/{_file_name(_name_of(request.command))}")
+    debug, why_debug = _debug(request, host)
     asked = {variable.name for variable in request.container.variables}
     ours = {variable.name: variable for variable in (Variable("OMP_NUM_THREADS", threads), *at_site.variables, *debug)}
     kept = tuple(variable for name, variable in ours.items() if name not in asked)
     rows = tuple(row for row in (why_threads, *at_site.choices, *why_debug) if row.what not in asked)
     options = tuple(Choice(v.name, str(v.value), "asked for", "option") for v in request.container.variables)
     return (*kept, *request.container.variables), (*rows, *options)
+
+
+def _debug(request: LaunchRequest, host: Host) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+    if not request.debug:
+        return (), ()
+    from argosy.launch.debug import plan_debug  # noqa: PLC0415 - where it is asked for
+
+    return plan_debug(request.debug, f"{host.cwd or '.'}/{_file_name(_name_of(request.command))}")
 
 
 def _threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:

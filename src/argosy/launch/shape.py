@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from argosy.binding import plan_masks
 from argosy.errors import UsageError
 from argosy.launchers import Shape
 from argosy.model import Choice, Host
@@ -126,6 +125,8 @@ def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[
 def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:
     if wanted.cpus_per_rank:
         return wanted.cpus_per_rank, "asked for"
+    from argosy.binding import plan_masks  # noqa: PLC0415 - Slurm's sites only
+
     masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
     if masks:
         return min(mask.bit_count() for mask in masks), "those nearest to a GPU, by the site's map"

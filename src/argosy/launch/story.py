@@ -12,19 +12,14 @@ from pathlib import Path
 from argosy.entering import enter, refuse_missing_binds
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
-from argosy.images.opening import open_image
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
-from argosy.launch.attach import NAME as ATTACH
-from argosy.launch.elsewhere import assume_container, assume_host, assume_runtime, is_elsewhere
-from argosy.launch.jobs import no_answer, run_slurm
 from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
 from argosy.launch.shape import choose_shape
-from argosy.model import Bind, ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind
+from argosy.model import Bind, ContainerRequest, Gpu, GpuWay, Host
 from argosy.process import Command, Reply, failed
 from argosy.schedulers.slurm import parse_job_id, says_no_answer
 from argosy.session import Session
 from argosy.sites import Site, read_site, search_path
-from argosy.store import explained, write_text
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
@@ -64,17 +59,22 @@ def plan_here(
     site = find_site(request.site, host)
     settled = settle_site(request, site, host)
     wanted = with_log_folder(container_at_site(request.container, settled.site), request.logs)
-    there = assume_runtime(site, plan_target(request, settled.site, host), wanted.runtime)
-    command = request.command
-    is_here = Path(request.image).expanduser().exists() or not _is_path(request.image)
-    if (dry or kept) and is_elsewhere(site, host, image_is_here=is_here):
-        there, command = assume_host(site, there, wanted.runtime), ()
-        if not is_here:
-            return plan_launch(request, assume_container(request.image, wanted, site, there), site, there)
+    there, command = plan_target(request, settled.site, host), request.command
     if site.scheduler == "local":
         refuse_missing_binds(wanted)
+    else:
+        from argosy.launch.elsewhere import assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
+
+        there = assume_runtime(site, there, wanted.runtime)
+        is_here = Path(request.image).expanduser().exists() or not _is_path(request.image)
+        if (dry or kept) and is_elsewhere(site, host, image_is_here=is_here):
+            there, command = assume_host(site, there, wanted.runtime), ()
+            if not is_here:
+                return plan_launch(request, assume_container(request.image, wanted, site, there), site, there)
     container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
-    return plan_launch(request, container, site, there, record=record, versions=image_versions(container.entry.image))
+    return plan_launch(
+        request, container, site, there, record=record, versions=parse_torch_version(container.entry.image.torch)
+    )
 
 
 def find_site(name: str, host: Host) -> Site:
@@ -85,13 +85,6 @@ def find_site(name: str, host: Host) -> Site:
 def _is_path(reference: str) -> bool:
     """Tell whether a word means a file: names of the catalog and ``docker://…`` are looked up instead."""
     return "/" in reference and "://" not in reference
-
-
-def image_versions(image: Image) -> dict[str, str]:
-    """Give the versions of torch, ROCm and CUDA that an image's own lock tells."""
-    lock = open_image(Path(image.path)).lock if image.argosy and image.kind is ImageKind.SIF else None
-    torch = next((package.version for package in lock.packages if package.name == "torch"), "") if lock else ""
-    return parse_torch_version(torch)
 
 
 def with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
@@ -122,6 +115,9 @@ def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> L
     here
         Carry it out as steps of the present allocation, where a job would be submitted.
     """
+    from argosy.launch.attach import NAME as ATTACH  # noqa: PLC0415 - a dry run writes nothing
+    from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
+
     site = find_site(request.site, session.host)
     say_where(session, site, here=here)
     folder = session.places.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
@@ -167,6 +163,9 @@ def say_where(session: Session, site: Site, *, here: bool) -> None:
 
 
 def _submit(plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Session, site: Site) -> Launched:
+    from argosy.launch.jobs import run_slurm  # noqa: PLC0415 - likewise
+    from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
+
     output = output_folder(plan, session.host.person.name)
     with explained(output):
         output.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
@@ -210,6 +209,8 @@ def submission_environment(session: Session) -> dict[str, str]:
 
 def explain_sbatch(command: Command, reply: Reply, site: Site) -> ArgosyError:
     """Say what Slurm refused, in its own words, and what to do."""
+    from argosy.launch.jobs import no_answer  # noqa: PLC0415 - likewise
+
     error = failed(command, reply, doing="submitting the job", hint="")
     text = reply.stderr
     hints = (
@@ -236,6 +237,8 @@ def render_record(plan: LaunchPlan) -> str:
 
 def write_script(plan: LaunchPlan, path: Path) -> None:
     """Write the script where the user wants it."""
+    from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
+
     with explained(path.parent):
         write_text(path, plan.script)
         path.chmod(0o755)

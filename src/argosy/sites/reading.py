@@ -75,7 +75,7 @@ def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:
     path = find_profile(name, folders)
     table = read_table(path)
     merged: Table = {}
-    for fragment in fragment_files(path, folders):
+    for fragment in _fragments(table, path, folders):
         merged = join_tables(merged, read_table(fragment))
     site = msgspec.convert(join_tables(merged, table), Site)
     for key in ("name", "title"):
@@ -123,7 +123,11 @@ def fragment_files(path: Path, folders: Sequence[Path] = (DATA,)) -> tuple[Path,
     SiteError
         When there is no fragment of that name; the nearest is named.
     """
-    return tuple(_find_fragment(name, path, folders) for name in read_table(path).get("use", ()))
+    return _fragments(read_table(path), path, folders)
+
+
+def _fragments(table: Table, path: Path, folders: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(_find_fragment(name, path, folders) for name in table.get("use", ()))
 
 
 def _find_fragment(name: str, path: Path, folders: Sequence[Path]) -> Path:
