@@ -8,9 +8,10 @@ from argosy.errors import UsageError
 from argosy.gpus import choose_gpu_way
 from argosy.images.opening import check_arch
 from argosy.layout import NOT_FROM_CALLER
-from argosy.model import Bind, Choice, ContainerRequest, Devices, Entry, Host, Image, Variable, Word
-from argosy.runtimes import Runtime
+from argosy.model import Bind, Choice, ContainerRequest, Devices, Entry, Host, Image, ImageKind, Variable, Word
+from argosy.runtimes import Runtime, load_runtime
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
+from argosy.runtimes.bare import PREFIX
 from argosy.runtimes.choose import choose_attach, choose_runtime
 from argosy.shell import NAME
 
@@ -46,22 +47,42 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
     runtime, why_runtime = choose_runtime(request.runtime, host, image)
     attach, why_attach = choose_attach(image, host, runtime.name)
     gpu, why_gpu = choose_gpu_way(request.gpu, host, runtime.name)
+    is_bare = image.kind is ImageKind.HOST
     workdir = request.workdir or ("/" if request.contain else host.cwd)
     entry = Entry(
         image=image,
         attach=attach,
-        binds=plan_binds(request, host),
+        binds=request.binds if is_bare else plan_binds(request, host),
         variables=request.variables,
         workdir=workdir,
         gpu=gpu,
         contain=request.contain,
         person=host.person,
-        drop=(*(name for name in NOT_FROM_CALLER if name in host.environment), *leaks(host.environment)),
+        drop=() if is_bare else plan_drop(host),
     )
     refusal = runtime.refuse(entry, host)
     if refusal:
         raise UsageError(f"{runtime.name} cannot do this: {refusal}", hint="choose another runtime with --runtime")
     return ContainerPlan(runtime, entry, (why_runtime, why_attach, why_gpu))
+
+
+def plan_drop(host: Host) -> tuple[str, ...]:
+    """Name the caller's variables that never enter: what names software of the host, and options of runtimes."""
+    return (*(name for name in NOT_FROM_CALLER if name in host.environment), *leaks(host.environment))
+
+
+def named_image(reference: str, runtime: str) -> Image | None:
+    """Give what a reference means without a look at any file: the machine's own software, or what a runtime fetches.
+
+    None where it means a file, or an image that Argosy fetches.
+    """
+    if reference.startswith(PREFIX):
+        return Image(path=reference.removeprefix(PREFIX), kind=ImageKind.HOST, digest="", arch="")
+    fetches = bool(runtime) and ImageKind.REGISTRY in load_runtime(runtime).traits.images
+    scheme, found, rest = reference.partition("://")
+    if fetches and found and scheme == "docker":
+        return Image(path=rest, kind=ImageKind.REGISTRY, digest="", arch="")
+    return None
 
 
 def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:

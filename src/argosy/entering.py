@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from argosy.containers import ContainerPlan, furnished, plan_container
+from argosy.containers import ContainerPlan, furnished, named_image, plan_container
 from argosy.errors import UsageError
 from argosy.gpu_probe import probe_devices
 from argosy.images.finding import find_image, refined
@@ -56,10 +56,15 @@ def enter(
     ArgosyError
         As `find_image`, `open_image` and `plan_container` do.
     """
-    opened = refined(open_image(find_image(reference, session)), session)
+    named = named_image(reference, request.runtime)
+    if named is not None and named.kind is ImageKind.HOST:
+        return plan_container(request, named, session.host)
     wanted = replace(request, binds=(*named_binds(command, request, session.host), *request.binds))
+    if named is not None:
+        return plan_container(wanted, named, session.host)
+    opened = refined(open_image(find_image(reference, session)), session)
     plan = plan_container(wanted, opened.image, session.host)
-    if plan.runtime.name != "bwrap":
+    if not plan.runtime.traits.unpacks:
         return plan
     scratch = session.places.cache / "mount"
     if not dry:

@@ -31,11 +31,16 @@ class GpuWay(StrEnum):
 
 
 class ImageKind(StrEnum):
-    """What an image is on disk, once it is resolved."""
+    """What an image is, once it is resolved.
+
+    ``registry`` is a reference that the runtime fetches itself; ``host`` is no image, but the machine's own software.
+    """
 
     SIF = "sif"
     SQUASHFS = "squashfs"
     TREE = "tree"
+    REGISTRY = "registry"
+    HOST = "host"
 
 
 class Attach(StrEnum):
@@ -244,6 +249,10 @@ class Entry:
         Unpacked trees of the image, the layer first, for runtimes that cannot mount an image file (bwrap).
     scratch
         An existing empty directory, used as mount point in a private mount namespace (bwrap).
+    options
+        Words that the site gives the runtime.
+    annotations
+        What the site tells the hooks of the runtime, by name (edf).
     """
 
     image: Image
@@ -259,3 +268,5 @@ class Entry:
     devices: Devices = Devices()
     trees: tuple[str, ...] = ()
     scratch: str = ""
+    options: tuple[str, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()

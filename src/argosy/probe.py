@@ -31,6 +31,11 @@ PROGRAMS = (
     "skopeo",
     "umoci",
     "sbatch",
+    "srun",
+    "podman",
+    "docker",
+    "podman-hpc",
+    "enroot",
 )
 CAP_SYS_ADMIN = 21
 CONF_PLACES = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")

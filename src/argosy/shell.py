@@ -53,6 +53,11 @@ def quote(word: Word) -> str:
     return f'"{word.expression}"' if isinstance(word, Late) else shlex.quote(word)
 
 
+def in_double_quotes(text: str) -> str:
+    """Write plain text so that it may stand beside expressions in a `Late`."""
+    return re.sub(r'([$`"\\])', r"\\\1", text)
+
+
 def join(words: Iterable[Word]) -> str:
     """Render a command line."""
     return " ".join(map(quote, words))

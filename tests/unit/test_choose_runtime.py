@@ -63,7 +63,7 @@ def test_a_machine_where_none_works_gets_each_reason() -> None:
 
 def test_an_unknown_runtime_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="docker"):
-        choose_runtime("docker", host(), LAYERED)
+        choose_runtime("dockre", host(), LAYERED)
 
 
 @pytest.mark.parametrize(

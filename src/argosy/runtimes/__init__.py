@@ -6,12 +6,13 @@ A runtime declares what it cannot do; planning refuses such a request by name in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from argosy.errors import UsageError
-from argosy.model import Entry, Host, Variable, Word
+from argosy.model import Entry, Host, ImageKind, Late, Variable, Word
 from argosy.nearest import nearest_word
 
 RUNTIMES: Mapping[str, str] = MappingProxyType(
@@ -19,9 +20,55 @@ RUNTIMES: Mapping[str, str] = MappingProxyType(
         "apptainer": "argosy.runtimes.apptainer:APPTAINER",
         "singularity": "argosy.runtimes.apptainer:SINGULARITY",
         "bwrap": "argosy.runtimes.bwrap:BWRAP",
+        "podman": "argosy.runtimes.podman:PODMAN",
+        "docker": "argosy.runtimes.docker:DOCKER",
+        "podman-hpc": "argosy.runtimes.podman_hpc:PODMAN_HPC",
+        "enroot": "argosy.runtimes.enroot:ENROOT",
+        "pyxis": "argosy.runtimes.pyxis:PYXIS",
+        "edf": "argosy.runtimes.edf:EDF",
+        "bare": "argosy.runtimes.bare:BARE",
     }
 )
 """Word of ``--runtime`` -> where its adapter lies; imported when used, tried in this order when nobody asks."""
+
+AUTOMATIC = ("apptainer", "singularity", "bwrap")
+"""Those that are taken where nobody names one: they take every form of image, and need no service and no plug-in."""
+
+FILES = frozenset({ImageKind.SIF, ImageKind.SQUASHFS, ImageKind.TREE})
+
+FAMILIES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
+"""Variables that ranks find each other and the network by: they always enter a container."""
+
+FAMILY_NAMES = f'$(env | sed -nE "s/^(({"|".join(FAMILIES)})[A-Za-z0-9_]*)=.*/\\1/p")'
+"""In sh: the names of those that are set, for runtimes that take in only what is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What sets a runtime apart for planning.
+
+    Attributes
+    ----------
+    images
+        Forms of image that it starts.
+    caller
+        What of the caller's environment enters, in words.
+    unlike
+        Where it differs from the others' policy, in words; empty where it keeps all of it.
+    by_srun
+        Whether srun starts the containers, so that a runtime is options of srun and no program.
+    unpacks
+        Whether it works on unpacked trees.
+    host_mpi
+        Whether the host's MPI can wire up ranks in it.
+    """
+
+    images: frozenset[ImageKind]
+    caller: str
+    unlike: str = ""
+    by_srun: bool = False
+    unpacks: bool = False
+    host_mpi: bool = True
 
 
 class Runtime(Protocol):
@@ -43,6 +90,10 @@ class Runtime(Protocol):
     def proof(self) -> str:
         """``ran``: the contract tests start it for real; ``rendered``: only its words are tested."""
 
+    @property
+    def traits(self) -> Traits:
+        """What sets it apart for planning."""
+
     def refuse(self, entry: Entry, host: Host) -> str:
         """Say why this runtime cannot do what is asked on this machine; empty where it can."""
 
@@ -50,7 +101,21 @@ class Runtime(Protocol):
         """Give what must be exported before the runtime starts, so that the entry's variables arrive verbatim."""
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the whole command line that starts `command` in the container."""
+        """Give the whole command line that starts `command` in the container.
+
+        Where srun starts the container, this is what srun is to start in it.
+        """
+
+
+@runtime_checkable
+class StepRuntime(Runtime, Protocol):
+    """A runtime whose containers srun starts."""
+
+    def step_words(self, entry: Entry) -> tuple[Word, ...]:
+        """Give the options of srun that start the container."""
+
+    def document(self, entry: Entry) -> tuple[Word, ...]:
+        """Give the lines of the file ``$environment`` that the options name; none where they name no file."""
 
 
 def load_runtime(name: str) -> Runtime:
@@ -78,3 +143,39 @@ def forced_variables(entry: Entry) -> tuple[Variable, ...]:
     asked = {variable.name for variable in entry.variables}
     usual = [*entry.devices.variables, *([Variable("TMPDIR", "/tmp")] if entry.contain else [])]  # noqa: S108 - a name
     return (*(variable for variable in usual if variable.name not in asked), *entry.variables)
+
+
+def assignment(variable: Variable) -> Word:
+    """Give ``NAME=value`` as one word."""
+    if isinstance(variable.value, Late):
+        return Late(f"{variable.name}={variable.value.expression}")
+    return f"{variable.name}={variable.value}"
+
+
+def refuse_image(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, str]:
+    """Say why a runtime does not start an image of this form, and what to do; empty where it does."""
+    images = runtime.traits.images
+    if kind in images:
+        return "", ""
+    if kind is ImageKind.HOST:
+        return f"{path or 'bare:'} is no image but the machine's own software", "leave --runtime out, or name an image"
+    if images == {ImageKind.HOST}:
+        return f"bare starts the machine's own software, and {path} is an image", "write bare: in place of the image"
+    takes = " or ".join(FORMS[form] for form in FORMS if form in images)
+    hint = f"name another runtime with --runtime; {runtime.name} takes {takes}"
+    if ImageKind.SQUASHFS in images:
+        hint = "make a squashfs of it: argosy build … --format sqsh -o NAME.sqsh"
+    elif ImageKind.REGISTRY in images and kind in FILES:
+        hint = f"push it to a registry, and name it as docker://…; or use a runtime that starts files: {AUTOMATIC[0]}"
+    return f"{path} is {FORMS[kind]}, and {runtime.name} starts {takes}", hint
+
+
+FORMS: Mapping[ImageKind, str] = MappingProxyType(
+    {
+        ImageKind.SIF: "a SIF file",
+        ImageKind.SQUASHFS: "a squashfs (.sqsh)",
+        ImageKind.TREE: "a root file system in a folder",
+        ImageKind.REGISTRY: "a reference to a registry (docker://…)",
+        ImageKind.HOST: "the machine's own software (bare:)",
+    }
+)

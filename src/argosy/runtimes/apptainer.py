@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from argosy.layout import ROOT, guarded
 from argosy.model import Attach, Bind, Entry, GpuWay, Host, Variable, Word
-from argosy.runtimes import forced_variables
+from argosy.runtimes import FILES, Traits, forced_variables
 
 FAMILIES = ("APPTAINER", "SINGULARITY")
 """Prefixes of the variables that both programs read; Apptainer takes the second as well."""
@@ -59,6 +59,9 @@ WAY_OUT = (
 )
 
 
+TRAITS = Traits(images=FILES, caller="all of it, except what names software of the host; an image's own value wins")
+
+
 @dataclass(frozen=True, slots=True)
 class ApptainerFamily:
     """One program of the family.
@@ -74,6 +77,7 @@ class ApptainerFamily:
     package: str
     proof: str
     oldest: str
+    traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - whether its starter works, only a start tells
         """Say why this runtime cannot do what is asked on this machine; empty where it can."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from argosy.layout import guarded
-from argosy.model import Devices, Entry, GpuWay, Host, Late, Person, Variable, Word
-from argosy.runtimes import forced_variables
+from argosy.model import Devices, Entry, GpuWay, Host, Person, Variable, Word
+from argosy.runtimes import FILES, Traits, assignment, forced_variables
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
 from argosy.shell import NAME
 
@@ -27,6 +27,14 @@ MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run
 WAY_OUT = "remove its tree from the cache of Argosy and start again"
 
 
+TRAITS = Traits(
+    images=FILES,
+    caller="all of it, except what names software of the host; an image's own value wins",
+    unlike="the image's environment scripts see the caller's variables",
+    unpacks=True,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
     """The adapter; it has no settings."""
@@ -35,6 +43,7 @@ class Bubblewrap:
     program: str = "bwrap"
     package: str = "bubblewrap"
     proof: str = "ran"
+    traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:
         """Say why this runtime cannot do what is asked on this machine; empty where it can."""
@@ -70,7 +79,7 @@ class Bubblewrap:
             *(str(len(entry.trees)), *entry.trees),
             *(str(len(bwrap)), *bwrap),
             ":".join(_library_folders(entry.devices)),
-            *(str(len(variables)), *map(_assignment, variables)),
+            *(str(len(variables)), *map(assignment, variables)),
             *guard,
             *command,
         )
@@ -149,9 +158,3 @@ def _parents(entry: Entry) -> tuple[str, ...]:
         if parts and parts[0] not in MAY_BE_LINKS and "\n" not in target and ".." not in parts:
             parents["upper/" + "/".join(parts)] = None
     return tuple(parents)
-
-
-def _assignment(variable: Variable) -> Word:
-    if isinstance(variable.value, Late):
-        return Late(f"{variable.name}={variable.value.expression}")
-    return f"{variable.name}={variable.value}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from argosy.errors import ToolMissing
+from argosy.errors import ImageError, ToolMissing
 from argosy.model import Attach, Choice, Entry, GpuWay, Host, Image, ImageKind
-from argosy.runtimes import RUNTIMES, Runtime, load_runtime
+from argosy.runtimes import AUTOMATIC, Runtime, load_runtime, refuse_image
 
 LAYER_SKIPPERS = ("UNDERLAY", "UNSQUASH", "TMP_SANDBOX")
 """Options that make Apptainer or SingularityCE drop an overlay partition, as variables ``APPTAINER_…`` and
@@ -24,15 +24,24 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
         When no runtime has the name asked for.
     ToolMissing
         When the one asked for, or every one, is missing: with the packages to install and what was found instead.
+    ImageError
+        When the one asked for starts no image of this form.
     """
+    if image.kind is ImageKind.HOST and not asked:
+        return load_runtime("bare"), Choice(
+            "runtime", "bare", "no image is named: the machine's own software", "option"
+        )
     if asked:
         runtime = load_runtime(asked)
-        if runtime.program not in host.programs:
+        refusal, hint = refuse_image(runtime, image.kind, image.path)
+        if refusal:
+            raise ImageError(f"{runtime.name} cannot start this", evidence=refusal, hint=hint)
+        if runtime.program not in host.programs and image.kind is not ImageKind.HOST:
             raise _missing_runtime(runtime, host)
         return runtime, Choice("runtime", runtime.name, "asked for", "option")
     bare = bare_entry(image, host)
     passed: list[str] = []
-    for runtime in map(load_runtime, RUNTIMES):
+    for runtime in map(load_runtime, AUTOMATIC):
         why_not = (
             f"{runtime.program} is not here" if runtime.program not in host.programs else runtime.refuse(bare, host)
         )
@@ -50,6 +59,8 @@ def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choic
     """Choose how the layer joins the base: overlay, unless the runtime would skip the partition without a word."""
     if image.kind is ImageKind.TREE or image.layer_offset < 0:
         return Attach.FLAT, _attach(Attach.FLAT, "the image has no layer of its own", "image")
+    if runtime == "podman":
+        return Attach.BIND, _attach(Attach.BIND, "the layer's own tree is mounted on /opt/argosy", "machine")
     if runtime == "bwrap":
         return Attach.OVERLAY, _attach(Attach.OVERLAY, "base and layer are joined before bubblewrap starts", "machine")
     name = _skipper(host.environment)
@@ -76,7 +87,7 @@ def bare_entry(image: Image, host: Host, gpu: GpuWay = GpuWay.NONE) -> Entry:
 
 
 def _missing_runtime(runtime: Runtime, host: Host) -> ToolMissing:
-    here = [name for name in RUNTIMES if load_runtime(name).program in host.programs]
+    here = [name for name in AUTOMATIC if load_runtime(name).program in host.programs]
     return ToolMissing(
         f"'{runtime.program}' is not installed here",
         evidence=f"--runtime {runtime.name} needs it; found instead: {', '.join(here) or 'no other runtime'}",

@@ -135,7 +135,10 @@ def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict
 
 
 def render_directive(option: str) -> str:
-    """Render one ``#SBATCH`` line; sbatch reads it as a shell would, in double quotes where it holds blanks or signs.
+    r"""Render one ``#SBATCH`` line; sbatch reads it as a shell would, in double quotes where it holds blanks or signs.
+
+    A ``#`` begins a comment there; it is written as ``\#`` (https://github.com/NVIDIA/pyxis, README.md), as references
+    to images need it.
 
     Raises
     ------
@@ -145,8 +148,8 @@ def render_directive(option: str) -> str:
     if "\n" in option:
         raise UsageError("a line break cannot stand in a Slurm option", evidence=repr(option))
     name, equals, value = option.partition("=")
-    if re.fullmatch(r"[\w.,:%@/+=*\[\]-]*", value):
-        return f"#SBATCH {option}"
+    if re.fullmatch(r"[\w.,:%@/+=*\[\]#-]*", value):
+        return f"#SBATCH {name}{equals}" + value.replace("#", "\\#")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'#SBATCH {name}{equals}"{escaped}"'
 

@@ -11,6 +11,7 @@ import msgspec
 from argosy.errors import SiteError
 from argosy.model import Bind, Choice, Late, Variable, Word
 from argosy.nearest import nearest_word
+from argosy.shell import in_double_quotes
 from argosy.sites.conditions import Facts, judge_condition, render_condition, unknown_facts
 from argosy.sites.records import Cache, Conditional, Evident, Mode, Option, Partition, Setting, Site
 
@@ -209,7 +210,7 @@ def late_word(text: str, devices: int) -> Word:
     if not BRACES.search(filled):
         return filled
     pieces = BRACES.split(filled)
-    escaped = [re.sub(r'([$`"\\])', r"\\\1", piece) for piece in pieces[::2]]
+    escaped = [in_double_quotes(piece) for piece in pieces[::2]]
     names = [LATE_NAMES[name] for name in pieces[1::2]]
     return Late("".join(a + b for a, b in zip(escaped, [*names, ""], strict=True)))
 

@@ -1,0 +1,71 @@
+"""No container: the machine's own software, or that of a prefix (a venv, a conda environment); words only.
+
+``argosy launch bare: -- python train.py`` takes what modules and PATH give; ``bare:/project/venv`` puts the programs of
+that prefix first.  Masks, rendezvous, signals and the checks before the start are those of every other launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from argosy.model import Entry, Host, ImageKind, Word
+from argosy.runtimes import Traits, assignment
+from argosy.shell import Program
+
+PREFIX = "bare:"
+"""What stands in place of an image."""
+
+STEP_IN = Program(
+    "step_in",
+    """\
+# No container: words FOLDER PREFIX, then the command; the programs of PREFIX come first.
+[ -z "$1" ] || cd -- "$1" || exit 125
+if [ -n "$2" ]; then
+    [ -x "$2/bin/python" ] || { printf "argosy: there is no %s/bin/python\\n" "$2" >&2; exit 6; }
+    unset PYTHONHOME
+    PATH=$2/bin:$PATH
+    if [ -e "$2/pyvenv.cfg" ]; then export PATH VIRTUAL_ENV="$2"; else export PATH CONDA_PREFIX="$2"; fi
+fi
+shift 2
+exec "$@"
+""",
+)
+
+
+TRAITS = Traits(
+    images=frozenset({ImageKind.HOST}),
+    caller="all of it, PATH and LD_LIBRARY_PATH too: they are the environment that was asked for",
+    unlike="nothing is closed or read-only: the program sees the machine as it is",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """The adapter; it has no settings."""
+
+    name: str = "bare"
+    program: str = "env"
+    package: str = "coreutils"
+    proof: str = "ran"
+    traits: Traits = TRAITS
+
+    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - a shell is everywhere
+        """Say why this cannot be done without a container; empty where it can."""
+        moved = next((bind for bind in entry.binds if bind.source != bind.target or bind.read_only), None)
+        if moved:
+            return f"without a container {moved.source} cannot be shown as {moved.target}, nor be made read-only"
+        if entry.contain:
+            return "without a container nothing can be closed off: leave --contain out"
+        return ""
+
+    def exports(self, entry: Entry) -> tuple[()]:  # noqa: ARG002 - variables travel as arguments
+        """Give nothing: ``env`` sets the variables."""
+        return ()
+
+    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+        """Give the whole command line."""
+        step_in = ("sh", "-c", STEP_IN, "argosy-bare", entry.workdir, entry.image.path)
+        return ("env", *map(assignment, entry.variables), *step_in, *command)
+
+
+BARE = Bare()

@@ -1,0 +1,154 @@
+"""podman on a workstation: on unpacked trees, as bubblewrap, or on an image that podman fetches itself; words only.
+
+Of an unpacked image the base is podman's root file system, and the layer is mounted on /opt/argosy: it lies there in
+every image, so the tree is the same.  Written for podman 4.3 (Debian 12) and later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from argosy.layout import DEFAULT_PATH, ROOT, guarded
+from argosy.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
+from argosy.runtimes import FAMILIES, FILES, Traits, assignment, forced_variables
+from argosy.shell import Program
+
+WAY_OUT = "remove its tree from the cache of Argosy and start again"
+
+START = Program(
+    "start",
+    """\
+# Start podman with the umask of this shell: its words are given.
+exec podman run --umask="$(umask)" "$@"
+""",
+)
+
+INSIDE = Program(
+    "inside",
+    f"""\
+# In the container: words count and VARIABLES, then the command.  The environment of the image comes first.
+PATH={DEFAULT_PATH}
+export PATH
+argosy_environment() {{{{
+    for argosy_script in /.singularity.d/env/*.sh; do [ ! -r "$argosy_script" ] || . "$argosy_script"; done
+}}}}
+argosy_environment
+argosy_count=$1
+shift
+while [ "$argosy_count" -gt 0 ]; do export "${{{{1?}}}}"; shift; argosy_count=$((argosy_count - 1)); done
+unset -v argosy_count argosy_script
+exec "$@"
+""".replace("{{", "{").replace("}}", "}"),
+)
+
+GPU_WORDS = {
+    GpuWay.NONE: (),
+    GpuWay.NV: ("--device", "nvidia.com/gpu=all"),
+    GpuWay.CDI: ("--device", "nvidia.com/gpu=all"),
+    GpuWay.ROCM: ("--device", "/dev/kfd", "--device", "/dev/dri"),
+}
+"""NVIDIA's by the machine's CDI specification (podman-run(1), --device); AMD's are device nodes."""
+
+
+def refuse_mount(binds: tuple[Bind, ...], name: str) -> str:
+    """Say which mount cannot be said: ``--volume`` splits at colons, ``--mount`` at commas; empty where all can."""
+    odd = next((b for b in binds if ":" in b.source + b.target and "," in b.source + b.target), None)
+    return f"{name} cannot mount a path with both a comma and a colon: {odd.source}" if odd else ""
+
+
+def mount_words(bind: Bind) -> tuple[str, str]:
+    """Say one bind mount."""
+    if ":" in bind.source + bind.target:
+        read_only = ",ro=true" if bind.read_only else ""
+        return "--mount", f"type=bind,src={bind.source},dst={bind.target}{read_only}"
+    return "--volume", f"{bind.source}:{bind.target}" + (":ro" if bind.read_only else "")
+
+
+TRAITS = Traits(
+    images=FILES | {ImageKind.REGISTRY},
+    caller=f"all of it, except what names software of the host; of a fetched image only {', '.join(FAMILIES)}…",
+    unlike="memory locking and stack have the caller's limits",
+    unpacks=True,
+    host_mpi=False,
+)
+
+
+FIXED = ("--network=host", "--ulimit=host", "--read-only", "--read-only-tmpfs=false", "--security-opt=label=disable")
+"""What every container gets: the machine's network and the caller's limits; no labels of SELinux on what is mounted."""
+
+TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
+
+
+@dataclass(frozen=True, slots=True)
+class Podman:
+    """The adapter; it has no settings."""
+
+    name: str = "podman"
+    program: str = "podman"
+    package: str = "podman and crun"
+    proof: str = "ran"
+    traits: Traits = TRAITS
+
+    def refuse(self, entry: Entry, host: Host) -> str:
+        """Say why podman cannot do what is asked on this machine; empty where it can."""
+        if entry.gpu not in GPU_WORDS:
+            return f"podman has no way '{entry.gpu}' for GPUs; it knows cdi, nv (by CDI) and rocm"
+        if entry.person.uid != 0 and not host.user_namespaces:
+            return "podman needs user namespaces, which are switched off on this machine"
+        return refuse_mount(entry.binds, "podman")
+
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - variables travel as arguments
+        """Give nothing: the variables are set inside, after the image's own."""
+        return ()
+
+    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+        """Give the whole command line that starts `command` in the container."""
+        variables = (Variable("HOME", entry.person.home), *forced_variables(entry))
+        guard = guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else ()
+        return (
+            *("sh", "-c", START, "argosy-podman", "--rm", "--interactive"),
+            *(("--tty",) if entry.interactive else ()),
+            *(
+                "--network=host",
+                "--ulimit=host",
+                "--read-only",
+                "--read-only-tmpfs=false",
+                "--security-opt=label=disable",
+            ),
+            *(("--userns=keep-id",) if entry.person.uid != 0 else ()),
+            *_place_words(entry),
+            *GPU_WORDS[entry.gpu],
+            *entry.options,
+            *_image_words(entry, variables),
+            *guard,
+            *command,
+        )
+
+
+PODMAN = Podman()
+
+
+def _place_words(entry: Entry) -> tuple[str, ...]:
+    """Mount what is asked for, and the usual places: the machine's, or private ones."""
+    if entry.contain:
+        private = [word for place in (entry.person.home, *TEMPORARY) for word in ("--tmpfs", f"{place}:mode=1777")]
+        asked = [word for bind in entry.binds for word in mount_words(bind)]
+        return (*private, *asked, "--workdir", entry.workdir or "/")
+    bound = {bind.target for bind in entry.binds}
+    usual = (entry.person.home, *TEMPORARY, "/dev", "/sys")
+    binds = (*(Bind(place, place) for place in usual if place not in bound and place not in {"", "/"}), *entry.binds)
+    words = [word for bind in binds for word in mount_words(bind)]
+    return ("--ipc=host", "--pid=host", *words, "--workdir", entry.workdir or "/")
+
+
+def _image_words(entry: Entry, variables: tuple[Variable, ...]) -> tuple[Word, ...]:
+    """Name the image: one that podman fetches, or unpacked trees, whose own environment is read inside."""
+    if entry.image.kind is ImageKind.REGISTRY:
+        named = [word for family in FAMILIES for word in ("--env", f"{family}*")]
+        forced = [word for variable in variables for word in ("--env", assignment(variable))]
+        return (*named, *forced, "--entrypoint=", entry.image.path)
+    tree = entry.trees[-1] if entry.trees else entry.image.path
+    layered = entry.attach is not Attach.FLAT and entry.trees[:-1]
+    layer = mount_words(Bind(f"{entry.trees[0]}{ROOT}", ROOT, read_only=True)) if layered else ()
+    inside = ("/bin/sh", "-c", INSIDE, "argosy-inside", str(len(variables)), *map(assignment, variables))
+    return ("--env-host", *layer, "--rootfs", f"{tree}:O", *inside)

@@ -1,0 +1,66 @@
+"""podman-hpc (NERSC): podman with the site's own flags for GPUs, network and MPI; words only.
+
+Flags: https://github.com/NERSC/podman-hpc/blob/01b02d6/etc/modules.d.  Images lie in podman's store, and are brought to
+the compute nodes by ``podman-hpc pull`` or ``podman-hpc migrate`` on a login node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from argosy.model import Entry, GpuWay, Host, ImageKind, Late, Variable, Word
+from argosy.runtimes import FAMILIES, Traits, assignment, forced_variables
+from argosy.runtimes.podman import mount_words, refuse_mount
+
+TRAITS = Traits(
+    images=frozenset({ImageKind.REGISTRY}),
+    caller=f"nothing but {', '.join(f'{family}*' for family in FAMILIES)}, and what the site's flags add",
+    unlike="the image may be written to; what is written there is gone at the end",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodmanHpc:
+    """The adapter; it has no settings."""
+
+    name: str = "podman-hpc"
+    program: str = "podman-hpc"
+    package: str = "podman-hpc (https://github.com/NERSC/podman-hpc; the site's administrators do that)"
+    proof: str = "rendered"
+    traits: Traits = TRAITS
+
+    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - the site set it up, or it is not there
+        """Say why podman-hpc cannot do what is asked; empty where it can."""
+        if entry.gpu not in {GpuWay.NONE, GpuWay.NV}:
+            return f"podman-hpc carries NVIDIA's GPUs in by --gpu, and has no way '{entry.gpu}'"
+        return refuse_mount(entry.binds, "podman-hpc")
+
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - variables travel as arguments
+        """Give nothing: the variables are options."""
+        return ()
+
+    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+        """Give the whole command line that starts `command` in the container."""
+        late: list[Word] = []
+        if not entry.contain:
+            late += [] if entry.person.home else ["--volume", Late("$HOME:$HOME")]
+            late += [] if entry.workdir else ["--volume", Late("$PWD:$PWD")]
+        folder: Word = entry.workdir or ("/" if entry.contain else Late("$PWD"))
+        return (
+            *("podman-hpc", "run", "--rm", "--interactive"),
+            *(("--tty",) if entry.interactive else ()),
+            *("--network=host", *(() if entry.contain else ("--ipc=host", "--pid=host"))),
+            *(("--gpu",) if entry.gpu is GpuWay.NV else ()),
+            *entry.options,
+            *(word for bind in entry.binds for word in mount_words(bind)),
+            *late,
+            *("--workdir", folder),
+            *(word for family in FAMILIES for word in ("--env", f"{family}*")),
+            *(word for variable in forced_variables(entry) for word in ("--env", assignment(variable))),
+            "--entrypoint=",
+            entry.image.path,
+            *command,
+        )
+
+
+PODMAN_HPC = PodmanHpc()
