@@ -79,6 +79,8 @@ def named_image(reference: str, runtime: str) -> Image | None:
     if reference.startswith(PREFIX):
         return Image(path=reference.removeprefix(PREFIX), kind=ImageKind.HOST, digest="", arch="")
     fetches = bool(runtime) and ImageKind.REGISTRY in load_runtime(runtime).traits.images
+    if runtime == "edf" and reference.endswith(".toml"):
+        return Image(path=reference, kind=ImageKind.EDF, digest="", arch="")
     scheme, found, rest = reference.partition("://")
     if fetches and found and scheme == "docker":
         return Image(path=rest, kind=ImageKind.REGISTRY, digest="", arch="")

@@ -15,6 +15,7 @@ from argosy.images.finding import find_image, refined
 from argosy.images.opening import Opened, open_image
 from argosy.lock import Lock
 from argosy.model import Bind, ContainerRequest, Host, Image, ImageKind
+from argosy.runtimes.edf_file import parse_edf
 from argosy.session import Session
 
 ROOT_KEY = "root"
@@ -61,7 +62,7 @@ def enter(
         return plan_container(request, named, session.host)
     wanted = replace(request, binds=(*named_binds(command, request, session.host), *request.binds))
     if named is not None:
-        return plan_container(wanted, named, session.host)
+        return plan_container(wanted, _checked(named), session.host)
     opened = refined(open_image(find_image(reference, session)), session)
     plan = plan_container(wanted, opened.image, session.host)
     if not plan.runtime.traits.unpacks:
@@ -74,6 +75,15 @@ def enter(
             scratch.mkdir(parents=True, exist_ok=True)
     trees = tree_paths(opened, session) if dry else _unpack(opened, session)
     return furnished(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
+
+
+def _checked(image: Image) -> Image:
+    """Read an environment definition file that is here, so that its faults are said before a job waits for them."""
+    path = Path(image.path).expanduser().absolute()
+    if image.kind is not ImageKind.EDF or not path.is_file():
+        return image
+    parse_edf(path.read_text(errors="replace"), str(path))
+    return replace(image, path=str(path))
 
 
 def refuse_missing_binds(request: ContainerRequest) -> None:

@@ -125,3 +125,9 @@ def guarded(image: str, command: Iterable[str], *, way_out: str) -> tuple[str, .
     script = Program("enter", f'[ -x {ENTER} ] && exec {ENTER} "$@"; printf "%s\\n" "$0" >&2; exit 6')
     message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {way_out}"
     return ("/bin/sh", "-c", script, message, *command)
+
+
+def entered_if_there() -> tuple[str, ...]:
+    """Give the words that start a command through ``enter`` in an image that may be ours and may be another's."""
+    script = Program("enter", f'[ ! -x {ENTER} ] || exec {ENTER} "$@"; exec "$@"')
+    return ("/bin/sh", "-c", script, "argosy-enter")

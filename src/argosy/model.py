@@ -33,13 +33,15 @@ class GpuWay(StrEnum):
 class ImageKind(StrEnum):
     """What an image is, once it is resolved.
 
-    ``registry`` is a reference that the runtime fetches itself; ``host`` is no image, but the machine's own software.
+    ``registry`` is a reference that the runtime fetches itself; ``edf`` a file that describes an environment for the
+    Container Engine of CSCS; ``host`` is no image, but the machine's own software.
     """
 
     SIF = "sif"
     SQUASHFS = "squashfs"
     TREE = "tree"
     REGISTRY = "registry"
+    EDF = "edf"
     HOST = "host"
 
 

@@ -61,6 +61,8 @@ class TestEvery:
         assert [word for word in load_runtime(name).words(entry, ("true",)) if word in scripts] == scripts
 
     def test_image_of_ours_is_entered_through_its_layer(self, name: str) -> None:
+        if ImageKind.HOST in load_runtime(name).traits.images:
+            return  # there is no image
         words = load_runtime(name).words(replace(ENTRY, image=replace(IMAGE, argosy=True)), ("true",))
         assert words[-5:-3] == ("/bin/sh", "-c")
         assert f"exec {LAYER_ENTER}" in str(words[-3])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from argosy.launch import LaunchRequest, Wanted, plan_here
-from argosy.model import Host, Person
+from argosy.model import ContainerRequest, Host, Person
 from argosy.process import FakeRunner
 from argosy.schedulers.slurm import JobOptions
 from argosy.session import Places, QuietReporter, Session
@@ -27,6 +27,11 @@ USUAL = JobOptions(account="project_1", time="00:15:00")
 MN5 = JobOptions(account="project_1", qos="acc_debug", time="00:15:00")
 
 
+SQUASHFS = "/project/images/train.sqsh"
+NGC = "docker://nvcr.io/nvidia/pytorch:24.03-py3"
+HUB = "docker://registry.example.org/project/train:1"
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A launch whose script is kept."""
@@ -37,6 +42,8 @@ class Case:
     launcher: str = ""
     mode: str = ""
     options: JobOptions = USUAL
+    image: str = "/project/images/train.sif"
+    runtime: str = ""
 
     @property
     def path(self) -> Path:
@@ -70,6 +77,38 @@ CASES = (
     Case("frontier", "one-node", Wanted(gpus=8)),
     Case("frontier", "many-nodes", Wanted(nodes=2, gpus_per_node=8)),
     Case("isambard-ai", "many-nodes", Wanted(nodes=2, gpus_per_node=4)),
+    Case("isambard-ai", "many-nodes-podman-hpc", Wanted(nodes=2, gpus_per_node=4), image=HUB, runtime="podman-hpc"),
+    Case("nvidia-pyxis", "one-gpu", Wanted(gpus=1), image=SQUASHFS),
+    Case("nvidia-pyxis", "one-node", Wanted(gpus=2), image=SQUASHFS),
+    Case("nvidia-pyxis", "many-nodes", Wanted(nodes=2, gpus_per_node=2, cpus_per_rank=4), image=NGC),
+    Case("nvidia-pyxis", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=2), "srun", image=SQUASHFS),
+    Case("nvidia-pyxis", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=2), "mpi", image=SQUASHFS),
+    Case("nvidia-pyxis", "one-node-none", Wanted(ranks=2), "none", image=SQUASHFS),
+    Case("nvidia-pyxis", "many-nodes-enroot", Wanted(nodes=2, gpus_per_node=2), image=SQUASHFS, runtime="enroot"),
+    Case("nvidia-pyxis", "many-nodes-bare", Wanted(nodes=2, gpus_per_node=2), image="bare:/project/venv"),
+    Case("alps-daint", "one-gpu", Wanted(gpus=1), image=SQUASHFS),
+    Case("alps-daint", "one-node", Wanted(gpus=4), image=SQUASHFS),
+    Case("alps-daint", "many-nodes", Wanted(nodes=2, gpus_per_node=4), image=SQUASHFS),
+    Case("alps-daint", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", image=NGC),
+    Case("alps-daint", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=4), "mpi", image=SQUASHFS),
+    Case("alps-clariden", "many-nodes", Wanted(nodes=2, gpus_per_node=4), image="/project/images/train.toml"),
+    Case("perlmutter", "one-gpu", Wanted(gpus=1), image=HUB),
+    Case("perlmutter", "one-node", Wanted(gpus=4), image=HUB),
+    Case("perlmutter", "many-nodes", Wanted(nodes=2, gpus_per_node=4), image=HUB),
+    Case("perlmutter", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", image=HUB),
+    Case("perlmutter", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=4), "mpi", image=HUB),
+    *(
+        Case(site, name, Wanted(nodes=nodes, gpus_per_node=gpus), runtime="apptainer")
+        for site, full in (
+            ("leonardo", 4),
+            ("karolina", 8),
+            ("juwels-booster", 4),
+            ("jupiter", 4),
+            ("snellius", 4),
+            ("jean-zay", 4),
+        )
+        for name, nodes, gpus in (("one-gpu", 1, 1), ("one-node", 1, full), ("many-nodes", 2, full))
+    ),
 )
 
 
@@ -94,13 +133,14 @@ def laptop() -> Session:
 
 def script_of(case: Case) -> str:
     request = LaunchRequest(
-        "/project/images/train.sif",
+        case.image,
         ("python", "train.py", "50", "10"),
         site=case.site,
         wanted=case.wanted,
         launcher=case.launcher,
         mode=case.mode,
         options=case.options,
+        container=ContainerRequest(runtime=case.runtime),
     )
     return plan_here(request, laptop(), dry=True).script
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from argosy.cli.__main__ import run_app
+from argosy.runtimes.edf_file import parse_edf
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 JOB = "4711"
@@ -24,7 +26,10 @@ with open(os.environ["TOLD"], "a") as out:
 STARTER = """#!/bin/sh
 # Start the program behind the options, as the only task.
 echo "$0 $*" >> "$TOLD.starts"
-while [ "$1" != sh ]; do shift; done
+while [ "$1" != sh ] && [ "$1" != /bin/sh ]; do
+    case $1 in --environment=*) cp "${1#*=}" "$TOLD.toml" ;; esac
+    shift
+done
 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=16 exec "$@"
 """
 STUBS = {
@@ -33,6 +38,9 @@ STUBS = {
     "mpiexec": STARTER,
     "singularity": TELL,
     "apptainer": TELL,
+    "podman-hpc": TELL,
+    "enroot": TELL,
+    "python": TELL,
     "module": '#!/bin/sh\necho "module $*" >> "$TOLD.starts"\n',
 }
 
@@ -59,14 +67,19 @@ def run_script(folder: Path, script: str, shell: str = "dash", **facts: str) -> 
     for stub, text in STUBS.items():
         (programs / stub).write_text(text)
         (programs / stub).chmod(0o755)
-    image = folder / "train.sif"
-    image.write_text("an image")
-    script = script.replace("/project/images/train.sif", str(image))
+    venv = folder / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin/python").symlink_to(programs / "python")
+    script = script.replace("/project/venv", str(venv))
+    for image in (folder / "train.sif", folder / "train.sqsh"):
+        image.write_text("an image")
+        script = script.replace(f"/project/images/{image.name}", str(image))
     for device in ("/dev/kfd", "/dev/nvidiactl", "/dev/dri"):
         script = script.replace(f" {device} ", " /dev/null ")
     told = folder / "told"
     environment = {
         "PATH": f"{programs}:/usr/bin:/bin",
+        "HOME": str(folder),
         "USER": f"tester{os.getpid()}",
         "TOLD": str(told),
         "SLURM_JOB_ID": JOB,
@@ -135,6 +148,34 @@ def test_mn5s_module_is_loaded_before_its_runtime_is_looked_for(tmp_path: Path) 
     assert "--cpus-per-task=80" in told.starts
     assert "--wait=60" in told.starts
     assert "--nv" in told.words
+
+
+def test_what_pyxis_passes_on_is_named_so_that_no_image_overrides_it(tmp_path: Path) -> None:
+    told = run_golden(tmp_path, "nvidia-pyxis/many-nodes-srun")
+    (start,) = [line for line in told.starts.splitlines() if "--container-image" in line]
+    (names,) = re.findall(r"--container-env=(\S+)", start)
+    forced = {"MASTER_ADDR": "node1", "OMP_NUM_THREADS": "1", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+    assert forced.items() <= told.environment.items()
+    assert set(names.split(",")) == {*forced, "MASTER_PORT", "NVIDIA_VISIBLE_DEVICES", "MELLANOX_VISIBLE_DEVICES"}
+    assert f"--container-workdir={Path.cwd()}" in start
+
+
+def test_the_file_of_the_container_engine_holds_the_jobs_own_values_and_goes_away(tmp_path: Path) -> None:
+    run_golden(tmp_path, "alps-daint/many-nodes-srun")
+    edf = parse_edf((tmp_path / "told.toml").read_text(), "told.toml")
+    assert edf.image == "nvcr.io#nvidia/pytorch:24.03-py3"
+    assert edf.mounts == (f"{tmp_path}:{tmp_path}", f"{Path.cwd()}:{Path.cwd()}")
+    assert dict(edf.env).items() >= {"MASTER_ADDR": "node1", "OMP_NUM_THREADS": "72"}.items()
+    assert dict(edf.annotations)["com.hooks.aws_ofi_nccl.enabled"] == "true"
+    assert not (edf.entrypoint or edf.writable)
+    assert list((tmp_path / ".edf").iterdir()) == []
+
+
+def test_without_a_container_the_programs_of_the_prefix_come_first(tmp_path: Path) -> None:
+    told = run_golden(tmp_path, "nvidia-pyxis/many-nodes-bare")
+    assert told.environment["PATH"].startswith(f"{tmp_path}/venv/bin:")
+    assert told.environment["CONDA_PREFIX"] == f"{tmp_path}/venv"
+    assert told.environment["PYTHONPATH"] == "/of/the/host"
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.sh")), ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -163,10 +163,10 @@ def test_an_explanation_fits_a_screen() -> None:
     assert all(len(short_line(row, 120)) <= 120 for row in rows)
 
 
-def test_a_site_whose_runtime_cannot_be_started_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_that_a_sites_runtime_does_not_start_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["launch", "/x/x.sif", "--site", "nvidia-pyxis", "--nodes", "2", "--dry-run", "--", "python", "x.py"]
-    assert run_app(words) == 3
-    assert "its runtime is pyxis" in capsys.readouterr().err
+    assert run_app(words) == 6
+    assert "--format sqsh" in capsys.readouterr().err
 
 
 def test_a_site_whose_runtime_nobody_knows_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,7 +146,12 @@ def test_a_directive_is_one_line_that_reads_back(value: str) -> None:
     assert shlex.split(line.removeprefix("#SBATCH ")) == [f"--job-name={value}"]
 
 
-@pytest.mark.parametrize("value", ["a b", "a#b", "it's", 'a"b', "a\\b", "$HOME", "~x", ""])
+def test_a_reference_of_enroot_is_no_comment() -> None:
+    line = render_directive("--container-image=nvcr.io#nvidia/pytorch:24.03-py3")
+    assert line == r"#SBATCH --container-image=nvcr.io\#nvidia/pytorch:24.03-py3"
+
+
+@pytest.mark.parametrize("value", ["a b", "a #b", "it's", 'a"b', "a\\b", "$HOME", "~x", ""])
 def test_signs_of_a_shell_stand_in_double_quotes(value: str) -> None:
     line = render_directive(f"--job-name={value}")
     assert (line == "#SBATCH --job-name=") if not value else line.endswith('"')

@@ -86,7 +86,7 @@ def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest
     Raises
     ------
     SiteError
-        When the profile's runtime is one that cannot be started yet.
+        When the profile's runtime is one that nobody can start.
     """
     name = request.runtime or site.runtime.name
     if name and not request.runtime and name not in RUNTIMES:
@@ -95,7 +95,8 @@ def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest
             evidence=f"runtimes that can be started: {', '.join(RUNTIMES)}",
             hint="if the site has one of these too, name it with --runtime",
         )
-    gpu = GpuWay(site.runtime.gpu) if request.gpu is GpuWay.AUTO and site.runtime.gpu else request.gpu
+    is_sites = name == site.runtime.name and bool(site.runtime.gpu)
+    gpu = GpuWay(site.runtime.gpu) if request.gpu is GpuWay.AUTO and is_sites else request.gpu
     return replace(request, runtime=name, gpu=gpu)
 
 
@@ -165,9 +166,44 @@ def told_by_site(choices: tuple[Choice, ...], request: ContainerRequest, site: S
     own: dict[str, Choice] = {}
     if facts.name and not request.runtime:
         own["runtime"] = evident_choice(site, facts, "runtime", facts.name, why=f"the site's runtime{version}")
-    if facts.gpu and request.gpu is GpuWay.AUTO:
+    if facts.gpu and request.gpu is GpuWay.AUTO and request.runtime in {"", facts.name}:
         own["gpu"] = evident_choice(site, facts, "gpu", facts.gpu, key="gpu")
     return tuple(own.get(choice.what, choice) for choice in choices)
+
+
+def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site: Site) -> None:
+    """Refuse what the runtime cannot do in a job, by name.
+
+    Raises
+    ------
+    SiteError
+        With what would be needed.
+    """
+    runtime, hint = container.runtime, "name another runtime with --runtime"
+    if launcher == "mpi" and not runtime.traits.host_mpi:
+        raise SiteError(
+            f"{runtime.name} cannot start ranks of the host's MPI",
+            evidence="its containers are no children of srun, which hands PMI down by open files and folders",
+            hint="use --launcher torchrun, or another runtime",
+        )
+    if launcher == "mpi" and runtime.traits.by_srun and site.launcher.mpiexec:
+        raise SiteError(
+            f"{site.name} starts MPI by mpiexec, and only srun starts containers of {runtime.name}",
+            evidence=f"mpiexec = {site.launcher.mpiexec} in its profile",
+            hint=hint,
+        )
+    if at_site.late_binds and not runtime.traits.late_binds:
+        raise SiteError(
+            f"{runtime.name} cannot mount what is looked for on each node",
+            evidence=f"the profile {site.name} binds {at_site.late_binds[0]} where a node has it",
+            hint=hint,
+        )
+
+
+def with_site_words(container: ContainerPlan, at_site: AtSite) -> ContainerPlan:
+    """Give the container with what the site tells its runtime."""
+    entry = replace(container.entry, options=at_site.runtime, annotations=at_site.annotations)
+    return replace(container, entry=entry)
 
 
 def launcher_at_site(choice: Choice, site: Site) -> Choice:

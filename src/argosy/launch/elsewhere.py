@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from argosy.containers import ContainerPlan, plan_container
+from argosy.containers import ContainerPlan, named_image, plan_container
 from argosy.errors import SiteError
 from argosy.layout import NOT_FROM_CALLER
 from argosy.model import Choice, ContainerRequest, Host, Image, ImageKind
@@ -45,6 +45,7 @@ def assume_host(site: Site, host: Host, runtime: str) -> Host:
         cwd="",
         programs={load_runtime(runtime).program: ""},
         overlay="unknown",
+        user_namespaces=site.runtime.user_namespaces is not False,
         environment=dict.fromkeys(names, "") | kept,
     )
 
@@ -60,7 +61,8 @@ def assume_runtime(site: Site, host: Host, runtime: str) -> Host:
 def assume_container(reference: str, request: ContainerRequest, site: Site, host: Host) -> ContainerPlan:
     """Plan a container for an image that is not here: one with torch, made by somebody else; and say so."""
     kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
-    image = Image(path=reference, kind=kind, digest="", arch="", packages=frozenset({"torch"}))
+    image = named_image(reference, request.runtime) or Image(path=reference, kind=kind, digest="", arch="")
+    image = replace(image, packages=frozenset({"torch"}))
     plan = plan_container(request, image, host)
     said = (
         Choice("assumed", reference, "the image is not here: taken for one with torch, without a layer", "assumed"),

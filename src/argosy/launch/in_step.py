@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from argosy.errors import SiteError
+from argosy.containers import ContainerPlan
 from argosy.model import Word
 from argosy.runtimes import StepRuntime, assignment
-from argosy.shell import Late, Program, quote, render_command
+from argosy.shell import Program, quote, render_command
 
 INSIDE = Program(
     "inside",
@@ -23,41 +23,46 @@ exec "$@"
 )
 
 
-def inside_words(device: str, folders: Word) -> tuple[Word, ...]:
+def inside_words(device: Word, folders: Word) -> tuple[Word, ...]:
     """Give what stands before a command in a container that srun starts: the checks that a node gets elsewhere."""
     return ("/bin/sh", "-c", INSIDE, "argosy-inside", device, folders)
 
 
-def refuse_late_binds(runtime: str, paths: tuple[str, ...], site: str) -> None:
-    """Refuse mounts that only a node can look for: srun is told all mounts before any node is asked.
-
-    Raises
-    ------
-    SiteError
-        Naming the first of them.
-    """
-    if paths:
-        raise SiteError(
-            f"{runtime} cannot mount what is looked for on each node",
-            evidence=f"the profile {site} binds {paths[0]} where a node has it",
-            hint="name another runtime with --runtime",
-        )
+def step_of(container: ContainerPlan) -> StepRuntime | None:
+    """Give the runtime where srun starts its containers."""
+    runtime = container.runtime
+    return runtime if runtime.traits.by_srun and isinstance(runtime, StepRuntime) else None
 
 
-def render_document(lines: tuple[Word, ...]) -> Iterator[str]:
+def has_document(container: ContainerPlan) -> bool:
+    """Tell whether srun reads the container's description from a file."""
+    step = step_of(container)
+    return step is not None and bool(step.document(container.entry))
+
+
+def render_document(container: ContainerPlan) -> Iterator[str]:
     """Write the file that names image, mounts and variables; it goes away with the job."""
+    step = step_of(container)
+    lines = step.document(container.entry) if step else ()
     if not lines:
         return
     yield "# The environment definition file of this job, in the folder where srun looks for such files."
+    yield "environment=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml"
     yield 'mkdir -p "$HOME/.edf"'
-    yield 'environment=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml'
-    yield "printf '%s\\n' \\"
+    yield 'printf "%s\\n" \\'
     for line in lines:
         yield f"    {quote(line)} \\"
     yield '    > "$environment"'
-    yield ""
 
 
-def step_prefix(variables: tuple[Word, ...]) -> str:
-    """Give what stands before ``srun``: the variables that it passes on."""
-    return render_command(("env", *variables)) + " \\\n    " if variables else ""
+def step_prefix(container: ContainerPlan) -> str:
+    """Give what stands before ``srun``: the variables that it passes on, which no name in this script can meet."""
+    step = step_of(container)
+    variables = step.variables(container.entry) if step else ()
+    return render_command(("env", *map(assignment, variables))) + " \\\n    " if variables else ""
+
+
+def step_lines(container: ContainerPlan) -> list[str]:
+    """Give the options of srun that start the container."""
+    step = step_of(container)
+    return [render_command(step.step_words(container.entry))] if step else []

@@ -12,9 +12,11 @@ from argosy.launch.at_site import (
     default_options,
     launcher_at_site,
     plan_at_site,
+    refuse_launch,
     settle_site,
     told_by_site,
     with_site_binds,
+    with_site_words,
 )
 from argosy.launch.limits import check_limits
 from argosy.launch.script import ScriptFacts, render_script
@@ -142,7 +144,8 @@ def plan_launch(
     binding = plan_binding(shape, site) if is_slurm else ()
     why_container = told_by_site(container.choices, request.container, site)
     choices = (*settled.choices, *why_shape, *binding, launcher, *why_container, *why_options, *why_variables)
-    whole = with_site_binds(with_variables(container, variables), at_site.binds)
+    refuse_launch(container, launcher.value, at_site, site)
+    whole = with_site_words(with_site_binds(with_variables(container, variables), at_site.binds), at_site)
     facts = _Facts(request, site, host, shape, launcher.value, whole, name, choices, record, options, at_site)
     return LaunchPlan(
         name=name,
@@ -154,7 +157,7 @@ def plan_launch(
         script=_slurm_text(facts) if is_slurm else _local_text(facts),
         submit=plan_submit(site.scheduler),
         choices=choices,
-        attach=_attach_text(facts) if is_slurm else "",
+        attach=_attach_text(facts) if is_slurm and not container.runtime.traits.by_srun else "",
         output=options.output if is_slurm else "",
         polling_seconds=site.slurm.polling_seconds,
     )

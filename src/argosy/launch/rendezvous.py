@@ -35,7 +35,8 @@ def render_rendezvous(site: Site) -> Iterator[str]:
     yield "# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there."
     yield from render_programs((PORT,))
     yield 'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}'
-    yield f"MASTER_ADDR=$first{site.slurm.master_suffix}"
+    suffix = site.slurm.master_suffix
+    yield f"MASTER_ADDR=${{first}}{suffix}" if suffix else "MASTER_ADDR=$first"
     yield "# A batch job's shell runs on that host; that of salloc may not."
     yield 'there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"'
     yield '[ "${SLURMD_NODENAME:-}" != "$first" ] || there='

@@ -10,6 +10,7 @@ from argosy.gpus import WAY_VENDOR
 from argosy.launch.reasons import as_comment, render_choices, render_exports, split_choices
 from argosy.launchers import Shape, Started
 from argosy.model import Choice, ImageKind, Word
+from argosy.runtimes import FILES
 from argosy.shell import name_programs, quote, render_command, render_programs
 from argosy.version import VERSION
 
@@ -57,8 +58,9 @@ def _checks(facts: ScriptFacts) -> Iterator[str]:
     entry = facts.container.entry
     test = "-d" if entry.image.kind is ImageKind.TREE else "-r"
     yield 'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }'
-    yield f"image={quote(entry.image.path)}"
-    yield f'[ {test} "$image" ] || stop "the image $image cannot be read here" 6'
+    if entry.image.kind in FILES:
+        yield f"image={quote(entry.image.path)}"
+        yield f'[ {test} "$image" ] || stop "the image $image cannot be read here" 6'
     program = facts.container.runtime.program
     yield f'command -v {quote(program)} >/dev/null || stop "{program} is not installed here" 4'
     if facts.gpu_node:

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from argosy.binding import render_mask_option
+from argosy.launch.in_step import has_document, inside_words, render_document, step_lines, step_of, step_prefix
 from argosy.launch.rendezvous import render_rendezvous
 from argosy.launch.resume import Resume, render_chain, render_requeue, render_warning, resume_directives
 from argosy.launch.script import VENDOR_NODES, ScriptFacts, render_environment, render_head
+from argosy.model import ImageKind
+from argosy.runtimes import FILES
 from argosy.schedulers.slurm import JobOptions, render_directive
 from argosy.shell import Program, Word, join_words, name_programs, quote, render_command, render_programs
 from argosy.sites import Site
@@ -65,7 +68,7 @@ class SlurmFacts:
 def render_slurm_script(facts: SlurmFacts) -> str:
     """Render the whole script."""
     command = facts.script.container.words(facts.script.started.command)
-    programs, words = name_programs(("sh", "-c", NODE, "argosy-node", *_node_words(facts), *command))
+    programs, words = name_programs((*_around(facts), *command))
     lines = [
         "#!/bin/sh",
         *map(render_directive, directives(facts)),
@@ -77,6 +80,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
         *render_environment(facts.script),
         *render_modules(facts.site),
         *render_programs(programs),
+        *render_document(facts.script.container),
         *_start(facts, words),
         *_wait(facts),
     ]
@@ -105,13 +109,22 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
     yield from facts.extra
 
 
+def _around(facts: SlurmFacts) -> tuple[Word, ...]:
+    """Give what stands before the runtime's words, or, where srun starts the container, before the command in it."""
+    words = _node_words(facts)
+    if step_of(facts.script.container):
+        return inside_words(words[2], words[3])
+    return ("sh", "-c", NODE, "argosy-node", *words)
+
+
 def _node_words(facts: SlurmFacts) -> tuple[Word, ...]:
     entry = facts.script.container.entry
     node = facts.site.node
     device = node.gpu_device or facts.script.gpu_node or VENDOR_NODES.get(node.gpu_vendor, "")
     device = device if facts.script.shape.gpus_per_node else ""
     program = facts.script.container.runtime.program
-    return (entry.image.path, program, device, join_words(facts.at_site.folders), " ".join(facts.at_site.late_binds))
+    image = entry.image.path if entry.image.kind in {*FILES, ImageKind.HOST} else ""
+    return (image or "/", program, device, join_words(facts.at_site.folders), " ".join(facts.at_site.late_binds))
 
 
 def _allocation(facts: SlurmFacts) -> Iterator[str]:
@@ -137,7 +150,8 @@ def _signals(facts: SlurmFacts) -> Iterator[str]:
     yield f"trap '[ -n \"$step\" ] || exit 143; {'stopped=yes; ' if facts.resume else ''}pass TERM' TERM INT"
     if facts.resume:
         yield from render_warning(facts.resume)
-    yield """trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT"""
+    more = '; rm -f "${environment:-}"' if has_document(facts.script.container) else ""
+    yield f"""trap 'rmdir "/tmp/argosy-port-${{MASTER_PORT:-}}" 2>/dev/null || :{more}' EXIT"""
     yield ""
 
 
@@ -180,7 +194,8 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     cpus = shape.cpus_per_rank * (1 if started.per_rank else shape.ranks_per_node)
     masked = bool(facts.masks) and started.per_rank
     line = [
-        f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block --export=ALL'
+        step_prefix(facts.script.container)
+        + f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block --export=ALL'
         " --kill-on-bad-exit=1" + (f" --mpi={quote(facts.mpi)}" if facts.mpi else "")
     ]
     if masked:
@@ -191,6 +206,7 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         line.append(f'--cpus-per-task="${{SLURM_CPUS_PER_TASK:-{cpus}}}"')
     own = (*facts.at_site.srun_always, *(facts.at_site.srun if started.per_rank else ()))
     line += [" ".join(map(quote, own))] if own else []
+    line += step_lines(facts.script.container)
     yield " \\\n    ".join(line) + " \\"
     yield render_command(words, indent="    ") + " & step=$!"
 

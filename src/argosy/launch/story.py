@@ -17,6 +17,7 @@ from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
 from argosy.launch.shape import choose_shape
 from argosy.model import Bind, ContainerRequest, Gpu, GpuWay, Host
 from argosy.process import Command, Reply, failed
+from argosy.runtimes.bare import PREFIX
 from argosy.schedulers.slurm import parse_job_id, says_no_answer
 from argosy.session import Session
 from argosy.sites import Site, read_site, search_path
@@ -56,6 +57,7 @@ def plan_here(
         The script is only shown, or is kept for somebody to submit: neither needs the site's image or tools here.
     """
     host = session.host
+    request = without_container(request)
     site = find_site(request.site, host)
     settled = settle_site(request, site, host)
     wanted = with_log_folder(container_at_site(request.container, settled.site), request.logs)
@@ -77,14 +79,21 @@ def plan_here(
     )
 
 
+def without_container(request: LaunchRequest) -> LaunchRequest:
+    """Let a request for the machine's own software (``bare:``) have no container, whatever runtime the site has."""
+    if not request.image.startswith(PREFIX) or request.container.runtime:
+        return request
+    return replace(request, container=replace(request.container, runtime="bare"))
+
+
 def find_site(name: str, host: Host) -> Site:
     """Read a site's profile: the project's own before the user's, the system's and the shipped one."""
     return read_site(name, search_path(host.environment, Path(host.cwd)))
 
 
 def _is_path(reference: str) -> bool:
-    """Tell whether a word means a file: names of the catalog and ``docker://…`` are looked up instead."""
-    return "/" in reference and "://" not in reference
+    """Tell whether a word means a file: names of the catalog, ``docker://…`` and ``bare:`` are looked up instead."""
+    return "/" in reference and "://" not in reference and not reference.startswith(PREFIX)
 
 
 def with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:

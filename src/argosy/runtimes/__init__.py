@@ -61,6 +61,8 @@ class Traits:
         Whether it works on unpacked trees.
     host_mpi
         Whether the host's MPI can wire up ranks in it.
+    late_binds
+        Whether it can mount what only a node can look for.
     """
 
     images: frozenset[ImageKind]
@@ -69,6 +71,7 @@ class Traits:
     by_srun: bool = False
     unpacks: bool = False
     host_mpi: bool = True
+    late_binds: bool = False
 
 
 class Runtime(Protocol):
@@ -113,6 +116,9 @@ class StepRuntime(Runtime, Protocol):
 
     def step_words(self, entry: Entry) -> tuple[Word, ...]:
         """Give the options of srun that start the container."""
+
+    def variables(self, entry: Entry) -> tuple[Variable, ...]:
+        """Give the variables that srun is started with."""
 
     def document(self, entry: Entry) -> tuple[Word, ...]:
         """Give the lines of the file ``$environment`` that the options name; none where they name no file."""
@@ -176,6 +182,7 @@ FORMS: Mapping[ImageKind, str] = MappingProxyType(
         ImageKind.SQUASHFS: "a squashfs (.sqsh)",
         ImageKind.TREE: "a root file system in a folder",
         ImageKind.REGISTRY: "a reference to a registry (docker://…)",
+        ImageKind.EDF: "an environment definition file (.toml)",
         ImageKind.HOST: "the machine's own software (bare:)",
     }
 )

@@ -59,7 +59,11 @@ WAY_OUT = (
 )
 
 
-TRAITS = Traits(images=FILES, caller="all of it, except what names software of the host; an image's own value wins")
+TRAITS = Traits(
+    images=FILES,
+    caller="all of it, except what names software of the host; an image's own value wins",
+    late_binds=True,
+)
 
 
 @dataclass(frozen=True, slots=True)

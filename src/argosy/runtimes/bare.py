@@ -35,6 +35,7 @@ exec "$@"
 TRAITS = Traits(
     images=frozenset({ImageKind.HOST}),
     caller="all of it, PATH and LD_LIBRARY_PATH too: they are the environment that was asked for",
+    late_binds=True,
     unlike="nothing is closed or read-only: the program sees the machine as it is",
 )
 

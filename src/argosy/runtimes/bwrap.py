@@ -32,6 +32,7 @@ TRAITS = Traits(
     caller="all of it, except what names software of the host; an image's own value wins",
     unlike="the image's environment scripts see the caller's variables",
     unpacks=True,
+    late_binds=True,
 )
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from argosy.layout import entered_if_there, guarded
 from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
 from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, assignment, forced_variables
-from argosy.runtimes.podman import TEMPORARY, mount_words, refuse_mount
+from argosy.runtimes.podman import TEMPORARY, WAY_OUT, mount_words, refuse_mount
 from argosy.shell import Program
 
 START = Program(
@@ -80,6 +81,7 @@ class Docker:
             *entry.options,
             "--entrypoint=",
             entry.image.path,
+            *(guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else entered_if_there()),
             *command,
         )
 

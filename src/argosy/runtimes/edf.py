@@ -15,7 +15,7 @@ from argosy.runtimes.edf_file import Edf, render_edf
 from argosy.runtimes.pyxis import ODD, WAY_OUT, enroot_reference
 
 TRAITS = Traits(
-    images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY}),
+    images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY, ImageKind.EDF}),
     caller="all of it, except what names software of the host; an image's own value wins",
     by_srun=True,
 )
@@ -67,8 +67,11 @@ class ContainerEngine:
             mounts.append(Late("$HOME:$HOME"))
         if not entry.contain and not entry.workdir:
             mounts.append(Late("$PWD:$PWD"))
+        given = entry.image.kind is ImageKind.EDF
+        image = enroot_reference(entry.image.path) if registry else entry.image.path
         edf = Edf(
-            image=enroot_reference(entry.image.path) if registry else entry.image.path,
+            image="" if given else image,
+            base=(entry.image.path,) if given else (),
             mounts=tuple(mounts),
             workdir=entry.workdir or ("/" if entry.contain else Late("$PWD")),
             entrypoint=False,

@@ -14,6 +14,7 @@ from typing import Any
 from argosy.errors import UsageError
 from argosy.model import Late, Word
 from argosy.nearest import nearest_word
+from argosy.shell import in_double_quotes
 
 KEYS: Mapping[str, type | tuple[type, ...]] = {
     "base_environment": (str, list),
@@ -95,7 +96,7 @@ def render_edf(edf: Edf) -> tuple[Word, ...]:
         lines.append(f"base_environment = [{', '.join(map(_text, edf.base))}]")
     lines += [_line("image", edf.image)] if edf.image else []
     if edf.mounts:
-        lines += ["mounts = [", *(_indented(mount) for mount in edf.mounts), "]"]
+        lines.append(_mounts(edf.mounts))
     lines += [_line("workdir", edf.workdir)] if edf.workdir else []
     lines.append(f"entrypoint = {'true' if edf.entrypoint else 'false'}")
     lines.append(f"writable = {'true' if edf.writable else 'false'}")
@@ -120,9 +121,12 @@ def _line(name: str, value: Word) -> Word:
     return Late(f"{name} = {text.expression}") if isinstance(text, Late) else f"{name} = {text}"
 
 
-def _indented(value: Word) -> Word:
-    text = _value(value)
-    return Late(f"    {text.expression},") if isinstance(text, Late) else f"    {text},"
+def _mounts(mounts: tuple[Word, ...]) -> Word:
+    texts = [_value(mount) for mount in mounts]
+    if not any(isinstance(text, Late) for text in texts):
+        return f"mounts = [{', '.join(map(str, texts))}]"
+    parts = [text.expression if isinstance(text, Late) else in_double_quotes(text) for text in texts]
+    return Late(f"mounts = [{', '.join(parts)}]")
 
 
 def _value(value: Word) -> Word:

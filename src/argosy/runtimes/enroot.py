@@ -26,9 +26,10 @@ exec enroot start "$@"
 INSIDE = Program(
     "inside",
     """\
-# In the container: words FOLDER, then the command.
+# In the container: words FOLDER, then the command, which is started in the environment of the image.
 cd -- "$1" || exit 125
 shift
+[ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"
 exec "$@"
 """,
 )

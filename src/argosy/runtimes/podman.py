@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from argosy.layout import DEFAULT_PATH, ROOT, guarded
+from argosy.layout import DEFAULT_PATH, ROOT, entered_if_there, guarded
 from argosy.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
 from argosy.runtimes import FAMILIES, FILES, Traits, assignment, forced_variables
 from argosy.shell import Program
@@ -146,7 +146,7 @@ def _image_words(entry: Entry, variables: tuple[Variable, ...]) -> tuple[Word, .
     if entry.image.kind is ImageKind.REGISTRY:
         named = [word for family in FAMILIES for word in ("--env", f"{family}*")]
         forced = [word for variable in variables for word in ("--env", assignment(variable))]
-        return (*named, *forced, "--entrypoint=", entry.image.path)
+        return (*named, *forced, "--entrypoint=", entry.image.path, *(() if entry.image.argosy else entered_if_there()))
     tree = entry.trees[-1] if entry.trees else entry.image.path
     layered = entry.attach is not Attach.FLAT and entry.trees[:-1]
     layer = mount_words(Bind(f"{entry.trees[0]}{ROOT}", ROOT, read_only=True)) if layered else ()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from argosy.layout import entered_if_there, guarded
 from argosy.model import Entry, GpuWay, Host, ImageKind, Late, Variable, Word
 from argosy.runtimes import FAMILIES, Traits, assignment, forced_variables
-from argosy.runtimes.podman import mount_words, refuse_mount
+from argosy.runtimes.podman import WAY_OUT, mount_words, refuse_mount
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
@@ -59,6 +60,7 @@ class PodmanHpc:
             *(word for variable in forced_variables(entry) for word in ("--env", assignment(variable))),
             "--entrypoint=",
             entry.image.path,
+            *(guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else entered_if_there()),
             *command,
         )
 

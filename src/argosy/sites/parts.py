@@ -91,15 +91,16 @@ class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Option(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A word that sbatch or srun is given at this site.
+    """A word that sbatch, srun or the runtime is given at this site.
 
     Attributes
     ----------
     to
-        ``srun`` words are given where srun starts a task per rank; ``srun-always`` ones on any srun.
+        ``srun`` words are given where srun starts a task per rank; ``srun-always`` ones on any srun;
+        an ``annotation`` is NAME=VALUE, for the hooks of a runtime that has such (edf).
     """
 
-    to: Literal["sbatch", "srun", "srun-always"]
+    to: Literal["sbatch", "srun", "srun-always", "runtime", "annotation"]
     word: str
 
 

@@ -32,8 +32,10 @@ class AtSite:
         Paths that containers see; the late ones are looked for on each node and may hold ``*``.
     folders
         Made on each node before its ranks start.
-    sbatch, srun, srun_always
+    sbatch, srun, srun_always, runtime
         Words for these programs.
+    annotations
+        What hooks of the runtime are told, by name.
     choices
         The reason of each.
     """
@@ -45,6 +47,8 @@ class AtSite:
     sbatch: tuple[str, ...] = ()
     srun: tuple[str, ...] = ()
     srun_always: tuple[str, ...] = ()
+    runtime: tuple[str, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
     choices: tuple[Choice, ...] = ()
 
 
@@ -149,12 +153,19 @@ def resolve(site: Site, facts: Facts, devices: int) -> AtSite:
         sbatch=_words(options, "sbatch"),
         srun=_words(options, "srun"),
         srun_always=_words(options, "srun-always"),
+        runtime=_words(options, "runtime"),
+        annotations=tuple(_pair(word) for word in _words(options, "annotation")),
         choices=rows,
     )
 
 
 def _words(options: list[Option], to: str) -> tuple[str, ...]:
     return tuple(option.word for option in options if option.to == to)
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, _, value = word.partition("=")
+    return name, value
 
 
 def _settings(site: Site, facts: Facts) -> list[Setting]:

@@ -1,0 +1,88 @@
+#!/bin/sh
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=2
+#SBATCH --cpus-per-task=1
+#SBATCH --gpus-per-node=2
+#SBATCH --account=project_1
+#SBATCH --time=00:15:00
+#SBATCH --output=train-%j.out
+# train: 4 rank(s) on 2 node(s), site nvidia-pyxis.
+# Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
+#   nodes = 2, GPUs per node = 2: asked for [option]
+#   ranks per node = 2: one per GPU [default]
+#   cores per rank = 1: Slurm's own default; ask for more with --cpus-per-rank [default]
+#   launcher = mpi: asked for [option]
+#   runtime = pyxis: the site's runtime [site]
+#   layer = flat: the image has no layer of its own [image]
+#   gpu = nv: 2 nvidia GPUs; pyxis finds the driver [machine]
+#   assumed = /project/images/train.sqsh: the image is not here: taken for one with torch, … [assumed]
+#   assumed = home, folder: not this machine's: the job's own at nvidia-pyxis [assumed]
+#   OMP_NUM_THREADS = 1: the cores of a rank [default]
+#   NVIDIA_VISIBLE_DEVICES = all: enroot's hook gives GPUs to a container only where it is set [site]
+#   NVIDIA_DRIVER_CAPABILITIES = compute,utility: the hook's default is utility alone, without the … [site]
+#   MELLANOX_VISIBLE_DEVICES = all: enroot's hook gives InfiniBand devices to a container only where … [site]
+# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions
+set -eu
+
+stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
+[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+# What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
+nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
+ranks_per_node=${SLURM_GPUS_ON_NODE:-2}
+
+# This shell stays, and passes signals on to the ranks.
+step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
+trap 'pass USR1' USR1; trap 'pass USR2' USR2
+trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
+trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
+
+# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there.
+port='# Print a port of the $2 after $1, from $3 on, that is free here; a folder keeps it from others, until old.
+port=$3 left=$2
+while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
+    [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
+    ! grep -qs ":$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6 &&
+        { mkdir "$taken" || [ ! -d "$taken" ]; } && break
+    port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
+done 2>/dev/null
+[ "$left" -gt 0 ] && echo "$port"'
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}
+MASTER_ADDR=$first
+# A batch job's shell runs on that host; that of salloc may not.
+there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"
+[ "${SLURMD_NODENAME:-}" != "$first" ] || there=
+wish=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
+MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no free port" 7
+
+# These would load the host's software inside, or change the container behind our back.
+unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
+
+inside='# In each container: words GPU_NODE FOLDERS, then the command.
+stop() { printf "argosy: %s\n" "$1" >&2; exit 7; }
+[ -z "$1" ] || [ -e "$1" ] || stop "GPUs were asked for, and the container on $SLURMD_NODENAME has no $1"
+for folder in $2; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made in the container"; done
+shift 2
+[ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"
+exec "$@"'
+rank='# One per rank: what PyTorch looks for, from what the MPI launcher told this process (PMIx, PMI-2, Open MPI, Slurm).
+RANK=${PMIX_RANK:-${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}}}
+WORLD_SIZE=${PMI_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-1}}}
+LOCAL_RANK=${MPI_LOCALRANKID:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
+NODE_RANK=${SLURM_NODEID:-0} LOCAL_WORLD_SIZE=$1
+export RANK WORLD_SIZE LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE
+shift
+exec "$@"'
+# srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
+env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" OMP_NUM_THREADS=1 NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all \
+    srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 --mpi=pmix \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+    --container-image=/project/images/train.sqsh "--container-mounts=$PWD:$PWD" "--container-workdir=$PWD" \
+    --container-mount-home --no-container-remap-root --no-container-entrypoint --container-readonly \
+    --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,MELLANOX_VISIBLE_DEVICES \
+    /bin/sh -c "$inside" argosy-inside /dev/nvidiactl '' /bin/sh -c "$rank" argosy-rank "$ranks_per_node" python \
+        train.py 50 10 & step=$!
+while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
+[ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\n" "$SLURM_JOB_ID" "$code" >&2
+exit "$code"
