@@ -167,7 +167,7 @@ def test_the_file_of_the_container_engine_holds_the_jobs_own_values_and_goes_awa
     assert edf.mounts == (f"{tmp_path}:{tmp_path}", f"{Path.cwd()}:{Path.cwd()}")
     assert dict(edf.env).items() >= {"MASTER_ADDR": "node1", "OMP_NUM_THREADS": "72"}.items()
     assert dict(edf.annotations)["com.hooks.aws_ofi_nccl.enabled"] == "true"
-    assert not (edf.entrypoint or edf.writable)
+    assert (edf.entrypoint, edf.writable) == (False, False)
     assert list((tmp_path / ".edf").iterdir()) == []
 
 

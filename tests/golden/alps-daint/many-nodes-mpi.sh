@@ -97,10 +97,8 @@ printf "%s\n" \
     'com.hooks.aws_ofi_nccl.variant = "cuda-dl"' \
     > "$environment"
 unset SRUN_CPUS_PER_TASK
-# srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 --mpi=pmix \
     --cpu-bind=mask_cpu:0xffffffffffffffffff,0xffffffffffffffffff000000000000000000,0xffffffffffffffffff000000000000000000000000000000000000,0xffffffffffffffffff000000000000000000000000000000000000000000000000000000 \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-72}" \
     --gpus-per-task=1 \
     "--environment=$environment" \
     /bin/sh -c "$inside" argosy-inside /dev/nvidiactl '' /bin/sh -c "$rank" argosy-rank "$ranks_per_node" python \
