@@ -8,6 +8,7 @@ from pathlib import Path
 from argosy.errors import UsageError
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import Opened, torch_version
+from argosy.images.prefix import image_of_prefix
 from argosy.layout import ENTER, LOCK
 from argosy.lock import parse_lock, python_names
 from argosy.model import ImageKind
@@ -60,6 +61,9 @@ def find_image(reference: str, session: Session) -> Path:
 
 
 def _local(path: Path, session: Session) -> Path:
+    image = image_of_prefix(path)
+    if image is not None:
+        return image
     if identify_file(path).kind in READY:
         return path
     from argosy.images.fetching import local_image  # noqa: PLC0415 - likewise

@@ -1,0 +1,207 @@
+"""`argosy wrap`: words to a `WrapRequest` or `UpdateRequest`; their reports to text or JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from argosy.cli.common import open_session, print_json
+from argosy.containers import parse_bind
+from argosy.errors import UsageError
+from argosy.model import GpuWay
+from argosy.wrap import Settings, UpdateRequest, WrapReport, WrapRequest
+from argosy.wrap import history as read_history
+from argosy.wrap import prune as prune_prefix
+from argosy.wrap import rollback as go_back
+from argosy.wrap import update as update_prefix
+from argosy.wrap import wrap as wrap_new
+from argosy.wrap.asking import plan_recipe
+
+DEFAULT_BASE = "debian:bookworm"
+
+
+class ShortForm(click.Group):
+    """A group in which `wrap SOURCE …` means `wrap new SOURCE …`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put `new` in front where the first word is no command of the group."""
+        if args and args[0] not in self.commands and args[0] not in {"-h", "--help"}:
+            args = ["new", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=ShortForm)
+def wrap() -> None:
+    """Wrap an environment or an image, so that its commands feel installed.
+
+    \b
+    argosy wrap environment.yml --prefix /project/me/env         the short form of 'wrap new'
+    argosy wrap vendor.sif -w /opt/venv/bin --prefix /project/me/torch
+    export PATH=/project/me/env/bin:$PATH
+    """  # noqa: D301
+
+
+def start_options(command: Any) -> Any:
+    """Add the options that say how commands start; not given, an update keeps what was said before."""
+    for option in reversed(
+        (
+            click.option("-w", "--wrapper-paths", "paths", multiple=True, metavar="PATH[,PATH…]",
+                         help="Folders or programs inside whose commands are wrapped."),
+            click.option("-B", "--bind", "binds", multiple=True, metavar="SRC[:DST[:ro]]", help="Bind mount, repeatable."),
+            click.option("--environ", type=click.Path(path_type=Path), help="File of variables to set inside."),
+            click.option("--gpu", type=click.Choice([way.value for way in GpuWay]), help="How GPUs enter.  [default: auto]"),
+            click.option("--host/--no-host", default=None, help="Show the host's own system folders inside."),
+            click.option("--runtime", default=None, metavar="NAME", help="apptainer, singularity or bwrap."),
+        )
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def report_options(command: Any) -> Any:
+    """Add the options of what reports."""
+    command = click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")(command)
+    command = click.option("-v", "--verbose", is_flag=True, help="Show each command.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")(command)
+
+
+def _settings(old: Settings, given: dict[str, Any]) -> Settings:
+    """Give the settings: what was given, else what was there."""
+    from argosy.wrap.asking import read_environ  # noqa: PLC0415 - a few options need it
+
+    paths = tuple(part for text in given["paths"] for part in text.split(",") if part)
+    return Settings(
+        paths=paths or old.paths,
+        binds=tuple(map(parse_bind, given["binds"])) or old.binds,
+        variables=read_environ(given["environ"]) if given["environ"] else old.variables,
+        gpu=GpuWay(given["gpu"]) if given["gpu"] else old.gpu,
+        host=old.host if given["host"] is None else given["host"],
+        runtime=old.runtime if given["runtime"] is None else given["runtime"],
+    )
+
+
+@wrap.command("new")
+@click.argument("sources", nargs=-1, required=True)
+@click.option("--prefix", required=True, type=click.Path(path_type=Path), help="Folder to make; an empty one will do.")
+@click.option("--base", default="", metavar="BASE", help=f"Base of a build.  [default: {DEFAULT_BASE}]")
+@start_options
+@click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
+@click.option("--flatten", is_flag=True, help="One partition instead of base and layer: faster starts.")
+@click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver, for conda packages.")
+@report_options
+def new(sources: tuple[str, ...], prefix: Path, base: str, *, copy: bool, flatten: bool, cuda: str,
+        as_json: bool, verbose: bool, quiet: bool, **start: Any) -> None:  # fmt: skip
+    """Wrap SOURCES into a new prefix.
+
+    SOURCES are environment.yml and requirements.txt files, or one image: a SIF, squashfs or root file system, or
+    docker://NAME.
+    """
+    session = open_session(verbose=verbose, quiet=quiet)
+    recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, cuda=cuda, asked_base=bool(base))
+    report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), start)), session)
+    _say(report, prefix, as_json=as_json, quiet=quiet)
+
+
+@wrap.command("update")
+@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("what", nargs=-1, metavar="[PACKAGE|FILE]…")
+@click.option("--image", default="", metavar="IMAGE", help="Another image, or the same at its new place.")
+@start_options
+@report_options
+def update(prefix: Path, what: tuple[str, ...], image: str, *, as_json: bool, verbose: bool, quiet: bool,
+           **start: Any) -> None:  # fmt: skip
+    """Make the next version of DIR, and switch to it at once; what runs keeps its version.
+
+    A PACKAGE is a requirement as pip reads it; a FILE takes the place of the environment file of its name.
+    """
+    from argosy.wrap.places import open_prefix  # noqa: PLC0415 - update and check alone
+
+    session = open_session(verbose=verbose, quiet=quiet)
+    prefix = prefix.absolute()
+    old = open_prefix(prefix)
+    files = tuple(str(Path(word).absolute()) for word in what if Path(word).is_file())
+    packages = tuple(word for word in what if not Path(word).is_file())
+    _refuse_missing(packages)
+    request = UpdateRequest(prefix, packages, files, image)
+    _say(update_prefix(request, _settings(old.settings, start), session), prefix, as_json=as_json, quiet=quiet)
+
+
+def _refuse_missing(packages: tuple[str, ...]) -> None:
+    for word in packages:
+        if word.endswith((".txt", ".yml", ".yaml")):
+            raise UsageError(f"there is no file {word}", hint="check the path")
+
+
+@wrap.command("rollback")
+@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("number", required=False, default=0, type=int, metavar="[VERSION]")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def rollback(prefix: Path, number: int, *, as_json: bool) -> None:
+    """Switch DIR to the version before the current one, or to VERSION."""
+    report = go_back(prefix.absolute(), number, open_session(quiet=True))
+    if as_json:
+        print_json(render_json(report))
+    else:
+        click.echo(f"{prefix}: version {report.version.number} now, {report.previous} before ({report.version.reason})")
+
+
+@wrap.command("history")
+@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def history(prefix: Path, *, as_json: bool) -> None:
+    """List the versions of DIR."""
+    import msgspec  # noqa: PLC0415 - for --json
+
+    rows = read_history(prefix.absolute())
+    if as_json:
+        print_json([msgspec.to_builtins(version) | {"current": now} for version, now in rows])
+        return
+    for version, now in rows:
+        size = f"{version.size / 1e6:.0f} MB"
+        click.echo(
+            f"{'*' if now else ' '} {version.number:>3}  {version.made}  {size:>8}  "
+            f"{len(version.commands):>5} commands  {version.reason}"
+        )
+
+
+@wrap.command("prune")
+@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--keep", default=1, show_default=True, metavar="N", help="Versions before the current one to keep.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def prune(prefix: Path, keep: int, *, as_json: bool) -> None:
+    """Remove old versions of DIR: only when no job runs from them."""
+    gone = prune_prefix(prefix.absolute(), keep, open_session(quiet=True))
+    if as_json:
+        print_json({"removed": list(gone)})
+    else:
+        click.echo(f"removed: {', '.join(map(str, gone))}" if gone else "nothing to remove")
+
+
+def render_json(report: WrapReport) -> object:
+    """Give a report for programs."""
+    import msgspec  # noqa: PLC0415 - for --json
+
+    return msgspec.to_builtins(report)
+
+
+def _say(report: WrapReport, shown: Path, *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json(render_json(report))
+    elif not quiet:
+        click.echo(render_report(report, shown))
+
+
+def render_report(report: WrapReport, shown: Path) -> str:
+    """Say what there is now, and how to use it."""
+    version = report.version
+    before = f", {report.previous} is kept" if report.previous else ""
+    return "\n".join(
+        (
+            *report.notes,
+            f"{shown}: version {version.number}{before} · {len(version.commands)} commands of {version.recipe} · "
+            f"{version.size / 1e6:.0f} MB · {report.seconds:.0f} s",
+            f"use it: export PATH={shown.absolute()}/bin:$PATH",
+        )
+    )

@@ -1,0 +1,72 @@
+"""Write the files of a version beside its image: wrappers, what they share, what DIR shows inside, the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from argosy.containers import ContainerPlan
+from argosy.layout import DEFAULT_PATH
+from argosy.wrap.places import write_version
+from argosy.wrap.plan import CommandsPlan, dropped_variables, shadowed_folders
+from argosy.wrap.records import Inside, Version
+from argosy.wrap.render import Start, render_start, render_wrapper
+
+
+def furnish(folder: Path, version: Version, plan: ContainerPlan, inside: Inside, commands: CommandsPlan) -> None:
+    """Fill the folder of a version; its image is there already."""
+    _write_wrappers(folder / "bin", commands, version.number)
+    _write_inside(folder / "inside", commands, version.identity)
+    (folder / "start.sh").write_text(render_start(_start(folder, version, plan, inside)))
+    write_version(folder, version)
+
+
+def _write_wrappers(folder: Path, commands: CommandsPlan, number: int) -> None:
+    folder.mkdir()
+    for command in commands.commands:
+        file = folder / command.name
+        file.write_text(render_wrapper(command.name, number))
+        file.chmod(0o777 & ~_umask(folder))
+
+
+def _umask(folder: Path) -> int:
+    """Give the caller's umask as a folder just made shows it, without changing it for other threads."""
+    return 0o777 & ~folder.stat().st_mode
+
+
+def _write_inside(folder: Path, commands: CommandsPlan, identity: str) -> None:
+    """Make what DIR shows inside: the same command paths, as links to the programs themselves.
+
+    So ``sys.executable`` is a path that is right inside and outside, and an environment made on top of it too.
+    """
+    (folder / "bin").mkdir(parents=True)
+    for command in commands.commands:
+        (folder / "bin" / command.name).symlink_to(command.target)
+    for name, target in commands.links:
+        (folder / name).symlink_to(target)
+    (folder / f".inside-{identity}").write_text("This file is seen inside the container only.\n")
+
+
+def _start(folder: Path, version: Version, plan: ContainerPlan, inside: Inside) -> Start:
+    image = folder / version.image
+    entry = plan.entry
+    outside = [tree for tree in entry.trees if Path(tree).parent.name not in version.trees]
+    return Start(
+        number=version.number,
+        identity=version.identity,
+        what=str(version.recipe),
+        runtime=plan.runtime.name,
+        program="unshare" if plan.runtime.name == "bwrap" else plan.runtime.program,
+        image=version.image,
+        elsewhere=str(image.readlink()) if image.is_symlink() else "",
+        path=inside.path or DEFAULT_PATH,
+        drop=dropped_variables(version.recipe),
+        shadowed=shadowed_folders(inside),
+        binds=version.settings.binds,
+        variables=version.settings.variables,
+        gpu=version.settings.gpu,
+        host=version.settings.host,
+        attach=entry.attach,
+        layer_part=entry.image.layer_part,
+        trees=version.trees or tuple(str(Path(tree).resolve()) for tree in outside),
+        devices=entry.devices,
+    )

@@ -1,0 +1,132 @@
+"""The folders of a prefix: its versions, the one rename that switches between them, what nobody needs any more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from argosy.errors import CheckFailed, UsageError
+from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
+from argosy.session import Session
+from argosy.store import explained, lease, remove_tree
+from argosy.wrap.records import Version
+
+LEASE = ".wrap.lease"
+CACHE = "cache"
+OURS = frozenset({VERSIONS, CACHE, LEASE})
+"""What a start of a prefix that was killed may have left."""
+
+
+def refuse_prefix(prefix: Path) -> None:
+    """Refuse a new prefix where something else is.
+
+    Raises
+    ------
+    UsageError
+        When it is a file, a prefix already, or a folder with other things in it.
+    """
+    if current_version(prefix) is not None:
+        hint = f"change it by 'argosy wrap update {prefix}', or name another --prefix"
+        raise UsageError(f"{prefix} holds wrapped commands already", hint=hint)
+    if prefix.exists() and not prefix.is_dir():
+        raise UsageError(f"{prefix} is a file", hint="name a folder that is not there yet, or an empty one")
+    if '"' in str(prefix) or "\n" in str(prefix):
+        raise UsageError(f"{str(prefix)!r} has a quote or a new line in it", hint="name another --prefix")
+    others = [entry.name for entry in _entries(prefix) if entry.name not in OURS and not entry.name.startswith(".")]
+    if others:
+        raise UsageError(
+            f"{prefix} is not empty",
+            evidence=f"there is {', '.join(sorted(others)[:5])}",
+            hint="name a folder that is not there yet, or an empty one",
+        )
+
+
+def _entries(folder: Path) -> list[Path]:
+    with explained(folder):
+        return list(folder.iterdir()) if folder.is_dir() else []
+
+
+@contextmanager
+def alone(prefix: Path, session: Session, *, doing: str) -> Iterator[None]:
+    """Let one process at a time change a prefix; the others wait and say for whom."""
+    with explained(prefix):
+        prefix.mkdir(parents=True, exist_ok=True)
+    if not os.access(prefix, os.W_OK):
+        raise CheckFailed(f"{prefix} cannot be written", hint="name a folder that you may write to")
+    with lease(prefix / LEASE, what=doing, waiting=session.waiting):
+        yield
+
+
+def versions(prefix: Path) -> tuple[int, ...]:
+    """Give the numbers of the versions that are whole, oldest first."""
+    found = [int(entry.name) for entry in _entries(prefix / VERSIONS) if entry.name.isdigit()]
+    return tuple(sorted(number for number in found if (version_folder(prefix, number) / RECORD).is_file()))
+
+
+def next_number(prefix: Path) -> int:
+    """Give the number of the next version: one that no folder has had, so that no running job can be meant."""
+    return max((int(entry.name) for entry in _entries(prefix / VERSIONS) if entry.name.isdigit()), default=0) + 1
+
+
+def switch(prefix: Path, number: int) -> None:
+    """Let the commands of a prefix be those of a version: one rename, so there is no moment without commands."""
+    beside = prefix / f".{SWITCH}.{os.getpid()}.part"
+    with explained(prefix):
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(f"{VERSIONS}/{number}/bin")
+        beside.replace(prefix / SWITCH)
+
+
+def read_version(prefix: Path, number: int) -> Version:
+    """Read the record of a version.
+
+    Raises
+    ------
+    CheckFailed
+        When it is missing or damaged.
+    """
+    path = version_folder(prefix, number) / RECORD
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Version)
+    except (OSError, msgspec.DecodeError) as error:
+        raise CheckFailed(
+            f"the record of version {number} of {prefix} cannot be read",
+            evidence=f"{path}: {error}",
+            hint=f"go to another version: argosy wrap rollback {prefix}",
+        ) from error
+
+
+def write_version(folder: Path, version: Version) -> None:
+    """Write the record of a version into its folder."""
+    (folder / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(version), indent=1) + b"\n")
+
+
+def open_prefix(prefix: Path) -> Version:
+    """Read what a prefix is now.
+
+    Raises
+    ------
+    UsageError, CheckFailed
+        When it is no prefix, or its record cannot be read.
+    """
+    number = current_version(prefix)
+    if number is None:
+        raise UsageError(
+            f"{prefix} holds no wrapped commands",
+            evidence=f"{prefix / SWITCH} does not point to one of its versions",
+            hint="make it: argosy wrap SOURCE --prefix DIR",
+        )
+    return read_version(prefix, number)
+
+
+def sweep(prefix: Path) -> None:
+    """Remove what killed processes left; call it while holding the prefix."""
+    for left in (*prefix.glob(f".{SWITCH}.*.part"), *(prefix / VERSIONS).glob(".*.part")):
+        if left.is_symlink():
+            left.unlink(missing_ok=True)
+        else:
+            remove_tree(left)

@@ -1,0 +1,159 @@
+"""Plan a version of a prefix: which commands there are, what is seen of them inside; it touches no machine."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from argosy.errors import ImageError, UsageError
+from argosy.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
+from argosy.shell import NAME
+from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, Wrapped
+
+SYSTEM_FOLDERS = ("bin", "boot", "dev", "etc", "lib*", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
+"""Folders at the root that are the image's own; of the host nothing of that name is shown, but /tmp and /var/tmp."""
+
+USUALLY_EMPTY = frozenset({"home", "media", "mnt", "root", "srv", "lost+found", "afs", "selinux"})
+"""Folders at the root that a distribution brings, and a host fills."""
+
+ENVIRONMENT_PATHS = (f"{ENV_PREFIX}/bin",)
+
+NOT_WRAPPED = frozenset({"activate", "activate.csh", "activate.fish", "deactivate"})
+"""Files of an environment's bin that are sourced."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandsPlan:
+    """What a prefix offers.
+
+    Attributes
+    ----------
+    links
+        What DIR shows inside beside its commands: name and target.
+    hidden
+        Commands of a later path that one of an earlier path hides: name, the one taken, the one hidden.
+    """
+
+    commands: tuple[Wrapped, ...]
+    links: tuple[tuple[str, str], ...]
+    hidden: tuple[tuple[str, str, str], ...] = ()
+
+
+def plan_paths(settings: Settings, *, argosy: bool, image: str) -> tuple[str, ...]:
+    """Give the paths inside whose programs become commands.
+
+    Raises
+    ------
+    UsageError
+        When an image of others is wrapped and no path is named, or one is not absolute.
+    """
+    for path in settings.paths:
+        if not path.startswith("/"):
+            raise UsageError(
+                f"{path!r} is no path inside the image", evidence=f"-w {path}", hint="begin it with /, as in -w /opt/venv/bin"
+            )
+    if settings.paths:
+        return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in settings.paths))
+    if argosy:
+        return ENVIRONMENT_PATHS
+    raise UsageError(
+        f"which commands of {image} shall be wrapped?",
+        evidence="it is an image that Argosy did not build, so it may hold thousands",
+        hint="name folders or programs inside it: -w /opt/venv/bin,/usr/bin/git",
+    )
+
+
+def plan_commands(inside: Inside, paths: Iterable[str], *, image: str) -> CommandsPlan:
+    """Choose the commands: of two with one name the first counts, as on a PATH.
+
+    Raises
+    ------
+    ImageError
+        When a path is not in the image, or holds no program: nothing is installed empty.
+    """
+    if inside.missing:
+        raise ImageError(
+            f"{image} has no programs at {', '.join(inside.missing)}",
+            evidence=f"its own PATH is {inside.path}",
+            hint="check the path: argosy run IMAGE -- ls /opt",
+        )
+    chosen: dict[str, str] = {}
+    hidden: list[tuple[str, str, str]] = []
+    for target in inside.programs:
+        name = PurePosixPath(target).name
+        if name in NOT_WRAPPED:
+            continue
+        if chosen.setdefault(name, target) != target:
+            hidden.append((name, chosen[name], target))
+    if not chosen:
+        raise ImageError(
+            f"{image} has nothing to wrap in {', '.join(paths)}", hint="name other folders or programs with -w"
+        )
+    links = tuple((PurePosixPath(path).name, path) for path in inside.beside if PurePosixPath(path).name != "bin")
+    return CommandsPlan(tuple(Wrapped(name, chosen[name]) for name in sorted(chosen)), links, tuple(hidden))
+
+
+def shadowed_folders(inside: Inside) -> tuple[str, ...]:
+    """Name folders at the image's root that hold something of its own, so that the host's would hide it."""
+    ours = {PurePosixPath(path).name for path in inside.folders}
+    return tuple(sorted(name for name in ours if name not in USUALLY_EMPTY and not name.startswith(".")))
+
+
+def judge_host(settings: Settings, inside: Inside) -> None:
+    """Refuse ``--host`` for an environment that needs the image's own system folders.
+
+    Raises
+    ------
+    UsageError
+        When its Python is the base's.
+    """
+    if settings.host and inside.python and not inside.python.startswith(ROOT + "/"):
+        raise UsageError(
+            "with --host the base's system folders are hidden, and this environment needs them",
+            evidence=f"its Python is {inside.python}",
+            hint="take an environment with a Python of its own: conda packages in environment.yml; or leave --host away",
+        )
+
+
+def parse_environ(text: str, where: str) -> tuple[tuple[str, str], ...]:
+    """Read a file of variables: lines ``NAME=VALUE`` or ``export NAME=VALUE``, quoted as in a shell.
+
+    Raises
+    ------
+    UsageError
+        When a line is something else, or its value would have to be computed: nothing is computed at a start.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        row = line.strip().removeprefix("export ").strip()
+        if not row or row.startswith("#"):
+            continue
+        name, is_given, raw = row.partition("=")
+        try:
+            values = shlex.split(raw, comments=True)
+        except ValueError:
+            values = ["", ""]
+        late = any(mark in raw for mark in "$`") and not raw.startswith("'")
+        if not is_given or not NAME.match(name) or len(values) > 1 or late:
+            raise UsageError(
+                f"this line of {where} is no variable with a fixed value",
+                evidence=f"{where}:{number}: {line}",
+                hint="write NAME=VALUE; a $ belongs between single quotes",
+            )
+        found[name] = values[0] if values else ""
+    return tuple(found.items())
+
+
+def merge_files(known: Iterable[str], given: Iterable[str]) -> tuple[str, ...]:
+    """Give the environment files of an update: one of a known name replaces it, any other comes last."""
+    files = {PurePosixPath(path).name: path for path in known}
+    files |= {PurePosixPath(path).name: path for path in given}
+    return tuple(files.values())
+
+
+def dropped_variables(recipe: Recipe) -> tuple[str, ...]:
+    """Name the caller's variables that must not reach the programs: they name software of the host."""
+    kept = {"VIRTUAL_ENV"} if recipe.kind is SourceKind.FOLDER else set()
+    return tuple(name for name in NOT_FROM_CALLER if name not in kept)

@@ -1,0 +1,213 @@
+"""What `argosy wrap` is asked, keeps and reports: records only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from argosy.model import Bind, GpuWay, Variable
+
+
+class SourceKind(StrEnum):
+    """What is wrapped."""
+
+    FILES = "files"
+    IMAGE = "image"
+    FOLDER = "folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the commands of a prefix start; kept from version to version.
+
+    Attributes
+    ----------
+    paths
+        Folders and programs inside the image whose commands are wrapped, in the order of a PATH; empty means the
+        environment that Argosy built.
+    binds
+        Further bind mounts, same words as ``--bind``.
+    variables
+        Variables forced inside.
+    gpu
+        ``auto`` looks at each start for the devices of the node.
+    host
+        Show the host's own file systems inside, system folders included.
+    runtime
+        Name of a runtime; empty lets the machine decide.
+    """
+
+    paths: tuple[str, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    gpu: GpuWay = GpuWay.AUTO
+    host: bool = False
+    runtime: str = ""
+
+    @property
+    def forced(self) -> tuple[Variable, ...]:
+        """The variables as runtimes take them."""
+        return tuple(Variable(name, value) for name, value in self.variables)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How the image of a version came about; kept, so that an update can repeat it.
+
+    Attributes
+    ----------
+    kind
+        What the sources are.
+    sources
+        Files (absolute), or the one image or folder, as the user named it.
+    base
+        The base of a build.
+    added
+        Requirements that updates added, as pip reads them.
+    at
+        Where a folder is found inside: the path that its files name.
+    copy
+        Whether an image that lies elsewhere is copied into the prefix.
+    flatten, cuda
+        As of a build.
+    before, after
+        Scripts run inside before and after the installation.
+    """
+
+    kind: SourceKind
+    sources: tuple[str, ...]
+    base: str = ""
+    added: tuple[str, ...] = ()
+    at: str = ""
+    copy: bool = False
+    flatten: bool = False
+    cuda: str = ""
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        over = f" over {self.base}" if self.base else ""
+        more = f" and {', '.join(self.added)}" if self.added else ""
+        return f"{', '.join(Path(source).name or source for source in self.sources)}{more}{over}"
+
+
+@dataclass(frozen=True, slots=True)
+class WrapRequest:
+    """What the user asks of `argosy wrap new`: what to wrap, where to, and how its commands start."""
+
+    prefix: Path
+    recipe: Recipe
+    settings: Settings = field(default_factory=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRequest:
+    """What the user asks of `argosy wrap update`.
+
+    Attributes
+    ----------
+    packages
+        Requirements to add.
+    files
+        Environment files: one of a name that the prefix knows replaces it, any other is added.
+    image
+        Another image (or the same at another place) for a prefix that wraps an image.
+    """
+
+    prefix: Path
+    packages: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    image: str = ""
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """One command of a prefix: its name, and the program inside that it starts."""
+
+    name: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What was found in an image, by one start of its container.
+
+    Attributes
+    ----------
+    programs
+        Paths of programs, in the order asked for.
+    missing
+        Paths asked for that are not there, or hold no program.
+    path
+        The PATH that the image sets.
+    beside
+        What lies beside the first folder of programs: ``lib``, ``pyvenv.cfg`` and so on.
+    folders
+        Folders at the image's root that hold something.
+    python
+        What ``python`` in the first folder is in the end; empty where there is none.
+    """
+
+    programs: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    path: str = ""
+    beside: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    python: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a prefix, as ``wrap.json`` keeps it.
+
+    Attributes
+    ----------
+    identity
+        The prefix's own mark, the same in all its versions: by it a wrapper knows that it is inside already.
+    made
+        When, in UTC.
+    reason
+        What made it: ``new``, ``update: numpy``.
+    runtime
+        The runtime that its commands start.
+    digest
+        Content digest of the image; empty where Argosy did not make it.
+    trees
+        Names in ``DIR/cache/trees`` that it needs.
+    """
+
+    number: int
+    identity: str
+    made: str
+    reason: str
+    argosy: str
+    recipe: Recipe
+    settings: Settings
+    runtime: str
+    image: str
+    digest: str = ""
+    size: int = 0
+    trees: tuple[str, ...] = ()
+    commands: tuple[Wrapped, ...] = ()
+    notes: tuple[str, ...] = ()
+    schema: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WrapReport:
+    """What a change of a prefix did.
+
+    Attributes
+    ----------
+    previous
+        Number of the version before; 0 for a new prefix.
+    """
+
+    prefix: str
+    version: Version
+    previous: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,252 @@
+"""The stories of `argosy wrap`: a new prefix, its next version, and the way back; the running commands never notice."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from argosy.entering import enter
+from argosy.errors import ArgosyError, UsageError
+from argosy.images.finding import refined
+from argosy.images.opening import Opened, open_image
+from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
+from argosy.model import ContainerRequest
+from argosy.session import Session
+from argosy.store import remove_tree, whole_folder
+from argosy.version import VERSION as ARGOSY
+from argosy.wrap.furnish import furnish
+from argosy.wrap.inside import look_inside
+from argosy.wrap.places import (
+    CACHE,
+    alone,
+    next_number,
+    open_prefix,
+    read_version,
+    refuse_prefix,
+    sweep,
+    switch,
+    versions,
+)
+from argosy.wrap.plan import judge_host, merge_files, plan_commands, plan_paths
+from argosy.wrap.records import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
+from argosy.wrap.sources import add_packages, make_image
+
+Bring = Callable[[Path, Session], Path]
+"""Brings the image into the folder of a version, and gives its path."""
+
+
+def wrap(request: WrapRequest, session: Session) -> WrapReport:
+    """Make a prefix whose ``bin`` holds one small wrapper for each command of an image.
+
+    Raises
+    ------
+    ArgosyError
+        With what happened, its evidence and the way out; the prefix is then absent, or as empty as it was.
+    """
+    prefix = request.prefix
+    refuse_prefix(prefix)
+    existed = prefix.is_dir()
+    first = _First(uuid.uuid4().hex[:12], "new", request.recipe, request.settings)
+    try:
+        with alone(prefix, session, doing=f"wrapping into {prefix}"):
+            sweep(prefix)
+            refuse_prefix(prefix)
+            return _advance(prefix, first, lambda folder, seen: make_image(request.recipe, folder, seen), session)
+    except BaseException:
+        _clear(prefix, keep=existed)
+        raise
+
+
+def update(request: UpdateRequest, settings: Settings | None, session: Session) -> WrapReport:
+    """Make the next version of a prefix beside the current one, then switch to it by one rename.
+
+    Parameters
+    ----------
+    settings
+        How the commands start from now on; None keeps the settings.
+
+    Raises
+    ------
+    ArgosyError
+        The prefix is then as it was.
+    """
+    prefix = request.prefix
+    with alone(prefix, session, doing=f"updating {prefix}"):
+        old = open_prefix(prefix)
+        sweep(prefix)
+        recipe = plan_update(request, old.recipe)
+        now = _First(old.identity, _reason(request), recipe, settings or old.settings)
+        bring = _bring(request, old, recipe)
+        return _advance(prefix, now, bring, session, previous=old.number)
+
+
+def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
+    """Give the recipe of the next version.
+
+    Raises
+    ------
+    UsageError
+        When an image is given to a prefix that was built from files, or files to one that wraps an image.
+    """
+    if request.image and old.kind is not SourceKind.IMAGE:
+        raise UsageError("this prefix was built from files", evidence=str(old), hint="give files or packages instead")
+    if request.files and old.kind is not SourceKind.FILES:
+        raise UsageError("this prefix wraps an image", evidence=str(old), hint="give --image, or packages to add")
+    files = merge_files(old.sources, request.files) if request.files else old.sources
+    return replace(
+        old,
+        sources=(request.image,) if request.image else files,
+        added=tuple(dict.fromkeys((*old.added, *request.packages))),
+        after=(*old.after, *request.after),
+    )
+
+
+def rollback(prefix: Path, number: int, session: Session) -> WrapReport:
+    """Switch a prefix to an earlier version, or to any one by its number; 0 means the one before the current.
+
+    Raises
+    ------
+    UsageError
+        When there is no such version.
+    """
+    with alone(prefix, session, doing=f"switching {prefix}"):
+        now = current_version(prefix) or open_prefix(prefix).number
+        known = versions(prefix)
+        wanted = number or max((each for each in known if each < now), default=0)
+        if wanted not in known or wanted == now:
+            raise UsageError(
+                f"{prefix} has no version {wanted} to go to" if number else f"{prefix} has no version before {now}",
+                evidence=f"versions: {', '.join(map(str, known))}; the current one is {now}",
+                hint=f"see argosy wrap history {prefix}",
+            )
+        version = read_version(prefix, wanted)
+        switch(prefix, wanted)
+    return WrapReport(str(prefix), version, previous=now)
+
+
+def history(prefix: Path) -> tuple[tuple[Version, bool], ...]:
+    """Give the versions of a prefix, oldest first, and which one is the current."""
+    now = open_prefix(prefix).number
+    return tuple((read_version(prefix, number), number == now) for number in versions(prefix))
+
+
+def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
+    """Remove old versions but the current one and the `keep` before it; give their numbers.
+
+    A job that still runs from one of them loses its files: that is why nothing is removed unasked.
+    """
+    with alone(prefix, session, doing=f"pruning {prefix}"):
+        now = open_prefix(prefix).number
+        sweep(prefix)
+        older = [number for number in versions(prefix) if number != now]
+        kept = set(sorted(number for number in older if number < now)[-keep:] if keep else ())
+        gone = tuple(number for number in older if number not in kept)
+        for number in gone:
+            _remove(version_folder(prefix, number))
+        needed = {tree for number in versions(prefix) for tree in read_version(prefix, number).trees}
+        for tree in (prefix / CACHE / "trees").glob("*"):
+            if tree.is_dir() and tree.name not in needed:
+                _remove(tree)
+    return gone
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What is known of a version before its image is there."""
+
+    identity: str
+    reason: str
+    recipe: Recipe
+    settings: Settings
+
+
+def _advance(prefix: Path, first: _First, bring: Bring, session: Session, *, previous: int = 0) -> WrapReport:
+    """Make a version in a folder beside, give it its name, and switch to it."""
+    start = time.monotonic()
+    number = next_number(prefix)
+    place = version_folder(prefix, number)
+    with whole_folder(place, what=f"version {number} of {prefix}", waiting=session.waiting) as folder:
+        if folder is None:
+            raise UsageError(f"{place} appeared meanwhile", hint="try again")
+        image = bring(folder, session)
+        with session.step("wrap", "its commands") as step:
+            version = _furnish(prefix, number, first, image, session)
+            step.result = f"{len(version.commands)} commands, started by {version.runtime}"
+    switch(prefix, number)
+    return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
+
+
+def _furnish(prefix: Path, number: int, first: _First, image: Path, session: Session) -> Version:
+    settings = first.settings
+    opened = refined(open_image(image), session)
+    paths = plan_paths(settings, argosy=opened.image.argosy, image=str(first.recipe))
+    there = replace(session, places=replace(session.places, cache=prefix / CACHE))
+    request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
+    plan = enter(request, str(image), there)
+    inside = look_inside(plan, paths, session)
+    commands = plan_commands(inside, paths, image=str(first.recipe))
+    judge_host(settings, inside)
+    version = Version(
+        number=number,
+        identity=first.identity,
+        made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        reason=first.reason,
+        argosy=ARGOSY,
+        recipe=first.recipe,
+        settings=settings,
+        runtime=plan.runtime.name,
+        image=image.name,
+        digest=opened.image.digest,
+        size=_size(opened),
+        trees=tuple(Path(tree).parent.name for tree in plan.entry.trees if Path(tree).is_relative_to(prefix)),
+        commands=commands.commands,
+        notes=_notes(commands.hidden),
+    )
+    furnish(image.parent, version, plan, inside, commands)
+    return version
+
+
+def _notes(hidden: tuple[tuple[str, str, str], ...]) -> tuple[str, ...]:
+    return tuple(f"{name}: {taken} is wrapped, {other} is hidden by it" for name, taken, other in hidden)
+
+
+def _size(opened: Opened) -> int:
+    path = Path(opened.image.path)
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _bring(request: UpdateRequest, old: Version, recipe: Recipe) -> Bring:
+    """Choose how the next image is made: out of the current one where only packages are added, else from its sources."""
+    current = image_of_prefix(request.prefix)
+    if request.packages and not request.files and not request.image and current is not None:
+        return lambda folder, session: add_packages(recipe, current, folder, session)
+    return lambda folder, session: make_image(recipe, folder, session)
+
+
+def _reason(request: UpdateRequest) -> str:
+    what = (*request.packages, *(Path(file).name for file in request.files), *filter(None, (request.image,)))
+    return f"update: {', '.join(what)}" if what else "update"
+
+
+def _remove(folder: Path) -> None:
+    """Take a folder away by a rename first, so that a killed removal never leaves half a version with its name."""
+    beside = folder.with_name(f".{folder.name}.gone.part")
+    remove_tree(beside)
+    folder.rename(beside)
+    remove_tree(beside)
+
+
+def _clear(prefix: Path, *, keep: bool) -> None:
+    """Leave nothing of a new prefix that failed."""
+    if current_version(prefix) is not None or not prefix.is_dir():
+        return
+    for name in (VERSIONS, CACHE):
+        remove_tree(prefix / name)
+    if not keep and not any(prefix.iterdir()):
+        prefix.rmdir()
+
+
+__all__ = ["ArgosyError", "history", "prune", "rollback", "update", "wrap"]
