@@ -49,9 +49,11 @@ def start_options(command: Any) -> Any:
         (
             click.option("-w", "--wrapper-paths", "paths", multiple=True, metavar="PATH[,PATH…]",
                          help="Folders or programs inside whose commands are wrapped."),
-            click.option("-B", "--bind", "binds", multiple=True, metavar="SRC[:DST[:ro]]", help="Bind mount, repeatable."),
+            click.option("-B", "--bind", "binds", multiple=True, metavar="SRC[:DST[:ro]]",
+                         help="Bind mount, repeatable."),
             click.option("--environ", type=click.Path(path_type=Path), help="File of variables to set inside."),
-            click.option("--gpu", type=click.Choice([way.value for way in GpuWay]), help="How GPUs enter.  [default: auto]"),
+            click.option("--gpu", type=click.Choice([way.value for way in GpuWay]),
+                         help="How GPUs enter.  [default: auto]"),
             click.option("--host/--no-host", default=None, help="Show the host's own system folders inside."),
             click.option("--runtime", default=None, metavar="NAME", help="apptainer, singularity or bwrap."),
         )
@@ -196,12 +198,13 @@ def _say(report: WrapReport, shown: Path, *, as_json: bool, quiet: bool) -> None
 def render_report(report: WrapReport, shown: Path) -> str:
     """Say what there is now, and how to use it."""
     version = report.version
+    size = f"{version.size / 1e6:.0f} MB · {report.seconds:.0f} s"
+    commands = len(version.commands)
     before = f", {report.previous} is kept" if report.previous else ""
     return "\n".join(
         (
             *report.notes,
-            f"{shown}: version {version.number}{before} · {len(version.commands)} commands of {version.recipe} · "
-            f"{version.size / 1e6:.0f} MB · {report.seconds:.0f} s",
+            f"{shown}: version {version.number}{before} · {commands} commands of {version.recipe} · {size}",
             f"use it: export PATH={shown.absolute()}/bin:$PATH",
         )
     )

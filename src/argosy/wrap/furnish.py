@@ -9,13 +9,16 @@ from argosy.layout import DEFAULT_PATH
 from argosy.wrap.places import write_version
 from argosy.wrap.plan import CommandsPlan, dropped_variables, shadowed_folders
 from argosy.wrap.records import Inside, Version
-from argosy.wrap.render import Start, render_start, render_wrapper
+from argosy.wrap.render import render_start, render_wrapper
+from argosy.wrap.starting import Start
+from argosy.wrap.venvs import CONFIG, ON_TOP, render_customize, render_venv
 
 
 def furnish(folder: Path, version: Version, plan: ContainerPlan, inside: Inside, commands: CommandsPlan) -> None:
     """Fill the folder of a version; its image is there already."""
     _write_wrappers(folder / "bin", commands, version.number)
     _write_inside(folder / "inside", commands, version.identity)
+    _write_venv(folder / "inside", inside)
     (folder / "start.sh").write_text(render_start(_start(folder, version, plan, inside)))
     write_version(folder, version)
 
@@ -46,6 +49,16 @@ def _write_inside(folder: Path, commands: CommandsPlan, identity: str) -> None:
     (folder / f".inside-{identity}").write_text("This file is seen inside the container only.\n")
 
 
+def _write_venv(folder: Path, inside: Inside) -> None:
+    """Let DIR be a venv inside, and one on which other venvs can be made."""
+    config, customize = render_venv(inside), render_customize(inside)
+    if config:
+        (folder / CONFIG).unlink()
+        (folder / CONFIG).write_text(config)
+        (folder / ON_TOP).mkdir()
+        (folder / ON_TOP / "sitecustomize.py").write_text(customize)
+
+
 def _start(folder: Path, version: Version, plan: ContainerPlan, inside: Inside) -> Start:
     image = folder / version.image
     entry = plan.entry
@@ -59,6 +72,7 @@ def _start(folder: Path, version: Version, plan: ContainerPlan, inside: Inside) 
         image=version.image,
         elsewhere=str(image.readlink()) if image.is_symlink() else "",
         path=inside.path or DEFAULT_PATH,
+        on_top=bool(render_venv(inside)),
         drop=dropped_variables(version.recipe),
         shadowed=shadowed_folders(inside),
         binds=version.settings.binds,

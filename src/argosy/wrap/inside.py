@@ -1,4 +1,4 @@
-"""Look into an image by one start of its container: programs, PATH, what lies beside; and what was found as a record."""
+"""Look into an image by one start of its container: its programs, its PATH, what lies beside them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ for place in "$@"; do
     [ ! -x "$place/python" ] || say python "$(readlink -f "$place/python")"
     case $above in "" | /usr | /usr/local | /usr/*) continue ;; esac
     [ ! -d "$place" ] || for file in "$above"/* ; do say beside "$file"; done
+    [ ! -r "$above/pyvenv.cfg" ] || while read -r line; do say setting "$line"; done < "$above/pyvenv.cfg"
 done
 say end yes
 """
@@ -82,4 +83,10 @@ def parse_look(text: str) -> Inside | None:
         beside=tuple(found.get("beside", ())),
         folders=tuple(found.get("folder", ())),
         python=next(iter(found.get("python", ())), ""),
+        venv=_settings(found.get("setting", ())),
     )
+
+
+def _settings(lines: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    rows = (line.partition("=") for line in lines)
+    return tuple((key.strip().lower(), value.strip()) for key, sign, value in rows if sign)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from argosy.errors import ImageError, UsageError
@@ -52,7 +53,9 @@ def plan_paths(settings: Settings, *, argosy: bool, image: str) -> tuple[str, ..
     for path in settings.paths:
         if not path.startswith("/"):
             raise UsageError(
-                f"{path!r} is no path inside the image", evidence=f"-w {path}", hint="begin it with /, as in -w /opt/venv/bin"
+                f"{path!r} is no path inside the image",
+                evidence=f"-w {path}",
+                hint="begin it with /, as in -w /opt/venv/bin",
             )
     if settings.paths:
         return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in settings.paths))
@@ -98,7 +101,8 @@ def plan_commands(inside: Inside, paths: Iterable[str], *, image: str) -> Comman
 def shadowed_folders(inside: Inside) -> tuple[str, ...]:
     """Name folders at the image's root that hold something of its own, so that the host's would hide it."""
     ours = {PurePosixPath(path).name for path in inside.folders}
-    return tuple(sorted(name for name in ours if name not in USUALLY_EMPTY and not name.startswith(".")))
+    system = (*SYSTEM_FOLDERS, *USUALLY_EMPTY, ".*")
+    return tuple(sorted(name for name in ours if not any(fnmatchcase(name, pattern) for pattern in system)))
 
 
 def judge_host(settings: Settings, inside: Inside) -> None:
@@ -113,7 +117,7 @@ def judge_host(settings: Settings, inside: Inside) -> None:
         raise UsageError(
             "with --host the base's system folders are hidden, and this environment needs them",
             evidence=f"its Python is {inside.python}",
-            hint="take an environment with a Python of its own: conda packages in environment.yml; or leave --host away",
+            hint="take an environment with a Python of its own (conda packages), or leave --host away",
         )
 
 

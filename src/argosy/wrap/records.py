@@ -149,6 +149,8 @@ class Inside:
         Folders at the image's root that hold something.
     python
         What ``python`` in the first folder is in the end; empty where there is none.
+    venv
+        What ``pyvenv.cfg`` beside the first folder says; nothing where the environment is not a venv.
     """
 
     programs: tuple[str, ...]
@@ -157,6 +159,7 @@ class Inside:
     beside: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     python: str = ""
+    venv: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,9 @@ def _taken(recipe: Recipe, folder: Path, session: Session) -> Path:
     path = find_image(reference, session)
     kind = identify_file(path).kind
     if kind not in SUFFIX:
-        raise UsageError(f"{reference} is {identify_file(path).description}, which holds no commands", hint="name an image")
+        raise UsageError(
+            f"{reference} is {identify_file(path).description}, which holds no commands", hint="name an image"
+        )
     place = folder / f"image{SUFFIX[kind]}"
     in_cache = path.resolve().is_relative_to(session.places.cache.resolve())
     if (recipe.copy or in_cache) and path.is_file():

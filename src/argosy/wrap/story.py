@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from argosy.entering import enter
-from argosy.errors import ArgosyError, UsageError
+from argosy.errors import UsageError
 from argosy.images.finding import refined
 from argosy.images.opening import Opened, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
@@ -79,7 +79,7 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
         sweep(prefix)
         recipe = plan_update(request, old.recipe)
         now = _First(old.identity, _reason(request), recipe, settings or old.settings)
-        bring = _bring(request, old, recipe)
+        bring = _bring(request, recipe)
         return _advance(prefix, now, bring, session, previous=old.number)
 
 
@@ -218,8 +218,8 @@ def _size(opened: Opened) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _bring(request: UpdateRequest, old: Version, recipe: Recipe) -> Bring:
-    """Choose how the next image is made: out of the current one where only packages are added, else from its sources."""
+def _bring(request: UpdateRequest, recipe: Recipe) -> Bring:
+    """Choose how the next image is made: out of the current one where packages are added, else from its sources."""
     current = image_of_prefix(request.prefix)
     if request.packages and not request.files and not request.image and current is not None:
         return lambda folder, session: add_packages(recipe, current, folder, session)
@@ -247,6 +247,3 @@ def _clear(prefix: Path, *, keep: bool) -> None:
         remove_tree(prefix / name)
     if not keep and not any(prefix.iterdir()):
         prefix.rmdir()
-
-
-__all__ = ["ArgosyError", "history", "prune", "rollback", "update", "wrap"]

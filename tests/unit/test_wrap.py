@@ -1,0 +1,318 @@
+"""Wrapping: what is chosen, and what the generated files say and do, without a container."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from argosy.errors import ImageError, UsageError
+from argosy.images.prefix import current_version, image_of_prefix
+from argosy.model import Attach, Bind, GpuWay
+from argosy.wrap.inside import parse_look
+from argosy.wrap.places import refuse_prefix, switch, versions
+from argosy.wrap.plan import (
+    judge_host,
+    merge_files,
+    parse_environ,
+    plan_commands,
+    plan_paths,
+    shadowed_folders,
+)
+from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, UpdateRequest
+from argosy.wrap.render import render_start, render_wrapper
+from argosy.wrap.starting import Start
+from argosy.wrap.story import plan_update
+from argosy.wrap.venvs import render_venv
+
+START = Start(
+    number=3,
+    identity="abc",
+    what="requirements.txt over debian:bookworm",
+    runtime="apptainer",
+    program="apptainer",
+    image="image.sif",
+    elsewhere="",
+    path="/opt/argosy/env/bin:/usr/bin",
+    drop=("PYTHONPATH", "LD_LIBRARY_PATH"),
+    shadowed=("workspace",),
+    on_top=True,
+    binds=(Bind("/data, old", "/data"),),
+    variables=(("GREETING", "it's $5"),),
+    gpu=GpuWay.AUTO,
+    host=False,
+)
+
+
+def inside(*programs: str, **more: object) -> Inside:
+    return replace(Inside(programs), **more)  # type: ignore[arg-type] # a test names the fields it sets
+
+
+def test_of_two_commands_of_one_name_the_first_counts_and_the_other_is_said() -> None:
+    plan = plan_commands(inside("/opt/v/bin/python", "/usr/bin/python", "/usr/bin/git"), ["/opt/v/bin"], image="x.sif")
+    assert [(each.name, each.target) for each in plan.commands] == [
+        ("git", "/usr/bin/git"),
+        ("python", "/opt/v/bin/python"),
+    ]
+    assert plan.hidden == (("python", "/opt/v/bin/python", "/usr/bin/python"),)
+
+
+def test_a_path_that_the_image_lacks_is_an_error_so_nothing_is_installed_empty() -> None:
+    with pytest.raises(ImageError, match="no programs at /opt/none"):
+        plan_commands(inside("/usr/bin/git", missing=("/opt/none",)), ["/usr/bin", "/opt/none"], image="x.sif")
+
+
+def test_an_image_of_others_needs_paths_and_they_are_absolute() -> None:
+    with pytest.raises(UsageError, match="which commands"):
+        plan_paths(Settings(), argosy=False, image="x.sif")
+    with pytest.raises(UsageError, match="no path inside"):
+        plan_paths(Settings(paths=("bin",)), argosy=False, image="x.sif")
+    assert plan_paths(Settings(paths=("/opt/v/bin/", "/opt/v/bin")), argosy=True, image="x") == ("/opt/v/bin",)
+    assert plan_paths(Settings(), argosy=True, image="x") == ("/opt/argosy/env/bin",)
+
+
+def test_what_a_look_prints_is_read_among_what_the_image_prints() -> None:
+    text = (
+        "welcome\nargosy:path:/usr/bin\nargosy:program:/usr/bin/a:b\nargosy:setting:home = /usr/bin\nargosy:end:yes\n"
+    )
+    found = parse_look(text)
+    assert found is not None
+    assert (found.path, found.programs, found.venv) == ("/usr/bin", ("/usr/bin/a:b",), (("home", "/usr/bin"),))
+    assert parse_look(text.replace("argosy:end:yes\n", "")) is None
+
+
+def test_folders_of_the_image_are_not_hidden_by_those_of_the_host() -> None:
+    assert shadowed_folders(inside(folders=("/usr", "/home", "/workspace", "/lib64", "/.singularity.d"))) == (
+        "workspace",
+    )
+
+
+def test_host_is_refused_where_the_environment_needs_the_base() -> None:
+    judge_host(Settings(host=True), inside(python="/opt/argosy/env/bin/python3.12"))
+    with pytest.raises(UsageError, match="system folders"):
+        judge_host(Settings(host=True), inside(python="/usr/bin/python3.11"))
+
+
+def test_a_file_of_variables_is_read_and_what_must_be_computed_is_refused_by_line() -> None:
+    assert parse_environ("# a\nexport A='x $y'\nB=two\nC=\n", "env") == (("A", "x $y"), ("B", "two"), ("C", ""))
+    with pytest.raises(UsageError) as error:
+        parse_environ("A=1\nexport PATH=/x:$PATH\n", "env")
+    assert error.value.evidence == "env:2: export PATH=/x:$PATH"
+
+
+def test_an_update_keeps_what_was_asked_and_adds_to_it() -> None:
+    old = Recipe(SourceKind.FILES, ("/a/environment.yml",), base="debian:bookworm", added=("numpy",))
+    new = plan_update(UpdateRequest(Path("p"), packages=("scipy", "numpy"), files=("/b/environment.yml",)), old)
+    assert new.sources == ("/b/environment.yml",)
+    assert new.added == ("numpy", "scipy")
+    assert merge_files(("/a/x.yml",), ("/b/y.txt",)) == ("/a/x.yml", "/b/y.txt")
+    with pytest.raises(UsageError, match="built from files"):
+        plan_update(UpdateRequest(Path("p"), image="x.sif"), old)
+    with pytest.raises(UsageError, match="wraps an image"):
+        plan_update(UpdateRequest(Path("p"), files=("x",)), Recipe(SourceKind.IMAGE, ("x.sif",)))
+
+
+def test_a_venv_keeps_its_settings_but_its_home_until_python_wants_one() -> None:
+    settings = (("home", "/usr/bin"), ("include-system-site-packages", "true"), ("version", "3.11.2"))
+    assert render_venv(inside(venv=settings)) == "include-system-site-packages = true\nversion = 3.11.2\n"
+    assert render_venv(inside(venv=(*settings[:2], ("version_info", "3.14.0")))) == ""
+    assert render_venv(inside()) == ""
+
+
+def test_a_prefix_is_made_where_nothing_or_nothing_else_is(tmp_path: Path) -> None:
+    refuse_prefix(tmp_path / "absent")
+    refuse_prefix(tmp_path)
+    (tmp_path / "versions").mkdir()
+    refuse_prefix(tmp_path)
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UsageError, match="is not empty"):
+        refuse_prefix(tmp_path)
+    with pytest.raises(UsageError, match="is a file"):
+        refuse_prefix(tmp_path / "thesis.tex")
+
+
+def test_a_prefix_is_what_its_switch_says(tmp_path: Path) -> None:
+    for number in (1, 2):
+        folder = tmp_path / "versions" / str(number)
+        (folder / "bin").mkdir(parents=True)
+        (folder / "image.sif").touch()
+        (folder / "wrap.json").touch()
+    assert current_version(tmp_path) is None
+    switch(tmp_path, 2)
+    assert (current_version(tmp_path), versions(tmp_path)) == (2, (1, 2))
+    assert image_of_prefix(tmp_path) == tmp_path / "versions/2/image.sif"
+    switch(tmp_path, 1)
+    assert image_of_prefix(tmp_path) == tmp_path / "versions/1/image.sif"
+    with pytest.raises(UsageError, match="wrapped commands already"):
+        refuse_prefix(tmp_path)
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """Make a prefix whose runtime is a program that prints how it was started."""
+    made = tmp_path / "my, own: prefix"
+    folder = made / "versions/3"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "inside").mkdir()
+    (folder / "image.sif").touch()
+    (folder / "bin/python").write_text(render_wrapper("python", 3))
+    (folder / "bin/python").chmod(0o755)
+    (folder / "start.sh").write_text(render_start(START))
+    runtime = tmp_path / "tools/apptainer"
+    runtime.parent.mkdir()
+    runtime.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\nprintf "=END=\\0"\nexec env -0\n')
+    runtime.chmod(0o755)
+    switch(made, 3)
+    return made
+
+
+def call(prefix: Path, *words: str, program: str = "", **env: str) -> tuple[list[str], dict[str, str]]:
+    """Call a wrapper, and give the runtime's arguments and environment."""
+    variables = {"PATH": f"{prefix.parent}/tools:/usr/bin:/bin", "HOME": str(prefix.parent)} | env
+    command = [program or str(prefix / "bin/python"), *words]
+    done = subprocess.run(command, env=variables, cwd=prefix.parent, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    arguments, _, rest = done.stdout.decode().partition("\0=END=\0")
+    return arguments.split("\0"), dict(row.split("=", 1) for row in rest.split("\0") if "=" in row)
+
+
+def test_a_wrapper_hands_its_arguments_on_unchanged(prefix: Path) -> None:
+    words = ["", "a b", "*", "$HOME", "`id`", "new\nline", "--", "x" * 100_000]
+    arguments, _ = call(prefix, *words)
+    assert arguments[:3] == ["--quiet", "exec", "--no-eval"]
+    at = arguments.index(f"{prefix}/versions/3/image.sif")
+    assert arguments[at + 1 :] == [f"{prefix}/bin/python", *words]
+
+
+def test_a_wrapper_mounts_parents_before_what_lies_in_them(prefix: Path) -> None:
+    arguments, _ = call(prefix)
+    mounts = [arguments[n + 1] for n, word in enumerate(arguments) if word == "--mount"]
+    assert mounts[-1] == f'type=bind,"src={prefix}/versions/3/inside","dst={prefix}",ro'
+    assert mounts[-2] == 'type=bind,"src=/data, old","dst=/data"'
+    assert mounts[-3] == f'type=bind,"src={prefix.parent}","dst={prefix.parent}"'
+
+
+def test_a_wrapper_keeps_software_of_the_host_outside_and_forces_what_was_asked(prefix: Path) -> None:
+    dirty = {
+        "PYTHONPATH": "/x",
+        "APPTAINERENV_LD_LIBRARY_PATH": "/x",
+        "SINGULARITY_CONTAIN": "1",
+        "APPTAINER_BIND": "/y",
+    }
+    _, seen = call(prefix, **dirty)
+    assert not {"PYTHONPATH", "APPTAINERENV_LD_LIBRARY_PATH", "SINGULARITY_CONTAIN"} & set(seen)
+    assert seen["APPTAINER_BIND"] == "/y"
+    for family in ("APPTAINER", "SINGULARITY"):
+        assert seen[f"{family}ENV_PATH"] == f"{prefix}/bin:/opt/argosy/env/bin:/usr/bin"
+        assert seen[f"{family}ENV_GREETING"] == "it's $5"
+    assert (seen["PYTHONNOUSERSITE"], seen["ARGOSY_WRAP"]) == ("1", str(prefix))
+
+
+def test_what_a_task_carried_out_of_a_container_does_not_count(prefix: Path) -> None:
+    _, seen = call(prefix, APPTAINER_CONTAINER="/old.sif", APPTAINER_BIND="/gone", SINGULARITY_NAME="old.sif")
+    assert not {"APPTAINER_CONTAINER", "APPTAINER_BIND", "SINGULARITY_NAME"} & set(seen)
+
+
+def test_a_wrapper_is_found_by_a_relative_path_and_from_an_environment_on_top(prefix: Path) -> None:
+    arguments, _ = call(prefix, "-c", "pass", program=f"./{prefix.name}/bin/python")
+    assert f"{prefix}/bin/python" in arguments
+    top = prefix.parent / "top"
+    (top / "bin").mkdir(parents=True)
+    (top / "pyvenv.cfg").touch()
+    (top / "bin/python").symlink_to(prefix / "bin/python")
+    (top / "bin/python3").symlink_to("python")
+    arguments, seen = call(prefix, program=f"{top}/bin/python3")
+    assert arguments[-1] == f"{top}/bin/python3"
+    assert f'type=bind,"src={top}","dst={top}"' in arguments
+    assert seen["APPTAINERENV_PATH"].startswith(f"{top}/bin:{prefix}/bin:")
+    assert seen["PYTHONPATH"] == f"{prefix}/.on-top"
+
+
+def test_inside_already_the_program_itself_is_started(prefix: Path) -> None:
+    outer = prefix.parent / "outer"
+    (outer / "bin").mkdir(parents=True)
+    (outer / ".inside-abc").touch()
+    (outer / "bin/python").write_text("#!/bin/sh\nprintf 'itself\\0=END=\\0'\n")
+    (outer / "bin/python").chmod(0o755)
+    assert call(prefix, ARGOSY_WRAP=str(outer))[0] == ["itself"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-m", "pip", "install", "numpy"), "argosy wrap update"),
+        (("-m", "pip", "uninstall", "numpy"), "argosy wrap update"),
+    ],
+)
+def test_installing_with_pip_answers_with_the_command_that_does_it(
+    prefix: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = subprocess.run([prefix / "bin/python", *words], env={"PATH": f"{prefix.parent}/tools:/usr/bin:/bin"},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 125
+    assert said in done.stderr
+    call(prefix, "-m", "pip", "install", "--target", "x", "numpy")
+
+
+def test_a_missing_image_and_a_missing_runtime_are_said_with_the_way_out(prefix: Path) -> None:
+    env = {"PATH": f"{prefix.parent}/tools:/usr/bin:/bin"}
+    (prefix / "versions/3/image.sif").unlink()
+    done = subprocess.run([prefix / "bin/python"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert f"{prefix}/versions/3/image.sif" in done.stderr
+    assert "argosy wrap rollback" in done.stderr
+    shutil.rmtree(prefix.parent / "tools")
+    done = subprocess.run([prefix / "bin/python"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert "apptainer is not on this node" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        START,
+        replace(START, host=True, gpu=GpuWay.ROCM, attach=Attach.BIND, layer_part=2, elsewhere="/data/vendor.sif"),
+        replace(START, runtime="bwrap", program="unshare", trees=("a1", "/big/tree")),
+    ],
+    ids=["apptainer", "host", "bwrap"],
+)
+def test_what_is_generated_passes_shellcheck(start: Start, tmp_path: Path) -> None:
+    shellcheck = shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed here")
+    # As one file, since the two are one program: what one sets the other uses.
+    lines = render_wrapper("python", 3).splitlines()
+    script = tmp_path / "whole.sh"
+    script.write_text("\n".join([*lines[:-1], render_start(start)]))
+    # SC2016: programs of other shells stand in single quotes on purpose.
+    done = subprocess.run([shellcheck, "-s", "sh", "-e", "SC2016", script], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+def test_a_wrapper_starts_no_program_before_the_runtime(prefix: Path) -> None:
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed here")
+    trace = prefix.parent / "trace"
+    command = [
+        "strace",
+        "-f",
+        "-e",
+        "trace=execve,fork,vfork,clone,clone3",
+        "-o",
+        trace,
+        prefix / "bin/python",
+        "-c",
+        "x",
+    ]
+    env = {"PATH": f"{prefix.parent}/tools:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if "ptrace" in done.stderr:
+        pytest.skip("this machine lets nobody trace")
+    calls = [line.split(maxsplit=1)[1] for line in trace.read_text().splitlines() if "exited" not in line]
+    runtime = next(n for n, line in enumerate(calls) if "tools/apptainer" in line)
+    assert all(line.startswith("execve") for line in calls[:runtime])
+    assert runtime <= 2
