@@ -297,17 +297,8 @@ def test_a_wrapper_starts_no_program_before_the_runtime(prefix: Path) -> None:
     if not shutil.which("strace"):
         pytest.skip("strace is not installed here")
     trace = prefix.parent / "trace"
-    command = [
-        "strace",
-        "-f",
-        "-e",
-        "trace=execve,fork,vfork,clone,clone3",
-        "-o",
-        trace,
-        prefix / "bin/python",
-        "-c",
-        "x",
-    ]
+    options = ["-f", "-e", "trace=execve,fork,vfork,clone,clone3", "-o", str(trace)]
+    command = ["strace", *options, str(prefix / "bin/python"), "-c", "x"]
     env = {"PATH": f"{prefix.parent}/tools:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if "ptrace" in done.stderr:
