@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 PROGRESS_EVERY_SECONDS = 0.5
 MEGABYTE = 1e6
+SHA256_DIGITS = 64
 
 
 class HashMismatch(Exception):
@@ -84,8 +85,13 @@ async def solve_and_install(request: dict[str, Any]) -> list[dict[str, Any]]:
     config = rattler.Config.from_toml(request["config"])
     client = rattler.Client.from_config(config)
     cache = Path(request["cache"])
-    say("reading the channels")
-    records = await _solve(request, config, client, cache)
+    if request["pins"]:
+        records = [_record(*row) for row in request["pins"]]
+    else:
+        say("reading the channels")
+        records = await _solve(request, config, client, cache)
+        for record in records:
+            _take_hash(record, request["hashes"])
     for record in records:
         check_local(record.url, record.sha256, record.md5)
     say(f"{len(records)} packages chosen")
@@ -103,6 +109,37 @@ async def solve_and_install(request: dict[str, Any]) -> list[dict[str, Any]]:
     )
     order = [record.name.normalized for record in rattler.PackageRecord.sort_topologically(records)]
     return [describe(record) for record in sorted(records, key=lambda record: order.index(record.name.normalized))]
+
+
+def _record(name: str, version: str, build: str, url: str, sha256: str, md5: str) -> Any:
+    """Make the record of a package that is named to the byte: all else is read from the package itself."""
+    import rattler  # noqa: PLC0415 - as above
+
+    channel, subdir, file = url.rsplit("/", 2)
+    package = rattler.PackageRecord(
+        name,
+        version,
+        rattler.BuildString(build),
+        0,
+        subdir,
+        sha256=bytes.fromhex(sha256) or None,
+        md5=bytes.fromhex(md5) or None,
+    )
+    return rattler.RepoDataRecord(package, file, url, channel)
+
+
+def _take_hash(record: Any, hashes: dict[str, str]) -> None:
+    """Give a package that was asked for by its address the hash it must have: rattler's own specifications drop it.
+
+    One that has none yet, and lies in a folder, gets that of its file: a lock must know it.
+    """
+    wanted = hashes.get(str(record.url), "")
+    if len(wanted) == SHA256_DIGITS:
+        record.sha256 = bytes.fromhex(wanted)
+    elif wanted:
+        record.md5 = bytes.fromhex(wanted)
+    elif record.sha256 is None and str(record.url).startswith("file://"):
+        record.sha256 = _digest_of(str(record.url), "sha256")
 
 
 def _package_cache(folder: Path) -> Any:
@@ -156,10 +193,14 @@ def check_local(url: str, sha256: bytes | None, md5: bytes | None) -> None:
     if not url.startswith("file://") or not wanted:
         return
     name, digest = wanted
-    with Path(unquote(urlsplit(url).path)).open("rb") as file:
-        found = hashlib.file_digest(file, name).digest()
+    found = _digest_of(url, name)
     if found != digest:
         raise HashMismatch(f"{url}\n{name} announced: {digest.hex()}\n{name} found: {found.hex()}")
+
+
+def _digest_of(url: str, algorithm: str) -> bytes:
+    with Path(unquote(urlsplit(url).path)).open("rb") as file:
+        return hashlib.file_digest(file, algorithm).digest()
 
 
 def describe(record: Any) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from argosy.nearest import nearest_word
 
 SCHEMA = 1
 
-OF_CONDA = ("build", "url", "md5")
+SPARSE = ("build", "url", "md5")
+"""Words that a package has only where they say something."""
 
 TIME_END = 2**32
 """squashfs keeps times in 32 bits."""
@@ -90,9 +91,10 @@ class LockedPackage:
 
     Attributes
     ----------
-    build, url, md5
-        Of a conda package: its build string, the address of its file without credentials, and the checksum of old
-        channels that know no sha256.
+    url
+        Address without credentials: of a conda package's file, or of a pip package that comes from no index.
+    build, md5
+        Of a conda package: its build string, and the checksum of old channels that know no sha256.
     """
 
     name: str
@@ -146,6 +148,12 @@ class Lock:
         The one time that all files carry, in seconds since 1970.
     content
         ``sha256:…`` of the layer's content.
+    name
+        Of the environment; empty where it has none.
+    requested
+        What was asked of conda by name, as conda writes it.
+    indexes
+        pip's options of the recipe that say where packages come from: ``extra-index-url https://…``.
     """
 
     base: LockedBase
@@ -157,6 +165,9 @@ class Lock:
     variables: tuple[tuple[str, str], ...] = ()
     sources: tuple[LockedSource, ...] = ()
     notes: tuple[str, ...] = ()
+    name: str = ""
+    requested: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -177,10 +188,11 @@ def render_lock(lock: Lock) -> str:
     packages = sorted(lock.packages, key=lambda package: (package.name, package.version, package.kind))
     data = dataclasses.asdict(dataclasses.replace(lock, packages=tuple(packages)))
     data["base"]["reference"] = scrub(lock.base.reference)
-    data["notes"] = [scrub(note) for note in lock.notes]
+    for words in ("notes", "requested", "indexes"):
+        data[words] = [scrub(text) for text in data[words]]
     for package in data["packages"]:
         package["url"] = scrub(package["url"])
-        for word in [word for word in OF_CONDA if not package[word]]:
+        for word in [word for word in SPARSE if not package[word]]:
             del package[word]
     # ASCII only: the same in every locale, and a lone surrogate of a file name survives.
     return json.dumps(data, indent=2, sort_keys=True) + "\n"

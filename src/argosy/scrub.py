@@ -33,6 +33,11 @@ def _scrub_login(found: re.Match[str]) -> str:
     return f"{found['scheme']}://{found['login'] if public else STARS}@"
 
 
+def without_login(url: str) -> str:
+    """Give an address as it is without a login: neither user nor password, no token in a conda channel's path."""
+    return re.sub(r"/t/[^/\s]+(?=/)", "", split_login(url)[0])
+
+
 def split_login(url: str) -> tuple[str, str, str]:
     """Split a URL into (URL without credentials, user name, password), the last two decoded."""
     parts = urlsplit(url)

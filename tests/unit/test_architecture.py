@@ -16,7 +16,7 @@ LAYERS = tuple(
     for line in (
         "errors model shell scrub version layout refusals nearest toml_lines",
         "process store leases",
-        "recipe project lock sbom pip_config conda conda_worker sites runtimes schedulers launchers",
+        "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
         "gpus cdi carriers containers images binding",
         "gpu_probe probe",
         "session trees",

@@ -341,7 +341,7 @@ class TestPrefix:
             record = {"name": "a", "link": {"source": cache}, "extracted_package_dir": cache}
             record["url"] = "https://me:planted@a.example/t/planted/x/a.conda"
             (meta / "a.json").write_text(json.dumps(record))
-            tidy_conda_meta(tmp_path / cache)
+            tidy_conda_meta(tmp_path / cache, ("a >=1",), time=0)
             texts.append((meta / "a.json").read_text())
         assert texts[0] == texts[1]
         assert "planted" not in texts[0]
@@ -350,7 +350,11 @@ class TestPrefix:
         (tmp_path / "bin").mkdir()
         for name in ("a", "b-c", "gone"):
             (tmp_path / f"bin/.{name}-post-link.sh").touch()
-        packages = [CondaPackage(name, "1", "0", "") for name in ("b-c", "x", "a")]
+        (tmp_path / "conda-meta").mkdir()
+        for name, depends in (("a", ["b-c >=1", "x"]), ("b-c", []), ("x", ["a"])):
+            record = {"name": name, "depends": depends}
+            (tmp_path / f"conda-meta/{name}.json").write_text(json.dumps(record))
+        packages = [CondaPackage(name, "1", "0", "") for name in ("a", "b-c", "x")]
         found = [script.inside for script in link_scripts(tmp_path, packages)]
         assert found == ["/opt/argosy/env/bin/.b-c-post-link.sh", "/opt/argosy/env/bin/.a-post-link.sh"]
 

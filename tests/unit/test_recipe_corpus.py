@@ -40,6 +40,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
     lines = [f"name: {recipe.name}", f"python: {recipe.python} ({recipe.python_where})"]
     lines += [f"channel: {channel.name} ({channel.where})" for channel in recipe.channels]
     lines += [f"conda: {render_conda_spec(spec)} ({spec.where})" for spec in (*recipe.interpreter, *recipe.conda)]
+    lines += [f"file: {pin.url} ({pin.where})" for pin in recipe.conda_pins]
     lines += [f"option: {option.name} {scrub(option.value)} ({option.where})" for option in recipe.options]
     lines += [f"pip: {line.name or '?'} {line.kind} {scrub(line.text)} ({line.where})" for line in recipe.pip]
     lines += [f"variable: {variable}={value!r}" for variable, value in recipe.variables]

@@ -30,6 +30,7 @@ from argosy.conda import (
     read_condarc,
     render_ask_activation,
     render_request,
+    requested_specs,
 )
 from argosy.conda.activation import plan_before
 from argosy.conda.plan import certificates
@@ -96,9 +97,16 @@ def holds_conda(layer: Path) -> bool:
 
 
 def make_conda(
-    shop: Workshop, recipe: Recipe, variables: tuple[tuple[str, str], ...], *, cuda: str
+    shop: Workshop, recipe: Recipe, variables: tuple[tuple[str, str], ...], *, cuda: str, time: int
 ) -> CondaEnvironment:
     """Choose and install conda's packages, then what stands under ``pip:``.
+
+    Parameters
+    ----------
+    cuda
+        Version of CUDA that the nodes' driver supports; empty: none.
+    time
+        Seconds since 1970, for conda's history.
 
     Raises
     ------
@@ -111,8 +119,8 @@ def make_conda(
     target = CondaTarget(host.arch, glibc, parse_cuda(cuda))
     plan = plan_conda(recipe, condarc, target, environment=host.environment, cwd=Path(host.cwd))
     chosen = _run_worker(shop, plan, condarc)
+    tidy_conda_meta(shop.prefix, requested_specs(recipe), time=time)
     notes = [*plan.notes, *_run_link_scripts(shop, chosen)]
-    tidy_conda_meta(shop.prefix)
     return _complete(shop, recipe, variables, tuple(map(_locked, chosen)), notes)
 
 
@@ -225,7 +233,7 @@ def _install_pip(
         error.hint = "exact versions that you did not write are conda's: ask conda for another one, or leave it to pip"
         raise
     if pins:
-        install_pins(installer, pins, shop.step)
+        install_pins(installer, pins, shop.step, exact=recipe.exact)
     return pins
 
 

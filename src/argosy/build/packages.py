@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from argosy.build.conflicts import asked_demands, judge_demands, read_demands, vendor_builds
+from argosy.build.hashes import asked_hashes, found_hashes, refuse_unhashed
 from argosy.build.rooms import UV_INSIDE, Room
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed
 from argosy.layout import ENV_PREFIX, ROOT
@@ -23,10 +24,12 @@ from argosy.model import Bind
 from argosy.pip_config import UvSettings
 from argosy.process import OnLine, Reply
 from argosy.recipe import Recipe, render_constraints, render_requirements
+from argosy.scrub import scrub
 from argosy.session import Step
 
 WORK_INSIDE = "/.argosy/work"
 CACHE_INSIDE = "/.argosy/uv-cache"
+REQUIRE_HASHES = "--require-hashes"
 
 UV_VARIABLES = (
     ("UV_CACHE_DIR", CACHE_INSIDE),
@@ -169,6 +172,11 @@ class Installer:
     layer: Path
     work: Path
 
+    @property
+    def choosing(self) -> tuple[str, ...]:
+        """Give the settings for choosing versions: hashes are asked for once these are known."""
+        return tuple(word for word in self.settings.arguments if word != REQUIRE_HASHES)
+
     def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
         """Run uv inside the base's root."""
         return self.room.run(UV_INSIDE, *words, variables=self.variables(), on_line=on_line)
@@ -218,13 +226,15 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     base = dict(installer.python.packages)
     builds = vendor_builds(installer.python.packages)
     judge_demands(asked_demands(recipe), builds, installer.python.version)
+    if recipe.exact:
+        return exact_pins(recipe, base)
     requirements = render_requirements(recipe)
     if "pip" not in base:
         requirements += "pip\n"  # without it `pip list` inside would be the base's, or nothing
     step.say("choosing versions")
     reply = installer.uv_checked(
         *("pip", "install", "--python", installer.python.executable, "--break-system-packages"),
-        *("--dry-run", "--output-format", "json", *installer.settings.arguments),
+        *("--dry-run", "--output-format", "json", *installer.choosing),
         *installer.file("-c", "asked.txt", render_constraints(recipe)),
         *installer.file("-c", "base.txt", render_pins(base)),
         *installer.file("--overrides", "overrides.txt", render_pins(builds)),
@@ -234,7 +244,24 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     rows = json.loads(reply.stdout).get("changes", [])
     chosen = {str(canonicalize_name(row["name"])): row for row in rows if row["action"] == "installed"}
     wanted = {name: row for name, row in chosen.items() if base.get(name) != row["version"]}
-    return _pin_hashes(installer, wanted)
+    pins = _pin_hashes(installer, wanted)
+    bare = [pin.package for pin in pins if not pin.package.sha256]
+    own = {package.name: found_hashes(package, installer.settings.local_paths) for package in bare}
+    own |= asked_hashes((*recipe.pip, *recipe.constraints))
+    if REQUIRE_HASHES in installer.settings.arguments:
+        refuse_unhashed(recipe, wanted)
+    return tuple(_with_hashes(pin, own.get(pin.package.name, ())) for pin in pins)
+
+
+def _with_hashes(pin: Pin, hashes: tuple[str, ...]) -> Pin:
+    return replace(pin, package=replace(pin.package, sha256=hashes)) if hashes else pin
+
+
+def exact_pins(recipe: Recipe, base: Mapping[str, str]) -> tuple[Pin, ...]:
+    """Give what an exact recipe names, without what the base has in that version."""
+    lines = [line for line in recipe.pip if f"{line.name}=={base.get(line.name)}" != line.text]
+    versions = {line.name: line.text.partition("==")[2] for line in lines}
+    return tuple(parse_pin(" ".join((line.spec, *(f"--hash={x}" for x in line.hashes))), versions) for line in lines)
 
 
 def render_pins(packages: Mapping[str, str]) -> str:
@@ -249,7 +276,7 @@ def _pin_hashes(installer: Installer, wanted: dict[str, dict[str, str]]) -> tupl
     (installer.work / "pins.in").write_text("".join(f"{_pin(name, row)}\n" for name, row in sorted(wanted.items())))
     reply = installer.uv_checked(
         *("pip", "compile", "--python", installer.python.executable, "--no-deps", "--generate-hashes"),
-        *("--no-header", "--no-annotate", "--quiet", *installer.settings.arguments, f"{WORK_INSIDE}/pins.in"),
+        *("--no-header", "--no-annotate", "--quiet", *installer.choosing, f"{WORK_INSIDE}/pins.in"),
         doing="asking the index for hashes",
     )
     versions = {name: row.get("version", "") for name, row in wanted.items()}
@@ -281,7 +308,10 @@ def parse_pin(line: str, versions: Mapping[str, str]) -> Pin:
     if " @ " in spec:
         source = SourceKind.VCS if re.search(r"@ \w+\+", spec) else SourceKind.LOCAL
     version = match[1] if match and source is SourceKind.INDEX else versions.get(name, "")
-    return Pin(LockedPackage(name, version, hashes, source), spec)
+    # The address of a file of this machine means nothing elsewhere: its hash finds it again.
+    address = spec.partition(" @ ")[2].partition(" ;")[0].strip()
+    url = "" if address.startswith("file:") else scrub(address)
+    return Pin(LockedPackage(name, version, hashes, source, url=url), spec)
 
 
 def render_pin(pin: Pin) -> str:
@@ -289,7 +319,7 @@ def render_pin(pin: Pin) -> str:
     return " ".join((pin.spec, *(f"--hash=sha256:{digest}" for digest in pin.package.sha256)))
 
 
-def install(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
+def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
     """Make the venv, put the packages into it and compile them once.
 
     Raises
@@ -304,22 +334,24 @@ def install(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
     )
     if not pins:
         return
-    install_pins(installer, pins, step, "--compile-bytecode")
+    install_pins(installer, pins, step, "--compile-bytecode", exact=exact)
     builds = vendor_builds(installer.python.packages)
     for folder in (installer.layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*/site-packages"):
         judge_demands(read_demands(folder), builds, installer.python.version)
 
 
-def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *options: str) -> None:
-    """Put exactly these packages into the environment."""
+def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *options: str, exact: bool = False) -> None:
+    """Put exactly these packages into the environment; `exact` ones come from a lock."""
     (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins))
-    hashed = ("--require-hashes",) if all(pin.package.sha256 for pin in pins) else ()
-    installer.uv_checked(
+    hashed = (REQUIRE_HASHES,) if all(pin.package.sha256 for pin in pins) else ()
+    words = (
         *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps", *options),
-        *(*hashed, *installer.settings.arguments, "-r", f"{WORK_INSIDE}/lock.txt"),
-        doing="installing the packages",
-        on_line=lambda line: step.say(line.strip()),
+        *(*hashed, *installer.choosing, "-r", f"{WORK_INSIDE}/lock.txt"),
     )
+    # What was locked and fetched before needs no network: the cache is asked first.
+    if exact and installer.uv(*words, "--offline").code == 0:
+        return
+    installer.uv_checked(*words, doing="installing the packages", on_line=lambda line: step.say(line.strip()))
 
 
 def write_namesakes(layer: Path, python: BasePython) -> int:

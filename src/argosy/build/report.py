@@ -22,6 +22,9 @@ class BuildRequest:
         Name of the carrier to use; empty tries all.
     cuda
         Version of CUDA that the driver of the nodes supports, for which conda packages are chosen; empty: none.
+    locked
+        A lock file, or an image with its lock, whose packages are installed to the byte; empty: versions are chosen.
+        The base may then be empty: the lock names it.
     """
 
     sources: tuple[Path, ...]
@@ -31,6 +34,7 @@ class BuildRequest:
     flatten: bool = False
     carrier: str = ""
     cuda: str = ""
+    locked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

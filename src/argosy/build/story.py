@@ -11,6 +11,7 @@ from pathlib import Path
 from argosy.build.assemble import write_delta, write_flat
 from argosy.build.base import Base, open_base
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
+from argosy.build.order import Order, differences, read_order, refuse_other_base, source_records, standing_output
 from argosy.build.packages import (
     BasePython,
     Pin,
@@ -24,6 +25,7 @@ from argosy.build.packing import digest_tree, normalise_tree, run_pack
 from argosy.build.report import BuildReport, BuildRequest, Timing
 from argosy.build.rooms import UV_INSIDE, Room, find_room
 from argosy.build.tools import static_uv
+from argosy.conda import requested_specs
 from argosy.errors import CheckFailed, UsageError
 from argosy.layout import (
     APPTAINER_BASE,
@@ -41,11 +43,12 @@ from argosy.layout import (
     render_env_script,
     render_source_line,
 )
-from argosy.lock import Lock, LockedBase, LockedPackage, LockedSource, PackageKind, Tools, render_lock
+from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
 from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
 from argosy.process import Command, run_checked
-from argosy.recipe import Recipe, check_python, read_recipe
+from argosy.recipe import Recipe, check_python
 from argosy.refusals import refuse_folder
+from argosy.relock import locked_indexes, without_held
 from argosy.session import Session, Step
 from argosy.store import lease, refuse_existing, sweep_parts, whole_file, work_folder
 from argosy.version import VERSION
@@ -77,22 +80,39 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
     ArgosyError
         With what happened, its evidence and the way out; the output is then absent, or as it was.
     """
-    recipe = read_recipe(map(str, request.sources))
+    order = read_order(request, session)
+    if stands := standing_output(request, order):
+        return stands
     refuse_existing(request.output, force=request.force)
     clock = Clock(session)
     with _alone(request.output, session), work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
         refuse_existing(request.output, force=request.force)
-        with clock.step("base", request.base) as step:
-            base = open_base(request.base, session, work, needs_python=needs_python(recipe))
-            step.result = _describe_base(base)
-        with clock.step("packages", _describe_sources(recipe)) as step:
-            made = _install(request, recipe, base, session, work, step)
+        base, made = make_layer(order, request, clock, work)
         with clock.step("pack", "the layer") as step:
-            lock = _finish_layer(recipe, base, made, session)
+            lock = finish_layer(order.recipe, base, made, session)
             size = _write_image(request, base, lock, made, session)
             step.result = f"{_megabytes(size)} written to {request.output}"
+    made = replace(made, notes=(*made.notes, *differences(order, lock)))
     return _report(request, base, lock, made, size, clock)
+
+
+def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) -> tuple[Base, Made]:
+    """Open the base and install over it what the order names.
+
+    Raises
+    ------
+    ArgosyError
+        When the base is not the one that was locked, or something cannot be installed.
+    """
+    session = clock.session
+    with clock.step("base", order.base) as step:
+        base = open_base(order.base, session, work, needs_python=needs_python(order.recipe))
+        refuse_other_base(order, base)
+        step.result = _describe_base(base)
+    with clock.step("packages", _describe_sources(order.recipe)) as step:
+        made = _install(request, order.recipe, base, session, work, step)
+    return base, made
 
 
 @contextmanager
@@ -106,7 +126,7 @@ def _alone(output: Path, session: Session) -> Iterator[None]:
 
 def needs_python(recipe: Recipe) -> bool:
     """Tell whether a recipe needs a Python in its base: a conda environment brings its own."""
-    return bool(recipe.pip or recipe.python) and not recipe.conda
+    return bool(recipe.pip or recipe.python) and not recipe.wants_conda
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +152,8 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
     settings = plan_uv_settings(config, recipe)
     tree = work / "layer"
     _take_over_layer(base, session, tree)
+    if recipe.exact and base.lock:
+        recipe = without_held(recipe, base.lock.packages)
     step.say("finding a way into the base")
     room = find_room(
         session,
@@ -142,7 +164,7 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
         scratch=work / "mount",
         asked=request.carrier,
     )
-    if recipe.conda or holds_conda(tree):
+    if recipe.wants_conda or holds_conda(tree):
         shop = open_workshop(room, settings, step, layer=tree, work=work / "uv")
         return _make_conda(shop, recipe, base, request.cuda)
     activation = plan_activation(extra=_variables(recipe, base))
@@ -152,7 +174,7 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
     cache = session.places.cache / "uv"
     installer = open_installer(room, python, settings, layer=tree, work=work / "uv", cache=cache)
     pins = resolve(installer, recipe, step)
-    install(installer, pins, step)
+    install(installer, pins, step, exact=recipe.exact)
     write_namesakes(tree, python)
     packages = _merged(base, pins)
     step.result = f"{len(packages)} packages for Python {python.version} ({room.carrier.value}: {room.carrier.why})"
@@ -161,7 +183,7 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
 
 def _make_conda(shop: Workshop, recipe: Recipe, base: Base, cuda: str) -> Made:
     """Make an environment with a Python of its own, or add pip packages to that of an image of ours."""
-    if recipe.conda and shop.prefix.exists():
+    if recipe.wants_conda and shop.prefix.exists():
         raise UsageError(
             f"the base {base.reference} holds an environment already, and conda needs one of its own",
             evidence=f"it was built over {base.lock.base.reference}" if base.lock else f"there is {ENV_PREFIX}",
@@ -169,8 +191,8 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, cuda: str) -> Made:
         )
     variables = _variables(recipe, base)
     held = base.lock.packages if base.lock else ()
-    if recipe.conda:
-        made = make_conda(shop, recipe, variables, cuda=cuda)
+    if recipe.wants_conda:
+        made = make_conda(shop, recipe, variables, cuda=cuda, time=base.time)
     else:
         made = extend_conda(shop, recipe, variables, held)
     if made.python:
@@ -218,7 +240,7 @@ def _merged(base: Base, pins: tuple[Pin, ...]) -> tuple[LockedPackage, ...]:
     return tuple(packages[name] for name in sorted(packages))
 
 
-def _finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Lock:
+def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Lock:
     """Write the layer's own files, give it its digest, and leave the lock in it."""
     files = [
         (ENTER, render_enter(), 0o755),
@@ -252,10 +274,13 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         python=made.python.version if made.python else (base.lock.python if base.lock else ""),
         packages=made.packages,
         variables=_variables(recipe, base),
-        sources=tuple(LockedSource(Path(source.path).name, source.sha256) for source in recipe.sources),
+        sources=source_records(recipe),
         tools=_tools(made, session),
         time=base.time,
         content=content,
+        name=recipe.name,
+        requested=requested_specs(recipe) or (base.lock.requested if base.lock else ()),
+        indexes=locked_indexes(recipe),
     )
 
 

@@ -9,6 +9,7 @@ import click
 
 from argosy.build import BuildReport, BuildRequest
 from argosy.build import build as build_image
+from argosy.build.order import LOCK_FILE
 from argosy.carriers import CARRIERS
 from argosy.cli.common import open_session, print_json
 
@@ -16,8 +17,16 @@ STEPS_SHOWN = ("base", "packages", "pack")
 
 
 @click.command()
-@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--base", required=True, metavar="BASE", help="SIF, squashfs, folder, tar, or debian:SUITE[+package…].")
+@click.argument("sources", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--base", default="", metavar="BASE", help="SIF, squashfs, folder, tar, or debian:SUITE[+package…].")
+@click.option(
+    "--locked",
+    is_flag=False,
+    flag_value=LOCK_FILE,
+    default="",
+    metavar="[LOCK]",
+    help="Install what a lock, or the lock of an image, names to the byte.",
+)
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The image file to make.")
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer.")
@@ -28,7 +37,7 @@ STEPS_SHOWN = ("base", "packages", "pack")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def build(
-    sources: tuple[Path, ...], base: str, output: Path, work_dir: str, carrier: str | None, cuda: str, *,
+    sources: tuple[Path, ...], base: str, locked: str, output: Path, work_dir: str, carrier: str | None, cuda: str, *,
     force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
@@ -39,10 +48,11 @@ def build(
     \b
     argosy build environment.yml --base debian:bookworm -o my.sif
     argosy build requirements.txt --base vendor-pytorch.sif -o mine.sif
+    argosy build --locked my.sif -o the-same-again.sif
     """  # noqa: D301
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     request = BuildRequest(
-        sources, base, output.absolute(), force=force, flatten=flatten, carrier=carrier or "", cuda=cuda
+        sources, base, output.absolute(), force=force, flatten=flatten, carrier=carrier or "", cuda=cuda, locked=locked
     )
     report = build_image(request, session)
     if as_json:

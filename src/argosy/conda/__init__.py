@@ -9,7 +9,7 @@ from __future__ import annotations
 from argosy.conda.activation import parse_activation, render_ask_activation
 from argosy.conda.answer import CondaPackage, parse_answer
 from argosy.conda.condarc import Condarc, read_condarc
-from argosy.conda.plan import CondaPlan, plan_conda, render_request
+from argosy.conda.plan import CondaPlan, plan_conda, render_request, requested_specs
 from argosy.conda.target import CondaTarget, parse_cuda, parse_glibc
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "read_condarc",
     "render_ask_activation",
     "render_request",
+    "requested_specs",
 ]

@@ -10,7 +10,8 @@ from pathlib import Path
 from argosy.conda.channels import FALLBACK, channel_address, plan_channels
 from argosy.conda.condarc import Condarc
 from argosy.conda.target import CondaTarget, VirtualPackage, plan_virtual_packages
-from argosy.recipe import Channel, CondaSpec, Recipe, Where, render_conda_spec
+from argosy.recipe import Channel, CondaPin, CondaSpec, Recipe, Where, render_conda_spec
+from argosy.scrub import STARS, scrub, without_login
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class CondaPlan:
         The specifications with their lines, for messages.
     priority
         rattler's word for how channels compete.
+    pins
+        Packages to the byte: then nothing is chosen, and no channel is read.
     """
 
     channels: tuple[str, ...] = field(repr=False)
@@ -43,6 +46,7 @@ class CondaPlan:
     priority: str = "Strict"
     config: str = ""
     notes: tuple[str, ...] = ()
+    pins: tuple[CondaPin, ...] = ()
 
 
 def plan_conda(
@@ -55,6 +59,8 @@ def plan_conda(
     UsageError
         For a channel that is none.
     """
+    if recipe.conda_pins:
+        return _plan_pins(recipe, condarc, target, environment, cwd)
     asked = (*recipe.interpreter, *recipe.conda)
     channels, notes = _channels(recipe, condarc)
     addresses = plan_channels(channels, condarc, environment=environment, cwd=cwd)
@@ -67,7 +73,9 @@ def plan_conda(
     return CondaPlan(
         channels=tuple(dict.fromkeys((*addresses, *own))),
         names=tuple(dict.fromkeys((*(spec.name for spec in plain), *_implied(recipe, asked)))),
-        constraints=tuple(text for spec in plain if (text := render_conda_spec(spec)) != spec.name),
+        constraints=tuple(
+            text for spec in (*plain, *recipe.conda_limits) if (text := render_conda_spec(spec)) != spec.name
+        ),
         direct=tuple(render_conda_spec(spec) for spec in direct),
         virtual=plan_virtual_packages(target),
         platform=target.subdir,
@@ -76,6 +84,29 @@ def plan_conda(
         config=render_config(condarc, environment, cwd),
         notes=tuple(notes),
     )
+
+
+def _plan_pins(
+    recipe: Recipe, condarc: Condarc, target: CondaTarget, environment: Mapping[str, str], cwd: Path
+) -> CondaPlan:
+    """Plan the installation of what is named to the byte."""
+    channels = tuple(dict.fromkeys(pin.url.rsplit("/", 2)[0] for pin in recipe.conda_pins))
+    return CondaPlan(
+        channels=channels,
+        names=(),
+        constraints=(),
+        direct=(),
+        virtual=plan_virtual_packages(target),
+        platform=target.subdir,
+        config=render_config(condarc, environment, cwd),
+        pins=recipe.conda_pins,
+    )
+
+
+def requested_specs(recipe: Recipe) -> tuple[str, ...]:
+    """Give what is asked of conda by name, as conda writes it, without credentials: its history tells it."""
+    asked = (render_conda_spec(spec) for spec in (*recipe.interpreter, *recipe.conda))
+    return recipe.requested or tuple(dict.fromkeys(map(scrub, asked))) if recipe.wants_conda else ()
 
 
 def _channels(recipe: Recipe, condarc: Condarc) -> tuple[tuple[Channel, ...], list[str]]:
@@ -133,6 +164,10 @@ def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str) -> 
             "names": plan.names,
             "constraints": plan.constraints,
             "direct": plan.direct,
+            "hashes": _hashes_of_direct(plan),
+            "pins": [
+                [pin.name, pin.version, pin.build, without_stars(pin.url), pin.sha256, pin.md5] for pin in plan.pins
+            ],
             "virtual": plan.virtual,
             "platform": plan.platform,
             "priority": plan.priority,
@@ -142,3 +177,19 @@ def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str) -> 
             "prefix": prefix,
         }
     )
+
+
+def without_stars(url: str) -> str:
+    """Give an address from a lock, where a login was struck out, as it is without one; any other as it is."""
+    return without_login(url) if STARS in url else url
+
+
+def _hashes_of_direct(plan: CondaPlan) -> dict[str, str]:
+    """Give what packages named by their address must hash to; it stands behind the address or in brackets."""
+    hashes: dict[str, str] = {}
+    for spec in plan.asked:
+        extra = dict(spec.extra)
+        url, _, behind = extra.get("url", "").partition("#")
+        if url and (wanted := behind.removeprefix("sha256:") or extra.get("sha256", "") or extra.get("md5", "")):
+            hashes[url] = wanted.lower()
+    return hashes

@@ -12,6 +12,7 @@ from argosy.recipe.judge import check_python
 from argosy.recipe.read import read_recipe
 from argosy.recipe.records import (
     Channel,
+    CondaPin,
     CondaSpec,
     Note,
     PipKind,
@@ -26,6 +27,7 @@ from argosy.recipe.requirements import parse_requirements
 
 __all__ = [
     "Channel",
+    "CondaPin",
     "CondaSpec",
     "Note",
     "PipKind",

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from argosy.errors import UsageError
 from argosy.recipe.judge import can_agree
-from argosy.recipe.records import Asked, Channel, Note, Part, Recipe, Where
+from argosy.recipe.records import Asked, Channel, CondaPin, Note, Part, Recipe, Where
+from argosy.scrub import scrub
 
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ def merge_parts(parts: Sequence[Part]) -> Recipe:
         constraints=_joined(part.constraints for part in parts),
         options=_joined(part.options for part in parts),
         conda=_joined(part.conda for part in parts),
+        conda_pins=_merge_pins(_joined(part.conda_pins for part in parts), parts),
         interpreter=_joined(part.interpreter for part in parts),
         channels=_merge_channels([part.channels for part in parts]),
         variables=_merge_variables([asked for part in parts for asked in part.variables]),
@@ -43,8 +45,31 @@ def _joined(items: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
     return tuple(item for group in items for item in group)
 
 
+def _merge_pins(pins: tuple[CondaPin, ...], parts: Sequence[Part]) -> tuple[CondaPin, ...]:
+    """Take the same file once; a list that is complete leaves nothing to choose beside it."""
+    merged: dict[str, CondaPin] = {}
+    for pin in pins:
+        first = merged.setdefault(pin.name, pin)
+        if first.url != pin.url:
+            raise UsageError(
+                f"two lists name different files for {pin.name}",
+                evidence=f"{first.where}: {scrub(first.url)}\n{pin.where}: {scrub(pin.url)}",
+                hint="leave one of them",
+            )
+    asked = [spec for part in parts for spec in (*part.conda, *part.interpreter) if merged and spec.name not in merged]
+    if asked:
+        raise UsageError(
+            f"{asked[0].name} is asked for beside a complete list of conda packages, which leaves nothing to choose",
+            evidence=f"{asked[0].where}: {asked[0].name}\n{pins[0].where}: the list",
+            hint="add it to the file that the list was made from, and lock that again",
+        )
+    return tuple(merged.values())
+
+
 def _empty_note(parts: Sequence[Part]) -> tuple[Note, ...]:
-    return () if any(part.pip or part.conda for part in parts) else (Note("no package is asked for"),)
+    return (
+        () if any(part.pip or part.conda or part.conda_pins for part in parts) else (Note("no package is asked for"),)
+    )
 
 
 def _merge_python(asked: list[Asked]) -> tuple[str, Where | None]:

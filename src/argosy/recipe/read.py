@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,9 @@ from argosy.errors import UsageError
 from argosy.nearest import nearest_word
 from argosy.recipe.environment import parse_environment
 from argosy.recipe.lines import decode
+from argosy.recipe.locks_conda import EXPLICIT, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipe.merge import merge_parts
+from argosy.recipe.projects import parse_pylock, parse_pyproject, parse_uv_lock
 from argosy.recipe.records import (
     Entry,
     Include,
@@ -28,18 +31,16 @@ from argosy.recipe.records import (
 )
 from argosy.recipe.requirements import parse_requirements
 
-UNDERSTOOD = "environment.yml (conda's format, *.yml or *.yaml) and requirements.txt (pip's format, *.txt or *.in)"
+UNDERSTOOD = (
+    "environment.yml (*.yml, *.yaml), requirements.txt (*.txt, *.in), pyproject.toml with its uv.lock, pylock.toml, "
+    "pixi.lock, conda-lock.yml, and lists of 'conda list --explicit'"
+)
 
 NOT_YET = {
-    "conda-lock.yml": "a conda-lock file",
-    "pixi.lock": "a pixi lock file",
     "pixi.toml": "a pixi project",
     "poetry.lock": "a Poetry lock file",
     "Pipfile": "a pipenv project",
     "Pipfile.lock": "a pipenv lock file",
-    "pyproject.toml": "a Python project",
-    "uv.lock": "a uv lock file",
-    "pylock.toml": "a Python lock file",
     "Dockerfile": "a Dockerfile",
     "Containerfile": "a Dockerfile",
 }
@@ -55,10 +56,15 @@ class _Reading:
     environment: Mapping[str, str]
     cwd: Path
     inside: tuple[Path, ...] = ()
+    subdir: str = "linux-64"
 
 
 def read_recipe(
-    paths: Iterable[str], *, environment: Mapping[str, str] | None = None, cwd: Path | None = None
+    paths: Iterable[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    subdir: str = "linux-64",
 ) -> Recipe:
     """Read environment files and merge them into one recipe.
 
@@ -68,13 +74,15 @@ def read_recipe(
         Files, as the user named them; relative ones from `cwd`, which is the current directory if None.
     environment
         The variables that ``${NAME}`` in a pip line may name.
+    subdir
+        conda's word for the platform, of which a lock file may have several.
 
     Raises
     ------
     UsageError
         For a file that is not there or not understood, a line that cannot be meant, files that contradict each other.
     """
-    reading = _Reading(environment or {}, cwd or Path.cwd())
+    reading = _Reading(environment or {}, cwd or Path.cwd(), subdir=subdir)
     parts = [_read_part(path, reading) for path in paths]
     if not parts:
         raise UsageError("no environment file was given", hint=f"understood: {UNDERSTOOD}")
@@ -82,8 +90,12 @@ def read_recipe(
 
 
 def _read_part(path: str, reading: _Reading) -> Part:
-    name = Path(path).name
-    if name in NOT_YET or name.endswith(("conda-lock.yml", ".def", ".Dockerfile")):
+    bare, extras = _split_extras(path)
+    name = Path(bare).name
+    for read in (_read_lock, _read_project):
+        if part := read(bare, extras, reading):
+            return part
+    if name in NOT_YET or name.endswith((".def", ".Dockerfile")):
         kind = NOT_YET.get(name, "this kind of file")
         raise UsageError(f"{path}: {kind} is not understood yet", hint=f"understood: {UNDERSTOOD}")
     if name.endswith((".yml", ".yaml")):
@@ -91,6 +103,50 @@ def _read_part(path: str, reading: _Reading) -> Part:
     if name.endswith((".txt", ".in")):
         return _read_requirements(path, reading)
     raise UsageError(f"{path} is no environment file by its name", hint=f"understood: {UNDERSTOOD}")
+
+
+def _split_extras(path: str) -> tuple[str, tuple[str, ...]]:
+    """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and its extras."""
+    head, bracket, rest = path.partition("[")
+    if not bracket or not rest.endswith("]") or Path(head).suffix != ".toml":
+        return path, ()
+    return head, tuple(word.strip() for word in rest[:-1].split(",") if word.strip())
+
+
+def _read_lock(path: str, _extras: tuple[str, ...], reading: _Reading) -> Part | None:
+    """Read what another tool locked; None for any other file."""
+    name = Path(path).name
+    if name == "pixi.lock" or name.endswith("conda-lock.yml"):
+        text, source = _read_text(path, reading)
+        parse = parse_pixi_lock if name == "pixi.lock" else parse_conda_lock
+        return _placed(parse(text, path, subdir=reading.subdir), source, path, reading)
+    if re.fullmatch(r"pylock(\.[^.]+)?\.toml", name):
+        text, source = _read_text(path, reading)
+        return _placed(parse_pylock(text, path), source, path, reading)
+    if name.endswith(".txt") and (reading.cwd / path).is_file():
+        text, source = _read_text(path, reading)
+        if EXPLICIT in text.split():
+            return _placed(parse_explicit(text, path), source, path, reading)
+    return None
+
+
+def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
+    """Read a Python project, with the lock that uv keeps beside it; None for any other file."""
+    name = Path(path).name
+    if name not in ("pyproject.toml", "uv.lock"):
+        return None
+    project, lock = str(Path(path).with_name("pyproject.toml")), str(Path(path).with_name("uv.lock"))
+    text, source = _read_text(project, reading)
+    part = _placed(parse_pyproject(text, project, extras=extras), source, project, reading)
+    if name == "uv.lock" or (reading.cwd / lock).is_file():
+        locked, of_lock = _read_text(lock, reading)
+        part = _add(part, replace(parse_uv_lock(locked, lock), sources=(of_lock,)))
+    return part
+
+
+def _placed(part: Part, source: Source, path: str, reading: _Reading) -> Part:
+    """Look the local packages of a parsed file up, and remember the file."""
+    return _follow(replace(part, pip=(), sources=(source,)), part.pip, path, reading)
 
 
 def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> tuple[str, Source]:

@@ -131,6 +131,25 @@ class CondaSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CondaPin:
+    """One conda package to the byte: its file's address, and what the file must hash to; nothing is chosen.
+
+    Attributes
+    ----------
+    sha256, md5
+        Hexadecimal; one may be empty.
+    """
+
+    name: str
+    version: str
+    build: str
+    url: str
+    where: Where
+    sha256: str = ""
+    md5: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Channel:
     """A conda channel, by name or URL."""
 
@@ -165,6 +184,7 @@ class Part:
     constraints: tuple[PipLine, ...] = ()
     options: tuple[PipOption, ...] = ()
     conda: tuple[CondaSpec, ...] = ()
+    conda_pins: tuple[CondaPin, ...] = ()
     interpreter: tuple[CondaSpec, ...] = ()
     channels: tuple[Channel, ...] = ()
     variables: tuple[Asked, ...] = ()
@@ -184,10 +204,19 @@ class Recipe:
         Where it is asked for; None where it is not.
     conda
         Packages that only conda can bring.
+    conda_pins
+        Conda packages that a lock names to the byte: all that conda brings, its Python with them.
+    conda_limits
+        What else is asked of conda packages, where they are needed at all: the versions of an earlier lock.
     interpreter
         What is asked of ``python`` and ``pip``: a base's own Python can stand for these.
     options
         pip's options in the order of the files: later ones win where only one can hold.
+    exact
+        Whether `pip` and `conda_pins` are all that is installed, so that nothing is chosen: the recipe of a lock of
+        ours.  Each pip line's `text` is then ``name==version``, also where it is installed from an address.
+    requested
+        What was asked of conda when an exact recipe was locked, as conda writes it.
     """
 
     name: str = ""
@@ -197,11 +226,20 @@ class Recipe:
     constraints: tuple[PipLine, ...] = ()
     options: tuple[PipOption, ...] = ()
     conda: tuple[CondaSpec, ...] = ()
+    conda_pins: tuple[CondaPin, ...] = ()
+    conda_limits: tuple[CondaSpec, ...] = ()
     interpreter: tuple[CondaSpec, ...] = ()
     channels: tuple[Channel, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     sources: tuple[Source, ...] = ()
     notes: tuple[Note, ...] = ()
+    exact: bool = False
+    requested: tuple[str, ...] = ()
+
+    @property
+    def wants_conda(self) -> bool:
+        """Tell whether conda has something to bring."""
+        return bool(self.conda or self.conda_pins)
 
 
 def bad_line(what: str, where: Where, text: str, *, hint: str = "") -> UsageError:

@@ -1,0 +1,65 @@
+"""The hashes of pip packages where no index gives them: those of the user's own files, and of wheels in folders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
+
+from argosy.errors import CheckFailed
+from argosy.lock import LockedPackage, SourceKind
+from argosy.recipe import PipLine, Recipe
+
+
+def asked_hashes(lines: Iterable[PipLine]) -> dict[str, tuple[str, ...]]:
+    """Give the sha256 sums that the user's files write beside packages: they win over those of an index."""
+    asked: dict[str, set[str]] = {}
+    for line in lines:
+        found = (text.partition(":") for text in line.hashes)
+        asked.setdefault(line.name, set()).update(digest for algorithm, _, digest in found if algorithm == "sha256")
+    return {name: tuple(sorted(digests)) for name, digests in asked.items() if digests}
+
+
+def refuse_unhashed(recipe: Recipe, chosen: Iterable[str]) -> None:
+    """Refuse packages that come in without a hash where others have one, as pip does; its own pip is not asked for.
+
+    Raises
+    ------
+    CheckFailed
+        Naming them.
+    """
+    asked = asked_hashes((*recipe.pip, *recipe.constraints))
+    bare = [name for name in sorted(chosen) if name not in asked and name != "pip"]
+    if bare:
+        first = next((line for line in recipe.pip if line.hashes), None)
+        raise CheckFailed(
+            f"{', '.join(bare)} would be installed without a hash",
+            evidence=f"{first.where}: {first.name} has one, and then all must" if first else "hashes are required",
+            hint="make the file anew with all hashes: uv pip compile --generate-hashes, or argosy lock",
+        )
+
+
+def found_hashes(package: LockedPackage, folders: Iterable[str]) -> tuple[str, ...]:
+    """Give the sha256 of each file of a package in folders of wheels, of which an index tells no hashes."""
+    if package.source is not SourceKind.INDEX:
+        return ()
+    files = (file for folder in folders if Path(folder).is_dir() for file in sorted(Path(folder).iterdir()))
+    return tuple(sorted({_digest(file) for file in files if _is_of(file.name, package)}))
+
+
+def _is_of(name: str, package: LockedPackage) -> bool:
+    try:
+        if name.endswith(".whl"):
+            found, version, *_ = parse_wheel_filename(name)
+        else:
+            found, version = parse_sdist_filename(name)
+    except (InvalidWheelFilename, InvalidSdistFilename):
+        return False
+    return (found, str(version)) == (package.name, package.version)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,0 +1,120 @@
+"""Lock an environment: everything that a build does but packing, so that the lock knows the content itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from argosy.build.base import Base, open_base
+from argosy.build.order import Order, read_lock, read_order, refuse_changed, refuse_other_base
+from argosy.build.report import BuildRequest
+from argosy.build.story import Clock, Made, finish_layer, make_layer, needs_python
+from argosy.errors import CheckFailed, UsageError
+from argosy.lock import Lock, render_lock
+from argosy.lock_diff import Change, compare_locks
+from argosy.relock import held_recipe
+from argosy.session import Session
+from argosy.store import whole_file, work_folder
+
+
+@dataclass(frozen=True, slots=True)
+class LockRequest:
+    """What the user asks of `argosy lock`.
+
+    Attributes
+    ----------
+    build
+        Files, base and choices, as for a build; its output is the lock file.
+    upgrade
+        Packages that may change, while all others stay as the lock has them; empty: all are chosen anew.
+    """
+
+    build: BuildRequest
+    upgrade: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LockReport:
+    """What came of it.
+
+    Attributes
+    ----------
+    changes
+        Differences to the lock that was there; empty where there was none.
+    """
+
+    output: str
+    digest: str
+    base: str
+    base_digest: str
+    packages: int
+    first: bool
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...]
+
+
+def lock(request: LockRequest, session: Session) -> LockReport:
+    """Choose versions, install them into a work folder, and write the lock file.
+
+    Raises
+    ------
+    ArgosyError
+        As a build does; the lock file is then as it was.
+    """
+    output = request.build.output
+    order = read_order(request.build, session)
+    before = read_lock(str(output), session) if output.exists() else None
+    if request.upgrade:
+        if before is None:
+            raise UsageError(f"there is no lock {output} to upgrade", hint="lock once without --upgrade")
+        order = replace(order, recipe=held_recipe(order.recipe, before, request.upgrade))
+    clock = Clock(session)
+    with work_folder(session.work_parent()) as work:
+        base, made = _make(order, request, clock, work)
+        with clock.step("lock", "the content") as step:
+            made_lock = finish_layer(order.recipe, base, made, session)
+            step.result = f"{made_lock.content}"
+    with whole_file(output, force=True) as beside:
+        beside.write_text(render_lock(made_lock))
+    return _report(output, made_lock, before, made.notes)
+
+
+def _make(order: Order, request: LockRequest, clock: Clock, work: Path) -> tuple[Base, Made]:
+    try:
+        return make_layer(order, request.build, clock, work)
+    except CheckFailed as error:
+        if request.upgrade:
+            error.hint = "versions that you did not write are the lock's: name those too by --upgrade, or lock all anew"
+        raise
+
+
+def _report(output: Path, made: Lock, before: Lock | None, notes: tuple[str, ...]) -> LockReport:
+    return LockReport(
+        output=str(output),
+        digest=made.content,
+        base=made.base.reference,
+        base_digest=made.base.digest,
+        packages=len(made.packages),
+        first=before is None,
+        changes=compare_locks(before, made) if before else (),
+        notes=notes,
+    )
+
+
+def check_lock(request: LockRequest, session: Session) -> Lock:
+    """Check that a lock is of these files and, where one is given, of this base; nothing is chosen or installed.
+
+    Raises
+    ------
+    CheckFailed
+        When a file has changed, or the base has.
+    """
+    asked = request.build
+    found = read_lock(str(asked.output), session)
+    if asked.sources:
+        refuse_changed(found, read_order(replace(asked, base=asked.base or "-"), session).recipe, str(asked.output))
+    order = read_order(replace(asked, sources=(), locked=str(asked.output)), session)
+    if asked.base:
+        with work_folder(session.work_parent()) as work:
+            refuse_other_base(order, open_base(asked.base, session, work, needs_python=needs_python(order.recipe)))
+    return found

@@ -1,0 +1,167 @@
+"""What is to be built: from the user's files, or from a lock of ours; it opens no base and installs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.build.base import Base
+from argosy.build.report import BuildReport, BuildRequest
+from argosy.conda import CondaTarget
+from argosy.conda.target import SUBDIRS
+from argosy.errors import CheckFailed, ImageError, UsageError
+from argosy.images.finding import refined
+from argosy.images.identify import Kind, identify_file
+from argosy.images.opening import open_image
+from argosy.lock import Lock, LockedSource, parse_lock
+from argosy.recipe import Recipe, read_recipe
+from argosy.relock import changed_sources, locked_recipe
+from argosy.session import Session
+
+LOCK_FILE = "argosy.lock"
+"""The name of a lock where none is given."""
+
+IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be built.
+
+    Attributes
+    ----------
+    base
+        As `argosy.build.base.open_base` takes it.
+    lock
+        What the image must be; None where versions are chosen now.
+    """
+
+    recipe: Recipe
+    base: str
+    lock: Lock | None = None
+
+
+def read_order(request: BuildRequest, session: Session) -> Order:
+    """Read the user's files, or the lock that stands for them.
+
+    Raises
+    ------
+    ArgosyError
+        When one of them is missing or cannot be meant, or the files are not those that were locked.
+    """
+    if not request.locked:
+        if not request.base:
+            raise UsageError("no base is named", hint="add --base, for example --base debian:bookworm")
+        return Order(_read_files(request, session), request.base)
+    lock = read_lock(request.locked, session)
+    if request.sources:
+        refuse_changed(lock, _read_files(request, session), request.locked)
+    return Order(locked_recipe(lock, request.locked), request.base or lock.base.reference, lock)
+
+
+def _read_files(request: BuildRequest, session: Session) -> Recipe:
+    host = session.host
+    subdir = CondaTarget(host.arch, "").subdir if host.arch in SUBDIRS else ""
+    return read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
+
+
+def source_records(recipe: Recipe) -> tuple[LockedSource, ...]:
+    """Give what a lock keeps of the user's files: the name and the sha256 of each."""
+    return tuple(LockedSource(Path(source.path).name, source.sha256) for source in recipe.sources)
+
+
+def refuse_changed(lock: Lock, recipe: Recipe, file: str) -> None:
+    """Refuse a lock that was made from other files.
+
+    Raises
+    ------
+    CheckFailed
+        Naming the files that differ.
+    """
+    if changed := changed_sources(lock, source_records(recipe)):
+        raise CheckFailed(
+            f"{file} was made from other files",
+            evidence="\n".join(changed),
+            hint="lock again: argosy lock, with the same files and base",
+        )
+
+
+def read_lock(name: str, session: Session) -> Lock:
+    """Read a lock file, or the lock that an image carries.
+
+    Raises
+    ------
+    UsageError, ImageError
+        When there is no such file, it is no lock, or an image that has none.
+    """
+    path = Path(name)
+    kind = identify_file(path).kind
+    if kind is Kind.MISSING:
+        raise UsageError(f"there is no lock {name}", hint="make one: argosy lock SOURCES --base BASE -o argosy.lock")
+    if kind not in IMAGES:
+        return parse_lock(path.read_text(errors="replace"), name)
+    lock = refined(open_image(path.absolute()), session).lock
+    if lock is None:
+        raise ImageError(
+            f"{name} carries no lock",
+            evidence="Argosy did not make it",
+            hint=f"argosy images freeze {name} lists what is in it",
+        )
+    return lock
+
+
+def refuse_other_base(order: Order, base: Base) -> None:
+    """Refuse a base whose bytes are not those that were locked.
+
+    Raises
+    ------
+    CheckFailed
+        With both digests.
+    """
+    if order.lock and order.lock.base.digest != base.digest:
+        raise CheckFailed(
+            f"the base {base.reference} is not the one that was locked",
+            evidence=f"locked: {order.lock.base.reference}  {order.lock.base.digest}\nthere:  {base.digest}",
+            hint="give the file that was locked by --base, or lock again over this one",
+        )
+
+
+def standing_output(request: BuildRequest, order: Order) -> BuildReport | None:
+    """Tell of an output that is what the lock says: nothing is to be done then.  None where there is work."""
+    if order.lock is None or not order.lock.content or identify_file(request.output).kind is not Kind.SIF:
+        return None
+    there = open_image(request.output)
+    flat = there.image.layer_part == 0
+    if there.lock is None or flat != request.flatten or not is_same(there.lock, order.lock):
+        return None
+    return BuildReport(
+        output=str(request.output),
+        digest=there.lock.content,
+        base=there.lock.base.reference,
+        base_digest=there.lock.base.digest,
+        base_bytes=there.image.base_size,
+        layer_bytes=there.image.layer_size,
+        python=there.lock.python,
+        packages=len(there.lock.packages),
+        carrier="",
+        timings=(),
+        notes=(f"{request.output} is what the lock says already: nothing was done",),
+    )
+
+
+def is_same(one: Lock, other: Lock) -> bool:
+    """Tell whether two locks are of the same content over the same base."""
+    return one.content == other.content and one.base.digest == other.base.digest
+
+
+def differences(order: Order, made: Lock) -> tuple[str, ...]:
+    """Say where an image that was built from a lock is not, or may not be, the same to the byte."""
+    lock = order.lock
+    if lock is None or not lock.content:
+        return ()
+    if lock.content != made.content:
+        return (f"the content is not that of the lock: {made.content} instead of {lock.content}",)
+    if lock.tools.mksquashfs != made.tools.mksquashfs:
+        packers = f"mksquashfs {made.tools.mksquashfs} instead of {lock.tools.mksquashfs}"
+        return (f"same content, other packer ({packers}): the file's own bytes may differ",)
+    return ()

@@ -1,0 +1,138 @@
+"""Between a recipe and its lock: the recipe that gives back what a lock names, and what holds a new one to an old one.
+
+Pure: nothing is read, nothing chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from packaging.utils import canonicalize_name
+
+from argosy.errors import CheckFailed, UsageError
+from argosy.lock import Lock, LockedPackage, LockedSource, PackageKind, SourceKind
+from argosy.nearest import nearest_word
+from argosy.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Recipe, Where
+from argosy.recipe.records import Source
+from argosy.scrub import scrub, without_login
+
+INDEX_OPTIONS = ("index-url", "extra-index-url", "find-links", "no-index")
+"""pip's options that say where packages come from; those that name this machine's folders stay out of a lock."""
+
+
+def locked_indexes(recipe: Recipe) -> tuple[str, ...]:
+    """Give where a recipe's own options look for pip packages, without credentials and folders of this machine."""
+    return tuple(
+        f"{option.name} {scrub(without_login(option.value))}".rstrip()
+        for option in recipe.options
+        if option.name in INDEX_OPTIONS and (not option.value or urlsplit(option.value).scheme in ("http", "https"))
+    )
+
+
+def locked_recipe(lock: Lock, file: str) -> Recipe:
+    """Give the recipe that installs exactly what a lock names.
+
+    Parameters
+    ----------
+    file
+        Where the lock was read from, for messages.
+
+    Raises
+    ------
+    CheckFailed
+        For a package that only the machine where it was locked has: a folder that was installed from.
+    """
+    where = Where(file, 1)
+    pip = [package for package in lock.packages if package.kind is PackageKind.PYPI]
+    conda = [package for package in lock.packages if package.kind is PackageKind.CONDA]
+    return Recipe(
+        name=lock.name,
+        python=f"=={lock.python}" if lock.python and not conda else "",
+        python_where=where,
+        pip=tuple(_pip_line(package, where) for package in pip),
+        conda_pins=tuple(_conda_pin(package, where) for package in conda),
+        options=tuple(PipOption(*_option(text), where) for text in lock.indexes),
+        variables=lock.variables,
+        sources=tuple(Source(source.path, source.sha256) for source in lock.sources),
+        exact=True,
+        requested=lock.requested,
+    )
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, _, value = text.partition(" ")
+    return name, value
+
+
+def _pip_line(package: LockedPackage, where: Where) -> PipLine:
+    pinned = f"{package.name}=={package.version}"
+    hashes = tuple(f"sha256:{digest}" for digest in package.sha256)
+    if package.source is SourceKind.INDEX or (not package.url and package.sha256):
+        return PipLine(pinned, package.name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
+    if not package.url:
+        raise CheckFailed(
+            f"{pinned} was installed from a folder, which a lock cannot bring back",
+            evidence=f"{where.file}: {pinned} has neither an address nor a hash",
+            hint="make a wheel of it (pip wheel), name that in the requirements, and lock again",
+        )
+    kind = PipKind.VCS if package.source is SourceKind.VCS else PipKind.URL
+    return PipLine(pinned, package.name, kind, where, spec=f"{package.name} @ {package.url}", hashes=hashes)
+
+
+def _conda_pin(package: LockedPackage, where: Where) -> CondaPin:
+    sha256 = package.sha256[0] if package.sha256 else ""
+    return CondaPin(package.name, package.version, package.build, package.url, where, sha256, package.md5)
+
+
+def without_held(recipe: Recipe, held: Collection[LockedPackage]) -> Recipe:
+    """Leave out of an exact recipe what the base's own layer has already."""
+    there = {(package.kind, package.name, package.version) for package in held}
+    return replace(
+        recipe,
+        pip=tuple(line for line in recipe.pip if (PackageKind.PYPI, *_named(line)) not in there),
+        conda_pins=tuple(pin for pin in recipe.conda_pins if (PackageKind.CONDA, pin.name, pin.version) not in there),
+    )
+
+
+def _named(line: PipLine) -> tuple[str, str]:
+    name, _, version = line.text.partition("==")
+    return name, version
+
+
+def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
+    """Give a recipe in which every package keeps the version that a lock has, but for those named in `upgrade`.
+
+    Raises
+    ------
+    UsageError
+        When `upgrade` names a package that the lock does not have.
+    """
+    where = Where("the lock", 1)
+    free = {str(canonicalize_name(name)) for name in upgrade}
+    names = {str(canonicalize_name(package.name)) for package in lock.packages}
+    for name in sorted(free - names):
+        near = nearest_word(name, names)
+        raise UsageError(f"the lock has no package {name}", hint=f"did you mean {near}?" if near else "see the lock")
+    kept = [package for package in lock.packages if str(canonicalize_name(package.name)) not in free]
+    pip = [package for package in kept if package.kind is PackageKind.PYPI and package.source is SourceKind.INDEX]
+    conda = [package for package in kept if package.kind is PackageKind.CONDA]
+    return replace(
+        recipe,
+        constraints=(
+            *recipe.constraints,
+            *(_pip_line(replace(package, sha256=()), where) for package in pip),
+        ),
+        conda_limits=tuple(CondaSpec(p.name, f"=={p.version}", p.build, "", where) for p in conda),
+    )
+
+
+def changed_sources(lock: Lock, sources: Iterable[LockedSource]) -> tuple[str, ...]:
+    """Say which of the user's files are not those that were locked; empty where all are."""
+    locked = {source.path: source.sha256 for source in lock.sources}
+    now = {source.path: source.sha256 for source in sources}
+    changed = [f"{name} has changed" for name in sorted(locked.keys() & now.keys()) if locked[name] != now[name]]
+    new = [f"{name} is not in the lock" for name in sorted(now.keys() - locked.keys())]
+    gone = [f"{name} was locked, and is not given" for name in sorted(locked.keys() - now.keys())]
+    return (*changed, *new, *gone)

@@ -1,0 +1,98 @@
+"""Locks: what was locked is built again to the byte, with and without a network; no secret ends in one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.real.channel import Channel, python_package
+    from tests.real.conftest import Shop
+    from tests.real.test_conda import PACKAGES, environment
+else:
+    from channel import Channel, python_package
+    from test_conda import PACKAGES, environment
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def channel(pool: Shop) -> Channel:
+    python = python_package()
+    if python is None or not shutil.which("zstd"):
+        pytest.skip("the Python that runs the tests cannot be moved, or there is no zstd")
+    return Channel(pool.folder / "lock-channel").add(python, form="conda").add(*PACKAGES)
+
+
+def lock_of(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_lock_gives_the_image_of_its_files_to_the_byte(shop: Shop, channel: Channel) -> None:
+    recipe = shop.write("environment.yml", environment(channel.url, "python", "linked", "greet >=1", pip=("tinypkg",)))
+    built = shop.argosy("build", recipe, "--base", shop.base, "-o", shop.folder / "a.sif")
+    assert built.code == 0, built.err
+    locked = shop.argosy("lock", recipe, "--base", shop.base)
+    assert locked.code == 0, locked.err
+    own = replace(shop, cache=shop.folder / "cache")
+    again = own.argosy("build", "--locked", "-o", "b.sif", around=("sh", "-c", 'umask 0077; exec "$0" "$@"'))
+    assert again.code == 0, again.err
+    third = shop.argosy("build", "--locked", "a.sif", "-o", "c.sif", around=("taskset", "-c", "0"))
+    assert third.code == 0, third.err
+    assert digest_of(shop.folder / "a.sif") == digest_of(shop.folder / "b.sif") == digest_of(shop.folder / "c.sif")
+    assert "instead of" not in again.out + third.out
+    assert shop.run(shop.folder / "b.sif", "greet").out == "greet 2.0 of conda\n"
+    assert shop.run(shop.folder / "b.sif", "tinypkg").out == "tinypkg 2.0\n"
+    stands = shop.argosy("build", "--locked", "-o", "b.sif")
+    assert stands.code == 0
+    assert "nothing was done" in stands.out
+    shop.nothing_left()
+
+
+def test_a_lock_keeps_its_versions_until_one_is_upgraded(shop: Shop) -> None:
+    recipe = shop.write("requirements.txt", "tinypkg==1.0\nanother\n")
+    assert shop.argosy("lock", recipe, "--base", shop.base).code == 0
+    recipe.write_text("tinypkg\nanother\n")
+    stale = shop.argosy("lock", recipe, "--base", shop.base, "--check")
+    assert (stale.code, "requirements.txt has changed" in stale.err) == (7, True)
+    kept = shop.argosy("lock", recipe, "--base", shop.base, "--upgrade", "another", "--json")
+    assert json.loads(kept.out)["changes"] == []
+    assert shop.argosy("lock", recipe, "--check").code == 0
+    changed = json.loads(shop.argosy("lock", recipe, "--base", shop.base, "--upgrade", "tinypkg", "--json").out)
+    versions = {change["name"]: (change["before"], change["after"]) for change in changed["changes"]}
+    assert versions["tinypkg (pypi)"] == ("1.0", "2.0")
+    unknown = shop.argosy("lock", recipe, "--base", shop.base, "--upgrade", "anothr")
+    assert (unknown.code, "did you mean another?" in unknown.err) == (2, True)
+
+
+def test_a_lock_refuses_another_base_and_a_changed_wheel(shop: Shop) -> None:
+    wheels = shop.folder / "wheels"
+    shutil.copytree(shop.wheels, wheels)
+    recipe = shop.write("requirements.txt", "another\n")
+    assert shop.argosy("lock", recipe, "--base", shop.base).code == 0
+    lock = lock_of(shop.folder / "argosy.lock")
+    lock["base"]["digest"] = "sha256:" + "0" * 64
+    (shop.folder / "other.lock").write_text(json.dumps(lock))
+    refused = shop.argosy("build", "--locked", "other.lock", "-o", "x.sif")
+    assert (refused.code, "is not the one that was locked" in refused.err) == (7, True)
+    (wheel,) = wheels.glob("another-*")
+    wheel.write_bytes(wheel.read_bytes() + b"\0")
+    cache = shop.folder / "cache"
+    cache.mkdir()
+    (cache / "tools").symlink_to(shop.cache / "tools")
+    own = replace(shop, wheels=wheels, cache=cache)
+    changed = own.argosy("build", "--locked", "-o", "x.sif")
+    assert changed.code != 0
+    assert "Hash mismatch" in changed.err
+    assert not (shop.folder / "x.sif").exists()

@@ -1,0 +1,232 @@
+"""Files that other tools lock with: what comes out of them, and what is said of those that cannot be meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argosy.errors import UsageError
+from argosy.recipe import read_recipe
+
+HOST = "https://conda.anaconda.org/conda-forge"
+SHA, MD5 = "c" * 64, "a" * 32
+
+EXPLICIT = f"""\
+# platform: linux-64
+@EXPLICIT
+{HOST}/linux-64/python-3.11.9-hb806964_0_cpython.conda#{MD5}
+{HOST}/noarch/six-1.16.0-pyh6c4a22f_0.tar.bz2#sha256:{SHA}
+"""
+
+CONDA_LOCK = f"""\
+version: 1
+metadata:
+  channels: [{{url: conda-forge, used_env_vars: []}}]
+package:
+- name: python
+  version: 3.11.9
+  manager: conda
+  platform: linux-64
+  url: {HOST}/linux-64/python-3.11.9-hb806964_0_cpython.conda
+  hash: {{md5: {MD5}, sha256: {SHA}}}
+  category: main
+  optional: false
+- name: python
+  version: 3.11.9
+  manager: conda
+  platform: osx-64
+  url: {HOST}/osx-64/python-3.11.9-x_0.conda
+  hash: {{md5: {MD5}}}
+  category: main
+  optional: false
+- name: Flask_Login
+  version: 0.6.3
+  manager: pip
+  platform: linux-64
+  url: https://files.pythonhosted.org/packages/aa/Flask_Login-0.6.3-py3-none-any.whl
+  hash: {{sha256: {SHA}}}
+  category: main
+  optional: false
+- name: pytest
+  version: 8.0.0
+  manager: conda
+  platform: linux-64
+  url: {HOST}/noarch/pytest-8.0.0-pyhd_0.conda
+  hash: {{md5: {MD5}}}
+  category: dev
+  optional: true
+"""
+
+PIXI = f"""\
+version: 6
+environments:
+  default:
+    channels:
+    - url: {HOST}/
+    indexes:
+    - https://pypi.org/simple
+    packages:
+      linux-64:
+      - conda: {HOST}/linux-64/python-3.11.9-hb806964_0_cpython.conda
+      - pypi: https://files.pythonhosted.org/packages/aa/six-1.16.0-py2.py3-none-any.whl
+packages:
+- conda: {HOST}/linux-64/python-3.11.9-hb806964_0_cpython.conda
+  sha256: {SHA}
+  md5: {MD5}
+- pypi: https://files.pythonhosted.org/packages/aa/six-1.16.0-py2.py3-none-any.whl
+  name: six
+  version: 1.16.0
+  sha256: {SHA}
+"""
+
+PROJECT = """\
+[project]
+name = "mine"
+version = "1.0"
+requires-python = ">=3.11"
+dependencies = ["click<9", "Six"]
+
+[project.optional-dependencies]
+gpu = ["torch"]
+
+[[tool.uv.index]]
+url = "https://download.example/cu128"
+
+[tool.uv.sources]
+six = { git = "https://git.example/six", tag = "v1" }
+"""
+
+UV_LOCK = f"""\
+version = 1
+requires-python = ">=3.11"
+
+[[package]]
+name = "click"
+version = "8.1.7"
+source = {{ registry = "https://pypi.org/simple" }}
+wheels = [{{ url = "https://x/click-8.1.7-py3-none-any.whl", hash = "sha256:{SHA}" }}]
+
+[[package]]
+name = "numpy"
+version = "1.26.4"
+source = {{ registry = "https://pypi.org/simple" }}
+resolution-markers = ["python_version < '3.12'"]
+
+[[package]]
+name = "mine"
+version = "1.0"
+source = {{ virtual = "." }}
+"""
+
+PYLOCK = f"""\
+lock-version = "1.0"
+requires-python = ">=3.11"
+
+[[packages]]
+name = "click"
+version = "8.1.7"
+index = "https://pypi.org/simple"
+wheels = [{{ url = "https://x/click-8.1.7-py3-none-any.whl", hashes = {{ sha256 = "{SHA}" }} }}]
+
+[[packages]]
+name = "torch"
+version = "2.6.0+cu126"
+marker = "sys_platform == 'linux'"
+index = "https://download.example/cu126"
+
+[[packages]]
+name = "pytest"
+version = "8.0"
+marker = "'dev' in dependency_groups"
+"""
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return name
+
+
+def test_an_explicit_list_gives_each_file_and_its_hash(tmp_path: Path) -> None:
+    recipe = read_recipe([write(tmp_path, "spec.txt", EXPLICIT)], cwd=tmp_path)
+    python, six = recipe.conda_pins
+    assert (python.name, python.version, python.build) == ("python", "3.11.9", "hb806964_0_cpython")
+    assert (python.md5, python.sha256) == (MD5, "")
+    assert (six.md5, six.sha256, six.where.line) == ("", SHA, 4)
+    assert recipe.wants_conda
+    assert recipe.notes == ()
+
+
+def test_a_line_of_an_explicit_list_that_is_no_package_is_shown(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no address of a conda package") as error:
+        read_recipe([write(tmp_path, "spec.txt", "@EXPLICIT\nnumpy=1.26\n")], cwd=tmp_path)
+    assert "spec.txt:2: numpy=1.26" in error.value.evidence
+
+
+def test_a_conda_lock_gives_one_platform_and_its_main_packages(tmp_path: Path) -> None:
+    recipe = read_recipe([write(tmp_path, "conda-lock.yml", CONDA_LOCK)], cwd=tmp_path)
+    assert [(pin.name, pin.sha256, pin.where.line) for pin in recipe.conda_pins] == [("python", SHA, 5)]
+    assert [(line.spec, line.hashes) for line in recipe.pip] == [("flask-login==0.6.3", (f"sha256:{SHA}",))]
+    assert "category 'dev' is left out" in str(recipe.notes[0])
+    with pytest.raises(UsageError, match="no packages for linux-aarch64") as error:
+        read_recipe(["conda-lock.yml"], cwd=tmp_path, subdir="linux-aarch64")
+    assert "linux-64, osx-64" in error.value.evidence
+
+
+def test_a_pixi_lock_gives_its_default_environment(tmp_path: Path) -> None:
+    recipe = read_recipe([write(tmp_path, "pixi.lock", PIXI)], cwd=tmp_path)
+    assert [(pin.name, pin.md5, pin.where.line) for pin in recipe.conda_pins] == [("python", MD5, 13)]
+    assert [(line.spec, line.hashes) for line in recipe.pip] == [("six==1.16.0", (f"sha256:{SHA}",))]
+    assert [(option.name, option.value) for option in recipe.options] == [("index-url", "https://pypi.org/simple")]
+    with pytest.raises(UsageError, match="no environment 'default'"):
+        read_recipe([write(tmp_path, "pixi.lock", "version: 6\nenvironments: {}\n")], cwd=tmp_path)
+
+
+def test_a_project_gives_what_it_needs_its_index_and_its_sources(tmp_path: Path) -> None:
+    write(tmp_path, "pyproject.toml", PROJECT)
+    recipe = read_recipe(["pyproject.toml[gpu]"], cwd=tmp_path)
+    specs = [line.spec for line in recipe.pip]
+    assert specs == ["click<9", "six @ git+https://git.example/six@v1", "torch"]
+    assert [(option.name, option.value) for option in recipe.options] == [
+        ("extra-index-url", "https://download.example/cu128")
+    ]
+    assert recipe.python == ">=3.11"
+    with pytest.raises(UsageError, match="no extra 'cpu'"):
+        read_recipe(["pyproject.toml[cpu]"], cwd=tmp_path)
+
+
+def test_a_uv_lock_holds_the_versions_of_its_project(tmp_path: Path) -> None:
+    write(tmp_path, "pyproject.toml", PROJECT)
+    write(tmp_path, "uv.lock", UV_LOCK)
+    recipe = read_recipe(["pyproject.toml"], cwd=tmp_path)
+    assert recipe == read_recipe(["uv.lock"], cwd=tmp_path)
+    constraints = {line.spec: line.hashes for line in recipe.constraints}
+    assert constraints == {"click==8.1.7": (f"sha256:{SHA}",), 'numpy==1.26.4 ; python_version < "3.12"': ()}
+    assert [Path(source.path).name for source in recipe.sources] == ["pyproject.toml", "uv.lock"]
+
+
+def test_a_pylock_gives_each_package_where_its_marker_holds(tmp_path: Path) -> None:
+    recipe = read_recipe([write(tmp_path, "pylock.toml", PYLOCK)], cwd=tmp_path)
+    assert [line.spec for line in recipe.pip] == ["click==8.1.7", 'torch==2.6.0+cu126 ; sys_platform == "linux"']
+    assert [option.value for option in recipe.options] == ["https://download.example/cu126"]
+    assert "pytest is left out" in str(recipe.notes[0])
+
+
+def test_a_complete_list_leaves_nothing_to_choose_beside_it(tmp_path: Path) -> None:
+    write(tmp_path, "spec.txt", EXPLICIT)
+    write(tmp_path, "environment.yml", "channels: [conda-forge]\ndependencies: [python=3.11, scipy]\n")
+    with pytest.raises(UsageError, match="scipy is asked for beside a complete list"):
+        read_recipe(["spec.txt", "environment.yml"], cwd=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "uv.lock", "pylock.toml", "pixi.lock", "conda-lock.yml"])
+@pytest.mark.parametrize("text", ["", "- [", "a = 1\n", "a: 1\n", "[project]\n", "version = 1\npackage = 3\n"])
+def test_no_text_of_another_tool_ends_in_anything_but_an_answer(tmp_path: Path, name: str, text: str) -> None:
+    write(tmp_path, "pyproject.toml", PROJECT)
+    write(tmp_path, name, text)
+    said = ""
+    try:
+        read_recipe([name], cwd=tmp_path)
+    except UsageError as error:
+        said = str(error)
+    assert not said or name in said
