@@ -99,7 +99,7 @@ async def solve_and_install(request: dict[str, Any]) -> list[dict[str, Any]]:
         records,
         target_prefix=request["tree"],
         alternative_target_prefix=request["prefix"],
-        package_cache=_package_cache(cache / "pkgs"),
+        package_cache=_package_cache(cache / "pkgs", *([Path(request["spare"])] if request["spare"] else [])),
         platform=rattler.Subdir(request["platform"]),
         client=client,
         config=config,
@@ -142,7 +142,7 @@ def _take_hash(record: Any, hashes: dict[str, str]) -> None:
         record.sha256 = _digest_of(str(record.url), "sha256")
 
 
-def _package_cache(folder: Path) -> Any:
+def _package_cache(*folders: Path) -> Any:
     """Open the cache of unpacked packages; what does not hash as it should is fetched and unpacked anew.
 
     By default rattler looks at a package's index.json only: a file that was cut off or changed would be linked into
@@ -150,7 +150,7 @@ def _package_cache(folder: Path) -> Any:
     """
     import rattler.package_cache as caches  # noqa: PLC0415 - as above
 
-    return caches.PackageCache.new_layered([folder], validation_mode=caches.ValidationMode.full())
+    return caches.PackageCache.new_layered(list(folders), validation_mode=caches.ValidationMode.full())
 
 
 async def _solve(request: dict[str, Any], config: Any, client: Any, cache: Path) -> list[Any]:

@@ -27,6 +27,10 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\Z")
+SYSTEM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
+SYSTEM_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~:^_-]*\Z")
+"""Of distributions' packages: an epoch stands before a colon, a tilde sorts before nothing."""
+
 CONDA_NAME = re.compile(r"[a-z0-9_][a-z0-9_.+-]*\Z")
 BUILD = re.compile(r"[A-Za-z0-9_.+-]*\Z")
 MD5 = re.compile(r"([0-9a-f]{32})?\Z")
@@ -55,6 +59,8 @@ class PackageKind(StrEnum):
 
     PYPI = "pypi"
     CONDA = "conda"
+    DEB = "deb"
+    RPM = "rpm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +113,12 @@ class LockedPackage:
     md5: str = ""
 
     def __post_init__(self) -> None:
-        _check(CONDA_NAME if self.kind is PackageKind.CONDA else NAME, self.name, "a package's name", "name")
+        system = self.kind in (PackageKind.DEB, PackageKind.RPM)
+        name = {PackageKind.CONDA: CONDA_NAME, PackageKind.PYPI: NAME}.get(self.kind, SYSTEM_NAME)
+        _check(name, self.name, "a package's name", "name")
         _check(BUILD, self.build, f"build of {self.name}", "build string")
         _check(MD5, self.md5, f"md5 of {self.name}", "md5 sum")
-        _check(VERSION, self.version, f"version of {self.name}", "version")
+        _check(SYSTEM_VERSION if system else VERSION, self.version, f"version of {self.name}", "version")
         for digest in self.sha256:
             _check(SHA256, digest, f"sha256 of {self.name}")
 

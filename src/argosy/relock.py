@@ -18,7 +18,7 @@ from argosy.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Reci
 from argosy.recipe.records import Source
 from argosy.scrub import scrub, without_login
 
-INDEX_OPTIONS = ("index-url", "extra-index-url", "find-links", "no-index")
+INDEX_OPTIONS = ("index-url", "extra-index-url", "find-links")
 """pip's options that say where packages come from; those that name this machine's folders stay out of a lock."""
 
 
@@ -27,7 +27,7 @@ def locked_indexes(recipe: Recipe) -> tuple[str, ...]:
     return tuple(
         f"{option.name} {scrub(without_login(option.value))}".rstrip()
         for option in recipe.options
-        if option.name in INDEX_OPTIONS and (not option.value or urlsplit(option.value).scheme in ("http", "https"))
+        if option.name in INDEX_OPTIONS and urlsplit(option.value).scheme in ("http", "https")
     )
 
 

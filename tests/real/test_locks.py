@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ensurepip
 import hashlib
 import json
 import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,22 +14,34 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.real.channel import Channel, python_package
+    from tests.real.channel import Channel, CondaPackage, File, python_package
     from tests.real.conftest import Shop
     from tests.real.test_conda import PACKAGES, environment
 else:
-    from channel import Channel, python_package
+    from channel import Channel, CondaPackage, File, python_package
     from test_conda import PACKAGES, environment
 
 pytestmark = pytest.mark.real
 
 
+BUNDLED_PIP = sorted(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"))
+
+
+def real_pip() -> CondaPackage:
+    """Make a conda package of the pip that came with the Python that runs the tests."""
+    with zipfile.ZipFile(BUNDLED_PIP[-1]) as wheel:
+        files = {f"site-packages/{name}": File(wheel.read(name)) for name in wheel.namelist()}
+    version = BUNDLED_PIP[-1].name.split("-")[1]
+    return CondaPackage("pip", version, "py_1", ("python",), files=files, noarch="python")
+
+
 @pytest.fixture(scope="module")
 def channel(pool: Shop) -> Channel:
     python = python_package()
-    if python is None or not shutil.which("zstd"):
-        pytest.skip("the Python that runs the tests cannot be moved, or there is no zstd")
-    return Channel(pool.folder / "lock-channel").add(python, form="conda").add(*PACKAGES)
+    if python is None or not shutil.which("zstd") or not BUNDLED_PIP:
+        pytest.skip("the Python that runs the tests cannot be moved, has no pip, or there is no zstd")
+    packages = (package for package in PACKAGES if package.name != "pip")
+    return Channel(pool.folder / "lock-channel").add(python, form="conda").add(*packages, real_pip())
 
 
 def lock_of(path: Path) -> dict[str, Any]:
@@ -58,6 +72,51 @@ def test_a_lock_gives_the_image_of_its_files_to_the_byte(shop: Shop, channel: Ch
     assert stands.code == 0
     assert "nothing was done" in stands.out
     shop.nothing_left()
+
+
+def test_a_bundle_is_built_without_a_network_to_the_byte(shop: Shop, channel: Channel) -> None:
+    recipe = shop.write("environment.yml", environment(channel.url, "python", "tool", pip=("tinypkg",)))
+    done = shop.argosy("bundle", recipe, "--base", shop.base, "-o", "all.tar")
+    assert done.code == 0, done.err
+    own = replace(shop, cache=shop.folder / "cache", wheels=shop.folder / "none")
+    there = own.argosy("build", "--bundle", "all.tar", "-o", "there.sif", around=("unshare", "--net"))
+    assert there.code == 0, there.err
+    assert "could not be fetched" not in there.err
+    here = shop.argosy("build", "--locked", "there.sif", "-o", "here.sif")
+    assert here.code == 0, here.err
+    assert digest_of(shop.folder / "here.sif") == digest_of(shop.folder / "there.sif")
+    assert shop.run(shop.folder / "there.sif", "tinypkg").out == "tinypkg 2.0\n"
+    assert "nothing was done" in shop.argosy("build", "--locked", "here.sif", "-o", "there.sif").out
+    (shop.folder / "cut.tar").write_bytes((shop.folder / "all.tar").read_bytes()[:100_000])
+    cut = own.argosy("build", "--bundle", "cut.tar", "-o", "x.sif")
+    assert (cut.code, "cut.tar is no bundle" in cut.err) == (2, True)
+    shop.nothing_left()
+
+
+def test_what_differs_between_two_images_is_told_and_what_is_in_any(shop: Shop) -> None:
+    one = shop.build("tinypkg==1.0\n", out="one.sif")
+    two = shop.build("tinypkg\nanother\n", out="two.sif")
+    told = json.loads(shop.argosy("images", "diff", one, two, "--json").out)
+    changes = {change["name"]: (change["before"], change["after"]) for change in told["changes"]}
+    assert changes["tinypkg (pypi)"] == ("1.0", "2.0")
+    assert changes["another (pypi)"] == ("", "0.3")
+    site = "opt/argosy/env/lib/python3.11/site-packages"
+    files = {(change["sign"], change["path"]) for change in told["files"]}
+    assert ("+", f"{site}/another") in files
+    assert ("~", f"{site}/tinypkg/__init__.py") in files
+    assert ("+", f"{site}/another/__init__.py") not in files
+    assert shop.argosy("images", "diff", one, one).out == "the same content over the same base\n"
+    frozen = json.loads(shop.argosy("images", "freeze", shop.base).out)
+    kinds = {package["name"]: package["kind"] for package in frozen["packages"]}
+    assert kinds["libc6"] == "deb"
+    assert frozen["base"]["digest"] == json.loads(shop.argosy("images", "freeze", one).out)["base"]["digest"]
+    assert (
+        shop.argosy("images", "freeze", one, "--format", "requirements").out
+        == "pip==24.0\ntinydep==1.5\ntinypkg==1.0\n"
+    )
+    bill = json.loads(shop.argosy("images", "sbom", shop.base).out)
+    assert bill["specVersion"] == "1.6"
+    assert any(part.get("purl", "").startswith("pkg:deb/") for part in bill["components"])
 
 
 def test_a_lock_keeps_its_versions_until_one_is_upgraded(shop: Shop) -> None:

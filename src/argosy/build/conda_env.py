@@ -70,7 +70,13 @@ class CondaEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """Where an environment is made: the room has the layer at its final path."""
+    """Where an environment is made: the room has the layer at its final path.
+
+    Attributes
+    ----------
+    spare
+        A folder of unpacked conda packages that is looked at beside the cache: a bundle's; None: there is none.
+    """
 
     room: Room
     session: Session
@@ -78,6 +84,7 @@ class Workshop:
     layer: Path
     work: Path
     step: Step
+    spare: Path | None = None
 
     @property
     def prefix(self) -> Path:
@@ -85,10 +92,12 @@ class Workshop:
         return self.layer / ENV_PREFIX.lstrip("/")
 
 
-def open_workshop(room: Room, settings: UvSettings, step: Step, *, layer: Path, work: Path) -> Workshop:
+def open_workshop(
+    room: Room, settings: UvSettings, step: Step, *, layer: Path, work: Path, spare: Path | None = None
+) -> Workshop:
     """Furnish a room for an environment of its own."""
     furnished = furnish(room, settings, layer=layer, work=work, cache=room.session.places.cache / "uv")
-    return Workshop(furnished, room.session, settings, layer, work, step)
+    return Workshop(furnished, room.session, settings, layer, work, step, spare)
 
 
 def holds_conda(layer: Path) -> bool:
@@ -168,7 +177,7 @@ def _run_worker(shop: Workshop, plan: CondaPlan, condarc: Condarc) -> tuple[Cond
     with explained(cache):
         cache.mkdir(parents=True, exist_ok=True)
         shop.prefix.parent.mkdir(parents=True, exist_ok=True)
-    request = render_request(plan, cache=cache, tree=shop.prefix, prefix=ENV_PREFIX)
+    request = render_request(plan, cache=cache, tree=shop.prefix, prefix=ENV_PREFIX, spare=shop.spare)
     words = (sys.executable, "-m", "argosy.conda_worker")
     command = Command(words, env=_worker_environment(session, condarc), stdin=request)
     # One at a time fills the cache: locks of rattler's own do not hold on every network file system.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from argosy.build.base import Base
@@ -14,12 +14,15 @@ from argosy.images.finding import refined
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import open_image
 from argosy.lock import Lock, LockedSource, parse_lock
-from argosy.recipe import Recipe, read_recipe
+from argosy.recipe import PipOption, Recipe, Where, read_recipe
 from argosy.relock import changed_sources, locked_recipe
 from argosy.session import Session
 
 LOCK_FILE = "argosy.lock"
 """The name of a lock where none is given."""
+
+WHEELS, CONDA = "wheels", "conda"
+"""Folders of a bundle."""
 
 IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
 
@@ -56,7 +59,16 @@ def read_order(request: BuildRequest, session: Session) -> Order:
     lock = read_lock(request.locked, session)
     if request.sources:
         refuse_changed(lock, _read_files(request, session), request.locked)
-    return Order(locked_recipe(lock, request.locked), request.base or lock.base.reference, lock)
+    recipe = locked_recipe(lock, request.locked)
+    if request.bundle:
+        recipe = replace(recipe, options=(*recipe.options, *_bundled(request.bundle)))
+    return Order(recipe, request.base or lock.base.reference, lock)
+
+
+def _bundled(folder: Path) -> tuple[PipOption, ...]:
+    """Give pip's options that let nothing but a bundle's wheels in."""
+    where = Where(str(folder), 1)
+    return (PipOption("no-index", "", where), PipOption("find-links", str(folder / WHEELS), where))
 
 
 def _read_files(request: BuildRequest, session: Session) -> Recipe:

@@ -99,6 +99,11 @@ def digest_tree(tree: Path) -> str:
     return f"sha256:{total.hexdigest()}"
 
 
+def describe_tree(tree: Path) -> dict[str, str]:
+    """Give the digest of each entry of a tree, by its path inside: what `digest_tree` is the sum of."""
+    return {name: hashlib.sha256(_describe(path, name)).hexdigest() for path, name in _entries(tree)}
+
+
 def _entries(tree: Path) -> list[tuple[str, str]]:
     """List (path on disk, path inside), sorted by the path inside; the tree's own root is the first."""
     found = [(str(tree), ".")]

@@ -25,6 +25,8 @@ class BuildRequest:
     locked
         A lock file, or an image with its lock, whose packages are installed to the byte; empty: versions are chosen.
         The base may then be empty: the lock names it.
+    bundle
+        Folder of an unpacked bundle, from which packages are taken: no network is needed; None: from the network.
     """
 
     sources: tuple[Path, ...]
@@ -35,6 +37,7 @@ class BuildRequest:
     carrier: str = ""
     cuda: str = ""
     locked: str = ""
+    bundle: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from argosy.build.assemble import write_delta, write_flat
 from argosy.build.base import Base, open_base
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
-from argosy.build.order import Order, differences, read_order, refuse_other_base, source_records, standing_output
+from argosy.build.order import CONDA, Order, differences, read_order, refuse_other_base, source_records, standing_output
 from argosy.build.packages import (
     BasePython,
     Pin,
@@ -109,6 +109,8 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     with clock.step("base", order.base) as step:
         base = open_base(order.base, session, work, needs_python=needs_python(order.recipe))
         refuse_other_base(order, base)
+        if order.lock:  # the same image again, under whatever name its base has here
+            base = replace(base, reference=order.lock.base.reference)
         step.result = _describe_base(base)
     with clock.step("packages", _describe_sources(order.recipe)) as step:
         made = _install(request, order.recipe, base, session, work, step)
@@ -145,6 +147,7 @@ class Made:
     packages: tuple[LockedPackage, ...]
     activation: Activation
     notes: tuple[str, ...]
+    settings: UvSettings
 
 
 def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session, work: Path, step: Step) -> Made:
@@ -165,11 +168,12 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
         asked=request.carrier,
     )
     if recipe.wants_conda or holds_conda(tree):
-        shop = open_workshop(room, settings, step, layer=tree, work=work / "uv")
+        spare = request.bundle / CONDA if request.bundle else None
+        shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare)
         return _make_conda(shop, recipe, base, request.cuda)
     activation = plan_activation(extra=_variables(recipe, base))
     if not needs_python(recipe):
-        return Made(tree, room, None, _merged(base, ()), activation, _notes(recipe, settings))
+        return Made(tree, room, None, _merged(base, ()), activation, _notes(recipe, settings), settings)
     python = _python_of(recipe, base, room)
     cache = session.places.cache / "uv"
     installer = open_installer(room, python, settings, layer=tree, work=work / "uv", cache=cache)
@@ -178,7 +182,7 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
     write_namesakes(tree, python)
     packages = _merged(base, pins)
     step.result = f"{len(packages)} packages for Python {python.version} ({room.carrier.value}: {room.carrier.why})"
-    return Made(tree, room, python, packages, activation, _notes(recipe, settings))
+    return Made(tree, room, python, packages, activation, _notes(recipe, settings), settings)
 
 
 def _make_conda(shop: Workshop, recipe: Recipe, base: Base, cuda: str) -> Made:
@@ -201,7 +205,7 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, cuda: str) -> Made:
     room = shop.room
     shop.step.result = f"{len(made.packages)} packages, {inside} ({room.carrier.value}: {room.carrier.why})"
     notes = (*_notes(recipe, shop.settings), *made.notes)
-    return Made(shop.layer, room, made.python, made.packages, made.activation, notes)
+    return Made(shop.layer, room, made.python, made.packages, made.activation, notes, shop.settings)
 
 
 def _take_over_layer(base: Base, session: Session, tree: Path) -> None:

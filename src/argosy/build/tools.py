@@ -13,6 +13,8 @@ from argosy.process import Command
 from argosy.session import Session
 from argosy.store import whole_folder
 
+TOOLS = "tools"
+
 MUSL = {"x86_64": "x86_64-unknown-linux-musl", "aarch64": "aarch64-unknown-linux-musl"}
 """The wheels for these platforms hold a statically linked uv; the glibc ones a dynamic one."""
 
@@ -38,17 +40,31 @@ def static_uv(session: Session, settings: UvSettings) -> Path:
     Where the index cannot be reached the installed uv is used: it runs in every base with glibc.
     """
     uv = installed_uv(session.host)
-    platform = MUSL.get(session.host.arch)
-    version = session.runner.run(Command((str(uv), "--version"))).stdout.split()
-    if platform is None or len(version) < 2:  # noqa: PLR2004 - "uv 0.9.1 (…)"
+    place = _place(session, uv)
+    if place is None:
         return uv
-    place = session.places.cache / "tools" / f"uv-{version[1]}-{platform}"
     if not (place / "bin/uv").is_file():
-        fetched = _fetch(session, uv, settings, f"uv=={version[1]}", platform, place)
+        _, version, platform = place.name.split("-", 2)
+        fetched = _fetch(session, uv, settings, f"uv=={version}", platform, place)
         if not fetched:
             session.reporter.note("the static uv could not be fetched; the installed one is used (needs a glibc base)")
             return uv
     return place / "bin/uv"
+
+
+def _place(session: Session, uv: Path) -> Path | None:
+    """Give the folder in the cache for the static uv of the installed one's version; None where there is no such uv."""
+    platform = MUSL.get(session.host.arch)
+    version = session.runner.run(Command((str(uv), "--version"))).stdout.split()
+    if platform is None or len(version) < 2:  # noqa: PLR2004 - "uv 0.9.1 (…)"
+        return None
+    return session.places.cache / TOOLS / f"uv-{version[1]}-{platform}"
+
+
+def fetched_uv(session: Session) -> Path | None:
+    """Give the folder of the static uv that was fetched; None where there is none."""
+    place = _place(session, installed_uv(session.host))
+    return place if place and (place / "bin/uv").is_file() else None
 
 
 class _NotFetched(Exception):

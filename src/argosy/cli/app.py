@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "build": ("argosy.cli.cmd_build:build", "Build an image from an environment file over a base."),
     "wrap": ("argosy.cli.cmd_wrap:wrap", "Wrap an environment or image, so that its commands feel installed."),
     "lock": ("argosy.cli.cmd_lock:lock", "Choose versions once: a lock, built again to the byte."),
+    "bundle": ("argosy.cli.cmd_bundle:bundle", "Put base, packages and lock into one archive, to build offline."),
     "run": ("argosy.cli.cmd_run:run", "Run a command in an image, here and now."),
     "shell": ("argosy.cli.cmd_run:shell", "Open a shell in an image."),
     "launch": ("argosy.cli.cmd_launch:launch", "Launch a distributed program in an image."),

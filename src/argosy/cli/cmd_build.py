@@ -9,6 +9,7 @@ import click
 
 from argosy.build import BuildReport, BuildRequest
 from argosy.build import build as build_image
+from argosy.build.bundling import build_bundle
 from argosy.build.order import LOCK_FILE
 from argosy.carriers import CARRIERS
 from argosy.cli.common import open_session, print_json
@@ -27,6 +28,7 @@ STEPS_SHOWN = ("base", "packages", "pack")
     metavar="[LOCK]",
     help="Install what a lock, or the lock of an image, names to the byte.",
 )
+@click.option("--bundle", type=click.Path(path_type=Path), help="Build what a bundle holds, without a network.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The image file to make.")
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer.")
@@ -37,7 +39,8 @@ STEPS_SHOWN = ("base", "packages", "pack")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def build(
-    sources: tuple[Path, ...], base: str, locked: str, output: Path, work_dir: str, carrier: str | None, cuda: str, *,
+    sources: tuple[Path, ...], base: str, locked: str, bundle: Path | None, output: Path, work_dir: str,
+    carrier: str | None, cuda: str, *,
     force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
@@ -54,7 +57,7 @@ def build(
     request = BuildRequest(
         sources, base, output.absolute(), force=force, flatten=flatten, carrier=carrier or "", cuda=cuda, locked=locked
     )
-    report = build_image(request, session)
+    report = build_bundle(bundle, request, session) if bundle else build_image(request, session)
     if as_json:
         print_json(asdict(report) | {"seconds": report.seconds})
     elif not quiet:

@@ -43,3 +43,50 @@ def info(image: str, *, as_json: bool) -> None:
         print_json(asdict(description))
     else:
         click.echo(render_description(description))
+
+
+@images.command("freeze")
+@click.argument("image")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("lock", "requirements", "explicit")),
+    default="lock",
+    show_default=True,
+    help="A lock, a requirements.txt of the pip packages, or an @EXPLICIT list of the conda packages.",
+)
+def freeze(image: str, form: str) -> None:
+    """Tell what is in IMAGE, whoever made it, as a lock: packages of conda, pip, dpkg and rpm."""
+    from argosy.build import freezing  # noqa: PLC0415 - info and ls need none of it
+    from argosy.lock import render_lock  # noqa: PLC0415 - likewise
+
+    render = {"requirements": freezing.render_requirements, "explicit": freezing.render_explicit}.get(form, render_lock)
+    click.echo(render(freezing.freeze(image, open_session(quiet=True))), nl=False)
+
+
+@images.command("sbom")
+@click.argument("image")
+def sbom(image: str) -> None:
+    """Print the bill of materials of IMAGE as CycloneDX 1.6."""
+    from argosy.build.freezing import freeze as freeze_image  # noqa: PLC0415 - info and ls need none of it
+    from argosy.sbom import render_sbom  # noqa: PLC0415 - likewise
+
+    click.echo(render_sbom(freeze_image(image, open_session(quiet=True))), nl=False)
+
+
+@images.command("diff")
+@click.argument("one")
+@click.argument("other")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def diff(one: str, other: str, *, as_json: bool) -> None:
+    """Tell what differs between two images: packages, settings, and the files of their layers."""
+    from argosy.build.comparing import compare_images  # noqa: PLC0415 - info and ls need none of it
+
+    found = compare_images(one, other, open_session(quiet=True))
+    if as_json:
+        print_json(asdict(found))
+        return
+    for line in (*found.notes, *found.changes, *(f"{change.sign} {change.path}" for change in found.files)):
+        click.echo(str(line))
+    if not found.changes and not found.files:
+        click.echo("the same content over the same base")

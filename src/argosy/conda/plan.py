@@ -148,7 +148,7 @@ def certificates(condarc: Condarc, environment: Mapping[str, str]) -> str:
     )
 
 
-def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str) -> str:
+def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str, spare: Path | None = None) -> str:
     """Render what the worker reads; it may hold credentials, so it goes through a pipe only.
 
     Parameters
@@ -157,6 +157,8 @@ def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str) -> 
         Where the files are put.
     prefix
         Where they will be found: what they name.
+    spare
+        A second folder of unpacked packages, which is only read.
     """
     return json.dumps(
         {
@@ -173,6 +175,7 @@ def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str) -> 
             "priority": plan.priority,
             "config": plan.config,
             "cache": str(cache),
+            "spare": str(spare or ""),
             "tree": str(tree),
             "prefix": prefix,
         }
