@@ -89,9 +89,10 @@ async def solve_and_install(request: dict[str, Any]) -> list[dict[str, Any]]:
         records = [_record(*row) for row in request["pins"]]
     else:
         say("reading the channels")
-        records = await _solve(request, config, client, cache)
+        gateway = rattler.Gateway.from_config(config, cache_dir=cache / "repodata", client=client)
+        records = await _solve(request, gateway)
         for record in records:
-            _take_hash(record, request["hashes"])
+            await _take_hash(record, request["hashes"], gateway)
     for record in records:
         check_local(record.url, record.sha256, record.md5)
     say(f"{len(records)} packages chosen")
@@ -128,10 +129,10 @@ def _record(name: str, version: str, build: str, url: str, sha256: str, md5: str
     return rattler.RepoDataRecord(package, file, url, channel)
 
 
-def _take_hash(record: Any, hashes: dict[str, str]) -> None:
+async def _take_hash(record: Any, hashes: dict[str, str], gateway: Any) -> None:
     """Give a package that was asked for by its address the hash it must have: rattler's own specifications drop it.
 
-    One that has none yet, and lies in a folder, gets that of its file: a lock must know it.
+    One that has none yet gets that of its file in a folder, or what its channel's index says: a lock must know it.
     """
     wanted = hashes.get(str(record.url), "")
     if len(wanted) == SHA256_DIGITS:
@@ -140,6 +141,22 @@ def _take_hash(record: Any, hashes: dict[str, str]) -> None:
         record.md5 = bytes.fromhex(wanted)
     elif record.sha256 is None and str(record.url).startswith("file://"):
         record.sha256 = _digest_of(str(record.url), "sha256")
+    elif record.sha256 is None:
+        await _ask_index(record, gateway)
+
+
+async def _ask_index(record: Any, gateway: Any) -> None:
+    """Take the hash of a package from the index of the channel that its address is in; a bare server has none."""
+    from rattler.exceptions import GatewayError  # noqa: PLC0415 - as above
+
+    channel, subdir, _ = str(record.url).rsplit("/", 2)
+    try:
+        found = await gateway.query([channel], [subdir], [record.name.normalized], recursive=False)
+    except (GatewayError, ValueError, OSError):
+        return
+    for other in (row for rows in found for row in rows):
+        if str(other.url) == str(record.url):
+            record.sha256, record.md5 = other.sha256, other.md5
 
 
 def _package_cache(*folders: Path) -> Any:
@@ -153,10 +170,9 @@ def _package_cache(*folders: Path) -> Any:
     return caches.PackageCache.new_layered(list(folders), validation_mode=caches.ValidationMode.full())
 
 
-async def _solve(request: dict[str, Any], config: Any, client: Any, cache: Path) -> list[Any]:
+async def _solve(request: dict[str, Any], gateway: Any) -> list[Any]:
     import rattler  # noqa: PLC0415 - as above
 
-    gateway = rattler.Gateway.from_config(config, cache_dir=cache / "repodata", client=client)
     # MatchSpec(strict=False): a string given to solve() is parsed strictly, and conda's own `a=1=b` is refused.
     direct = [rattler.MatchSpec(text, strict=False) for text in request["direct"]]
     # A package of a lower channel satisfies a direct `x >=2` in spite of strict priority (conda/rattler#1928): so only

@@ -339,6 +339,25 @@ def test_a_second_build_downloads_no_package_again(shop: Shop, server: Server) -
     assert not [path for path in server.asked if path.endswith(".tar.bz2")]
 
 
+def test_a_package_named_by_its_address_is_known_by_its_hash(shop: Shop, server: Server, channel: Channel) -> None:
+    address = f"http://{server.address}/linux-64/tool-1.0-h0.tar.bz2"
+    image = shop.build(environment(channel.url, address))
+    (package,) = json.loads(shop.argosy("images", "freeze", image).out)["packages"]
+    assert package["sha256"] == [channel.rows["linux-64"]["tool-1.0-h0.tar.bz2"]["sha256"]]
+    done = attempt(shop, environment(channel.url, f"'{address}#sha256:{'0' * 64}'"), ARGOSY_CACHE=own_cache(shop))
+    assert done.code == 7
+    assert "not the one its channel announced" in done.err
+
+
+def test_history_tells_what_was_asked_for(shop: Shop, channel: Channel) -> None:
+    image = shop.build(environment(channel.url, "tool >=1", "linked"))
+    history = shop.run(image, "cat", f"{PREFIX}/conda-meta/history").out
+    assert '# update specs: ["tool>=1", "linked"]' in history
+    assert f"+{channel.url}/linux-64::tool-1.0-h0\n" in history
+    meta = json.loads(shop.run(image, "cat", f"{PREFIX}/conda-meta/tool-1.0-h0.json").out)
+    assert meta["requested_specs"] == ["tool>=1"]
+
+
 def test_a_file_that_was_spoilt_in_the_cache_is_repaired(shop: Shop, channel: Channel) -> None:
     text = environment(channel.url, "tool")
     cache = own_cache(shop)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import ensurepip
 import hashlib
+import http.server
 import json
 import shutil
+import threading
 import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +47,42 @@ def channel(pool: Shop) -> Channel:
         pytest.skip("the Python that runs the tests cannot be moved, has no pip, or there is no zstd")
     packages = (package for package in PACKAGES if package.name != "pip")
     return Channel(pool.folder / "lock-channel").add(python, form="conda").add(*packages, real_pip())
+
+
+@pytest.fixture
+def index(shop: Shop) -> Iterator[str]:
+    """Serve the shop's wheels as an index that wants a login; give its address without the scheme."""
+    wanted = f"Basic {base64.b64encode(f'me:{SECRET}'.encode()).decode()}"
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if self.headers.get("Authorization") != wanted:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", "Basic")
+                self.end_headers()
+                return
+            name = self.path.removeprefix("/simple/").strip("/")
+            if self.path.endswith(".whl"):
+                self.answer("application/octet-stream", (shop.wheels / Path(self.path).name).read_bytes())
+            else:
+                files = sorted(shop.wheels.glob(f"{name}-*.whl"))
+                links = (f"<a href='/{f.name}#sha256={digest_of(f)}'>{f.name}</a>" for f in files)
+                self.answer("text/html", "\n".join(links).encode())
+
+        def answer(self, kind: str, data: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{service.server_address[1]}/simple"
+        service.shutdown()
 
 
 def lock_of(path: Path) -> dict[str, Any]:
@@ -91,6 +132,40 @@ def test_a_bundle_is_built_without_a_network_to_the_byte(shop: Shop, channel: Ch
     cut = own.argosy("build", "--bundle", "cut.tar", "-o", "x.sif")
     assert (cut.code, "cut.tar is no bundle" in cut.err) == (2, True)
     shop.nothing_left()
+
+
+SECRET = "planted-secret"  # noqa: S105 - it opens a server of this test only
+
+
+def watch_processes(stop: threading.Event, found: list[str]) -> None:
+    """Look at the words of all processes until told to stop."""
+    while not stop.wait(0.02):
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if SECRET.encode() in (words := file.read_bytes()):
+                    found.append(words.decode(errors="replace"))
+
+
+def test_no_secret_ends_in_image_lock_bundle_log_or_process_list(shop: Shop, index: str) -> None:
+    recipe = shop.write("requirements.txt", f"--index-url http://me:{SECRET}@{index}\ntinypkg\n")
+    stop, found = threading.Event(), list[str]()
+    watcher = threading.Thread(target=watch_processes, args=(stop, found))
+    watcher.start()
+    words = (recipe, "--base", shop.base, "--verbose", "-o")
+    plain = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": ""}
+    done = [shop.argosy(verb, *words, out, **plain) for verb, out in (("build", "x.sif"), ("lock", "x.lock"))]
+    (shop.home / ".netrc").write_text(f"machine 127.0.0.1 login me password {SECRET}\n")
+    done.append(shop.argosy("build", "--locked", "x.lock", "--verbose", "-o", "y.sif", **plain))
+    stop.set()
+    watcher.join()
+    assert [each.code for each in done] == [0, 0, 0], done[-1].err
+    assert found == []
+    assert not [each for each in done if SECRET in each.out + each.err]
+    assert SECRET not in (shop.folder / "x.lock").read_text()
+    assert f"index-url http://{index}" in lock_of(shop.folder / "x.lock")["indexes"]
+    assert SECRET.encode() not in (shop.folder / "x.sif").read_bytes()
+    assert shop.run(shop.folder / "x.sif", "grep", "-rlF", SECRET, "/opt/argosy").out == ""
+    assert digest_of(shop.folder / "x.sif") == digest_of(shop.folder / "y.sif")
 
 
 def test_what_differs_between_two_images_is_told_and_what_is_in_any(shop: Shop) -> None:
