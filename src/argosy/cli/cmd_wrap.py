@@ -89,19 +89,21 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
 @click.option("--prefix", required=True, type=click.Path(path_type=Path), help="Folder to make; an empty one will do.")
 @click.option("--base", default="", metavar="BASE", help=f"Base of a build.  [default: {DEFAULT_BASE}]")
 @start_options
+@click.option("--at", default="", metavar="PATH", help="Where an installation is found inside.  [default: as it says]")
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer: faster starts.")
 @click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver, for conda packages.")
 @report_options
-def new(sources: tuple[str, ...], prefix: Path, base: str, *, copy: bool, flatten: bool, cuda: str,
+def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, *, copy: bool, flatten: bool, cuda: str,
         as_json: bool, verbose: bool, quiet: bool, **start: Any) -> None:  # fmt: skip
     """Wrap SOURCES into a new prefix.
 
-    SOURCES are environment.yml and requirements.txt files, or one image: a SIF, squashfs or root file system, or
-    docker://NAME.
+    SOURCES are environment.yml and requirements.txt files; or one image: a SIF, squashfs or root file system, or
+    docker://NAME; or one installation: its folder, or an archive that conda-pack made elsewhere.
     """
     session = open_session(verbose=verbose, quiet=quiet)
-    recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, cuda=cuda, asked_base=bool(base))
+    recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, cuda=cuda, at=at,
+                         asked_base=bool(base))  # fmt: skip
     report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), start)), session)
     _say(report, prefix, as_json=as_json, quiet=quiet)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from argosy.errors import UsageError
 from argosy.images.identify import Kind, identify_file
+from argosy.images.tarheads import read_tar_names
 from argosy.refusals import explained
 from argosy.wrap.plan import parse_environ
 from argosy.wrap.records import Recipe, SourceKind
@@ -14,7 +16,7 @@ FILES = frozenset({Kind.TEXT, Kind.EMPTY})
 
 
 def plan_recipe(
-    sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool, cuda: str, asked_base: bool
+    sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool, cuda: str, at: str, asked_base: bool
 ) -> Recipe:
     """Tell what the sources are.
 
@@ -33,10 +35,32 @@ def plan_recipe(
             evidence=", ".join(f"{each}: {identify_file(Path(each)).description}" for each in sources),
             hint="to add packages to an image: argosy wrap FILE --base IMAGE",
         )
+    path = Path(sources[0]).expanduser()
+    kind = identify_file(path).kind
+    if is_installation(path) or (kind is Kind.TAR and (at or named_like_environment(path))):
+        return Recipe(SourceKind.FOLDER, (str(path.absolute()),), base=base, at=at)
+    if at:
+        raise UsageError(
+            "--at belongs to an installation on disk", evidence=f"{path} is {identify_file(path).description}"
+        )
     if asked_base:
         raise UsageError("--base belongs to environment files", hint=f"leave it away: {sources[0]} is wrapped as it is")
-    path = Path(sources[0]).expanduser()
     return Recipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else sources[0],), copy=copy)
+
+
+def is_installation(folder: Path) -> bool:
+    """Tell an installation from a root file system: a shell and /usr are the latter's."""
+    if not folder.is_dir() or identify_file(folder).kind not in {Kind.DIRECTORY, Kind.ROOT_DIRECTORY}:
+        return False
+    marked = any((folder / mark).exists() for mark in ("conda-meta", "pyvenv.cfg"))
+    return marked or not ((folder / "usr").exists() or os.path.lexists(folder / "bin/sh"))
+
+
+def named_like_environment(archive: Path) -> bool:
+    """Tell whether a tar file holds an environment, as conda-pack makes them: ``bin`` and ``conda-meta`` at its top."""
+    compression = identify_file(archive).compression
+    tops = {name.removeprefix("./").partition("/")[0] for name in read_tar_names(archive, compression)}
+    return "conda-meta" in tops or ("bin" in tops and "lib" in tops and not tops & {"etc", "usr"})
 
 
 def read_environ(path: Path) -> tuple[tuple[str, str], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from argosy.containers import ContainerPlan
-from argosy.layout import DEFAULT_PATH
+from argosy.layout import DEFAULT_PATH, ROOT
 from argosy.wrap.places import write_version
 from argosy.wrap.plan import CommandsPlan, dropped_variables, shadowed_folders
 from argosy.wrap.records import Inside, Version
@@ -80,6 +80,7 @@ def _start(folder: Path, version: Version, plan: ContainerPlan, inside: Inside) 
         gpu=version.settings.gpu,
         host=version.settings.host,
         attach=entry.attach,
+        at="" if version.recipe.at.startswith(ROOT) else version.recipe.at,
         layer_part=entry.image.layer_part,
         trees=version.trees or tuple(str(Path(tree).resolve()) for tree in outside),
         devices=entry.devices,

@@ -18,6 +18,7 @@ MARK = "argosy:"
 LOOK = """\
 say() { printf "argosy:%s\\n" "$1:$2"; }
 say path "$PATH"
+say glibc "$(getconf GNU_LIBC_VERSION 2> /dev/null)"
 for folder in /*/; do
     for entry in "$folder"*; do [ ! -e "$entry" ] || { say folder "${folder%/}"; break; }; done
 done
@@ -83,6 +84,7 @@ def parse_look(text: str) -> Inside | None:
         beside=tuple(found.get("beside", ())),
         folders=tuple(found.get("folder", ())),
         python=next(iter(found.get("python", ())), ""),
+        glibc=next(iter(found.get("glibc", ())), "").removeprefix("glibc "),
         venv=_settings(found.get("setting", ())),
     )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
 from argosy.model import Bind
 from argosy.shell import Late, quote
 from argosy.wrap.plan import SYSTEM_FOLDERS
@@ -22,6 +25,7 @@ def render_visible(start: Start, mount: str) -> str:
         "# current directory, TMPDIR, home, and the node's file systems.",
         _mount(mount, Late("$argosy_version/inside"), Late("$argosy_prefix"), read_only=True),
         *binds,
+        *_installation(start, mount),
         f'[ -z "$argosy_above" ] || {_mount(mount, Late("$argosy_above"), Late("$argosy_above"))}',
         "case $PWD in",
         f"{system_cases(start)}) ;;",
@@ -36,13 +40,43 @@ def render_visible(start: Start, mount: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+def _installation(start: Start, mount: str) -> list[str]:
+    """Show the installation of the image at its own path, over what the host has there."""
+    if not start.at:
+        return []
+    above = quote(str(PurePosixPath(start.at).parent))
+    message = f"{start.at} is shown from the image, and a folder of the host is in its way"
+    rows = [
+        f"[ -d {quote(start.at)} ] || [ ! -d {above} ] ||",
+        f"    argosy_fail {quote(message)} {quote(f'leave an empty folder there: mkdir {quote(start.at)}')}",
+    ]
+    if mount == "bwrap":
+        return [*rows, f'set -- --ro-bind {quote("root" + start.at)} {quote(start.at)} "$@"']
+    fields = ('\\"src=$argosy_image\\"', f'\\"dst={_inner(start.at)}\\"', f'\\"image-src={_inner(start.at)}\\"', "ro")
+    return [*rows, f'set -- --mount "type=bind,{",".join(fields)},id={start.layer_part}" "$@"']
+
+
 def _places(start: Start, mount: str) -> list[str]:
     # With --host the system folders of the host take the place of the image's; /opt holds the layer, so one by one.
     skipped = ("dev", "opt", "proc", "run", "sys", "tmp") if start.host else (*SYSTEM_FOLDERS, *start.shadowed)
+    top = start.at.split("/")[1] if start.at else ""
+    skipped = tuple(dict.fromkeys((*skipped, *((top,) if top and f"/{top}" != start.at else ()))))
     patterns = [f"/{name}" for name in (*skipped, *(("opt/argosy",) if start.host else ()))]
     return [
         f"for argosy_place in /*{' /opt/*' if start.host else ''}; do",
         f"    case $argosy_place in {' | '.join(patterns)}) continue ;; esac",
+        f'    [ ! -d "$argosy_place" ] || {_mount(mount, Late("$argosy_place"), Late("$argosy_place"))}',
+        "done",
+        *_beside_installation(start, mount, top),
+    ]
+
+
+def _beside_installation(start: Start, mount: str, top: str) -> list[str]:
+    """Show what the host has beside an installation, one folder at a time, so that its own path can be made."""
+    if not top or any(fnmatchcase(top, name) for name in SYSTEM_FOLDERS) or f"/{top}" == start.at:
+        return []
+    return [
+        f"for argosy_place in {quote('/' + top)}/*; do",
         f'    [ ! -d "$argosy_place" ] || {_mount(mount, Late("$argosy_place"), Late("$argosy_place"))}',
         "done",
     ]

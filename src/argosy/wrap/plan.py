@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from argosy.errors import ImageError, UsageError
+from argosy.errors import CheckFailed, ImageError, UsageError
 from argosy.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
 from argosy.shell import NAME
+from argosy.wrap.elf import Needs
 from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, Wrapped
 
 SYSTEM_FOLDERS = ("bin", "boot", "dev", "etc", "lib*", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
@@ -42,23 +43,31 @@ class CommandsPlan:
     hidden: tuple[tuple[str, str, str], ...] = ()
 
 
-def plan_paths(settings: Settings, *, argosy: bool, image: str) -> tuple[str, ...]:
+def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") -> tuple[str, ...]:
     """Give the paths inside whose programs become commands.
+
+    Parameters
+    ----------
+    at
+        Where an installation was put: paths may be relative to it.
 
     Raises
     ------
     UsageError
         When an image of others is wrapped and no path is named, or one is not absolute.
     """
-    for path in settings.paths:
+    named = tuple(path if path.startswith("/") or not at else f"{at}/{path}" for path in settings.paths)
+    for path in named:
         if not path.startswith("/"):
             raise UsageError(
                 f"{path!r} is no path inside the image",
                 evidence=f"-w {path}",
                 hint="begin it with /, as in -w /opt/venv/bin",
             )
-    if settings.paths:
-        return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in settings.paths))
+    if named:
+        return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in named))
+    if at:
+        return (f"{at}/bin",)
     if argosy:
         return ENVIRONMENT_PATHS
     raise UsageError(
@@ -118,6 +127,24 @@ def judge_host(settings: Settings, inside: Inside) -> None:
             "with --host the base's system folders are hidden, and this environment needs them",
             evidence=f"its Python is {inside.python}",
             hint="take an environment with a Python of its own (conda packages), or leave --host away",
+        )
+
+
+def judge_glibc(needs: Needs, inside: Inside) -> None:
+    """Refuse an installation that asks for a newer glibc than the base has.
+
+    Raises
+    ------
+    CheckFailed
+        With both versions.
+    """
+    have = tuple(int(part) for part in inside.glibc.split(".")[:2] if part.isdigit())
+    if have and needs.glibc > have:
+        asked = ".".join(map(str, needs.glibc))
+        raise CheckFailed(
+            f"the installation needs glibc {asked}, and the base has {inside.glibc}",
+            evidence=f"{needs.by} asks for GLIBC_{asked}",
+            hint="name a newer base: --base debian:trixie",
         )
 
 

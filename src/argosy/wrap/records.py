@@ -151,6 +151,8 @@ class Inside:
         What ``python`` in the first folder is in the end; empty where there is none.
     venv
         What ``pyvenv.cfg`` beside the first folder says; nothing where the environment is not a venv.
+    glibc
+        Version of the image's C library; empty where it has another one.
     """
 
     programs: tuple[str, ...]
@@ -160,6 +162,7 @@ class Inside:
     folders: tuple[str, ...] = ()
     python: str = ""
     venv: tuple[tuple[str, str], ...] = ()
+    glibc: str = ""
 
 
 @dataclass(frozen=True, slots=True)

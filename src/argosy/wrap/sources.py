@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from argosy.build import BuildRequest, build
@@ -12,13 +12,32 @@ from argosy.errors import UsageError
 from argosy.images.finding import find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.session import Session
+from argosy.wrap.elf import Needs
 from argosy.wrap.records import Recipe, SourceKind
 
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
+NO_NEEDS = Needs()
 
 
-def make_image(recipe: Recipe, folder: Path, session: Session) -> Path:
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """An image that is in the folder of a version.
+
+    Attributes
+    ----------
+    recipe
+        How it came about, with what was found out on the way.
+    needs
+        What an installation needs of the base's glibc; nothing for what was built here.
+    """
+
+    image: Path
+    recipe: Recipe
+    needs: Needs = NO_NEEDS
+
+
+def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
     """Make or take the image that `recipe` describes, in `folder`.
 
     Raises
@@ -27,7 +46,17 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> Path:
         As builds and readers of images do.
     """
     if recipe.kind is SourceKind.FILES:
-        return _built(recipe, recipe.base, tuple(map(Path, recipe.sources)), folder, session)
+        image = _built(recipe, recipe.base, tuple(map(Path, recipe.sources)), folder, session)
+        return Brought(image, recipe)
+    if recipe.kind is SourceKind.FOLDER:
+        from argosy.wrap.folders import pack_folder  # noqa: PLC0415 - one kind of source of three needs it
+
+        placed = pack_folder(recipe, folder, session)
+        return Brought(placed.image, replace(recipe, at=placed.at), placed.needs)
+    return Brought(_image(recipe, folder, session), recipe)
+
+
+def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
     taken = _taken(recipe, folder, session)
     if not recipe.added:
         return taken
@@ -36,9 +65,9 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> Path:
     return image
 
 
-def add_packages(recipe: Recipe, old: Path, folder: Path, session: Session) -> Path:
+def add_packages(recipe: Recipe, old: Path, folder: Path, session: Session) -> Brought:
     """Make the image of `recipe` out of `old`, which lacks only its last packages: the layer alone is packed again."""
-    return _built(replace(recipe, added=recipe.added), str(old), (), folder, session)
+    return Brought(_built(recipe, str(old), (), folder, session), recipe)
 
 
 def _built(recipe: Recipe, base: str, files: tuple[Path, ...], folder: Path, session: Session) -> Path:

@@ -31,6 +31,8 @@ class Start:
         Whether venvs on top need help to see the packages of the image.
     trees
         Unpacked trees in ``DIR/cache/trees``, the layer first, or absolute paths (bwrap).
+    at
+        Path of an installation in the layer that folders of the host would hide; empty otherwise.
     layer_part
         Descriptor id of the layer, where it has to be bound out of the image's file; 0 otherwise.
     """
@@ -51,6 +53,7 @@ class Start:
     gpu: GpuWay
     host: bool
     attach: Attach = Attach.OVERLAY
+    at: str = ""
     layer_part: int = 0
     trees: tuple[str, ...] = ()
     devices: Devices = NO_DEVICES

@@ -30,12 +30,12 @@ from argosy.wrap.places import (
     switch,
     versions,
 )
-from argosy.wrap.plan import judge_host, merge_files, plan_commands, plan_paths
+from argosy.wrap.plan import judge_glibc, judge_host, merge_files, plan_commands, plan_paths
 from argosy.wrap.records import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
-from argosy.wrap.sources import add_packages, make_image
+from argosy.wrap.sources import Brought, add_packages, make_image
 
-Bring = Callable[[Path, Session], Path]
-"""Brings the image into the folder of a version, and gives its path."""
+Bring = Callable[[Path, Session], Brought]
+"""Brings the image into the folder of a version."""
 
 
 def wrap(request: WrapRequest, session: Session) -> WrapReport:
@@ -95,6 +95,12 @@ def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
         raise UsageError("this prefix was built from files", evidence=str(old), hint="give files or packages instead")
     if request.files and old.kind is not SourceKind.FILES:
         raise UsageError("this prefix wraps an image", evidence=str(old), hint="give --image, or packages to add")
+    if request.packages and old.kind is SourceKind.FOLDER:
+        raise UsageError(
+            "packages cannot be added to an installation that was moved in",
+            evidence=str(old),
+            hint="change the installation where it is, then: argosy wrap update DIR",
+        )
     files = merge_files(old.sources, request.files) if request.files else old.sources
     return replace(
         old,
@@ -171,23 +177,24 @@ def _advance(prefix: Path, first: _First, bring: Bring, session: Session, *, pre
     with whole_folder(place, what=f"version {number} of {prefix}", waiting=session.waiting) as folder:
         if folder is None:
             raise UsageError(f"{place} appeared meanwhile", hint="try again")
-        image = bring(folder, session)
+        brought = bring(folder, session)
         with session.step("wrap", "its commands") as step:
-            version = _furnish(prefix, number, first, image, session)
+            version = _furnish(prefix, number, first, brought, session)
             step.result = f"{len(version.commands)} commands, started by {version.runtime}"
     switch(prefix, number)
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
 
 
-def _furnish(prefix: Path, number: int, first: _First, image: Path, session: Session) -> Version:
-    settings = first.settings
+def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session: Session) -> Version:
+    settings, recipe, image = first.settings, brought.recipe, brought.image
     opened = refined(open_image(image), session)
-    paths = plan_paths(settings, argosy=opened.image.argosy, image=str(first.recipe))
+    paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     there = replace(session, places=replace(session.places, cache=prefix / CACHE))
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     plan = enter(request, str(image), there)
     inside = look_inside(plan, paths, session)
-    commands = plan_commands(inside, paths, image=str(first.recipe))
+    judge_glibc(brought.needs, inside)
+    commands = plan_commands(inside, paths, image=str(recipe))
     judge_host(settings, inside)
     version = Version(
         number=number,
@@ -195,7 +202,7 @@ def _furnish(prefix: Path, number: int, first: _First, image: Path, session: Ses
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         reason=first.reason,
         argosy=ARGOSY,
-        recipe=first.recipe,
+        recipe=recipe,
         settings=settings,
         runtime=plan.runtime.name,
         image=image.name,

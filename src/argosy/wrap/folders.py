@@ -1,0 +1,217 @@
+"""Put an installation that is on disk already, or was packed elsewhere, into the layer of an image, at a fixed path."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+from argosy.build.assemble import write_delta
+from argosy.build.base import Base, open_base
+from argosy.build.packing import digest_tree, run_pack
+from argosy.build.rooms import find_room
+from argosy.build.tools import static_uv
+from argosy.errors import CheckFailed, UsageError
+from argosy.images.identify import Kind, identify_file
+from argosy.images.opening import GO_ARCH
+from argosy.layout import (
+    APPTAINER_BASE,
+    APPTAINER_ENV,
+    ENTER,
+    ENV_PREFIX,
+    ENV_SCRIPT,
+    LOCK,
+    PROFILE,
+    ROOT,
+    Activation,
+    render_apptainer_base,
+    render_enter,
+    render_env_script,
+    render_source_line,
+)
+from argosy.lock import Lock, LockedBase, LockedPackage, SourceKind, Tools, render_lock
+from argosy.model import Bind
+from argosy.pip_config import plan_uv_settings, read_pip_config
+from argosy.process import Command, run_checked
+from argosy.recipe import Recipe as Wanted
+from argosy.session import Session
+from argosy.store import work_folder
+from argosy.version import VERSION
+from argosy.wrap.elf import Needs, read_needs
+from argosy.wrap.records import Recipe
+
+ARCHIVES = frozenset({Kind.TAR})
+SHEBANG = re.compile(rb"#!\s*(/\S+)/bin/[^/\s]*python[\d.]*\s")
+UNPACK = "bin/conda-unpack"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An installation in an image.
+
+    Attributes
+    ----------
+    at
+        Where it is found inside.
+    needs
+        What its programs need of a machine.
+    """
+
+    image: Path
+    at: str
+    needs: Needs
+
+
+def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
+    """Make an image of the base and one layer that holds the installation.
+
+    Raises
+    ------
+    ArgosyError
+        When there is no such folder or archive, it is for another kind of machine, or the base cannot be opened.
+    """
+    source = Path(recipe.sources[0])
+    with work_folder(session.work_parent()) as work:
+        with session.step("base", recipe.base) as step:
+            base = open_base(recipe.base, session, work, needs_python=False)
+            step.result = recipe.base
+        with session.step("copy", str(source)) as step:
+            tree = work / "layer"
+            tree.mkdir()
+            at = _place(recipe, source, tree, base, session, work)
+            needs = read_needs(tree / at.lstrip("/"))
+            _judge_arch(source, needs, base)
+            step.result = f"{source} to {at}"
+        with session.step("pack", "the layer") as step:
+            _finish(tree, at, base, folder / "image.sif", session)
+            step.result = "the layer"
+    return Placed(folder / "image.sif", at, needs)
+
+
+def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Session, work: Path) -> str:
+    """Bring the files to where they belong in the layer, and say where that is."""
+    if source.is_dir():
+        at = recipe.at or named_prefix(source) or str(source)
+        place = tree / at.lstrip("/")
+        place.parent.mkdir(parents=True)
+        shutil.copytree(source, place, symlinks=True, copy_function=_link)
+        return at
+    if identify_file(source).kind not in ARCHIVES:
+        hint = "give the folder of an installation, or an archive of conda-pack"
+        raise UsageError(f"{source} is {identify_file(source).description}", hint=hint)
+    place = work / "unpacked"
+    place.mkdir()
+    command = Command(("tar", "--extract", "--no-same-owner", "--file", str(source), "--directory", str(place)))
+    run_checked(session.runner, command, doing=f"unpacking {source.name}")
+    packed = (place / UNPACK).is_file() and not recipe.at
+    at = ENV_PREFIX if packed else recipe.at or named_prefix(place)
+    if not at:
+        raise UsageError(
+            f"nothing in {source} says where it was installed",
+            hint="name the path its files name: --at /path/of/the/env",
+        )
+    target = tree / at.lstrip("/")
+    target.parent.mkdir(parents=True)
+    shutil.move(place, target)
+    if packed:
+        _relocate(tree, base, session, work)
+    return at
+
+
+def _link(source: str, target: str) -> None:
+    """Copy by a hard link where one disk holds both: nothing of the installation is changed."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _relocate(tree: Path, base: Base, session: Session, work: Path) -> None:
+    """Let conda-pack's own program write the new path into the files, inside, by the environment's own Python."""
+    settings = plan_uv_settings(read_pip_config(session.host.environment, Path(session.host.person.home)), Wanted())
+    room = find_room(
+        session,
+        Path(base.image.path),
+        offset=base.image.base_offset,
+        key=base.digest,
+        uv=static_uv(session, settings),
+        scratch=work / "mount",
+        asked="",
+    ).furnished(Bind(str(tree / ROOT.lstrip("/")), ROOT))
+    words = (f"{ENV_PREFIX}/bin/python", f"{ENV_PREFIX}/{UNPACK}")
+    room.run_checked(*words, doing="writing the new path into the files")
+
+
+def named_prefix(folder: Path) -> str:
+    """Give the prefix that most scripts in a ``bin`` name in their first line; empty where none does."""
+    counts: dict[str, int] = {}
+    for file in sorted((folder / "bin").glob("*")):
+        if file.is_file() and not file.is_symlink():
+            with file.open("rb") as text:
+                match = SHEBANG.match(text.read(512))
+            if match:
+                prefix = match[1].decode(errors="replace")
+                counts[prefix] = counts.get(prefix, 0) + 1
+    known = {prefix: count for prefix, count in counts.items() if prefix not in {"/usr", "/usr/local", ""}}
+    return max(known, key=lambda prefix: known[prefix], default="")
+
+
+def _judge_arch(source: Path, needs: Needs, base: Base) -> None:
+    if needs.arch and base.image.arch and GO_ARCH.get(needs.arch, needs.arch) != base.image.arch:
+        raise CheckFailed(
+            f"{source} was made for another kind of machine",
+            evidence=f"{needs.program}: {needs.arch}; the base: {base.image.arch}",
+            hint="make it on such a machine, or build it here from its environment file",
+        )
+
+
+def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> None:
+    conda = (tree / at.lstrip("/") / "conda-meta").is_dir()
+    identity = [("ARGOSY_PREFIX", ROOT), ("PYTHONNOUSERSITE", "1"), *([("CONDA_PREFIX", at)] if conda else [])]
+    activation = Activation(prepend=(("PATH", f"{at}/bin"),), identity=tuple(identity))
+    for place, text, mode in (
+        (ENTER, render_enter(), 0o755),
+        (ENV_SCRIPT, render_env_script(activation), 0o644),
+        (APPTAINER_ENV, render_source_line(), 0o755),
+        (PROFILE, render_source_line(), 0o644),
+        *(() if _has(base, APPTAINER_BASE, session) else ((APPTAINER_BASE, render_apptainer_base(), 0o755),)),
+    ):
+        file = tree / place.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+    lock = Lock(
+        base=LockedBase(base.reference, base.digest, base.image.base_size, base.image.arch),
+        tools=Tools(VERSION),
+        time=base.time,
+        content=digest_tree(tree),
+        packages=_packages(tree / at.lstrip("/")),
+    )
+    (tree / LOCK.lstrip("/")).write_text(render_lock(lock))
+    layer = tree.with_suffix(".sqfs")
+    run_pack(session, tree, layer, time=base.time)
+    write_delta(image, base, lock, layer)
+
+
+def _has(base: Base, path: str, session: Session) -> bool:
+    offset = str(base.image.base_offset)
+    name = path.lstrip("/")
+    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", "-o", offset, base.image.path, name)))
+    return name in reply.stdout
+
+
+def _packages(folder: Path) -> tuple[LockedPackage, ...]:
+    """List the Python packages of an installation by their metadata."""
+    found: dict[str, LockedPackage] = {}
+    for info in sorted(folder.glob("lib/python3*/site-packages/*.dist-info")):
+        name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
+        try:
+            metadata = PathDistribution(info)
+            package = LockedPackage(metadata.name or name, metadata.version or version, source=SourceKind.LOCAL)
+        except (ValueError, KeyError, TypeError):
+            continue
+        found[package.name] = package
+    return tuple(found.values())
