@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 from argosy.cli.common import open_session, print_json
 from argosy.containers import parse_bind
-from argosy.errors import UsageError
+from argosy.errors import CheckFailed, UsageError
 from argosy.model import GpuWay
 from argosy.wrap import Settings, UpdateRequest, WrapReport, WrapRequest
 from argosy.wrap import history as read_history
@@ -181,6 +182,25 @@ def prune(prefix: Path, keep: int, *, as_json: bool) -> None:
         print_json({"removed": list(gone)})
     else:
         click.echo(f"removed: {', '.join(map(str, gone))}" if gone else "nothing to remove")
+
+
+@wrap.command("check")
+@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.pass_context
+def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
+    """Check that the commands of DIR would start here; the code is 7 where they would not."""
+    from argosy.wrap.check import check as check_prefix  # noqa: PLC0415 - this command alone
+
+    findings = check_prefix(prefix.absolute(), open_session(quiet=True))
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            click.echo(f"{finding.what:<9} {'ok' if finding.well else 'NO':<3} {finding.said}")
+            if not finding.well and finding.hint:
+                click.echo(f"          -> {finding.hint}")
+    ctx.exit(0 if all(finding.well for finding in findings) else CheckFailed.code)
 
 
 def render_json(report: WrapReport) -> object:

@@ -41,7 +41,7 @@ from argosy.session import Session
 from argosy.store import work_folder
 from argosy.version import VERSION
 from argosy.wrap.elf import Needs, read_needs
-from argosy.wrap.records import Recipe
+from argosy.wrap.records import Inside, Recipe
 
 ARCHIVES = frozenset({Kind.TAR})
 SHEBANG = re.compile(rb"#!\s*(/\S+)/bin/[^/\s]*python[\d.]*\s")
@@ -58,11 +58,14 @@ class Placed:
         Where it is found inside.
     needs
         What its programs need of a machine.
+    inside
+        Its programs, and what lies beside them: where folders of the host would hide it, no container can be asked.
     """
 
     image: Path
     at: str
     needs: Needs
+    inside: Inside
 
 
 def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
@@ -84,11 +87,12 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
             at = _place(recipe, source, tree, base, session, work)
             needs = read_needs(tree / at.lstrip("/"))
             _judge_arch(source, needs, base)
+            inside = list_installation(tree / at.lstrip("/"), at)
             step.result = f"{source} to {at}"
         with session.step("pack", "the layer") as step:
             _finish(tree, at, base, folder / "image.sif", session)
             step.result = "the layer"
-    return Placed(folder / "image.sif", at, needs)
+    return Placed(folder / "image.sif", at, needs, inside)
 
 
 def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Session, work: Path) -> str:
@@ -157,6 +161,31 @@ def named_prefix(folder: Path) -> str:
                 counts[prefix] = counts.get(prefix, 0) + 1
     known = {prefix: count for prefix, count in counts.items() if prefix not in {"/usr", "/usr/local", ""}}
     return max(known, key=lambda prefix: known[prefix], default="")
+
+
+def list_installation(place: Path, at: str) -> Inside:
+    """List every program of an installation, as it will be found at `at`."""
+    programs: list[str] = []
+    for folder, _, names in os.walk(place):
+        inside = at + folder.removeprefix(str(place))
+        programs += (f"{inside}/{name}" for name in sorted(names) if _is_program(Path(folder, name)))
+    python = place / "bin/python"
+    target = f"{at}/bin/{python.readlink()}" if python.is_symlink() else f"{at}/bin/python" if python.exists() else ""
+    config = place / "pyvenv.cfg"
+    rows = (line.partition("=") for line in config.read_text().splitlines()) if config.is_file() else ()
+    return Inside(
+        programs=tuple(programs),
+        beside=tuple(f"{at}/{name}" for name in sorted(os.listdir(place))),  # noqa: PTH208 - names are wanted
+        python=os.path.normpath(target) if target else "",
+        venv=tuple((key.strip().lower(), value.strip()) for key, _, value in rows),
+    )
+
+
+def _is_program(path: Path) -> bool:
+    """Tell a program; a link out of the installation may be one, in the base."""
+    if path.is_symlink() and path.readlink().is_absolute():
+        return path.parent.name == "bin"
+    return path.is_file() and os.access(path, os.X_OK)
 
 
 def _judge_arch(source: Path, needs: Needs, base: Base) -> None:

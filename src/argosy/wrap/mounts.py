@@ -45,7 +45,7 @@ def _installation(start: Start, mount: str) -> list[str]:
     if not start.at:
         return []
     above = quote(str(PurePosixPath(start.at).parent))
-    message = f"{start.at} is shown from the image, and a folder of the host is in its way"
+    message = f"{start.at} is shown from the image, and is not there to be mounted on"
     rows = [
         f"[ -d {quote(start.at)} ] || [ ! -d {above} ] ||",
         f"    argosy_fail {quote(message)} {quote(f'leave an empty folder there: mkdir {quote(start.at)}')}",

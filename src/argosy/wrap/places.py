@@ -68,7 +68,7 @@ def versions(prefix: Path) -> tuple[int, ...]:
 
 
 def next_number(prefix: Path) -> int:
-    """Give the number of the next version: one that no folder has had, so that no running job can be meant."""
+    """Give the number of the next version: above all that are there, whole or not."""
     return max((int(entry.name) for entry in _entries(prefix / VERSIONS) if entry.name.isdigit()), default=0) + 1
 
 

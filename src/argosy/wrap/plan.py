@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
@@ -105,6 +105,20 @@ def plan_commands(inside: Inside, paths: Iterable[str], *, image: str) -> Comman
         )
     links = tuple((PurePosixPath(path).name, path) for path in inside.beside if PurePosixPath(path).name != "bin")
     return CommandsPlan(tuple(Wrapped(name, chosen[name]) for name in sorted(chosen)), links, tuple(hidden))
+
+
+def chosen_inside(found: Inside, paths: Iterable[str], image: Inside) -> Inside:
+    """Give what an installation holds at the paths asked for, and what its image is like."""
+    wanted = tuple(paths)
+    programs = tuple(
+        program for path in wanted for program in found.programs if program == path or _folder(program) == path
+    )
+    missing = tuple(path for path in wanted if not any(each == path or _folder(each) == path for each in programs))
+    return replace(found, programs=programs, missing=missing, path=image.path, folders=image.folders, glibc=image.glibc)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def shadowed_folders(inside: Inside) -> tuple[str, ...]:

@@ -69,7 +69,8 @@ case $argosy_folder in
 esac
 argosy_prefix=${{argosy_folder%/bin}}
 argosy_prefix=${{argosy_prefix%/versions/{start.number}}}
-argosy_command=$argosy_prefix/bin/$argosy_name argosy_path=$argosy_prefix/bin:{quote(start.path)} argosy_above=""
+argosy_command=${{argosy_program-$argosy_prefix/bin/$argosy_name}} argosy_above=""
+argosy_path=$argosy_prefix/bin:{quote(start.path)}
 if [ "$argosy_self" != "$0" ] && [ -r "${{0%/*}}/../pyvenv.cfg" ]; then
     argosy_absolute "${{0%/*}}"
     argosy_command=$argosy_folder/${{0##*/}} argosy_path=$argosy_folder:$argosy_path argosy_above=${{argosy_folder%/*}}

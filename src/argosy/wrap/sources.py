@@ -13,7 +13,7 @@ from argosy.images.finding import find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.session import Session
 from argosy.wrap.elf import Needs
-from argosy.wrap.records import Recipe, SourceKind
+from argosy.wrap.records import Inside, Recipe, SourceKind
 
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
@@ -30,11 +30,14 @@ class Brought:
         How it came about, with what was found out on the way.
     needs
         What an installation needs of the base's glibc; nothing for what was built here.
+    inside
+        What an installation holds; None where the image's container can be asked.
     """
 
     image: Path
     recipe: Recipe
     needs: Needs = NO_NEEDS
+    inside: Inside | None = None
 
 
 def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
@@ -52,7 +55,7 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
         from argosy.wrap.folders import pack_folder  # noqa: PLC0415 - one kind of source of three needs it
 
         placed = pack_folder(recipe, folder, session)
-        return Brought(placed.image, replace(recipe, at=placed.at), placed.needs)
+        return Brought(placed.image, replace(recipe, at=placed.at), placed.needs, placed.inside)
     return Brought(_image(recipe, folder, session), recipe)
 
 
@@ -68,6 +71,16 @@ def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
 def add_packages(recipe: Recipe, old: Path, folder: Path, session: Session) -> Brought:
     """Make the image of `recipe` out of `old`, which lacks only its last packages: the layer alone is packed again."""
     return Brought(_built(recipe, str(old), (), folder, session), recipe)
+
+
+def keep_image(recipe: Recipe, old: Path, folder: Path) -> Brought:
+    """Let the next version have the same image, by a further name for the same file."""
+    place = folder / old.name
+    if old.is_symlink():
+        place.symlink_to(old.readlink())
+    else:
+        _copy(old, place)
+    return Brought(place, recipe)
 
 
 def _built(recipe: Recipe, base: str, files: tuple[Path, ...], folder: Path, session: Session) -> Path:

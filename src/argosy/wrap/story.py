@@ -30,9 +30,9 @@ from argosy.wrap.places import (
     switch,
     versions,
 )
-from argosy.wrap.plan import judge_glibc, judge_host, merge_files, plan_commands, plan_paths
+from argosy.wrap.plan import chosen_inside, judge_glibc, judge_host, merge_files, plan_commands, plan_paths
 from argosy.wrap.records import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
-from argosy.wrap.sources import Brought, add_packages, make_image
+from argosy.wrap.sources import Brought, add_packages, keep_image, make_image
 
 Bring = Callable[[Path, Session], Brought]
 """Brings the image into the folder of a version."""
@@ -79,7 +79,7 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
         sweep(prefix)
         recipe = plan_update(request, old.recipe)
         now = _First(old.identity, _reason(request), recipe, settings or old.settings)
-        bring = _bring(request, recipe)
+        bring = _bring(request, recipe, other_settings=now.settings != old.settings)
         return _advance(prefix, now, bring, session, previous=old.number)
 
 
@@ -192,7 +192,10 @@ def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session
     there = replace(session, places=replace(session.places, cache=prefix / CACHE))
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     plan = enter(request, str(image), there)
-    inside = look_inside(plan, paths, session)
+    if brought.inside is None:
+        inside = look_inside(plan, paths, session)
+    else:
+        inside = chosen_inside(brought.inside, paths, look_inside(plan, (), session))
     judge_glibc(brought.needs, inside)
     commands = plan_commands(inside, paths, image=str(recipe))
     judge_host(settings, inside)
@@ -225,9 +228,16 @@ def _size(opened: Opened) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _bring(request: UpdateRequest, recipe: Recipe) -> Bring:
-    """Choose how the next image is made: out of the current one where packages are added, else from its sources."""
+def _bring(request: UpdateRequest, recipe: Recipe, *, other_settings: bool) -> Bring:
+    """Choose how the next image is made.
+
+    The current one stays where only settings change, and is the base where only packages are added; else the sources
+    are read again.
+    """
     current = image_of_prefix(request.prefix)
+    asked = request.packages or request.files or request.image
+    if other_settings and not asked and current is not None and recipe.kind is not SourceKind.FOLDER:
+        return lambda folder, _: keep_image(recipe, current, folder)
     if request.packages and not request.files and not request.image and current is not None:
         return lambda folder, session: add_packages(recipe, current, folder, session)
     return lambda folder, session: make_image(recipe, folder, session)

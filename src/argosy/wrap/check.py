@@ -1,0 +1,118 @@
+"""The story of `argosy wrap check`: whether the commands of a prefix would start here, and what to do where not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.errors import ArgosyError
+from argosy.images.finding import refined
+from argosy.images.opening import open_image
+from argosy.images.prefix import version_folder
+from argosy.process import Command
+from argosy.runtimes import load_runtime
+from argosy.session import Session
+from argosy.wrap.places import CACHE, open_prefix
+from argosy.wrap.records import Version
+
+LIST = 'for each in "$@"; do [ -e "$each" ] || printf "gone:%s\\n" "$each"; done; echo whole'
+"""Run by a wrapper's own start, so that what is tried is what users start."""
+
+START = """\
+start=$1 list=$2
+shift 2
+argosy_self=$0 argosy_name=sh argosy_program=/bin/sh
+set -- -c "$list" sh "$@"
+. "$start"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    hint
+        What to do where it is not well.
+    """
+
+    what: str
+    well: bool
+    said: str
+    hint: str = ""
+
+
+def check(prefix: Path, session: Session) -> tuple[Finding, ...]:
+    """Look at files, image, runtime and unpacked trees of a prefix, then start its commands' container once.
+
+    Raises
+    ------
+    UsageError, CheckFailed
+        When it is no prefix, or its record cannot be read.
+    """
+    version = open_prefix(prefix)
+    folder = version_folder(prefix, version.number)
+    found = [_files(folder, version), _image(folder, version, prefix, session), _runtime(version, prefix, session)]
+    found += [_trees(prefix, version)] if version.trees else []
+    if all(each.well for each in found):
+        found.append(_start(prefix, folder, version, session))
+    return tuple(found)
+
+
+def _files(folder: Path, version: Version) -> Finding:
+    wanted = [folder / "start.sh", *(folder / "bin" / each.name for each in version.commands)]
+    gone = [path.name for path in wanted if not path.is_file()]
+    if gone:
+        hint = "argosy wrap update DIR makes them anew"
+        return Finding("files", well=False, said=f"missing: {', '.join(gone[:8])}", hint=hint)
+    return Finding("files", well=True, said=f"{len(version.commands)} commands of version {version.number}")
+
+
+def _image(folder: Path, version: Version, prefix: Path, session: Session) -> Finding:
+    path = folder / version.image
+    if path.is_symlink() and not path.exists():
+        hint = f"bring it back, or: argosy wrap update {prefix} --image FILE"
+        return Finding("image", well=False, said=f"it was {path.readlink()}, which is gone", hint=hint)
+    hint = f"argosy wrap rollback {prefix}, or argosy wrap update {prefix} to make it again"
+    try:
+        opened = refined(open_image(path), session)
+    except ArgosyError as error:
+        return Finding("image", well=False, said=str(error), hint=hint)
+    size = path.stat().st_size if path.is_file() else 0
+    if version.size != size or version.digest != opened.image.digest:
+        return Finding("image", well=False, said=f"{size} bytes, and {version.size} when it was wrapped", hint=hint)
+    return Finding("image", well=True, said=str(path.resolve()))
+
+
+def _runtime(version: Version, prefix: Path, session: Session) -> Finding:
+    runtime = load_runtime(version.runtime)
+    if runtime.program in session.host.programs:
+        return Finding("runtime", well=True, said=session.host.programs[runtime.program])
+    hint = f"load its module, or: argosy wrap update {prefix} --runtime NAME"
+    return Finding("runtime", well=False, said=f"{runtime.program} is not here", hint=hint)
+
+
+def _trees(prefix: Path, version: Version) -> Finding:
+    gone = [tree for tree in version.trees if not (prefix / CACHE / "trees" / tree / "root").is_dir()]
+    if gone:
+        hint = f"argosy wrap update {prefix} unpacks them again"
+        return Finding("trees", well=False, said=f"missing below {prefix / CACHE}: {', '.join(gone)}", hint=hint)
+    return Finding("trees", well=True, said=f"{len(version.trees)} unpacked")
+
+
+def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Finding:
+    """Start the container by the shared file itself, with a shell of the image in the place of a command."""
+    name = version.commands[0].name
+    words = ("/bin/sh", "-c", START, str(prefix / "bin" / name), str(folder / "start.sh"), LIST)
+    targets = tuple(each.target for each in version.commands)
+    reply = session.runner.run(Command((*words, *targets)))
+    gone = [line.removeprefix("gone:") for line in reply.stdout.splitlines() if line.startswith("gone:")]
+    if reply.code != 0 or "whole" not in reply.stdout.splitlines():
+        said = reply.stderr.strip() or f"exit code {reply.code}"
+        return Finding("start", well=False, said=said, hint=f"try one: {prefix}/bin/{name}")
+    if gone:
+        return Finding(
+            "start", well=False, said=f"not in the image: {', '.join(gone[:8])}", hint="argosy wrap update DIR"
+        )
+    return Finding("start", well=True, said="the container starts, and holds every command")
