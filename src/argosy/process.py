@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Words = tuple[str, ...]
 OnLine = Callable[[str], None]
+OnBlock = Callable[[bytes], None]
 
 LAST_LINES = 12
 FULL_DISK = ("no space left on device", "disk quota exceeded", "os error 28", "os error 122")
@@ -77,8 +78,14 @@ class Runner(Protocol):
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
         """Run to the end; capture both streams; tell each line of standard error to `on_line` as it comes."""
 
-    def hand_over(self, command: Command) -> int:
-        """Run with this terminal's own streams; pass signals on; return the program's exit code."""
+    def hand_over(self, command: Command, heard: OnBlock | None = None) -> int:
+        """Run with this terminal's own streams; pass signals on; return the program's exit code.
+
+        Parameters
+        ----------
+        heard
+            Gets what the program writes to its error stream, which is copied to ours.
+        """
 
     def become(self, command: Command) -> int:
         """Let the program take this process's place; a runner that cannot runs it and returns its exit code."""
@@ -141,12 +148,14 @@ class RealRunner:
                     _end_group(child)
                 raise
 
-    def hand_over(self, command: Command) -> int:
+    def hand_over(self, command: Command, heard: OnBlock | None = None) -> int:
         """Give the terminal to a program until it ends; signals that reach us go to it."""
         self._say(command)
         with _forwarding() as forwarder:
-            child = self._popen(command, capture=False)
+            child = self._popen(command, capture=False, errors=heard is not None)
             forwarder.adopt(child)
+            if heard is not None:
+                _copy_errors(child, heard)
             code = child.wait()
         return 128 - code if code < 0 else code
 
@@ -176,7 +185,9 @@ class RealRunner:
             raise ToolMissing(f"'{program}' is not installed here", evidence=f"needed for: {shorten_command(command)}")
         return found
 
-    def _popen(self, command: Command, *, capture: bool, source: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    def _popen(
+        self, command: Command, *, capture: bool, errors: bool = False, source: IO[bytes] | None = None
+    ) -> subprocess.Popen[bytes]:
         import subprocess  # noqa: PLC0415 - with what it loads 40 file-system calls: planning starts no program
 
         pipe = subprocess.PIPE if capture else None
@@ -188,9 +199,19 @@ class RealRunner:
             env=dict(command.env) if command.env is not None else None,
             stdin=given if capture else None,
             stdout=pipe,
-            stderr=pipe,
+            stderr=subprocess.PIPE if capture or errors else None,
             process_group=0 if capture else None,
         )
+
+
+def _copy_errors(child: subprocess.Popen[bytes], heard: OnBlock) -> None:
+    """Copy a program's error stream to ours until it ends."""
+    if child.stderr is None:
+        return
+    with child.stderr:
+        while block := os.read(child.stderr.fileno(), 65536):
+            os.write(2, block)
+            heard(block)
 
 
 def find_program(name: str, path: str | None = None) -> str | None:
@@ -352,9 +373,12 @@ class FakeRunner:
         deque(map(on_line, reply.stderr.splitlines()) if on_line else (), maxlen=0)
         return reply
 
-    def hand_over(self, command: Command) -> int:
+    def hand_over(self, command: Command, heard: OnBlock | None = None) -> int:
         """Answer with the code from the table."""
-        return self.run(command).code
+        reply = self.run(command)
+        if heard is not None:
+            heard(reply.stderr.encode())
+        return reply.code
 
     def become(self, command: Command) -> int:
         """Answer with the code from the table."""

@@ -185,9 +185,9 @@ class Recorder:
         self.seen.append(f"{Path(command.words[0]).name} {verb}".strip())
         return self.real.run(command, on_line)
 
-    def hand_over(self, command: Command) -> int:
+    def hand_over(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
         """Hand the terminal over."""
-        return self.real.hand_over(command)
+        return self.real.hand_over(command, heard)
 
     def become(self, command: Command) -> int:
         """Stay: a test goes on."""

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -196,8 +196,8 @@ class Telling:
             file.write(text)
         return reply
 
-    def hand_over(self, command: Command) -> int:
-        raise AssertionError(command)
+    def hand_over(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
+        raise AssertionError(command, heard)
 
     def become(self, command: Command) -> int:
         raise AssertionError(command)

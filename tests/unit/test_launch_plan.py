@@ -25,7 +25,7 @@ from argosy.launch.rendezvous import PORT
 from argosy.launch.shape import choose_shape
 from argosy.launch.slurm_script import NODE
 from argosy.launchers import Shape, as_torchrun_program, choose_launcher
-from argosy.launchers.programs import BIND, LOG, MPI_RANK, RANK, TORCHRUN
+from argosy.launchers.programs import BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
 from argosy.model import ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Person, Variable
 from argosy.schedulers.slurm import JobOptions
 from argosy.shell import Program
@@ -285,6 +285,18 @@ CASES = (
     Case("srun-full-nodes", {"wanted": Wanted(nodes=2, gpus_per_node=8), "launcher": "srun"}, FULL),
     Case("mpi-two-nodes", {"wanted": TWO, "launcher": "mpi", "mpi": "pmi2"}),
     Case("debug-and-logs", {"wanted": TWO, "debug": ("net", "torch"), "logs": "/shared/my logs"}),
+    Case("elastic", {"wanted": Wanted(nodes=2, ranks=4), "elastic": "1:2", "label": True}),
+    Case(
+        "staged-smoke",
+        {
+            "wanted": TWO,
+            "launcher": "srun",
+            "label": True,
+            "smoke": True,
+            "stage": "/local",
+            "before": ("python fetch.py 'a b'", 'echo "$HOME"'),
+        },
+    ),
     Case("none-one-rank", {"command": ("./a.out",), "launcher": "none"}),
     Case(
         "resume", {"wanted": TWO, "restarts": 5, "checkpoint": "/shared/out/last.pt", "options": JobOptions(time="10")}
@@ -300,7 +312,7 @@ CASES = (
         },
     ),
 )
-PROGRAMS = (PORT, NODE, TORCHRUN, RANK, MPI_RANK, BIND, LOG)
+PROGRAMS = (PORT, NODE, TORCHRUN, ELASTIC, RANK, MPI_RANK, BIND, LOG)
 
 
 def script_of(case: Case) -> str:

@@ -13,7 +13,7 @@ from argosy.cli.common import open_session, print_json
 from argosy.launch import plan_here
 from argosy.launch.explain import GROUPS, Explained, explain_plan
 
-NOT_HERE = ("dry_run", "script", "here", "follow")
+NOT_HERE = ("dry_run", "script", "here", "follow", "interactive", "smoke_first")
 """Options of launch that start or write something."""
 
 WHAT, VALUE, SOURCE, LEAST = 26, 30, 21, 30
@@ -22,7 +22,7 @@ WHAT, VALUE, SOURCE, LEAST = 26, 30, 21, 30
 
 def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
     session = open_session()
-    plan = plan_here(cmd_launch._request(session, **options), session, dry=True)  # noqa: SLF001 - the same words
+    plan = plan_here(cmd_launch.read_request(session, **options), session, dry=True)
     rows = explain_plan(plan)
     if as_json:
         print_json([asdict(row) for row in rows])

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from argosy.cli.common import container_options, container_request, open_session, print_json
-from argosy.launch import LaunchRequest, Wanted, find_site, plan_here, write_script
+from argosy.cli.common import container_options, open_session, print_json
+from argosy.errors import UsageError
+from argosy.launch import LaunchRequest, find_site, plan_here, write_script
 from argosy.launch import launch as launch_story
-from argosy.schedulers.slurm import JobOptions
+from argosy.launch.asking import RESTARTS, STAGE, TOPICS, make_request, with_defaults, with_job
 from argosy.session import Session
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-SHAPE = tuple(field.name for field in fields(Wanted))
-JOB = tuple(field.name for field in fields(JobOptions))
+FROM_CLICK = {"binds": "bind", "variables": "env", "restarts": "resume"}
+"""Parameters of options that are shared with other commands -> the option's own name."""
+
+PROJECT_FILE = "argosy.toml"
 
 
 def number(name: str, text: str) -> Decorator:
@@ -33,7 +36,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 
 @click.command()
 @click.argument("image")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--site", default="local", show_default=True, help="Site profile: a name ('argosy sites ls') or a .toml file."
 )
@@ -42,8 +45,10 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 @number("--gpus-per-node", "GPUs on each node.")
 @number("--ranks", "Ranks in all.  [default: one per GPU, or one per node]")
 @number("--cpus-per-rank", "Cores of each rank.")
+@word("--gpu-type", "Kind of GPU, where nodes have several: Slurm's name for it.", "NAME")
+@word("--elastic", "Go on with MIN to MAX nodes when some are lost; rank 0 may then be on any.", "MIN:MAX")
 @click.option("--launcher", default="", metavar="NAME", help="torchrun, srun, mpi or none.  [default: by the image]")
-@click.option("--torchrun-arg", "torchrun_args", multiple=True, metavar="WORD", help="Passed to torchrun, repeatable.")
+@click.option("--torchrun-arg", "torchrun_arg", multiple=True, metavar="WORD", help="Passed to torchrun, repeatable.")
 @click.option(
     "--mpi", default="", metavar="NAME", help="Wire-up for --launcher mpi: pmix or pmi2.  [default: the site's]"
 )
@@ -59,7 +64,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 @word("--reservation", "Reservation.")
 @word("--nodelist", "Nodes to use.", "NODES")
 @word("--exclude", "Nodes not to use.", "NODES")
-@word("--mail-type", "When to send mail, as END,FAIL.")
+@click.option("--mail-type", "--mail", default="", metavar="WORD", help="When to send mail, as END,FAIL.")
 @word("--output", "File for the output; %j is the job id, %x its name.", "FILE")
 @word("--error", "File for the error stream.  [default: with the output]", "FILE")
 @word("--chdir", "Folder in which the job runs.", "DIR")
@@ -71,7 +76,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
     "restarts",
     type=int,
     is_flag=False,
-    flag_value=10,
+    flag_value=RESTARTS,
     default=0,
     metavar="[N]",
     help="Go back into the queue at the time limit, at most N times (10).",
@@ -80,19 +85,34 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 @click.option(
     "--debug",
     is_flag=False,
-    flag_value="net,torch",
+    flag_value=TOPICS,
     default="",
     metavar="[TOPICS]",
     help="Let libraries tell what they do: net, torch or both.",
 )
 @word("--log-dir", "A file for each rank, in a folder of the job there.", "DIR")
+@click.option("--label", is_flag=True, help="Begin each line of the output with its rank, as srun --label does.")
+@click.option("--before", multiple=True, metavar="CMD", help="Run once in the image before the ranks; repeatable.")
+@click.option(
+    "--stage",
+    is_flag=False,
+    flag_value=STAGE,
+    default="",
+    metavar="[DIR]",
+    help="Copy the image to each node's own disk first (/tmp).",
+)
 @click.option("--exclusive", is_flag=True, help="Whole nodes.")
 @click.option("--requeue", is_flag=True, help="Start again after a node failure.")
-@click.option("--sbatch-arg", "extra", multiple=True, metavar="WORD", help="Any other option of sbatch, repeatable.")
+@click.option(
+    "--sbatch-arg", "sbatch_arg", multiple=True, metavar="WORD", help="Any other option of sbatch, repeatable."
+)
 @container_options
 @click.option("--dry-run", is_flag=True, help="Print the script, and start nothing.")
 @click.option("--script", type=click.Path(path_type=Path), default=None, help="Write the script there; start nothing.")
 @click.option("--here", is_flag=True, help="Inside an allocation: as steps of it, not as a new job.")
+@click.option("--interactive", is_flag=True, help="Get the nodes and open a shell in the image on the first.")
+@click.option("--smoke", is_flag=True, help="The same on at most 2 nodes for 3 minutes, in the queue for short tests.")
+@click.option("--smoke-first", is_flag=True, help="A smoke run, and the job itself only if that went well.")
 @click.option("--follow", is_flag=True, help="Wait, print what the job writes, and leave with its exit code.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: the whole plan as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the commands that are started.")
@@ -109,28 +129,62 @@ def launch(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _launch(
-    *, dry_run: bool, script: Path | None, here: bool, follow: bool, as_json: bool, verbose: bool, **options: Any,
+    *, dry_run: bool, script: Path | None, here: bool, follow: bool, as_json: bool, verbose: bool, interactive: bool,
+    smoke_first: bool, **options: Any,
 ) -> int:  # fmt: skip
+    _refuse_several(here=here, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first)
     session = open_session(verbose=verbose)
-    request = _request(session, **options)
+    request = read_request(session, **options)
     if dry_run or script is not None:
-        plan = plan_here(request, session, dry=dry_run, kept=script is not None)
-        if script is not None and not dry_run:
-            write_script(plan, script)
-            click.echo(f"{script}: start it with '{'sbatch' if plan.scheduler == 'slurm' else 'sh'} {script}'")
-        elif as_json:
-            print_json(asdict(plan))
-        else:
-            click.echo(plan.script, nl=False)
-        return 0
+        return _show(request, session, script if not dry_run else None, as_json=as_json, kept=script is not None)
+    if interactive:
+        from argosy.launch.interactive import launch_interactive  # noqa: PLC0415 - only where it is asked for
+
+        return launch_interactive(request, session).code
+    if smoke_first:
+        return _smoke_first(request, session, follow=follow)
     launched = launch_story(request, session, here=here)
     if not launched.job:
         return launched.code
-    if not follow:
-        click.echo(launched.job)
-        click.echo(f"job {launched.job} is submitted; watch it with: argosy logs -f {launched.job}", err=True)
-        return 0
-    return _follow(session, launched.job, request)
+    return _submitted(launched.job, request, session, follow=follow)
+
+
+def _refuse_several(**wishes: bool) -> None:
+    several = [f"--{name.replace('_', '-')}" for name, wished in wishes.items() if wished]
+    if len(several) > 1:
+        raise UsageError(f"{' and '.join(several)} exclude each other", hint="say one of them")
+
+
+def _show(request: LaunchRequest, session: Session, script: Path | None, *, as_json: bool, kept: bool) -> int:
+    plan = plan_here(request, session, dry=True, kept=kept)
+    if script is not None:
+        write_script(plan, script)
+        click.echo(f"{script}: start it with '{'sbatch' if plan.scheduler == 'slurm' else 'sh'} {script}'")
+    elif as_json:
+        print_json(asdict(plan))
+    else:
+        click.echo(plan.script, nl=False)
+    return 0
+
+
+def _smoke_first(request: LaunchRequest, session: Session, *, follow: bool) -> int:
+    from argosy.launch.story import launch_after_smoke  # noqa: PLC0415 - only where it is asked for
+
+    smoke, launched = launch_after_smoke(request, session)
+    click.echo(f"job {smoke.job} is the smoke run; the job itself starts when that went well", err=True)
+    if follow:
+        code = _follow(session, smoke.job, request)
+        if code:
+            return code
+    return _submitted(launched.job, request, session, follow=follow)
+
+
+def _submitted(job: str, request: LaunchRequest, session: Session, *, follow: bool) -> int:
+    if follow:
+        return _follow(session, job, request)
+    click.echo(job)
+    click.echo(f"job {job} is submitted; watch it with: argosy logs -f {job}", err=True)
+    return 0
 
 
 def _follow(session: Session, job: str, request: LaunchRequest) -> int:
@@ -139,30 +193,29 @@ def _follow(session: Session, job: str, request: LaunchRequest) -> int:
     return follow_to_end(session, job, every=find_site(request.site, session.host).slurm.polling_seconds)
 
 
-def _request(
-    session: Session, *, image: str, command: tuple[str, ...], site: str, launcher: str, torchrun_args: tuple[str, ...],
-    mpi: str, mode: str, name: str, after: str, restarts: int, checkpoint: str, debug: str, log_dir: str,
-    extra: tuple[str, ...], **rest: Any,
-) -> LaunchRequest:  # fmt: skip
-    wanted = Wanted(**{key: rest.pop(key) or 0 for key in SHAPE})
-    job = {key: rest.pop(key) for key in JOB if key != "dependency"}
-    for key in ("output", "error", "chdir"):
-        job[key] = job[key] and str(Path(session.host.cwd, job[key]))
-    return LaunchRequest(
-        image=image,
-        command=command,
-        site=site,
-        wanted=wanted,
-        launcher=launcher,
-        launcher_arguments=torchrun_args,
-        mpi=mpi,
-        mode=mode,
-        name=name,
-        options=JobOptions(**job, dependency=f"afterok:{after}" if after else ""),
-        extra=extra,
-        restarts=restarts,
-        debug=tuple(filter(None, debug.split(","))),
-        logs=log_dir and str(Path(session.host.cwd, log_dir)),
-        checkpoint=checkpoint and str(Path(session.host.cwd, checkpoint)),
-        container=container_request(**rest, environment=dict(session.host.environment)),
-    )
+def read_request(session: Session, *, smoke: bool = False, **options: Any) -> LaunchRequest:
+    """Make the request of the options, and of the project file in this folder where there is one.
+
+    Raises
+    ------
+    UsageError
+        When there is neither a command nor a job of that name.
+    """
+    words = {FROM_CLICK.get(name, name): value for name, value in options.items() if _is_given(name, value)}
+    path = Path(session.host.cwd, PROJECT_FILE)
+    if path.is_file():
+        from argosy.project import read_project  # noqa: PLC0415 - most folders have none
+
+        project, name = read_project(path), str(words["image"])
+        if name in project.table.job or not (words.get("command") or "/" in name or Path(name).exists()):
+            del words["image"]
+            words = with_job(project, name, words)
+        else:
+            words = with_defaults(project, words)
+    return replace(make_request(words, session.host), smoke=smoke)
+
+
+def _is_given(name: str, value: object) -> bool:
+    context = click.get_current_context(silent=True)
+    source = context.get_parameter_source(name) if context else None
+    return bool(value) and source is not click.core.ParameterSource.DEFAULT

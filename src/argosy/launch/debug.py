@@ -9,30 +9,43 @@ from argosy.errors import UsageError
 from argosy.model import Choice, Variable
 from argosy.nearest import nearest_word
 
-TOPICS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+NCCL: Mapping[str, str] = MappingProxyType(
     {
-        "net": {
-            "NCCL_DEBUG": "INFO",
-            "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
-            "NCCL_DEBUG_FILE": "{files}-nccl-%h-%p.log",
-            "CCL_LOG_LEVEL": "info",
-            "FI_LOG_LEVEL": "info",
-        },
-        "torch": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCH_CPP_LOG_LEVEL": "INFO", "LOGLEVEL": "INFO"},
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+        "NCCL_DEBUG_FILE": "{files}-nccl-%h-%p.log",
     }
 )
-"""Topic -> variables.  NCCL and RCCL write a file per rank (%h host, %p process), oneCCL and libfabric to stderr."""
+"""For NCCL and RCCL, which write a file per rank (%h host, %p process)."""
 
-WHY = {"net": "which network is used, by NCCL, RCCL, oneCCL and libfabric", "torch": "what torch.distributed does"}
+ONECCL: Mapping[str, str] = MappingProxyType({"CCL_LOG_LEVEL": "info", "FI_LOG_LEVEL": "info"})
+"""For oneCCL and libfabric, which write to stderr: `--log-dir` parts them by rank."""
+
+TORCH: Mapping[str, str] = MappingProxyType(
+    {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCH_CPP_LOG_LEVEL": "INFO", "LOGLEVEL": "INFO"}
+)
+
+TOPICS = ("net", "torch")
+WHY = {"net": "which network is used", "torch": "what torch.distributed does"}
 
 
-def plan_debug(topics: tuple[str, ...], files: str) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+def _variables(topic: str, vendor: str) -> Mapping[str, str]:
+    if topic == "torch":
+        return TORCH
+    return ONECCL if vendor == "intel" else NCCL
+
+
+def plan_debug(
+    topics: tuple[str, ...], files: str, vendor: str = ""
+) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     """Give the variables of each topic.
 
     Parameters
     ----------
     files
         How the names of files begin.
+    vendor
+        Of the GPUs: Intel's use another library than NVIDIA's and AMD's.
 
     Raises
     ------
@@ -49,7 +62,7 @@ def plan_debug(topics: tuple[str, ...], files: str) -> tuple[tuple[Variable, ...
                 evidence=f"known: {', '.join(TOPICS)}",
                 hint=f"did you mean {near}?" if near else "say --debug alone for all of them",
             )
-        for name, value in TOPICS[topic].items():
+        for name, value in _variables(topic, vendor).items():
             variables.append(Variable(name, value.replace("{files}", files)))
             choices.append(Choice(name, str(variables[-1].value), f"--debug {topic}: {WHY[topic]}", "option"))
     return tuple(variables), tuple(choices)

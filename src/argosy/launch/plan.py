@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from argosy.containers import ContainerPlan
 from argosy.errors import SiteError, UsageError
@@ -21,12 +22,15 @@ from argosy.launch.at_site import (
 from argosy.launch.limits import check_limits
 from argosy.launch.script import ScriptFacts, render_script
 from argosy.launch.shape import Wanted, choose_shape
-from argosy.launchers import NEED_SLURM, Counts, Shape, Started, Wish, choose_launcher, find_launcher
+from argosy.launchers import LABEL_FORM, NEED_SLURM, Counts, Shape, Started, Wish, choose_launcher, find_launcher
 from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable, Word
 from argosy.schedulers import plan_submit
 from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults
 from argosy.sites import Site
 from argosy.sites.resolving import AtSite, evident_choice
+
+if TYPE_CHECKING:
+    from argosy.launch.slurm_script import SlurmFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,22 @@ class LaunchRequest:
         Topics of which libraries are to tell: ``net``, ``torch``.
     logs
         Folder in which each rank has a file for what it prints; empty for the job's one output.
+    label
+        Whether each line of the output begins with the rank that wrote it.
+    gpu_type
+        Slurm's name for a kind of GPU, where nodes have several.
+    before
+        Lines of shell that run once in the image before the ranks start.
+    elastic
+        ``MIN:MAX`` nodes between which torchrun may go on; empty for a fixed number.
+    stage
+        Folder on each node's own disk that the image is copied to; empty to read it where it is.
+    smoke
+        Whether this is a short test of a launch; see `argosy.launch.smoke.as_smoke`.
+    told
+        Choices that were made before planning, to be told with the plan's own.
+    given
+        Values that come from a file: key -> value and ``argosy.toml:12``.
     """
 
     image: str
@@ -68,6 +88,14 @@ class LaunchRequest:
     checkpoint: str = ""
     debug: tuple[str, ...] = ()
     logs: str = ""
+    label: bool = False
+    gpu_type: str = ""
+    before: tuple[str, ...] = ()
+    elastic: str = ""
+    stage: str = ""
+    smoke: bool = False
+    told: tuple[Choice, ...] = ()
+    given: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     container: ContainerRequest = field(default_factory=ContainerRequest)
 
 
@@ -85,6 +113,8 @@ class LaunchPlan:
         The script that runs a second command in the container of this job; empty where there is no scheduler.
     output
         Where the job writes, with Slurm's own patterns in it; empty where it writes to this terminal.
+    directives
+        The options of sbatch, as the script has them.
     polling_seconds
         How often a scheduler may be asked about it.
     """
@@ -100,6 +130,7 @@ class LaunchPlan:
     choices: tuple[Choice, ...]
     attach: str = ""
     output: str = ""
+    directives: tuple[str, ...] = ()
     polling_seconds: float = 5.0
 
 
@@ -134,19 +165,22 @@ def plan_launch(
     shape, why_shape = choose_shape(request.wanted, site, host)
     launcher = choose_launcher(request.launcher, container.entry.image, request.command, shape)
     launcher = launcher_at_site(launcher, site)
+    more = _wishes(request, container, site, launcher.value)
     if site.scheduler == "local" and launcher.value in NEED_SLURM:
         raise UsageError(f"the launcher {launcher.value} needs Slurm", hint="use --launcher torchrun or none here")
     at_site = plan_at_site(settled, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions)
-    variables, why_variables = plan_variables(request, site, host, shape, at_site)
+    variables, why_variables = plan_variables(request, site, host, shape, at_site, launcher=launcher.value)
     name = request.name or _name_of(request.command)
     is_slurm = site.scheduler == "slurm"
     options, why_options = plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
     binding = plan_binding(shape, site) if is_slurm else ()
     why_container = told_by_site(container.choices, request.container, site)
-    choices = (*settled.choices, *why_shape, *binding, launcher, *why_container, *why_options, *why_variables)
+    why_job = (*settled.choices, *why_shape, *binding, launcher, *why_container, *more, *why_options, *why_variables)
+    choices = _told((*request.told, *why_job), request)
     refuse_launch(container, launcher.value, at_site, site)
     whole = with_site_words(with_site_binds(with_variables(container, variables), at_site.binds), at_site)
     facts = _Facts(request, site, host, shape, launcher.value, whole, name, choices, record, options, at_site)
+    script, directives = _slurm_text(facts) if is_slurm else (_local_text(facts), ())
     return LaunchPlan(
         name=name,
         site=site.name,
@@ -154,11 +188,12 @@ def plan_launch(
         image=container.entry.image.path,
         digest=container.entry.image.digest,
         shape=shape,
-        script=_slurm_text(facts) if is_slurm else _local_text(facts),
+        script=script,
         submit=plan_submit(site.scheduler),
         choices=choices,
         attach=_attach_text(facts) if is_slurm and not container.runtime.traits.by_srun else "",
         output=options.output if is_slurm else "",
+        directives=directives,
         polling_seconds=site.slurm.polling_seconds,
     )
 
@@ -182,40 +217,66 @@ class _Facts:
 
 def _local_text(facts: _Facts) -> str:
     counts = Counts(str(facts.shape.nodes), str(facts.shape.ranks_per_node))
-    wish = Wish(facts.request.command, counts, facts.request.launcher_arguments, logs=facts.request.logs)
+    request = facts.request
+    wish = Wish(request.command, counts, request.launcher_arguments, logs=request.logs, label=request.label)
     started = find_launcher(facts.launcher)(wish)
     check_limits(facts.container, started.command, facts.host.environment)
-    return render_script(ScriptFacts(facts.name, facts.site.name, facts.container, started, facts.shape, facts.choices))
+    return render_script(_script_facts(facts, facts.container, started))
 
 
-def _slurm_text(facts: _Facts) -> str:
+def _script_facts(facts: _Facts, container: ContainerPlan, started: Started) -> ScriptFacts:
+    before = facts.request.before
+    return ScriptFacts(facts.name, facts.site.name, container, started, facts.shape, facts.choices, before)
+
+
+def _slurm_text(facts: _Facts) -> tuple[str, tuple[str, ...]]:
+    """Give the script, and the options of sbatch that it begins with."""
+    from argosy.launch.slurm_script import directives, render_slurm_script  # noqa: PLC0415 - a local plan needs none
+
+    slurm = _slurm_facts(facts)
+    return render_slurm_script(slurm), tuple(directives(slurm))
+
+
+def _slurm_facts(facts: _Facts) -> SlurmFacts:
     from argosy.binding import render_core_list  # noqa: PLC0415 - a local plan needs nothing of Slurm
     from argosy.launch.resume import plan_resume  # noqa: PLC0415 - likewise
-    from argosy.launch.slurm_script import SlurmFacts, render_slurm_script  # noqa: PLC0415 - likewise
+    from argosy.launch.slurm_script import SlurmFacts  # noqa: PLC0415 - likewise
 
     request, masks = facts.request, choose_masks(facts.shape, facts.site)
     counts = Counts(Late("$nodes"), Late("$ranks_per_node"))
+    least = int(request.elastic.partition(":")[0]) if request.elastic else 0
     cores = tuple(map(render_core_list, masks)) if facts.launcher == "torchrun" else ()
     started = find_launcher(facts.launcher)(
-        Wish(request.command, counts, request.launcher_arguments, cores, request.logs)
+        Wish(
+            command=request.command,
+            counts=counts,
+            extra=request.launcher_arguments,
+            cores=cores,
+            logs=request.logs,
+            label=request.label,
+            least_nodes=least,
+        )
     )
     meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))
     container = with_variables(facts.container, (*meeting, *facts.container.entry.variables))
     check_limits(container, started.command, facts.host.environment)
     # A mask names cores of a whole node: with somebody else's job beside it they might not be ours.
     options = replace(facts.options, exclusive=True) if masks and not facts.site.slurm.whole_nodes else facts.options
-    return render_slurm_script(
-        SlurmFacts(
-            script=ScriptFacts(facts.name, facts.site.name, container, started, facts.shape, facts.choices),
-            site=facts.site,
-            options=options,
-            extra=request.extra,
-            masks=masks,
-            mpi=(request.mpi or facts.site.launcher.mpi or "pmix") if started.mpi else "",
-            at_site=facts.at_site,
-            record=facts.record,
-            resume=plan_resume(request.restarts, _absolute(request.checkpoint, facts.host), request.options.signal),
-        )
+    return SlurmFacts(
+        script=_script_facts(facts, container, started),
+        site=facts.site,
+        options=options,
+        extra=request.extra,
+        masks=masks,
+        mpi=(request.mpi or facts.site.launcher.mpi or "pmix") if started.mpi else "",
+        at_site=facts.at_site,
+        label=request.label,
+        gpu_type=request.gpu_type,
+        least_nodes=least,
+        stage=request.stage,
+        smoke=request.smoke,
+        record=facts.record,
+        resume=plan_resume(request.restarts, _absolute(request.checkpoint, facts.host), request.options.signal),
     )
 
 
@@ -226,8 +287,7 @@ def _absolute(path: str, host: Host) -> str:
 def _attach_text(facts: _Facts) -> str:
     from argosy.launch.attach_script import render_attach  # noqa: PLC0415 - likewise
 
-    started = Started(facts.request.command)
-    return render_attach(ScriptFacts(facts.name, facts.site.name, facts.container, started, facts.shape, facts.choices))
+    return render_attach(_script_facts(facts, facts.container, Started(facts.request.command)))
 
 
 def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
@@ -285,25 +345,46 @@ def plan_options(
 
 
 def plan_variables(
-    request: LaunchRequest, site: Site, host: Host, shape: Shape, at_site: AtSite
+    request: LaunchRequest, site: Site, host: Host, shape: Shape, at_site: AtSite, *, launcher: str
 ) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     """Give the variables of a launch; what the user forces wins over the site, and that over the defaults."""
     threads, why_threads = _threads(site, host, shape)
-    debug, why_debug = _debug(request, host)
+    debug, why_debug = _debug(request, site, host)
+    label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     asked = {variable.name for variable in request.container.variables}
-    ours = {variable.name: variable for variable in (Variable("OMP_NUM_THREADS", threads), *at_site.variables, *debug)}
+    ours = {
+        variable.name: variable
+        for variable in (Variable("OMP_NUM_THREADS", threads), *at_site.variables, *label, *debug)
+    }
     kept = tuple(variable for name, variable in ours.items() if name not in asked)
     rows = tuple(row for row in (why_threads, *at_site.choices, *why_debug) if row.what not in asked)
     options = tuple(Choice(v.name, str(v.value), "asked for", "option") for v in request.container.variables)
     return (*kept, *request.container.variables), (*rows, *options)
 
 
-def _debug(request: LaunchRequest, host: Host) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+def _debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     if not request.debug:
         return (), ()
     from argosy.launch.debug import plan_debug  # noqa: PLC0415 - where it is asked for
 
-    return plan_debug(request.debug, f"{host.cwd or '.'}/{_file_name(_name_of(request.command))}")
+    files = f"{host.cwd or '.'}/{_file_name(_name_of(request.command))}"
+    return plan_debug(request.debug, files, site.node.gpu_vendor)
+
+
+def _wishes(request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str) -> tuple[Choice, ...]:
+    if not (request.elastic or request.gpu_type or request.stage or request.label):
+        return ()
+    from argosy.launch.wishes import check_wishes  # noqa: PLC0415 - where they are asked for
+
+    return check_wishes(request, container, site, launcher)
+
+
+def _told(choices: tuple[Choice, ...], request: LaunchRequest) -> tuple[Choice, ...]:
+    if not request.given:
+        return choices
+    from argosy.launch.sources import with_sources  # noqa: PLC0415 - where there is a project file
+
+    return with_sources(choices, request.given)
 
 
 def _threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:

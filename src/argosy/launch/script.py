@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from argosy.containers import ContainerPlan
 from argosy.gpus import WAY_VENDOR
+from argosy.launch.before import before_command, render_before_here
 from argosy.launch.reasons import as_comment, render_choices, render_exports, split_choices
 from argosy.launchers import Shape, Started
 from argosy.model import Choice, ImageKind, Word
@@ -20,7 +21,13 @@ VENDOR_NODES = {"nvidia": "/dev/nvidiactl", "amd": "/dev/kfd", "intel": "/dev/dr
 
 @dataclass(frozen=True, slots=True)
 class ScriptFacts:
-    """All that a script says."""
+    """All that a script says.
+
+    Attributes
+    ----------
+    before
+        Lines of shell that run once in the image before the ranks start.
+    """
 
     name: str
     site: str
@@ -28,6 +35,7 @@ class ScriptFacts:
     started: Started
     shape: Shape
     choices: tuple[Choice, ...]
+    before: tuple[str, ...] = ()
 
     @property
     def gpu_node(self) -> str:
@@ -38,8 +46,9 @@ class ScriptFacts:
 def render_script(facts: ScriptFacts) -> str:
     """Render the script of a launch on the machine at hand."""
     programs, words = name_programs(facts.container.words(facts.started.command))
-    lines = ["#!/bin/sh", *render_head(facts), *_checks(facts), *render_environment(facts), *render_programs(programs)]
-    return "\n".join([*lines, *_start(facts, words)]) + "\n"
+    lines = ["#!/bin/sh", *render_head(facts), *_checks(facts), *render_environment(facts)]
+    first = render_before_here(facts.container.words(before_command(facts.before))) if facts.before else ()
+    return "\n".join([*lines, *first, *render_programs(programs), *_start(facts, words)]) + "\n"
 
 
 def render_head(facts: ScriptFacts) -> Iterator[str]:

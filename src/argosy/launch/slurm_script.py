@@ -50,6 +50,14 @@ class SlurmFacts:
         The wire-up that srun is asked for (``pmix``, ``pmi2``); empty for none.
     record
         Folder that the script tells its end; empty for a script that is kept.
+    label
+        Whether srun begins each line with the rank that wrote it.
+    least_nodes
+        The fewest nodes that the job may go on with; 0 where it needs all of them.
+    stage
+        Folder on each node's own disk that the image is copied to.
+    smoke
+        Whether the job is a short test, which a timer ends.
     at_site
         What the site's profile adds: words for sbatch and srun, folders and paths on each node.
     """
@@ -62,13 +70,17 @@ class SlurmFacts:
     mpi: str = ""
     record: str = ""
     resume: Resume | None = None
+    label: bool = False
+    gpu_type: str = ""
+    least_nodes: int = 0
+    stage: str = ""
+    smoke: bool = False
     at_site: AtSite = field(default_factory=AtSite)
 
 
 def render_slurm_script(facts: SlurmFacts) -> str:
     """Render the whole script."""
-    command = facts.script.container.words(facts.script.started.command)
-    programs, words = name_programs((*_around(facts), *command))
+    programs, words = name_programs(_words(facts, facts.script.started.command))
     lines = [
         "#!/bin/sh",
         *map(render_directive, directives(facts)),
@@ -79,12 +91,57 @@ def render_slurm_script(facts: SlurmFacts) -> str:
         *render_rendezvous(facts.site),
         *render_environment(facts.script),
         *render_modules(facts.site),
+        *_stage(facts),
         *render_programs(programs),
         *render_document(facts.script.container),
+        *_before(facts),
         *_start(facts, words),
         *_wait(facts),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _words(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Give what srun starts for a command: the checks of a node, the runtime, the command in the container."""
+    container = facts.script.container
+    words = (*_around(facts), *container.words(command))
+    if not facts.stage:
+        return words
+    from argosy.launch.staging import staged_words  # noqa: PLC0415 - where it is asked for
+
+    return staged_words(words, container.entry.image.path)
+
+
+def _before(facts: SlurmFacts) -> Iterator[str]:
+    if not facts.script.before:
+        return
+    from argosy.launch.before import before_command, render_before  # noqa: PLC0415 - where it is asked for
+
+    container = facts.script.container
+    _, words = name_programs(_words(facts, before_command(facts.script.before)))
+    own = "".join(f" {word}" for word in (*map(quote, facts.at_site.srun_always), *step_lines(container)))
+    srun = f'{step_prefix(container)}srun --nodes=1 --ntasks=1 --nodelist="$first" --mpi=none{own}'
+    yield from render_before(words, srun=srun)
+
+
+def _stage(facts: SlurmFacts) -> Iterator[str]:
+    if facts.stage:
+        from argosy.launch.staging import render_staging  # noqa: PLC0415 - where it is asked for
+
+        image = facts.script.container.entry.image
+        yield from render_staging(facts.stage, image.path, image.digest)
+
+
+def _unstage(facts: SlurmFacts) -> str:
+    """Give what the end of the script does about a staged image."""
+    return '; [ -z "${image:-}" ] || $each rm -f "$image" || :' if facts.stage else ""
+
+
+def _timer(facts: SlurmFacts) -> Iterator[str]:
+    if facts.smoke:
+        from argosy.launch.smoke import render_timer  # noqa: PLC0415 - where it is asked for
+
+        yield from render_timer()
 
 
 def directives(facts: SlurmFacts) -> Iterator[str]:
@@ -92,13 +149,15 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
     shape, slurm, options = facts.script.shape, facts.site.slurm, facts.options
     tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
     yield f"--job-name={facts.script.name}"
-    yield f"--nodes={shape.nodes}"
+    yield f"--nodes={f'{facts.least_nodes}-' if facts.least_nodes else ''}{shape.nodes}"
+    if facts.least_nodes:
+        yield "--no-kill"  # else Slurm ends a job that loses a node
     if slurm.cpus_option:
         yield f"--ntasks-per-node={tasks}"
         yield f"--cpus-per-task={shape.cpus_per_rank * shape.ranks_per_node // tasks}"
     if shape.gpus_per_node and slurm.gpu_option != "none":
         kind = "gres=gpu:" if slurm.gpu_option == "gres" else "gpus-per-node="
-        yield f"--{kind}{shape.gpus_per_node}"
+        yield f"--{kind}{f'{facts.gpu_type}:' if facts.gpu_type else ''}{shape.gpus_per_node}"
     if facts.resume:
         yield from resume_directives(facts.resume)
         options = replace(options, signal="", requeue=False)
@@ -151,7 +210,8 @@ def _signals(facts: SlurmFacts) -> Iterator[str]:
     if facts.resume:
         yield from render_warning(facts.resume)
     more = '; rm -f "${environment:-}"' if has_document(facts.script.container) else ""
-    yield f"""trap 'rmdir "/tmp/argosy-port-${{MASTER_PORT:-}}" 2>/dev/null || :{more}' EXIT"""
+    yield f"""trap 'rmdir "/tmp/argosy-port-${{MASTER_PORT:-}}" 2>/dev/null || :{more}{_unstage(facts)}' EXIT"""
+    yield from _timer(facts)
     yield ""
 
 
@@ -173,20 +233,20 @@ def render_modules(site: Site) -> Iterator[str]:
     yield ""
 
 
-def _start_by_mpiexec(words: tuple[Word, ...]) -> Iterator[str]:
+def _start_by_mpiexec(words: tuple[Word, ...], *, label: bool) -> Iterator[str]:
     """Start ranks by the host's own mpiexec (Intel MPI's and MPICH's hydra), which starts its helpers by srun."""
     yield "# hydra starts its helpers by srun, which must take this environment, and no memory limit of an outer job."
     yield "unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE"
     yield "export SLURM_EXPORT_ENV=ALL"
     yield 'command -v mpiexec >/dev/null || stop "the modules bring no mpiexec" 4'
     yield "list=$(printf %s \"$hosts\" | tr '\\n' ,)"
-    yield 'mpiexec -n "$((nodes * ranks_per_node))" -ppn "$ranks_per_node" --hosts "$list" \\'
+    yield f'mpiexec {"-l " if label else ""}-n "$((nodes * ranks_per_node))" -ppn "$ranks_per_node" --hosts "$list" \\'
     yield render_command(words, indent="    ") + " & step=$!"
 
 
 def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     if facts.mpi and facts.site.launcher.mpiexec:
-        yield from _start_by_mpiexec(words)
+        yield from _start_by_mpiexec(words, label=facts.label)
         return
     started, shape, slurm = facts.script.started, facts.script.shape, facts.site.slurm
     tasks = '"$ranks_per_node"' if started.per_rank else "1"
@@ -196,7 +256,9 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     line = [
         step_prefix(facts.script.container)
         + f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block --export=ALL'
-        " --kill-on-bad-exit=1" + (f" --mpi={quote(facts.mpi)}" if facts.mpi else "")
+        + (" --no-kill --kill-on-bad-exit=0" if facts.least_nodes else " --kill-on-bad-exit=1")
+        + (f" --mpi={quote(facts.mpi)}" if facts.mpi else "")
+        + (" --label" if facts.label and started.per_rank else "")
     ]
     if masked:
         yield "unset SRUN_CPUS_PER_TASK"
@@ -213,6 +275,10 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
 
 def _wait(facts: SlurmFacts) -> Iterator[str]:
     yield 'while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun'
+    if facts.smoke:
+        from argosy.launch.smoke import render_enough  # noqa: PLC0415 - where it is asked for
+
+        yield from render_enough()
     if facts.record:
         yield 'printf "%s %s %s %s\\n" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}" "$code" "$SLURM_JOB_NODELIST" \\'
         yield f"    2>/dev/null >> {quote(facts.record + '/ends')} || :"

@@ -59,6 +59,7 @@ def plan_here(
     host = session.host
     request = without_container(request)
     site = find_site(request.site, host)
+    request = settle_request(request, site)
     settled = settle_site(request, site, host)
     wanted = with_log_folder(container_at_site(request.container, settled.site), request.logs)
     there, command = plan_target(request, settled.site, host), request.command
@@ -77,6 +78,19 @@ def plan_here(
     return plan_launch(
         request, container, site, there, record=record, versions=parse_torch_version(container.entry.image.torch)
     )
+
+
+def settle_request(request: LaunchRequest, site: Site) -> LaunchRequest:
+    """Give a request with the shape that it means: a smoke run's, an elastic one's."""
+    if request.smoke:
+        from argosy.launch.smoke import as_smoke  # noqa: PLC0415 - where it is asked for
+
+        request = as_smoke(request, site)
+    if request.elastic:
+        from argosy.launch.wishes import with_elastic_nodes  # noqa: PLC0415 - likewise
+
+        request = with_elastic_nodes(request)
+    return request
 
 
 def without_container(request: LaunchRequest) -> LaunchRequest:
@@ -124,16 +138,70 @@ def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> L
     here
         Carry it out as steps of the present allocation, where a job would be submitted.
     """
-    from argosy.launch.attach import NAME as ATTACH  # noqa: PLC0415 - a dry run writes nothing
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
     site = find_site(request.site, session.host)
     say_where(session, site, here=here)
-    folder = session.places.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
+    folder = runs_folder(session)
     if request.logs:
         with explained(Path(request.logs)):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
     plan = plan_here(request, session, record=str(folder))
+    script = keep_record(plan, folder)
+    words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
+    if here or plan.scheduler == "local":
+        words = ("sh", str(script))
+        code = _carry_out(Command(words, env=dict(session.host.environment)), session, site)
+        write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
+        return Launched(code, "", str(folder))
+    return _submit(plan, words, folder, session, site)
+
+
+def launch_after_smoke(request: LaunchRequest, session: Session) -> tuple[Launched, Launched]:
+    """Submit a smoke run, and the launch itself to start when that ended well; Slurm removes it where it did not.
+
+    Both are planned before the first is submitted, so that what cannot be meant submits neither.
+    """
+    plan_here(request, session, dry=True)
+    smoke = launch(replace(request, smoke=True), session)
+    after = ",".join(filter(None, (request.options.dependency, f"afterok:{smoke.job}")))
+    extra = (*request.extra, "--kill-on-invalid-dep=yes")
+    return smoke, launch(replace(request, options=replace(request.options, dependency=after), extra=extra), session)
+
+
+def _carry_out(command: Command, session: Session, site: Site) -> int:
+    """Run a script here and now; of several ranks the code of the one that failed first, where they tell it.
+
+    srun's own code is the highest of all, so 143 of the ranks that it ended hides the code of the one that failed.
+    """
+    if site.scheduler != "slurm":
+        return session.runner.hand_over(command)
+    from argosy.launch.ending import judge_end  # noqa: PLC0415 - where there is Slurm
+    from argosy.launch.jobs import LAST_BYTES  # noqa: PLC0415 - likewise
+
+    last = bytearray()
+
+    def keep(block: bytes) -> None:
+        last.extend(block)
+        del last[:-LAST_BYTES]
+
+    code = session.runner.hand_over(command, keep)
+    first = judge_end(last.decode(errors="replace")) if code else None
+    if first:
+        session.reporter.note(first.text)
+    return first.code if first else code
+
+
+def runs_folder(session: Session) -> Path:
+    """Give a name for the record of a new run; nothing is made."""
+    return session.places.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
+
+
+def keep_record(plan: LaunchPlan, folder: Path) -> Path:
+    """Write a plan down before it is carried out; give its script."""
+    from argosy.launch.attach import NAME as ATTACH  # noqa: PLC0415 - a dry run writes nothing
+    from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
+
     with explained(folder):
         folder.mkdir(parents=True)
         script = folder / "job.sh"
@@ -141,13 +209,7 @@ def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> L
         write_text(folder / "job.json", render_record(plan))
         if plan.attach:
             write_text(folder / ATTACH, plan.attach)
-    words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
-    if here or plan.scheduler == "local":
-        words = ("sh", str(script))
-        code = session.runner.hand_over(Command(words, env=dict(session.host.environment)))
-        write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
-        return Launched(code, "", str(folder))
-    return _submit(plan, words, folder, session, site)
+    return script
 
 
 def say_where(session: Session, site: Site, *, here: bool) -> None:
@@ -175,9 +237,10 @@ def _submit(plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Ses
     from argosy.launch.jobs import run_slurm  # noqa: PLC0415 - likewise
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
-    output = output_folder(plan, session.host.person.name)
-    with explained(output):
-        output.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
+    for folder_of in output_folders(plan, session.host.person.name):
+        with explained(folder_of):
+            folder_of.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
+    refuse_missing_chdir(plan)
     command = Command(words, env=submission_environment(session))
     reply = run_slurm(session, command)
     if reply.code != 0:
@@ -189,22 +252,34 @@ def _submit(plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Ses
     return Launched(0, job, str(folder))
 
 
-def output_folder(plan: LaunchPlan, user: str) -> Path:
-    """Give the folder of the job's output, which must be there when it starts.
+def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
+    """Give the folders that the job writes its output to, which must be there when it starts.
 
     Raises
     ------
     UsageError
-        When its name is not known before the job has a number.
+        When a name is not known before the job has a number.
     """
-    folder = str(Path(plan.output).parent).replace("%x", plan.name).replace("%u", user)
-    if re.search(r"%[\w%]", folder):
-        raise UsageError(
-            "Slurm makes no folders, and this one has no name yet",
-            evidence=f"--output {plan.output}",
-            hint="use %j in the name of the file only",
-        )
-    return Path(folder)
+    options = dict(option[2:].partition("=")[::2] for option in plan.directives)
+    out: list[Path] = []
+    for name in ("output", "error"):
+        path = options.get(name, "")
+        folder = str(Path(path).parent).replace("%x", plan.name).replace("%u", user)
+        if re.search(r"%[\w%]", folder):
+            raise UsageError(
+                "Slurm makes no folders, and this one has no name yet",
+                evidence=f"--{name} {path}",
+                hint="use %j in the name of the file only",
+            )
+        out += [Path(folder)] if path else []
+    return tuple(out)
+
+
+def refuse_missing_chdir(plan: LaunchPlan) -> None:
+    """Refuse a folder to run in that is not there: Slurm would run the job in /tmp instead, with a line in its log."""
+    folder = next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
+    if folder and not Path(folder).is_dir():
+        raise UsageError(f"there is no folder {folder} to run in", evidence=f"--chdir {folder}", hint="make it first")
 
 
 def submission_environment(session: Session) -> dict[str, str]:

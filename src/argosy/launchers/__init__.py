@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from argosy.errors import UsageError
-from argosy.launchers.programs import BIND, LOG, MPI_RANK, RANK, TORCHRUN
-from argosy.model import Choice, Image, Word
+from argosy.launchers.programs import BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
+from argosy.model import Choice, Image, Late, Word
 from argosy.nearest import nearest_word
 
 PYTHON_NAMES = ("python", "python3")
@@ -84,6 +84,10 @@ class Wish:
         A list of cores for each local rank (``1-7``), where workers are to be bound by the launcher.
     logs
         Folder in which each rank has a file for what it prints; empty where all print to the job's output.
+    label
+        Whether each line of the output begins with the rank that wrote it.
+    least_nodes
+        The fewest nodes that torchrun may go on with; 0 where it is not elastic.
     """
 
     command: tuple[Word, ...]
@@ -91,6 +95,8 @@ class Wish:
     extra: tuple[str, ...] = ()
     cores: tuple[str, ...] = ()
     logs: str = ""
+    label: bool = False
+    least_nodes: int = 0
 
     @property
     def logged(self) -> tuple[Word, ...]:
@@ -106,14 +112,31 @@ class Wish:
 Launcher = Callable[[Wish], Started]
 
 
+LABEL = ("--tee", "3")
+"""Words for torchrun that copy each worker's output with a prefix; see `LABEL_FORM`."""
+
+LABEL_FORM = ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${rank}: ")
+"""Variable with the prefix that torchrun writes: srun's own (torch >= 2.3; an older one writes ``[default0]:``)."""
+
+
 def torchrun(wish: Wish) -> Started:
     """Start one container per node and torchrun in it: static rendezvous on several nodes, its own on one."""
     program = as_torchrun_program(wish.command)
-    if wish.cores or wish.logs:
-        bind = ("/bin/sh", "-c", BIND, "argosy-bind", ";".join(wish.cores)) if wish.cores else ()
+    # Cores are those of the site's map: torch's own --numa-binding knows NUMA nodes only, and no reserved cores.
+    own_binding = any(word.startswith("--numa") for word in wish.extra)
+    cores = () if own_binding else wish.cores
+    if cores or wish.logs:
+        bind = ("/bin/sh", "-c", BIND, "argosy-bind", ";".join(cores)) if cores else ()
         program = ("--no-python", *bind, *wish.log_words, *_worker(wish.command))
-    words = ("/bin/sh", "-c", TORCHRUN, "argosy-torchrun", wish.counts.nodes, wish.counts.ranks_per_node)
-    return Started((*words, *wish.extra, *program))
+    entry, nodes = (ELASTIC, _at_least(wish)) if wish.least_nodes else (TORCHRUN, wish.counts.nodes)
+    words = ("/bin/sh", "-c", entry, "argosy-torchrun", nodes, wish.counts.ranks_per_node)
+    return Started((*words, *(LABEL if wish.label else ()), *wish.extra, *program))
+
+
+def _at_least(wish: Wish) -> Word:
+    nodes = wish.counts.nodes
+    most = nodes.expression if isinstance(nodes, Late) else nodes
+    return Late(f"{wish.least_nodes}:{most}")
 
 
 def srun(wish: Wish) -> Started:

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from argosy.shell import Program
 
-TORCHRUN = Program(
-    "torchrun",
-    """\
-# One per node: words NODES RANKS_PER_NODE, then what torchrun is to start.  Rank r runs on node r / n of the list.
-nodes=$1 per_node=$2; shift 2
-if [ "$nodes" -eq 1 ]; then set -- --standalone "$@"; else
-    set -- --nnodes="$nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
-fi
+_START_TORCHRUN = """\
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
 # USR1 and USR2 are for the workers, and would end torchrun; the rest is for torchrun.
@@ -23,7 +16,30 @@ end() { kill -s TERM "$agent" 2>/dev/null || :; }
 trap "pass USR1" USR1; trap "pass USR2" USR2; trap end TERM INT
 # A trap ends wait, and not torchrun.
 while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || exit $code; done
-""",
+"""
+
+TORCHRUN = Program(
+    "torchrun",
+    """\
+# One per node: words NODES RANKS_PER_NODE, then what torchrun is to start.  Rank r runs on node r / n of the list.
+nodes=$1 per_node=$2; shift 2
+if [ "$nodes" -eq 1 ]; then set -- --standalone "$@"; else
+    set -- --nnodes="$nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
+fi
+"""
+    + _START_TORCHRUN,
+)
+
+ELASTIC = Program(
+    "torchrun",
+    """\
+# One per node: words MIN:MAX RANKS_PER_NODE, then what torchrun is to start.  Nodes may be lost and come back, down to
+# MIN of them; ranks are then numbered anew, so rank 0 may be on any node.
+nodes=$1 per_node=$2; shift 2
+set -- --nnodes="$nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
+set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --local-addr="$SLURMD_NODENAME" "$@"
+"""
+    + _START_TORCHRUN,
 )
 
 RANK = Program(

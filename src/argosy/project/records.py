@@ -130,6 +130,10 @@ class JobTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         How often the job may go back into the queue; true takes the option's own number.
     debug
         Topics as ``--debug`` takes them; true takes all.
+    before
+        Lines of shell that run once in the image before the ranks start.
+    stage
+        Folder on the nodes' own disks; true takes the option's own.
     """
 
     image: str = ""
@@ -140,7 +144,9 @@ class JobTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpus_per_node: int = 0
     ranks: int = 0
     cpus_per_rank: int = 0
+    gpu_type: str = ""
     launcher: str = ""
+    elastic: str = ""
     torchrun_arg: tuple[str, ...] = ()
     mpi: str = ""
     mode: str = ""
@@ -166,6 +172,9 @@ class JobTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint: str = ""
     debug: str | bool = ""
     log_dir: str = ""
+    label: bool = False
+    before: OneOrMore = ()
+    stage: str | bool = ""
     exclusive: bool = False
     requeue: bool = False
     sbatch_arg: tuple[str, ...] = ()
@@ -178,11 +187,18 @@ class JobTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The whole file.
+
+    Attributes
+    ----------
+    launch
+        What holds for every launch in this folder, unless its job or an option says otherwise.
+    """
 
     image: ImageTable = ImageTable()
     step: tuple[StepTable, ...] = ()
     stage: tuple[StageTable, ...] = ()
+    launch: JobTable = JobTable()
     job: dict[str, JobTable] = msgspec.field(default_factory=dict)
 
 

@@ -167,6 +167,8 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         What is added to the first host's name for the rendezvous.
     account_form
         How account names look, for error messages.
+    debug_qos
+        QOS for short tests, where a partition for them is not what the site has.
     """
 
     gpu_option: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
@@ -182,6 +184,7 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     polling_seconds: float = 5.0
     master_suffix: str = ""
     account_form: str = ""
+    debug_qos: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a suffix that is no part of a host's name: it stands in the script as it is."""

@@ -49,10 +49,9 @@ MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no fr
 # Forced into the container by name, since an image's own value beats a plain export.
 export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
 export APPTAINERENV_OMP_NUM_THREADS=2  # the cores of a rank [default]
-# --debug net: which network is used, by NCCL, RCCL, oneCCL and libfabric [option]
+# --debug net: which network is used [option]
 export APPTAINERENV_NCCL_DEBUG=INFO APPTAINERENV_NCCL_DEBUG_SUBSYS=INIT,NET,ENV
-export APPTAINERENV_NCCL_DEBUG_FILE=/home/alice/train-nccl-%h-%p.log APPTAINERENV_CCL_LOG_LEVEL=info
-export APPTAINERENV_FI_LOG_LEVEL=info
+export APPTAINERENV_NCCL_DEBUG_FILE=/home/alice/train-nccl-%h-%p.log
 # --debug torch: what torch.distributed does [option]
 export APPTAINERENV_TORCH_DISTRIBUTED_DEBUG=DETAIL APPTAINERENV_TORCH_CPP_LOG_LEVEL=INFO
 export APPTAINERENV_LOGLEVEL=INFO

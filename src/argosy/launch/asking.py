@@ -1,0 +1,165 @@
+"""From words to a request: options by name, a job of the project file, or both, where options win; it reads no file.
+
+The names are those of the options with ``_`` for ``-``; the keys of ``[job.NAME]`` in ``argosy.toml`` are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from argosy.containers import parse_bind, parse_variable
+from argosy.errors import UsageError
+from argosy.launch.plan import LaunchRequest
+from argosy.launch.shape import Wanted
+from argosy.model import ContainerRequest, GpuWay, Host
+from argosy.nearest import nearest_word
+from argosy.schedulers.slurm import JobOptions
+
+if TYPE_CHECKING:
+    from argosy.project import Project
+
+SHAPE = tuple(field.name for field in fields(Wanted))
+JOB = tuple(field.name for field in fields(JobOptions) if field.name != "dependency")
+PATHS = ("output", "error", "chdir", "log_dir", "checkpoint")
+LISTS = ("bind", "env", "torchrun_arg", "sbatch_arg", "before")
+"""Options that may be given several times: those of the file come first."""
+
+RESTARTS, TOPICS, STAGE = 10, "net,torch", "/tmp"  # noqa: S108 - a node's own, the usual place
+"""What ``--resume``, ``--debug`` and ``--stage`` mean without a value."""
+
+
+def make_request(words: Mapping[str, Any], host: Host) -> LaunchRequest:
+    """Make a request of words; paths are made absolute from the current folder.
+
+    Raises
+    ------
+    UsageError
+        When a bind mount, a variable or a way for GPUs is none.
+    """
+    said = {key: value for key, value in words.items() if value}
+    for key in PATHS:
+        if key in said:
+            said[key] = str(Path(host.cwd, Path(said[key]).expanduser()))
+    after = str(said.get("after", ""))
+    options = {name: said[name] for name in JOB if name in said}
+    return LaunchRequest(
+        image=said.get("image", ""),
+        command=tuple(said.get("command", ())),
+        site=said.get("site", "local"),
+        wanted=Wanted(**{name: said[name] for name in SHAPE if name in said}),
+        launcher_arguments=tuple(said.get("torchrun_arg", ())),
+        options=JobOptions(**options, dependency=f"afterok:{after}" if after else ""),
+        extra=tuple(said.get("sbatch_arg", ())),
+        restarts=said.get("resume", 0),
+        debug=tuple(filter(None, str(said.get("debug", "")).split(","))),
+        logs=said.get("log_dir", ""),
+        before=tuple(said.get("before", ())),
+        given=said.get("given", {}),
+        container=_container(said, host),
+        **{name: said[name] for name in PLAIN if name in said},
+    )
+
+
+PLAIN = ("launcher", "mpi", "mode", "name", "checkpoint", "label", "gpu_type", "elastic", "stage")
+"""Options whose words a request takes as they are."""
+
+
+def _container(said: Mapping[str, Any], host: Host) -> ContainerRequest:
+    gpu = said.get("gpu", GpuWay.AUTO.value)
+    ways = [way.value for way in GpuWay]
+    if gpu not in ways:
+        raise UsageError(f"there is no way {gpu!r} for GPUs", evidence=f"known: {', '.join(ways)}")
+    variables = [parse_variable(text, dict(host.environment)) for text in said.get("env", ())]
+    return ContainerRequest(
+        binds=tuple(map(parse_bind, said.get("bind", ()))),
+        variables=tuple({variable.name: variable for variable in variables}.values()),
+        workdir=said.get("workdir", ""),
+        gpu=GpuWay(gpu),
+        contain=bool(said.get("contain", False)),
+        runtime=said.get("runtime", ""),
+    )
+
+
+def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the words of a job of the project file, each replaced by the option of that name.
+
+    What the file's table ``[launch]`` says holds for each of its jobs that says nothing else.
+
+    Parameters
+    ----------
+    options
+        Only what was given: an absent key leaves the file's value.
+
+    Raises
+    ------
+    UsageError
+        When the file has no such job; the nearest is named.
+    """
+    jobs = project.table.job
+    if name not in jobs:
+        near = nearest_word(name, jobs)
+        raise UsageError(
+            f"there is no job {name!r} in {project.shown}",
+            evidence=f"its jobs: {', '.join(jobs) or 'none'}",
+            hint=f"did you mean {near}?" if near else "an image needs a command: argosy launch IMAGE -- COMMAND",
+        )
+    usual, own = _words(project.table.launch.given()), _words(jobs[name].given())
+    words: dict[str, Any] = {"image": str(project.output), "name": name} | usual | own
+    places = {
+        key: project.where("job", name, key) if key in own else project.where("launch", key) for key in usual | own
+    }
+    given = {key: (_text(words[key]), places[key]) for key in places if key not in options and key not in LISTS}
+    if "image" not in places | dict(options) and project.table.image.output:
+        given["image"] = (project.output.name, project.where("image", "output"))
+    for key in LISTS:
+        given |= _given_list(key, words, places)
+        words[key] = (*words.get(key, ()), *options.get(key, ()))
+    return words | {key: value for key, value in options.items() if key not in LISTS} | {"given": given}
+
+
+def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the words of a launch that is no job of the file, completed by the file's table ``[launch]``."""
+    usual = _words(project.table.launch.given())
+    words = usual | {key: value for key, value in options.items() if key not in LISTS}
+    given = {
+        key: (_text(usual[key]), project.where("launch", key))
+        for key in usual
+        if key not in options and key not in LISTS
+    }
+    for key in LISTS:
+        given |= _given_list(key, usual, {key: project.where("launch", key)})
+        words[key] = (*usual.get(key, ()), *options.get(key, ()))
+    return words | {"given": given}
+
+
+def _given_list(key: str, words: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Tell where variables come from; the other lists stand in the script as they are."""
+    if key != "env":
+        return {}
+    pairs = (text.partition("=") for text in words.get("env", ()))
+    return {f"env.{name}": (value, places["env"]) for name, _, value in pairs}
+
+
+def _words(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Say a table's values as options have them: true as the option without a value, ``env`` as NAME=VALUE."""
+    out = dict(table)
+    if out.get("resume") is True:
+        out["resume"] = RESTARTS
+    if out.get("debug") is True:
+        out["debug"] = TOPICS
+    if out.get("stage") is True:
+        out["stage"] = STAGE
+    if isinstance(out.get("before"), str):
+        out["before"] = (out["before"],)
+    if "env" in out:
+        out["env"] = tuple(f"{name}={value}" for name, value in out["env"].items())
+    return out
+
+
+def _text(value: object) -> str:
+    text = "yes" if value is True else " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return re.sub(r"\s+", " ", text)

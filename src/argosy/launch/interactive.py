@@ -1,0 +1,65 @@
+"""A shell in an image on a node of its own: an allocation that lasts as long as the shell."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from argosy.errors import UsageError
+from argosy.launch.attach import NAME as ATTACH
+from argosy.launch.attach import SHELL
+from argosy.launch.plan import LaunchRequest
+from argosy.launch.story import Launched, find_site, keep_record, plan_here, runs_folder, submission_environment
+from argosy.process import Command, Words
+from argosy.session import Session
+from argosy.shell import quote
+from argosy.store import write_text
+
+NOT_FOR_SALLOC = ("output", "error", "array", "requeue", "open-mode", "signal", "parsable")
+"""Options of a batch job that an allocation does not have."""
+
+NAME = "shell.sh"
+
+
+def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
+    """Get nodes, open a shell (or run the request's command) in the image on the first of them, and give them back.
+
+    Raises
+    ------
+    UsageError
+        When the site has no Slurm.
+    """
+    site = find_site(request.site, session.host)
+    if site.scheduler != "slurm":
+        raise UsageError("--interactive needs a site with Slurm", hint=f"here: argosy shell {quote(request.image)}")
+    folder = runs_folder(session)
+    command = request.command or SHELL
+    plan = plan_here(replace(request, command=command), session, record=str(folder))
+    keep_record(plan, folder)
+    write_text(folder / NAME, render_shell(folder, site.name, terminal=sys.stdin.isatty()))
+    words = plan_allocation(plan.directives, ("sh", str(folder / NAME), *command))
+    session.reporter.note("leaving the shell gives the nodes back; argosy launch --here uses them meanwhile")
+    code = session.runner.hand_over(Command(words, env=submission_environment(session)))
+    return Launched(code, "", str(folder))
+
+
+def plan_allocation(directives: Words, command: Words) -> Words:
+    """Give the words that get nodes, run a command beside them, and give them back."""
+    options = (option for option in directives if option[2:].partition("=")[0] not in NOT_FOR_SALLOC)
+    return ("salloc", *options, *command)
+
+
+def render_shell(folder: Path, site: str, *, terminal: bool) -> str:
+    """Render the script that enters the container on the first node of an allocation."""
+    told = f'{{"job": "%s", "output": "", "site": "{site}"}}\\n'
+    step = "srun --overlap --nodes=1 --ntasks=1 --cpu-bind=none --mpi=none --export=ALL" + " --pty" * terminal
+    lines = [
+        "#!/bin/sh",
+        "# Run by salloc: become the words of this script in the container on the first node of the allocation.",
+        "set -eu",
+        f'printf {quote(told)} "$SLURM_JOB_ID" > {quote(str(folder / "submitted.json"))}',
+        "# --overlap: steps of argosy launch --here and argosy attach may run beside it.",
+        f'exec {step} sh {quote(str(folder / ATTACH))} "$@"',
+    ]
+    return "\n".join(lines) + "\n"

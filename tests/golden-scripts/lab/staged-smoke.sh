@@ -1,0 +1,103 @@
+#!/bin/sh
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=2
+#SBATCH --cpus-per-task=2
+#SBATCH --output=/home/alice/train-%j.out
+# train: 4 rank(s) on 2 node(s), site lab.
+# Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
+#   nodes = 2: asked for [option]
+#   GPUs per node = 0: no GPU was asked for [default]
+#   ranks per node = 2, cores per rank = 2, launcher = srun: asked for [option]
+#   runtime = apptainer: found on PATH [machine]
+#   layer = overlay: the image's overlay partition is mounted over its base [machine]
+#   gpu = none: no GPU is seen here [machine]
+#   stage = /local: asked for; the profile does not tell what disk that is; the image is copied … [option]
+# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions
+set -eu
+
+stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
+[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+# What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
+nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
+ranks_per_node=2
+
+# This shell stays, and passes signals on to the ranks.
+step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
+trap 'pass USR1' USR1; trap 'pass USR2' USR2
+trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
+trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :; [ -z "${image:-}" ] || $each rm -f "$image" || :' EXIT
+# A smoke run: what still runs after 120 s works, and is ended.
+enough=''; trap 'enough=yes; pass TERM' ALRM
+(sleep 120; kill -s ALRM $$) >/dev/null 2>&1 & timer=$!
+
+# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there.
+port='# Print a port of the $2 after $1, from $3 on, that is free here; a folder keeps it from others, until old.
+port=$3 left=$2
+while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
+    [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
+    ! grep -qs ":$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6 &&
+        { mkdir "$taken" || [ ! -d "$taken" ]; } && break
+    port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
+done 2>/dev/null
+[ "$left" -gt 0 ] && echo "$port"'
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}
+MASTER_ADDR=$first
+# A batch job's shell runs on that host; that of salloc may not.
+there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"
+[ "${SLURMD_NODENAME:-}" != "$first" ] || there=
+wish=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
+MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no free port" 7
+
+# Forced into the container by name, since an image's own value beats a plain export.
+export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
+export APPTAINERENV_OMP_NUM_THREADS=2  # the cores of a rank [default]
+
+# The image on the own disk of each node, for this job; what a killed job left there goes first.
+each="srun --overlap --nodes=$nodes --ntasks=$nodes --ntasks-per-node=1 --mpi=none"
+image=/local/argosy-0-$SLURM_JOB_ID.sif
+$each sh -c 'find "$1" -maxdepth 1 -user "$(id -u)" -name "argosy-*.sif" -mtime +3 -exec rm -f {} +' argosy-sweep /local || :
+sbcast --force /shared/train.sif "$image" || stop "the image cannot be copied to $image on every node" 7
+
+node='# On each node, outside the container: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
+stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
+[ -r "$1" ] || stop "the image $1 cannot be read" 6
+command -v "$2" >/dev/null || stop "$2 is not installed" 4
+[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
+for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
+# The container must see the folder that slurmd made for PMIx, and those of PATHS that this node has.
+binds=${PMIX_SERVER_TMPDIR:-}; for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
+[ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
+shift 5; exec "$@"'
+enter='[ -x /opt/argosy/enter ] && exec /opt/argosy/enter "$@"; printf "%s\n" "$0" >&2; exit 6'
+rank='# One per rank: what PyTorch, Lightning, Accelerate and DeepSpeed look for, from what Slurm told this task.
+export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" NODE_RANK="$SLURM_NODEID"
+export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
+shift
+exec "$@"'
+# Once per start of the job, on its first node and in the image, before the ranks start.
+srun --nodes=1 --ntasks=1 --nodelist="$first" --mpi=none \
+    sh -c "$node" argosy-node "$image" apptainer '' '' '' apptainer --quiet exec --no-eval -B /home/alice --pwd \
+        /home/alice "$image" /bin/sh -c "$enter" \
+        'argosy: the runtime did not attach the layer of /shared/train.sif, so nothing was started
+  -> unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, or build the image with --flatten' \
+        /bin/sh -e -c 'python fetch.py '"'"'a b'"'"'
+echo "$HOME"' argosy-before & step=$!
+while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done
+step=''; [ "$code" -eq 0 ] || stop "what runs before the ranks failed (code $code)" "$code"
+
+# srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
+srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 --label \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-2}" \
+    sh -c "$node" argosy-node "$image" apptainer '' '' '' apptainer --quiet exec --no-eval -B /home/alice --pwd \
+        /home/alice "$image" /bin/sh -c "$enter" \
+        'argosy: the runtime did not attach the layer of /shared/train.sif, so nothing was started
+  -> unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, or build the image with --flatten' \
+        /bin/sh -c "$rank" argosy-rank "$ranks_per_node" python train.py --epochs 20 & step=$!
+while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
+kill "$timer" 2>/dev/null || :
+if [ -n "$enough" ]; then
+    code=0; printf "argosy: the smoke run went well for 120 s, and was ended\n"
+fi
+[ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\n" "$SLURM_JOB_ID" "$code" >&2
+exit "$code"

@@ -1,0 +1,294 @@
+"""What a launch can be asked beside its shape: elastic, labelled, staged, a kind of GPU, a smoke run, a job of a file."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argosy.containers import plan_container
+from argosy.errors import ArgosyError, SiteError, UsageError
+from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_launch
+from argosy.launch.asking import make_request, with_defaults, with_job
+from argosy.launch.interactive import plan_allocation, render_shell
+from argosy.launch.smoke import as_smoke
+from argosy.launch.story import output_folders, settle_request
+from argosy.model import Gpu, Host, Image, ImageKind, Person
+from argosy.project import Project, read_project
+from argosy.schedulers.slurm import JobOptions
+from argosy.sites import Node, Partition, Site, Slurm
+
+HOST = Host(
+    hostname="ctl",
+    arch="x86_64",
+    person=Person(2001, 2001, "alice", "/home/alice"),
+    cwd="/home/alice",
+    tmp="/tmp",  # noqa: S108 - a name in a record
+    cpus=8,
+    memory=8 << 30,
+    programs={"apptainer": "/usr/bin/apptainer", "sbatch": "/usr/bin/sbatch"},
+    user_namespaces=True,
+    can_mount=False,
+    fuse=True,
+    environment={"HOME": "/home/alice"},
+)
+IMAGE = Image(
+    path="/shared/train.sif",
+    kind=ImageKind.SIF,
+    digest="sha256:0123456789abcdef0123",
+    arch="amd64",
+    argosy=True,
+    packages=frozenset({"torch"}),
+)
+LAB = Site(name="lab", title="the lab", scheduler="slurm", node=Node(cores=8))
+HERE = Site(name="here", title="here", scheduler="local")
+QUEUES = Site(
+    name="q", title="q", scheduler="slurm", partitions=(Partition(name="main"), Partition(name="dev", debug=True))
+)
+
+
+def plan(site: Site = LAB, image: Image = IMAGE, **request: Any) -> LaunchPlan:
+    asked = LaunchRequest(image=image.path, **{"command": ("python", "t.py"), "site": site.name, **request})
+    asked = settle_request(asked, site)
+    gpus = asked.wanted.gpus_per_node or asked.wanted.gpus
+    there = replace(HOST, gpus=tuple(Gpu("nvidia", n, "") for n in range(gpus)))
+    return plan_launch(asked, plan_container(asked.container, image, there), site, there)
+
+
+# Elastic
+
+
+def test_an_elastic_job_takes_what_slurm_gives_and_outlives_a_lost_node() -> None:
+    made = plan(elastic="2:4")
+    assert {"--nodes=2-4", "--no-kill"} <= set(made.directives)
+    assert '"2:$nodes"' in made.script
+    assert "--no-kill --kill-on-bad-exit=0" in made.script
+    assert "--rdzv-backend=c10d" in made.script
+    assert "--node-rank" not in made.script
+
+
+def test_the_price_of_an_elastic_job_is_said() -> None:
+    (row,) = (choice for choice in plan(elastic="2:4").choices if choice.what == "elastic")
+    assert "rank 0 may be on any node" in row.why
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"elastic": "4:2"}, "--elastic 2:4"),
+        ({"elastic": "two"}, "no range of nodes"),
+        ({"elastic": "1:2", "wanted": Wanted(nodes=3)}, "--nodes 3, --elastic 1:2"),
+        ({"elastic": "1:2", "launcher": "srun"}, "needs the launcher torchrun"),
+        ({"label": True, "logs": "/l"}, "--log-dir"),
+        ({"gpu_type": "a b"}, "no type of GPU"),
+        ({"stage": "tmp"}, "absolute path"),
+        ({"stage": "/local/$(id)"}, "no folder for --stage"),
+    ],
+)
+def test_wishes_that_cannot_be_meant_are_refused(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan(**asked)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("asked", [{"elastic": "1:2"}, {"gpu_type": "a100"}, {"stage": "/local"}])
+def test_wishes_of_a_cluster_are_refused_where_there_is_none(asked: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="site with Slurm"):
+        plan(HERE, **asked)
+
+
+# Labels, kinds of GPU, staging
+
+
+def test_labels_are_sruns_own_and_torchruns_in_the_same_form() -> None:
+    assert "--label" in plan(launcher="srun", label=True, wanted=Wanted(ranks=2)).script
+    script = plan(label=True, wanted=Wanted(ranks=2)).script
+    assert "srun --label" not in script
+    assert "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='${rank}: '" in script
+    assert "--tee 3" in script
+
+
+@pytest.mark.parametrize(
+    ("option", "words"), [("gres", "--gres=gpu:a100:2"), ("gpus-per-node", "--gpus-per-node=a100:2")]
+)
+def test_a_kind_of_gpu_is_asked_for_in_the_sites_words(option: str, words: str) -> None:
+    site = Site(
+        name="x",
+        title="x",
+        scheduler="slurm",
+        node=Node(gpus=4, gpu_vendor="nvidia"),
+        slurm=Slurm(gpu_option=option),  # type: ignore[arg-type]  # one of its words
+    )
+    assert words in plan(site, gpu_type="a100", wanted=Wanted(gpus=2)).directives
+
+
+def test_a_staged_image_is_known_by_its_digest_and_goes_with_the_job() -> None:
+    script = plan(stage="/local/").script
+    assert "image=/local/argosy-0123456789abcdef-$SLURM_JOB_ID.sif" in script
+    assert '$each rm -f "$image"' in script
+    step = script[script.index("\nsrun ") :]
+    assert step.count('"$image"') == len(("what the node checks", "what the runtime starts"))
+    assert "/shared/train.sif /bin" not in step
+
+
+def test_an_image_is_not_staged_into_memory() -> None:
+    site = Site(name="x", title="x", scheduler="slurm", node=Node(tmp_in_memory=True))
+    with pytest.raises(SiteError, match="in memory"):
+        plan(site, stage="/tmp")  # noqa: S108 - the case
+    assert "/disk/argosy-" in plan(site, stage="/disk").script
+
+
+def test_what_is_no_file_is_not_staged() -> None:
+    with pytest.raises(UsageError, match="SIF image"):
+        plan(image=replace(IMAGE, kind=ImageKind.TREE), stage="/local")
+
+
+# What runs before
+
+
+def test_what_runs_before_the_ranks_runs_once_and_stops_the_job_when_it_fails(tmp_path: Path) -> None:
+    script = plan(before=("python fetch.py", "cat 'a b'")).script
+    assert script.index("python fetch.py") < script.index("--ntasks-per-node=1 --distribution")
+    assert 'srun --nodes=1 --ntasks=1 --nodelist="$first"' in script
+    here = plan(HERE, before=("echo once", "false", "echo never"), launcher="none", command=("echo", "ranks")).script
+    (tmp_path / "apptainer").write_text('#!/bin/sh\nwhile [ "$1" != /bin/sh ]; do shift; done\nexec "$@"\n')
+    (tmp_path / "apptainer").chmod(0o755)
+    (tmp_path / "train.sif").touch()
+    text = here.replace("/shared/train.sif", str(tmp_path / "train.sif")).replace("/opt/argosy/enter", "/usr/bin/env")
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    ran = subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, env=path, check=False)
+    assert (ran.stdout, ran.returncode) == ("once\n", 1)
+    assert "what runs before the ranks failed (code 1)" in ran.stderr
+
+
+# Smoke runs
+
+
+def smoke(site: Site = QUEUES, **request: Any) -> LaunchRequest:
+    return as_smoke(LaunchRequest(image="i.sif", command=("x",), **request), site)
+
+
+def test_a_smoke_run_is_the_same_on_two_nodes_for_three_minutes_where_tests_are_run() -> None:
+    asked = smoke(
+        wanted=Wanted(nodes=8, ranks=32, cpus_per_rank=7),
+        options=JobOptions(time="1-0", array="0-9", account="a"),
+        restarts=3,
+        checkpoint="/c",
+    )
+    assert asked.wanted == Wanted(nodes=2, ranks=8, cpus_per_rank=7)
+    assert asked.options == JobOptions(time="00:03:00", partition="dev", account="a")
+    assert (asked.restarts, asked.checkpoint, asked.smoke) == (0, "", True)
+
+
+def test_a_smoke_run_of_one_node_stays_one() -> None:
+    assert smoke(wanted=Wanted(gpus=4)).wanted == Wanted(nodes=1, gpus=4)
+
+
+def test_where_no_queue_for_tests_is_known_it_is_said() -> None:
+    asked = smoke(LAB)
+    assert asked.options.partition == ""
+    assert "names no partition" in asked.told[0].why
+    qos = Site(name="x", title="x", scheduler="slurm", slurm=Slurm(debug_qos="dbg"))
+    assert smoke(qos, options=JobOptions(qos="big")).options.qos == "dbg"
+    with pytest.raises(UsageError, match="no queue"):
+        smoke(HERE)
+
+
+# Jobs of the project file
+
+
+PROJECT = """\
+[image]
+output = "digits.sif"
+[launch]
+site = "lab.toml"
+account = "p1"
+env = { A = "1" }
+[job.train]
+command = ["python", "t.py"]
+nodes = 4
+resume = true
+before = "fetch"
+env = { B = "x y" }
+bind = ["/data"]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "argosy.toml").write_text(PROJECT)
+    return read_project(tmp_path / "argosy.toml")
+
+
+def test_a_job_of_the_project_file_is_a_whole_launch(project: Project) -> None:
+    request = make_request(with_job(project, "train", {}), HOST)
+    assert request.image == str(project.folder / "digits.sif")
+    assert (request.command, request.wanted.nodes, request.restarts) == (("python", "t.py"), 4, 10)
+    assert (request.site, request.options.account, request.before) == ("lab.toml", "p1", ("fetch",))
+    assert [(v.name, v.value) for v in request.container.variables] == [("B", "x y")]
+
+
+def test_each_value_tells_its_line_and_an_option_wins(project: Project) -> None:
+    request = make_request(with_job(project, "train", {"nodes": 2, "bind": ("/more",), "env": ("B=z",)}), HOST)
+    assert request.wanted.nodes == 2
+    assert request.given["account"] == ("p1", "argosy.toml:5")
+    assert request.given["command"] == ("python t.py", "argosy.toml:8")
+    assert "nodes" not in request.given
+    assert [bind.source for bind in request.container.binds] == ["/data", "/more"]
+    assert [v.value for v in request.container.variables] == ["z"]
+
+
+def test_the_plan_tells_file_and_line(project: Project) -> None:
+    words = with_job(project, "train", {})
+    request = replace(make_request({**words, "resume": 0, "site": "lab"}, HOST), image=IMAGE.path)
+    rows = {choice.what: choice for choice in plan_of(request).choices}
+    assert rows["nodes"].source == "argosy.toml:9"
+    assert rows["--account"].source == "argosy.toml:5"
+    assert rows["B"].source == "argosy.toml:12"
+
+
+def plan_of(request: LaunchRequest) -> LaunchPlan:
+    return plan_launch(request, plan_container(request.container, IMAGE, HOST), LAB, HOST)
+
+
+def test_a_launch_that_is_no_job_of_the_file_still_takes_its_defaults(project: Project) -> None:
+    request = make_request(with_defaults(project, {"image": "x.sif", "command": ("id",), "site": "local"}), HOST)
+    assert (request.site, request.options.account, request.given["account"][1]) == ("local", "p1", "argosy.toml:5")
+    assert [v.name for v in request.container.variables] == ["A"]
+
+
+def test_a_job_that_is_not_there_is_told_with_the_nearest(project: Project) -> None:
+    with pytest.raises(UsageError, match="did you mean train"):
+        with_job(project, "trian", {})
+
+
+# Interactive, and folders
+
+
+def test_an_allocation_has_no_options_of_a_batch_job() -> None:
+    words = plan_allocation(("--job-name=a b", "--nodes=2", "--output=/x", "--array=1-2", "--requeue"), ("sh", "x"))
+    assert words == ("salloc", "--job-name=a b", "--nodes=2", "sh", "x")
+
+
+def test_a_shell_notes_its_job_so_that_others_can_attach(tmp_path: Path) -> None:
+    script = render_shell(tmp_path, "lab", terminal=False).replace("exec srun", "exec echo srun")
+    ran = subprocess.run(
+        ["/bin/sh", "-c", script, "sh", "id"],
+        capture_output=True,
+        text=True,
+        env={"SLURM_JOB_ID": "7", "PATH": "/bin"},
+        check=True,
+    )
+    assert (tmp_path / "submitted.json").read_text() == '{"job": "7", "output": "", "site": "lab"}\n'
+    assert ran.stdout.strip().endswith(f"sh {tmp_path}/attach.sh id")
+    assert "--pty" in render_shell(tmp_path, "lab", terminal=True)
+
+
+def test_the_folders_of_output_and_error_are_made() -> None:
+    made = plan(name="n", options=JobOptions(output="/a/%x/%j.out", error="/b/%u/%j.err"))
+    assert output_folders(made, "alice") == (Path("/a/n"), Path("/b/alice"))
+    with pytest.raises(ArgosyError, match="no name yet"):
+        output_folders(plan(options=JobOptions(error="/b/%j/x")), "alice")
