@@ -1,4 +1,4 @@
-"""What a launch can be asked beside its shape: elastic, labelled, staged, a kind of GPU, a smoke run, a job of a file."""
+"""What a launch can be asked beside its shape: elastic, labelled, staged, a smoke run, a job of the project file."""
 
 from __future__ import annotations
 
