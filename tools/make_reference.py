@@ -1,5 +1,5 @@
 # noqa: INP001 - a program, not a package
-"""Write the pages of docs/reference that the program itself knows: the command line and the words of a site profile.
+"""Write the pages of docs/reference that the program itself knows: its command line, a profile's words, the sites.
 
 Run it after a change of an option or of a profile's record.  It starts nothing else.
 
@@ -17,10 +17,14 @@ import click
 import msgspec
 
 from argosy.cli.app import app
-from argosy.sites import records
+from argosy.sites import Site, read_site, records, site_names
 from argosy.sites.conditions import KNOWN
+from argosy.sites.picture import picture_missing, render_picture
+from argosy.sites.reading import DATA
+from argosy.sites.telling import Row, tell_site
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 WIDTH = 110
 CLI = """\
 # The command line
@@ -59,6 +63,16 @@ Every table may carry its evidence:
 
 `when` is a table of conditions, all of which must hold: `when = { nodes = "> 1" }`. It may ask for %s.
 """
+SITES = """\
+# Sites
+
+What is publicly known of each machine, as Argosy's profiles have it: a picture of a node where its map is known, the
+plans for one GPU, one node and two nodes, and each value with reason, source and date. These pages are made by
+`python tools/make_reference.py`; `argosy sites show NAME` says the same at the terminal.
+
+"""
+MADE = "This page is made from the profile by `python tools/make_reference.py`."
+PLANS = {"one-gpu": "one GPU", "one-node": "one node", "many-nodes": "two nodes"}
 TABLES = (
     ("The file", "Site"),
     ("`[identity]`", "Identity"),
@@ -81,13 +95,14 @@ TABLES = (
 
 def main() -> None:
     """Write the pages."""
+    (REFERENCE / "sites").mkdir(exist_ok=True)
     for name, text in render_pages().items():
         (REFERENCE / name).write_text(text)
 
 
 def render_pages() -> dict[str, str]:
     """Render every page that is made: name and text."""
-    return {"cli.md": render_cli(), "site-profile.md": render_site()}
+    return {"cli.md": render_cli(), "site-profile.md": render_site(), **render_sites()}
 
 
 def render_cli() -> str:
@@ -159,6 +174,55 @@ def read_attributes(doc: str) -> dict[str, str]:
         meaning = " ".join(text.split()).replace("``", "`").replace("|", "\\|")
         meanings |= {name.strip(): meaning for name in names.split(",")}
     return meanings
+
+
+def render_sites() -> dict[str, str]:
+    """Render a page and, where a map is known, a picture for each shipped profile, and the page that lists them."""
+    pages: dict[str, str] = {}
+    rows: list[str] = []
+    for name in site_names((DATA,)):
+        site = read_site(name, (DATA,))
+        if picture := render_picture(site):
+            pages[f"sites/{name}.svg"] = picture
+        pages[f"sites/{name}.md"] = render_site_page(site, drawn=bool(picture))
+        facts = [site.node.gpu_model or site.node.gpu_vendor, site.runtime.name, site.launcher.default]
+        rows.append(f"| [{name}]({name}.md) | {site.title} | " + " | ".join(fact or "-" for fact in facts) + " |")
+    head = "| profile | machine | GPU | runtime | launcher |\n|---|---|---|---|---|\n"
+    pages["sites/README.md"] = SITES + head + "\n".join(rows) + "\n"
+    return pages
+
+
+def render_site_page(site: Site, *, drawn: bool) -> str:
+    """Render what a profile knows: picture, open questions, the plans that tests hold, and each value's evidence."""
+    parts = [f"# {site.name}\n", f"{site.title}. {MADE}\n"]
+    if drawn:
+        parts.append(f"![Cores and GPUs of a node of {site.name}]({site.name}.svg)\n")
+    elif site.node.gpus:
+        parts.append(f"No picture: {picture_missing(site.node)}.\n")
+    if site.open_questions:
+        parts.append("## Not known\n\n" + "\n".join(f"- {question}" for question in site.open_questions) + "\n")
+    parts += render_plans(site.name)
+    parts.append("## Every value and its evidence\n\n| value | | when | why | evidence |\n|---|---|---|---|---|")
+    parts += [render_fact(row) for row in tell_site(site.name, (DATA,))]
+    return "\n".join(parts) + "\n"
+
+
+def render_plans(name: str) -> Iterator[str]:
+    """Render the scripts that tests hold for a site: what `argosy launch --site NAME --dry-run` prints."""
+    plans = {title: GOLDEN / name / f"{stem}.sh" for stem, title in PLANS.items()}
+    if any(path.exists() for path in plans.values()):
+        yield "## The plans\n\nWhat `argosy launch --dry-run` prints for a training script there; a test holds each.\n"
+    for title, path in plans.items():
+        if path.exists():
+            yield f"<details><summary>{title}</summary>\n\n```sh\n{path.read_text().rstrip()}\n```\n\n</details>\n"
+
+
+def render_fact(row: Row) -> str:
+    """Render a value and where it is from as a row of a table."""
+    links = [f"[{number}]({address})" for number, address in enumerate(row.source.split("; "), 1) if "://" in address]
+    said = f"{row.proof} {row.checked} {' '.join(links)}".strip()
+    cells = [f"`{row.key}`", row.value, row.when, row.why, said]
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 if __name__ == "__main__":

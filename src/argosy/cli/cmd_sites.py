@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from argosy.cli.common import open_session, print_json
-from argosy.errors import UsageError
+from argosy.errors import SiteError, UsageError
 from argosy.sites import Site, read_site, search_path, site_names
 
 if TYPE_CHECKING:
@@ -68,6 +68,26 @@ def show_site(name: str, *, as_json: bool) -> None:
         click.echo(f"    {row.origin}" if row.origin else "", nl=bool(row.origin))
     for question in site.open_questions:
         click.echo(f"\nnot known: {question}")
+
+
+@sites.command("picture")
+@click.argument("name")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), default="", help="File to write.  [default: stdout]")
+def picture(name: str, output: str) -> None:
+    """Draw a node of the site (SVG): cores, reserved ones, GPUs, NICs, and which rank is bound where."""
+    from argosy.sites.picture import picture_missing, render_picture  # noqa: PLC0415 - only where it is asked for
+    from argosy.store import write_text  # noqa: PLC0415 - likewise
+
+    site = read_site(name, _folders())
+    if missing := picture_missing(site.node):
+        raise SiteError(f"{site.name} cannot be drawn", evidence=missing, hint="a profile's gpu_cpus makes the picture")
+    if not output:
+        click.echo(render_picture(site), nl=False)
+        return
+    try:
+        write_text(Path(output), render_picture(site))
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written", evidence=str(error), hint="check the path") from error
 
 
 @sites.command("lint")
