@@ -17,9 +17,9 @@ import click
 import msgspec
 
 from argosy.cli.app import app
+from argosy.node_picture import picture_missing, render_picture
 from argosy.sites import Site, read_site, records, site_names
 from argosy.sites.conditions import KNOWN
-from argosy.sites.picture import picture_missing, render_picture
 from argosy.sites.reading import DATA
 from argosy.sites.telling import Row, tell_site
 

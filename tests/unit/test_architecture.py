@@ -17,7 +17,7 @@ LAYERS = tuple(
         "errors model shell scrub version layout refusals nearest toml_lines",
         "process store leases",
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
-        "gpus cdi carriers containers images binding",
+        "gpus cdi carriers containers images binding node_picture",
         "gpu_probe probe",
         "session trees",
         "entering opening",
@@ -29,7 +29,7 @@ LAYERS = tuple(
 """From the bottom up; a module imports from its own layer and from those below."""
 
 PURE = frozenset(
-    "errors model shell layout binding carriers containers gpus launchers schedulers cdi runtimes".split()  # noqa: SIM905
+    "errors model shell layout binding node_picture carriers containers gpus launchers schedulers cdi runtimes".split()  # noqa: SIM905
 )
 """What never touches the machine: planning."""
 

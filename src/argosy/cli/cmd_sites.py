@@ -75,7 +75,7 @@ def show_site(name: str, *, as_json: bool) -> None:
 @click.option("-o", "--output", type=click.Path(dir_okay=False), default="", help="File to write.  [default: stdout]")
 def picture(name: str, output: str) -> None:
     """Draw a node of the site (SVG): cores, reserved ones, GPUs, NICs, and which rank is bound where."""
-    from argosy.sites.picture import picture_missing, render_picture  # noqa: PLC0415 - only where it is asked for
+    from argosy.node_picture import picture_missing, render_picture  # noqa: PLC0415 - only where it is asked for
     from argosy.store import write_text  # noqa: PLC0415 - likewise
 
     site = read_site(name, _folders())

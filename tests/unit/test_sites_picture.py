@@ -1,0 +1,71 @@
+"""The picture of a node draws what the profile knows, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from argosy.binding import parse_ranges
+from argosy.cli.app import app
+from argosy.errors import SiteError
+from argosy.node_picture import COLOURS, picture_missing, render_picture
+from argosy.sites import Node, Site, read_site
+from argosy.sites.reading import DATA
+
+MAPPED = ("lumi-g", "alps-daint", "alps-clariden")
+
+
+def drawn_cores(site: Site) -> dict[int, tuple[str, str]]:
+    """Give each core that is drawn: what its title says, and its colour."""
+    found = re.findall(
+        r'<title>core (\d+): ([^<]+)</title><rect [^>]*fill="(#[0-9a-f]{6})"',
+        render_picture(site),
+    )
+    return {int(core): (told, colour) for core, told, colour in found}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_each_core_of_a_node_has_the_colour_of_the_gpu_that_it_is_bound_to(name: str) -> None:
+    site = read_site(name, (DATA,))
+    cores = drawn_cores(site)
+    assert set(cores) == set(range(site.node.cores))
+    for gpu, text in enumerate(site.node.gpu_cpus):
+        for core in parse_ranges(text):
+            assert cores[core] == (f"rank of GPU {gpu}", COLOURS[gpu])
+
+
+def test_reserved_cores_are_crossed_and_belong_to_nobody() -> None:
+    site = read_site("lumi-g", (DATA,))
+    cores = drawn_cores(site)
+    reserved = {core for core, (told, _) in cores.items() if told == "reserved by the system"}
+    assert reserved == parse_ranges(site.node.reserved)
+    assert render_picture(site).count('stroke="#bbbbbb"') == len(reserved)
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_a_picture_is_well_formed(name: str) -> None:
+    assert ET.fromstring(render_picture(read_site(name, (DATA,)))).tag.endswith("svg")  # noqa: S314 - our own
+
+
+def test_a_title_with_signs_of_xml_is_text() -> None:
+    site = Site(name="x", title="<A&B>", node=Node(cores=4, gpus=2, gpu_cpus=("0-1", "2-3")))
+    assert "".join(ET.fromstring(render_picture(site)).itertext()).startswith("\n\n<A&B>")  # noqa: S314
+
+
+@pytest.mark.parametrize("name", ["dawn", "mn5-acc", "lumi-c"])
+def test_no_picture_is_invented_where_no_map_is_known(name: str, tmp_path: Path) -> None:
+    site = read_site(name, (DATA,))
+    assert picture_missing(site.node)
+    assert render_picture(site) == ""
+    ran = CliRunner().invoke(app, ["sites", "picture", name, "-o", str(tmp_path / "x.svg")])
+    assert isinstance(ran.exception, SiteError)
+    assert not (tmp_path / "x.svg").exists()
+
+
+def test_cores_that_no_gpu_is_near_to_stand_apart() -> None:
+    site = Site(name="x", node=Node(cores=6, gpus=2, gpu_cpus=("0-1", "2-3")))
+    assert drawn_cores(site)[5][0] == "no rank is bound here"
