@@ -115,6 +115,44 @@ def test_a_lock_gives_the_image_of_its_files_to_the_byte(shop: Shop, channel: Ch
     shop.nothing_left()
 
 
+PYLOCK = """\
+lock-version = "1.0"
+[[packages]]
+name = "tinypkg"
+version = "1.0"
+wheels = [{{ url = "https://x/tinypkg-1.0-py3-none-any.whl", hashes = {{ sha256 = "{sha256}" }} }}]
+[[packages]]
+name = "tinydep"
+version = "1.5"
+wheels = [{{ url = "https://x/tinydep-1.5-py3-none-any.whl", hashes = {{ sha256 = "{other}" }} }}]
+"""
+
+
+def test_locks_of_other_tools_are_built_as_they_are(shop: Shop, channel: Channel) -> None:
+    wheels = [digest_of(shop.wheels / f"{name}-py3-none-any.whl") for name in ("tinypkg-1.0", "tinydep-1.5")]
+    pylock = shop.write("pylock.toml", PYLOCK.format(sha256=wheels[0], other=wheels[1]))
+    rows = {f"{folder}/{name}": row for folder, rows in channel.rows.items() for name, row in rows.items()}
+    chosen = [path for path in rows if path.rpartition("/")[2].startswith(("python-", "greet-1.0", "pip-"))]
+    lines = [f"{channel.url}/{path}#sha256:{rows[path]['sha256']}" for path in chosen]
+    explicit = shop.write("spec.txt", "\n".join(("@EXPLICIT", *lines)) + "\n")
+    built = shop.argosy("build", explicit, pylock, "--base", shop.base, "-o", "out.sif")
+    assert built.code == 0, built.err
+    assert shop.run(shop.folder / "out.sif", "greet").out == "greet 1.0 of conda\n"
+    assert shop.run(shop.folder / "out.sif", "tinypkg").out == "tinypkg 1.0\n"
+    pylock.write_text(PYLOCK.format(sha256="0" * 64, other=wheels[1]))
+    changed = shop.argosy("build", pylock, "--base", shop.base, "-o", "no.sif")
+    assert changed.code != 0
+    assert "Hash mismatch" in changed.err
+    (shop.folder / "uv.lock").write_text(
+        'version = 1\n[[package]]\nname = "tinypkg"\nversion = "1.0"\n'
+        'source = { registry = "https://pypi.org/simple" }\n'
+    )
+    shop.write("pyproject.toml", '[project]\nname = "mine"\nversion = "1"\ndependencies = ["tinypkg"]\n')
+    project = shop.argosy("build", "pyproject.toml", "--base", shop.base, "-o", "project.sif")
+    assert project.code == 0, project.err
+    assert shop.run(shop.folder / "project.sif", "tinypkg").out == "tinypkg 1.0\n"
+
+
 def test_a_bundle_is_built_without_a_network_to_the_byte(shop: Shop, channel: Channel) -> None:
     recipe = shop.write("environment.yml", environment(channel.url, "python", "tool", pip=("tinypkg",)))
     done = shop.argosy("bundle", recipe, "--base", shop.base, "-o", "all.tar")

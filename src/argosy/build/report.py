@@ -25,6 +25,8 @@ class BuildRequest:
     locked
         A lock file, or an image with its lock, whose packages are installed to the byte; empty: versions are chosen.
         The base may then be empty: the lock names it.
+    site
+        Name of the site that the image is for: its torch must be one for the GPUs there; empty: not checked.
     bundle
         Folder of an unpacked bundle, from which packages are taken: no network is needed; None: from the network.
     """
@@ -37,6 +39,7 @@ class BuildRequest:
     carrier: str = ""
     cuda: str = ""
     locked: str = ""
+    site: str = ""
     bundle: Path | None = None
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from argosy.build.assemble import write_delta, write_flat
 from argosy.build.base import Base, open_base
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
+from argosy.build.gpu_backend import check_torch, refuse_other_machine
 from argosy.build.order import CONDA, Order, differences, read_order, refuse_other_base, source_records, standing_output
 from argosy.build.packages import (
     BasePython,
@@ -50,6 +51,7 @@ from argosy.recipe import Recipe, check_python
 from argosy.refusals import refuse_folder
 from argosy.relock import locked_indexes, without_held
 from argosy.session import Session, Step
+from argosy.sites import Site, read_site, search_path
 from argosy.store import lease, refuse_existing, sweep_parts, whole_file, work_folder
 from argosy.version import VERSION
 
@@ -106,6 +108,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
         When the base is not the one that was locked, or something cannot be installed.
     """
     session = clock.session
+    site = _site_of(request, session)
     with clock.step("base", order.base) as step:
         base = open_base(order.base, session, work, needs_python=needs_python(order.recipe))
         refuse_other_base(order, base)
@@ -114,7 +117,19 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
         step.result = _describe_base(base)
     with clock.step("packages", _describe_sources(order.recipe)) as step:
         made = _install(request, order.recipe, base, session, work, step)
+        if site:
+            check_torch(site, made.room, made.tree, order.recipe)
     return base, made
+
+
+def _site_of(request: BuildRequest, session: Session) -> Site | None:
+    """Read the profile of the site that the image is for."""
+    if not request.site:
+        return None
+    host = session.host
+    site = read_site(request.site, search_path(host.environment, Path(host.cwd)))
+    refuse_other_machine(site, host)
+    return site
 
 
 @contextmanager

@@ -35,12 +35,13 @@ STEPS_SHOWN = ("base", "packages", "pack")
 @click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
 @click.option("--carrier", type=click.Choice(CARRIERS), default=None, help="How programs run in the base.")
 @click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver: conda chooses its GPU builds.")
+@click.option("--site", default="", metavar="NAME", help="The site it is for: torch must have its GPUs' back end.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def build(
-    sources: tuple[Path, ...], base: str, locked: str, bundle: Path | None, output: Path, work_dir: str,
-    carrier: str | None, cuda: str, *,
+    sources: tuple[Path, ...], base: str, locked: str, bundle: Path | None, output: Path, work_dir: str, *,
+    carrier: str | None, cuda: str, site: str,
     force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
@@ -55,7 +56,15 @@ def build(
     """  # noqa: D301
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     request = BuildRequest(
-        sources, base, output.absolute(), force=force, flatten=flatten, carrier=carrier or "", cuda=cuda, locked=locked
+        sources,
+        base,
+        output.absolute(),
+        force=force,
+        flatten=flatten,
+        carrier=carrier or "",
+        cuda=cuda,
+        locked=locked,
+        site=site,
     )
     report = build_bundle(bundle, request, session) if bundle else build_image(request, session)
     if as_json:

@@ -1,0 +1,109 @@
+"""Check after the installation that the torch in an image was built for the GPUs of the site it is for.
+
+The wheel of another back end installs without a word, starts, and computes on the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from argosy.build.rooms import Room
+from argosy.errors import CheckFailed, SiteError
+from argosy.layout import ENV_PREFIX, ROOT
+from argosy.model import Bind, Host
+from argosy.recipe import Recipe
+from argosy.sites import Site
+
+BACKENDS: Mapping[str, str] = MappingProxyType({"nvidia": "cuda", "amd": "hip", "intel": "xpu"})
+"""What torch/version.py calls the back end of each vendor; one that it was built without is None there."""
+
+INDEXES: Mapping[str, str] = MappingProxyType({"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"})
+"""The end of https://download.pytorch.org/whl/… for each vendor: examples, the driver says which number fits."""
+
+NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
+
+ASK_TORCH = """\
+import importlib.util, json, pathlib
+spec = importlib.util.find_spec("torch")
+found = {}
+if spec and spec.origin:
+    file = pathlib.Path(spec.origin).with_name("version.py")
+    if file.is_file():
+        exec(compile(file.read_text(), str(file), "exec"), found)
+        found = {name: str(found.get(name) or "") for name in ("__version__", "cuda", "hip", "xpu")}
+print(json.dumps(found))
+"""
+"""torch itself is not imported: that takes seconds and may want a driver.  A torch without the file is told as none."""
+
+
+def refuse_other_machine(site: Site, host: Host) -> None:
+    """Refuse to build here for a site of another architecture: what is built runs programs of the base.
+
+    Raises
+    ------
+    SiteError
+        With both architectures.
+    """
+    if site.node.arch and site.node.arch != host.arch:
+        raise SiteError(
+            f"{site.name} has other machines than this one",
+            evidence=f"{site.name}: {site.node.arch}\nhere: {host.arch}",
+            hint="build there, or on any machine of that kind",
+        )
+
+
+def check_torch(site: Site, room: Room, layer: Path, recipe: Recipe) -> None:
+    """Check the torch that programs in the image would import; none at all is right.
+
+    Raises
+    ------
+    CheckFailed
+        When it has no back end for the site's GPUs: which line to change.
+    """
+    if site.node.gpu_vendor not in BACKENDS:
+        return
+    inside = room.furnished(Bind(str(layer / ROOT.lstrip("/")), ROOT))
+    reply = inside.run(f"{ENV_PREFIX}/bin/python", "-I", "-c", ASK_TORCH)
+    try:
+        torch = json.loads(reply.stdout)
+    except ValueError:
+        return
+    judge_torch(torch, site, recipe)
+
+
+def judge_torch(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
+    """Judge what torch says of itself against the vendor of a site's GPUs.
+
+    Raises
+    ------
+    CheckFailed
+        As `check_torch`.
+    """
+    vendor = site.node.gpu_vendor
+    backend = BACKENDS[vendor]
+    if not torch.get("__version__") or torch.get(backend):
+        return
+    line = next((line for line in recipe.pip if line.name in NAMES), None)
+    spec = next((spec for spec in recipe.conda if spec.name in NAMES), None)
+    asked = line.where if line else spec.where if spec else None
+    others = [name for name in BACKENDS.values() if torch.get(name)]
+    evidence = (
+        f"{site.name} has GPUs of {vendor}: {backend}",
+        f"this torch has {', '.join(others) or 'none but the CPU'}",
+        f"{asked}: torch is asked for here" if asked else "torch came in as a dependency",
+    )
+    raise CheckFailed(
+        f"torch {torch['__version__']} cannot use the GPUs of {site.name}",
+        evidence="\n".join(evidence),
+        hint=_hint(vendor, f"in {asked.file}" if asked else "in the requirements", conda=spec is not None),
+    )
+
+
+def _hint(vendor: str, where: str, *, conda: bool) -> str:
+    if conda and vendor == "nvidia":
+        return "say what the nodes' driver supports, as in --cuda 12.8: conda then chooses a GPU build"
+    index = f"https://download.pytorch.org/whl/{INDEXES[vendor]}"
+    return f"{where}, write --extra-index-url {index} (what the site's driver supports), or take a base that has torch"

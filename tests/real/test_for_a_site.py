@@ -1,0 +1,43 @@
+"""What is built for a site is checked against it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Shop
+
+pytestmark = pytest.mark.real
+
+SITE = """\
+name = "here"
+title = "A cluster of a test"
+[node]
+gpus = 8
+gpu_vendor = "amd"
+why = "a test"
+source = "https://a.example"
+checked = "2026-01-01"
+"""
+VERSION_FILE = "__version__ = {version!r}\ncuda = None\nhip: str | None = {hip!r}\n"
+
+
+def test_a_torch_without_the_back_end_of_the_sites_gpus_is_no_image(shop: Shop) -> None:
+    own = shop.folder / "own"
+    own.mkdir()
+    for version, hip in (("1.0", None), ("2.0", "6.4")):
+        text = VERSION_FILE.format(version=version, hip=hip)
+        shop.make_wheel("torch", version, files={"torch/version.py": text}).write(own)
+    site = shop.write("here.toml", SITE)
+    recipe = shop.write("requirements.txt", f"--find-links {own}\n\ntorch==1.0\n")
+    words = ("build", recipe, "--base", shop.base, "--site", site, "-o", "out.sif")
+    refused = shop.argosy(*words)
+    assert refused.code == 7, refused.err
+    assert "torch 1.0 cannot use the GPUs of here" in refused.err
+    assert "requirements.txt:3: torch is asked for here" in refused.err
+    assert not (shop.folder / "out.sif").exists()
+    recipe.write_text(f"--find-links {own}\n\ntorch==2.0\n")
+    built = shop.argosy(*words)
+    assert built.code == 0, built.err
