@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from argosy.build.assemble import write_delta, write_flat
 from argosy.build.base import Base, open_base
 from argosy.build.packing import digest_tree, normalise_tree, run_pack
 from argosy.images.opening import open_image
+from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
 from argosy.lock import Lock
 from argosy.session import Session
 from argosy.store import whole_file
@@ -27,6 +29,19 @@ def run_pack_task(task: PackTask) -> Usage:
 def _delta(task: PackTask) -> Usage:
     """All that `argosy build` does between the installed tree and the finished file, flushed to disk."""
     return _ours(task, _pack_delta)
+
+
+def _base(task: PackTask) -> Usage:
+    """Copy the base into an image of its own: the part of a delta build that is no new data."""
+    work = Path(task.work)
+    base = open_base(task.base, open_session(work / "cache"), work, needs_python=True).image
+    part = plan_system_part(FileSlice(Path(base.path), base.base_offset, base.base_size), arch=base.arch)
+
+    def copy() -> None:
+        with whole_file(work / "out.sif", force=True) as beside:
+            write_sif(beside, [part], uuid=uuid.UUID(int=0), time=0, arch=base.arch)
+
+    return run_metered(copy)
 
 
 def _flat(task: PackTask) -> Usage:
@@ -80,6 +95,7 @@ def _run(*words: str) -> None:
 
 WAYS: Mapping[Way, Callable[[PackTask], Usage]] = {
     Way.DELTA: _delta,
+    Way.BASE: _base,
     Way.FLAT: _flat,
     Way.SANDBOX: _sandbox,
     Way.COPY: _copy,

@@ -5,13 +5,30 @@ from __future__ import annotations
 import time
 
 from argosy.entering import enter
-from argosy.launch import LaunchRequest, plan_launch
+from argosy.launch import LaunchRequest, Wanted, plan_here, plan_launch
+from argosy.session import Session
 from argosy.sites import read_site
 from bench.inputs import Inputs, bench_folder, open_session
-from bench.records import Outcome, many, one
+from bench.records import Budget, Outcome, Row, many, one
 
 COMMAND = ("python", "train.py", "--epochs", "20")
 PLANS = 10_000
+NODES = 10_000
+LARGE_MS = Budget(100)
+LARGE_SITE = """\
+name = "large"
+title = "a machine of 10,000 nodes"
+scheduler = "slurm"
+
+[node]
+gpus = 8
+gpu_vendor = "nvidia"
+cores = 64
+
+[runtime]
+name = "apptainer"
+"""
+"""A site of the bench's own: nothing but its size matters."""
 
 
 def run_planning(inputs: Inputs, *, quick: bool) -> Outcome:
@@ -30,5 +47,19 @@ def run_planning(inputs: Inputs, *, quick: bool) -> Outcome:
         (
             many("planning.local", "plan of a local job", [seconds * 1000 for seconds in taken], "ms"),
             one("planning.local.all", f"{count:,} of them", sum(taken), "s"),
+            _large(session, times=5 if quick else 100),
         )
     )
+
+
+def _large(session: Session, *, times: int) -> Row:
+    """Plan a job on all nodes of a large machine, its profile read once, its script with it."""
+    profile = bench_folder() / "large.toml"
+    profile.write_text(LARGE_SITE)
+    request = LaunchRequest("/images/train.sif", COMMAND, str(profile), Wanted(nodes=NODES, gpus_per_node=8))
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        plan_here(request, session, dry=True)
+        taken.append((time.perf_counter() - start) * 1000)
+    return many("planning.large", f"plan of a job on {NODES:,} nodes", taken, "ms", budget=LARGE_MS)

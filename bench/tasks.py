@@ -10,6 +10,7 @@ class Way(StrEnum):
     """One way of packing, or one step of it."""
 
     DELTA = "delta"
+    BASE = "base"
     FLAT = "flat"
     SANDBOX = "sandbox"
     COPY = "copy"

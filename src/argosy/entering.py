@@ -15,7 +15,7 @@ from argosy.images.finding import find_image, refined
 from argosy.images.opening import Opened, open_image
 from argosy.lock import Lock
 from argosy.model import Bind, ContainerRequest, Host, Image, ImageKind
-from argosy.runtimes.edf_file import parse_edf
+from argosy.nearest import nearest_word
 from argosy.session import Session
 
 ROOT_KEY = "root"
@@ -82,6 +82,8 @@ def _checked(image: Image) -> Image:
     path = Path(image.path).expanduser().absolute()
     if image.kind is not ImageKind.EDF or not path.is_file():
         return image
+    from argosy.runtimes.edf_file import parse_edf  # noqa: PLC0415 - such a file only
+
     parse_edf(path.read_text(errors="replace"), str(path))
     return replace(image, path=str(path))
 
@@ -101,6 +103,33 @@ def refuse_missing_binds(request: ContainerRequest) -> None:
                 evidence=f"--bind {bind.source}:{bind.target}",
                 hint="check the path",
             )
+
+
+def refuse_missing_program(command: tuple[str, ...], request: ContainerRequest, host: Host) -> None:
+    """Refuse a Python file that is neither here nor can be the image's, before ranks are started for it.
+
+    Only what is certain: a path below the current directory, the home or a folder for temporary files, which are the
+    host's inside too.
+
+    Raises
+    ------
+    UsageError
+        Naming the file.
+    """
+    python = bool(command) and command[0] in {"python", "python3"}
+    program = next((word for word in command[1:] if not word.startswith("-")), "") if python else ""
+    is_file = program.endswith(".py") and not {"-c", "-m"}.intersection(command[: command.index(program)])
+    if not is_file or request.contain or request.workdir or request.binds:
+        return
+    path = Path(os.path.normpath(Path(host.cwd, program)))
+    shared = (host.cwd, host.person.home, "/tmp", "/var/tmp")  # noqa: S108 - mounts of every container
+    if any(path.is_relative_to(folder) for folder in shared if folder not in {"", "/"}) and not os.path.lexists(path):
+        near = nearest_word(path.name, [each.name for each in path.parent.glob("*.py")])
+        raise UsageError(
+            f"there is no {program} to run",
+            evidence=f"looked for {path}; the current directory is the same inside",
+            hint=f"did you mean {near}?" if near else "check the path, or the folder that you are in",
+        )
 
 
 def named_binds(command: tuple[str, ...], request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
@@ -125,7 +154,7 @@ def tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
     """Give where the unpacked trees of an image lie, or would lie: the layer first."""
     if opened.image.kind is ImageKind.TREE:
         return (opened.image.path,)
-    keys = [key for _, key in _parts(opened)]
+    keys = [key for _, key, _ in _parts(opened)]
     return tuple(str(session.places.cache / "trees" / key / ROOT_KEY) for key in keys)
 
 
@@ -135,20 +164,23 @@ def _unpack(opened: Opened, session: Session) -> tuple[str, ...]:
     from argosy.trees import unpacked  # noqa: PLC0415 - with store and leases 30 calls: a dry run unpacks nothing
 
     image = Path(opened.image.path)
-    return tuple(str(unpacked(session, image, offset=offset, key=key)) for offset, key in _parts(opened))
+    return tuple(
+        str(unpacked(session, image, offset=offset, key=key, part=part)) for offset, key, part in _parts(opened)
+    )
 
 
-def _parts(opened: Opened) -> list[tuple[int, str]]:
-    """Give offset and cache key of each squashfs in an image, the layer first.
+def _parts(opened: Opened) -> list[tuple[int, str, str]]:
+    """Give offset, cache key and name of each squashfs in an image, the layer first.
 
     A base that Argosy built upon is known by its digest, so images over one base share its tree; any other file is
     known by its identity on this disk.
     """
     image, lock = opened.image, opened.lock
     base = lock.base.digest.removeprefix("sha256:") if lock and image.layer_offset >= 0 else _identity(image)
-    parts = [(image.base_offset, base)]
+    delta = lock is not None and image.layer_offset >= 0
+    parts = [(image.base_offset, base, "base" if delta else "")]
     if lock and image.layer_offset >= 0:
-        parts.insert(0, (image.layer_offset, layer_key(lock)))
+        parts.insert(0, (image.layer_offset, layer_key(lock), "layer"))
     return parts
 
 

@@ -156,7 +156,7 @@ class RealRunner:
             forwarder.adopt(child)
             if heard is not None:
                 _copy_errors(child, heard)
-            code = child.wait()
+            code = forwarder.wait(child)
         return 128 - code if code < 0 else code
 
     def become(self, command: Command) -> int:
@@ -303,15 +303,30 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
 class _Forwarder:
     """Passes signals on to a child; those that come before there is one are kept for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, awake: int = -1) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
+        self._awake = awake
 
     def adopt(self, child: subprocess.Popen[bytes]) -> None:
         """Name the child, and pass on what came early."""
         self._child = child
         while self._early:
             self._send(self._early.pop(0))
+
+    def wait(self, child: subprocess.Popen[bytes]) -> int:
+        """Wait for the child's end, and be awake for each signal.
+
+        Python runs a handler between two of its own steps: a signal that comes just before ``waitpid`` blocks would be
+        passed on after the child's end only.  So this waits for the byte that every signal writes, SIGCHLD included.
+        """
+        import select  # noqa: PLC0415 - see _popen
+
+        while self._awake >= 0 and child.poll() is None:
+            select.select([self._awake], [], [])
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._awake, 4096)
+        return child.wait()
 
     def forward(self, number: int, _frame: object) -> None:
         """Handle a signal."""
@@ -320,7 +335,7 @@ class _Forwarder:
             self.adopt(self._child)
 
     def leave(self, number: int, frame: object) -> None:
-        """Handle a ^C of the terminal, which gives it to the child itself.
+        """Handle a ^C of the terminal, which gives it to the child itself, or the child's end, which is waited for.
 
         A handler and not SIG_IGN: an ignored signal would stay ignored in the child.
         """
@@ -337,20 +352,26 @@ def _forwarding() -> Iterator[_Forwarder]:
 
     The handlers are there before the child is: no signal finds neither.
     """
-    forwarder = _Forwarder()
     if threading.current_thread() is not threading.main_thread():
-        yield forwarder
+        yield _Forwarder()
         return
+    awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    forwarder = _Forwarder(awake)
+    woken = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     before = {number: signal.signal(number, forwarder.forward) for number in numbers}
     # A ^C typed at a terminal reaches the whole foreground group, the child included.  One sent to us alone must be
     # passed on; the two cannot be told apart without a terminal, so there we pass it on.
     before[signal.SIGINT] = signal.signal(signal.SIGINT, forwarder.leave if os.isatty(0) else forwarder.forward)
+    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, forwarder.leave)
     try:
         yield forwarder
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(woken)
+        os.close(awake)
+        os.close(wake)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
 from argosy.containers import ContainerPlan
@@ -9,10 +10,14 @@ from argosy.entering import enter, outer_environment, refuse_missing_binds, with
 from argosy.model import ContainerRequest
 from argosy.process import Command
 from argosy.session import Session
-from argosy.shell import plain_words
+from argosy.shell import name_programs, plain_words, render_assignment, render_command, render_programs
 
 SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exec /bin/sh "$@"', "sh")
 """bash where the image has it.  --norc: the host's ~/.bashrc, visible through the home, would reset PATH."""
+
+
+INSTALLERS = frozenset({"apt", "apt-get", "conda", "dnf", "mamba", "pip", "pip3", "uv", "zypper"})
+WRITES_ELSEWHERE = frozenset({"--target", "-t", "--prefix", "--root", "--user", "-p", "--dry-run"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,36 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
     return plan, Command(words, env=outer_environment(plan, session.host.environment))
 
 
+def render_run(plan: ContainerPlan, command: Command) -> str:
+    """Render a run as the script that does the same: its variables, its small programs by name, the command."""
+    programs, words = name_programs(command.words)
+    return "\n".join(
+        (
+            *([f"unset {' '.join(plan.entry.drop)}"] if plan.entry.drop else []),
+            *(f"export {render_assignment(variable.name, variable.value)}" for variable in plan.exports()),
+            *render_programs(programs),
+            "exec " + render_command(words),
+        )
+    )
+
+
+def read_only_note(request: RunRequest) -> str:
+    """Say the way out to somebody who is about to write into an image; empty where nothing shows that.
+
+    The program's own words would be the kernel's only, and once it runs nobody of ours is there to add to them.
+    """
+    words = request.command[2:] if request.command[1:2] == ("-m",) else request.command
+    name = words[0].rpartition("/")[2] if words else ""
+    if request.command and not (name in INSTALLERS and "install" in words[1:] and not WRITES_ELSEWHERE & {*words}):
+        return ""
+    way = f"packages are added by: argosy build requirements.txt --base {request.image} -o NEW.sif"
+    return f"the image is read-only: files go to this folder, your home or /tmp; {way}"
+
+
 def run(request: RunRequest, session: Session) -> int:
     """Run a command in an image; it takes this process's place."""
     _, command = plan_run(request, session)
+    note = read_only_note(request)
+    if note and (request.command or sys.stdin.isatty()):
+        session.reporter.note(note)
     return session.runner.become(command)

@@ -12,13 +12,15 @@ UNSQUASHFS_SOME_NOT_WRITTEN = 2
 """unsquashfs(1): non-fatal errors, as device nodes that an ordinary user cannot make."""
 
 
-def unpacked(session: Session, image: Path, *, offset: int, key: str) -> Path:
+def unpacked(session: Session, image: Path, *, offset: int, key: str, part: str = "") -> Path:
     """Give the unpacked tree of the squashfs that begins at `offset` bytes in `image`; unpack it at the first use.
 
     Parameters
     ----------
     key
         Name in the cache: the digest of the squashfs.
+    part
+        What it is to the user: ``base`` or ``layer``; empty for an image of one part.
 
     Raises
     ------
@@ -26,11 +28,12 @@ def unpacked(session: Session, image: Path, *, offset: int, key: str) -> Path:
         When unsquashfs fails, is not there, or the disk is full.
     """
     place = session.places.cache / "trees" / key.removeprefix("sha256:")
-    with whole_folder(place, what=f"unpacking {image.name}", waiting=session.waiting) as folder:
+    what = f"the {part} of {image.name}" if part else image.name
+    with whole_folder(place, what=f"unpacking {what}", waiting=session.waiting) as folder:
         if folder is not None:
-            with session.step("unpack", f"{image.name} into the cache, once") as step:
+            with session.step("unpack", f"{what} into the cache, once") as step:
                 _unpack(session, image, offset, folder / "root")
-                step.result = f"{image.name} into the cache (once)"
+                step.result = f"{what} into the cache, once"
     return place / "root"
 
 

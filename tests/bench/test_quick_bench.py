@@ -23,7 +23,7 @@ def test_a_quick_bench_measures_starts_commands_and_plans_and_keeps_nothing(tmp_
     rows = {row["key"]: row for row in json.loads(out.read_text())["rows"]}
     wanted = {
         "start.bwrap.python.1.delta", "start.bwrap.python.8.delta_flat", "memory.bwrap.together_to_one",
-        "commands.help.cpu", "commands.dry_run.calls", "planning.local",
+        "commands.help.cpu", "commands.dry_run.calls", "planning.local", "planning.large",
     }  # fmt: skip
     assert wanted <= set(rows)
     assert all(row["value"] > 0 for row in rows.values())

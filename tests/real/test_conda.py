@@ -134,7 +134,7 @@ def test_conda_packages_run_at_a_prefix_of_their_own(shop: Shop, channel: Channe
     assert shop.run(image, "python", "-c", "import sys; print(sys.prefix)").out == f"{PREFIX}\n"
     assert shop.run(image, "greet").out == "greet 2.0 of conda\n"
     assert shop.run(image, "head", "-n1", f"{PREFIX}/bin/greet").out.startswith(f"#!{PREFIX}/bin/python3")
-    assert [name for name, _ in info(shop, image)["packages"]] == ["greet", "python", "tool"]
+    assert [package["name"] for package in info(shop, image)["packages"]] == ["greet", "python", "tool"]
 
 
 def test_the_prefix_is_written_into_text_and_binaries(shop: Shop, channel: Channel) -> None:
@@ -169,7 +169,7 @@ def test_pip_packages_come_on_top_and_start_the_environments_python(shop: Shop, 
     assert shop.run(image, "tinypkg").out == "tinypkg 2.0\n"
     assert shop.run(image, "greet").out == "greet 2.0 of conda\n"
     assert shop.run(image, "head", "-n1", f"{PREFIX}/bin/tinypkg").out.startswith(f"#!{PREFIX}/bin/python")
-    packages = dict(info(shop, image)["packages"])
+    packages = {package["name"]: package["version"] for package in info(shop, image)["packages"]}
     assert (packages["tinypkg"], packages["tinydep"], packages["pip"]) == ("2.0", "1.5", "24.0")
 
 
@@ -280,7 +280,7 @@ def test_an_image_with_a_conda_environment_takes_pip_packages(shop: Shop, channe
     second = shop.build("tinypkg\n", base=first, out="second.sif")
     assert shop.run(second, "tinypkg").out == "tinypkg 2.0\n"
     assert shop.run(second, "printenv", "TOOL_HOME").out == f"{PREFIX}/share\n"
-    assert {"tool", "tinypkg"} <= dict(info(shop, second)["packages"]).keys()
+    assert {"tool", "tinypkg"} <= {package["name"] for package in info(shop, second)["packages"]}
     recipe = shop.write("environment.yml", environment(channel.url, "greet"))
     refused = shop.argosy("build", recipe, "--base", first, "-o", shop.folder / "no.sif")
     assert refused.code == 2

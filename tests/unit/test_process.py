@@ -157,6 +157,18 @@ def test_handing_over_passes_signals_on_and_gives_the_code() -> None:
     assert child.returncode == 9
 
 
+def test_a_signal_that_comes_while_the_program_is_being_started_is_passed_on() -> None:
+    text = """
+        from argosy.process import Command, RealRunner
+        program = "trap 'exit 9' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done"
+        print([RealRunner().hand_over(Command(("sh", "-c", program))) for _ in range(20)])
+    """
+    with run_python(text) as child:
+        assert child.stdout is not None
+        assert child.stdout.read() == f"{[9] * 20}\n"
+    assert child.returncode == 0
+
+
 def test_a_fake_answers_from_its_table_and_remembers() -> None:
     fake = FakeRunner([(("sbatch",), Reply(0, "17\n", ""))])
     assert fake.run(Command(("sbatch", "--parsable", "x"))).stdout == "17\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from argosy.build.packing import pack_tar, run_pack
 from argosy.carriers import PRIVATE_NAMESPACE
-from argosy.errors import ImageError, UsageError
+from argosy.errors import ArgosyError, ImageError, ToolFailed, UsageError
 from argosy.images.fetching import fetch_image
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import GO_ARCH, Opened, check_arch, open_image
@@ -19,7 +19,7 @@ from argosy.images.references import Reference, file_reference, is_reference, pa
 from argosy.images.squashfs import read_superblock
 from argosy.lock import Lock
 from argosy.model import Image, ImageKind
-from argosy.process import Command, Words, run_checked
+from argosy.process import Command, Reply, Words, failed
 from argosy.session import Session
 from argosy.store import explained, whole_folder, write_text
 
@@ -177,10 +177,33 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
         words = (*PRIVATE_NAMESPACE, *words)
         environment["TMPDIR"] = str(folder)
     command = Command((*words, suite, str(archive), *((mirror,) if mirror else ())), env=environment)
-    hint = "check the suite's name and the network; a site mirror goes into ARGOSY_DEBIAN_MIRROR"
-    run_checked(session.runner, command, doing=f"making a Debian {suite}", hint=hint)
+    reply = session.runner.run(command)
+    if reply.code != 0:
+        raise explain_bootstrap(suite, mirror, command, reply)
     pack_tar(session, archive, folder / "base.sqfs", compression="none", time=made)
     archive.unlink()
+
+
+BOOTSTRAP_FAULTS = (
+    (UsageError, r"^E: The repository .* does not have a Release file.*", "there is no Debian suite {suite!r}{at}",
+     "take one that is there: bookworm, trixie; a site's mirror goes into ARGOSY_DEBIAN_MIRROR"),
+    (UsageError, r"^E: (?:Unable to locate package|Package) \S+.*", "a package is not in Debian {suite}",
+     "check the names after the + signs at packages.debian.org"),
+    (ToolFailed, r"^.*(?:Temporary failure resolving|Could not connect|Could not resolve|Connection timed out).*",
+     "Debian's packages cannot be reached{at}", "check the network; a site's mirror goes into ARGOSY_DEBIAN_MIRROR"),
+)  # fmt: skip
+"""What apt says under mmdebstrap -> what it means, and what to do."""
+
+
+def explain_bootstrap(suite: str, mirror: str, command: Command, reply: Reply) -> ArgosyError:
+    """Say why no Debian could be made: apt's own line where its meaning is known, else the last lines of all."""
+    at = f" at {mirror}" if mirror else ""
+    for kind, pattern, what, hint in BOOTSTRAP_FAULTS:
+        said = re.search(pattern, reply.stderr, re.MULTILINE)
+        if said:
+            return kind(what.format(suite=suite, at=at), evidence=said[0].strip(), hint=hint)
+    hint = "check the suite's name and the network; a site mirror goes into ARGOSY_DEBIAN_MIRROR"
+    return failed(command, reply, doing=f"making a Debian {suite}", hint=hint)
 
 
 def _digest_of(image: Image, session: Session) -> str:

@@ -65,6 +65,8 @@ class BuildReport:
         Version of the Python inside.
     packages
         How many packages the layer holds.
+    seconds
+        How long the whole build took, the removal of its work files included.
     """
 
     output: str
@@ -77,9 +79,5 @@ class BuildReport:
     packages: int
     carrier: str
     timings: tuple[Timing, ...]
+    seconds: float = 0.0
     notes: tuple[str, ...] = ()
-
-    @property
-    def seconds(self) -> float:
-        """How long the whole build took."""
-        return sum(timing.seconds for timing in self.timings)

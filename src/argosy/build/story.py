@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -65,6 +66,7 @@ class Clock:
 
     session: Session
     timings: list[Timing] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
 
     @contextmanager
     def step(self, name: str, what: str) -> Iterator[Step]:
@@ -196,7 +198,7 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
     install(installer, pins, step, exact=recipe.exact)
     write_namesakes(tree, python)
     packages = _merged(base, pins)
-    step.result = f"{len(packages)} packages for Python {python.version} ({room.carrier.value}: {room.carrier.why})"
+    step.result = f"{_count(packages, base)} for Python {python.version} ({room.carrier.value}: {room.carrier.why})"
     return Made(tree, room, python, packages, activation, _notes(recipe, settings), settings)
 
 
@@ -218,7 +220,7 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, cuda: str) -> Made:
         check_python(recipe.python, made.python.version, recipe.python_where)
     inside = f"Python {made.python.version} of its own" if made.python else "no Python"
     room = shop.room
-    shop.step.result = f"{len(made.packages)} packages, {inside} ({room.carrier.value}: {room.carrier.why})"
+    shop.step.result = f"{_count(made.packages, base)}, {inside} ({room.carrier.value}: {room.carrier.why})"
     notes = (*_notes(recipe, shop.settings), *made.notes)
     return Made(shop.layer, room, made.python, made.packages, made.activation, notes, shop.settings)
 
@@ -257,6 +259,13 @@ def _merged(base: Base, pins: tuple[Pin, ...]) -> tuple[LockedPackage, ...]:
     packages = {p.name: p for p in base.lock.packages} if base.lock else {}
     packages |= {pin.package.name: pin.package for pin in pins}
     return tuple(packages[name] for name in sorted(packages))
+
+
+def _count(packages: tuple[LockedPackage, ...], base: Base) -> str:
+    """Say how many packages the layer holds, and where a base brought some along, how many are new."""
+    held = {(p.name, p.version) for p in base.lock.packages} if base.lock else set()
+    new = sum((p.name, p.version) not in held for p in packages)
+    return f"{len(packages)} packages" + (f" ({len(packages) - new} of the base's layer, {new} new)" if held else "")
 
 
 def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Lock:
@@ -341,6 +350,7 @@ def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int
         packages=len(lock.packages),
         carrier=made.room.carrier.value,
         timings=tuple(clock.timings),
+        seconds=time.monotonic() - clock.started,
         notes=made.notes,
     )
 

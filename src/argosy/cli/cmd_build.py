@@ -68,14 +68,18 @@ def build(
     )
     report = build_bundle(bundle, request, session) if bundle else build_image(request, session)
     if as_json:
-        print_json(asdict(report) | {"seconds": report.seconds})
+        print_json(asdict(report))
     elif not quiet:
         click.echo(render_report(report, output))
 
 
 def render_report(report: BuildReport, shown: Path) -> str:
     """Say where the time went, what is in the image, and how to run it."""
-    spent = ", ".join(f"{t.step} {t.seconds:.0f}" for t in report.timings if t.step in STEPS_SHOWN)
+    steps = {t.step: t.seconds for t in report.timings if t.step in STEPS_SHOWN}
+    rest = report.seconds - sum(steps.values())
+    if rest >= 1:
+        steps["clean up"] = rest
+    spent = ", ".join(f"{name} {seconds:.0f}" for name, seconds in steps.items())
     inside = f"{report.packages} packages, Python {report.python}" if report.python else "no packages"
     return "\n".join(
         (

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from argosy.cli.common import container_options, container_request, open_session
-from argosy.process import Command
-from argosy.running import RunRequest, plan_run
+from argosy.running import RunRequest, plan_run, render_run
 from argosy.running import run as run_story
 
 
@@ -16,7 +15,7 @@ from argosy.running import run as run_story
 @click.argument("image")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @container_options
-@click.option("--dry-run", is_flag=True, help="Print the command line, with the reason of each choice; start nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be run, as a script, with the reason of each choice.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the command that is started.")
 @click.pass_context
 def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: Any) -> None:
@@ -31,7 +30,7 @@ def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: 
 @click.command()
 @click.argument("image")
 @container_options
-@click.option("--dry-run", is_flag=True, help="Print the command line, with the reason of each choice; start nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be run, as a script, with the reason of each choice.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the command that is started.")
 @click.pass_context
 def shell(ctx: click.Context, /, image: str, **options: Any) -> None:
@@ -45,7 +44,7 @@ def _start(image: str, command: tuple[str, ...], *, dry_run: bool, verbose: bool
     if not dry_run:
         return run_story(request, session)
     plan, planned = plan_run(request, session, dry=True)
-    click.echo(Command(planned.words))
+    click.echo(render_run(plan, planned))
     for choice in plan.choices:
         click.echo(f"# {choice.what} = {choice.value}: {choice.why} [{choice.source}]", err=True)
     return 0

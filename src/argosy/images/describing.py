@@ -18,6 +18,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Package:
+    """A package in the layer."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImageDescription:
     """What `argosy images info` tells.
 
@@ -26,7 +34,7 @@ class ImageDescription:
     digest
         Content digest of the layer; empty for an image that Argosy did not make.
     packages
-        Name and version of each Python package in the layer.
+        Each package in the layer.
     """
 
     path: str
@@ -38,7 +46,7 @@ class ImageDescription:
     base_digest: str
     python: str
     parts: tuple[Part, ...]
-    packages: tuple[tuple[str, str], ...]
+    packages: tuple[Package, ...]
     how_to_run: str
 
 
@@ -56,7 +64,7 @@ def describe_image(opened: Opened) -> ImageDescription:
         base_digest=lock.base.digest if lock else "",
         python=lock.python if lock else "",
         parts=parts,
-        packages=tuple((p.name, p.version) for p in lock.packages) if lock else (),
+        packages=tuple(Package(p.name, p.version) for p in lock.packages) if lock else (),
         how_to_run=f"argosy run {image.path} -- {'python' if lock and lock.python else 'COMMAND'}",
     )
 
@@ -74,6 +82,6 @@ def render_description(info: ImageDescription) -> str:
         ("python", info.python),
     ]
     rows += [(f"part {part.id}", f"{part.what}, {part.size / 1e6:.1f} MB  {part.name}".rstrip()) for part in info.parts]
-    rows.append((f"packages ({len(info.packages)})", " ".join(f"{name}=={version}" for name, version in info.packages)))
+    rows.append((f"packages ({len(info.packages)})", " ".join(f"{p.name}=={p.version}" for p in info.packages)))
     rows.append(("run it", info.how_to_run))
     return "\n".join(f"{label:<14} {text}" for label, text in rows if text)

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from argosy.entering import enter, refuse_missing_binds
+from argosy.entering import enter, refuse_missing_binds, refuse_missing_program
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
@@ -65,6 +65,8 @@ def plan_here(
     there, command = plan_target(request, settled.site, host), request.command
     if site.scheduler == "local":
         refuse_missing_binds(wanted)
+        if not (dry or kept):
+            refuse_missing_program(request.command, wanted, host)
     else:
         from argosy.launch.elsewhere import assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
 

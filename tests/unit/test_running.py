@@ -1,0 +1,114 @@
+"""What stands between a typed line and a started program: what is refused early, and what a dry run shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from argosy.build.base import explain_bootstrap
+from argosy.containers import ContainerPlan
+from argosy.entering import refuse_missing_program
+from argosy.errors import ToolFailed, UsageError
+from argosy.model import Bind, ContainerRequest, Image, ImageKind, Variable
+from argosy.probe import probe_host
+from argosy.process import Command, Reply
+from argosy.running import RunRequest, read_only_note, render_run
+from argosy.runtimes import load_runtime
+from argosy.runtimes.choose import bare_entry
+from argosy.shell import Program, plain_words
+
+HOST = probe_host({"PATH": "/usr/bin", "HOME": "/home/ada"})
+MADE = Command(("mmdebstrap", "nosuite"))
+
+
+def refuse(folder: Path, *command: str, request: ContainerRequest | None = None) -> None:
+    refuse_missing_program(command, request or ContainerRequest(), replace(HOST, cwd=str(folder)))
+
+
+def test_a_program_file_that_is_not_here_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    with pytest.raises(UsageError, match=r"there is no trian\.py") as caught:
+        refuse(tmp_path, "python", "-u", "trian.py", "--epochs", "2")
+    assert caught.value.hint == "did you mean train.py?"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python", "train.py"),
+        ("python3", "-m", "train.py"),
+        ("python", "-c", "print(1)", "absent.py"),
+        ("sh", "-c", "python absent.py"),
+        ("python", "/opt/vendor/absent.py"),
+        ("python", "/data-of-the-image/absent.py"),
+        ("absent.py",),
+        ("python",),
+    ],
+)
+def test_what_may_be_the_images_or_no_file_is_not_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "train.py").touch()
+    refuse(tmp_path, *command)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [ContainerRequest(contain=True), ContainerRequest(workdir="/opt"), ContainerRequest((Bind("/a", "/b"),))],
+)
+def test_where_the_folder_inside_is_another_one_nothing_is_refused(tmp_path: Path, request_: ContainerRequest) -> None:
+    refuse(tmp_path, "python", "absent.py", request=request_)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "what"),
+    [
+        (
+            "I: running\nE: The repository 'http://deb nosuite Release' does not have a Release file.\nE: mmdebstrap",
+            UsageError,
+            "there is no Debian suite 'nosuite' at http://mirror",
+        ),
+        ("E: Unable to locate package nosuchpkg\n", UsageError, "a package is not in Debian nosuite"),
+        (
+            "Err:1 x\n  Temporary failure resolving 'deb.debian.org'\n",
+            ToolFailed,
+            "Debian's packages cannot be reached",
+        ),
+        ("E: something else\n", ToolFailed, "making a Debian nosuite failed"),
+    ],
+)
+def test_what_apt_says_becomes_one_sentence(said: str, kind: type[Exception], what: str) -> None:
+    error = explain_bootstrap("nosuite", "http://mirror", MADE, Reply(25, "", said))
+    assert isinstance(error, kind)
+    assert what in str(error)
+    assert str(error).count("\n") <= 5
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ((), True),
+        (("pip", "install", "einops"), True),
+        (("python", "-m", "pip", "install", "einops"), True),
+        (("apt-get", "install", "-y", "git"), True),
+        (("pip", "install", "--target", "lib", "einops"), False),
+        (("pip", "list"), False),
+        (("python", "install.py", "install"), False),
+    ],
+)
+def test_who_is_about_to_write_into_an_image_is_told_the_way_out(command: tuple[str, ...], *, said: bool) -> None:
+    note = read_only_note(RunRequest("my.sif", command))
+    assert ("argosy build requirements.txt --base my.sif" in note) == said
+
+
+def test_a_dry_run_shows_the_small_programs_by_name_and_the_command_as_a_line() -> None:
+    image = Image("/images/my.sif", ImageKind.SIF, "", "")
+    entry = replace(bare_entry(image, HOST), variables=(Variable("COLOUR", "deep blue"),), drop=("PYTHONPATH",))
+    plan = ContainerPlan(load_runtime("apptainer"), entry, ())
+    words = plain_words(("sh", "-c", Program("guard", 'exec "$@"\n'), "sh", "python", "a b"))
+    assert render_run(plan, Command(words)).splitlines() == [
+        "unset PYTHONPATH",
+        *(f"export {v.name}='deep blue'" for v in plan.exports()),
+        "guard='exec \"$@\"'",
+        "exec sh -c \"$guard\" sh python 'a b'",
+    ]
