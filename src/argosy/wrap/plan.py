@@ -22,6 +22,9 @@ USUALLY_EMPTY = frozenset({"home", "media", "mnt", "root", "srv", "lost+found", 
 
 ENVIRONMENT_PATHS = (f"{ENV_PREFIX}/bin",)
 
+WRAPPING = ("apptainer", "singularity", "bwrap")
+"""Runtimes that a line of sh starts without asking anything first."""
+
 NOT_WRAPPED = frozenset({"activate", "activate.csh", "activate.fish", "deactivate"})
 """Files of an environment's bin that are sourced."""
 
@@ -141,6 +144,22 @@ def judge_host(settings: Settings, inside: Inside) -> None:
             "with --host the base's system folders are hidden, and this environment needs them",
             evidence=f"its Python is {inside.python}",
             hint="take an environment with a Python of its own (conda packages), or leave --host away",
+        )
+
+
+def judge_runtime(name: str) -> None:
+    """Refuse a runtime that wrappers cannot start.
+
+    Raises
+    ------
+    UsageError
+        Naming those that they can.
+    """
+    if name not in WRAPPING:
+        raise UsageError(
+            f"wrapped commands cannot be started by {name}",
+            evidence=f"they are started by {', '.join(WRAPPING)}",
+            hint=f"install {WRAPPING[0]}, or bubblewrap; argosy run has --runtime {name}",
         )
 
 

@@ -30,7 +30,15 @@ from argosy.wrap.places import (
     switch,
     versions,
 )
-from argosy.wrap.plan import chosen_inside, judge_glibc, judge_host, merge_files, plan_commands, plan_paths
+from argosy.wrap.plan import (
+    chosen_inside,
+    judge_glibc,
+    judge_host,
+    judge_runtime,
+    merge_files,
+    plan_commands,
+    plan_paths,
+)
 from argosy.wrap.records import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.sources import Brought, add_packages, keep_image, make_image
 
@@ -192,6 +200,7 @@ def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session
     there = replace(session, places=replace(session.places, cache=prefix / CACHE))
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     plan = enter(request, str(image), there)
+    judge_runtime(plan.runtime.name)
     if brought.inside is None:
         inside = look_inside(plan, paths, session)
     else:

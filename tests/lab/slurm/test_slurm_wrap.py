@@ -1,0 +1,59 @@
+"""Wrapped commands under Apptainer, as an ordinary user, and as tasks of Slurm on two nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.lab.slurm.conftest import Desk
+
+pytestmark = pytest.mark.lab
+
+TELL = """
+import os, subprocess, sys
+again = [sys.executable, "-c", "import os, sys; print(sys.executable, os.environ['APPTAINER_CONTAINER'])"]
+print(os.uname().nodename, sys.executable, subprocess.run(again, capture_output=True, text=True).stdout.strip())
+"""
+
+SAVE = """
+import os, signal, sys, time
+def save(*_):
+    open(f"saved-{os.environ['SLURM_PROCID']}", "w").close()
+    os._exit(0)
+signal.signal(signal.SIGUSR1, save)
+open(f"ready-{os.environ['SLURM_PROCID']}", "w").close()
+time.sleep(100)
+"""
+
+
+def test_a_wrapped_python_is_the_same_on_every_node_and_gets_its_signals(desk: Desk) -> None:
+    desk.argosy("wrap", desk.image, "--prefix", "env one")
+    desk.write("tell.py", TELL)
+    desk.write("save.py", SAVE)
+    python = f"{desk.folder}/env one/bin/python"
+    ran = desk.sh("timeout 100 srun -N2 -n2 'env one/bin/python' tell.py")
+    image = f"{desk.folder}/env one/versions/1/image.sif"
+    assert sorted(ran.stdout.splitlines()) == [f"{node} {python} {python} {image}" for node in ("node1", "node2")]
+    job = desk.sh("sbatch --parsable -N2 -n2 --wrap 'srun \"env one/bin/python\" save.py'").stdout.strip()
+    desk.until(lambda: all((desk.here / f"ready-{n}").exists() for n in (0, 1)), "both tasks start")
+    desk.sh(f"scancel --signal=USR1 {job}.0")
+    assert desk.wait(job) == "COMPLETED"
+    assert all((desk.here / f"saved-{n}").exists() for n in (0, 1))
+
+
+def test_a_wrapper_under_apptainer_is_clean_to_its_surroundings(desk: Desk) -> None:
+    desk.argosy("wrap", desk.image, "--prefix", "env one")
+    dirty = {
+        "APPTAINER_CONTAIN": "1",
+        "SINGULARITYENV_PATH": "/nowhere",
+        "PYTHONPATH": "/nowhere",
+        "APPTAINER_BIND": "/etc:/mnt",
+    }
+    ask = "import os, sys; print('/nowhere' in sys.path, os.path.exists('/mnt/passwd'), os.environ['PATH'])"
+    ran = desk.cluster.on("ctl", ["env one/bin/python", "-c", ask], cwd=desk.folder, env=dirty, check=True)
+    assert ran.stdout.startswith(f"False True {desk.folder}/env one/bin:")
+    ran = desk.sh("'env one/bin/python' -m venv --system-site-packages --without-pip top; cd /; "
+                  f"{desk.folder}/top/bin/python -c 'import pip, sys; print(sys.prefix, pip.__version__ > \"\")'")  # fmt: skip
+    assert ran.stdout.strip() == f"{desk.folder}/top True"

@@ -1,0 +1,222 @@
+"""Wrapped commands under bubblewrap: they behave as installed ones, and a change of the prefix never disturbs them."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Ended, Shop
+
+pytestmark = pytest.mark.real
+
+SAMPLE = 5
+FULL = 50
+SEED = int(os.environ.get("ARGOSY_SEED", "20"))
+AS_ALICE = ("setpriv", "--reuid", "2001", "--regid", "2001", "--clear-groups", "--inh-caps=-all", "--")
+
+TELL_USR1 = """
+import os, signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: (print("saved", flush=True), os._exit(3)))
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def prefix(pool: Shop) -> Path:
+    """Wrap one small environment; the tests that change a prefix make their own."""
+    folder = Path(tempfile.mkdtemp(prefix="wrap, it-", dir=pool.folder))
+    folder.chmod(0o755)
+    own = replace(pool, folder=folder)
+    done = wrap(own, own.write("requirements.txt", "tinypkg\n"), folder / "my env", "--base", own.base)
+    assert done.code == 0, done.err
+    return folder / "my env"
+
+
+def copy(prefix: Path, target: Path) -> None:
+    """Copy a prefix by hard links: nothing changes a file of one."""
+    shutil.copytree(prefix, target, symlinks=True, copy_function=partial(os.link, follow_symlinks=False))
+
+
+def wrap(shop: Shop, source: Path, prefix: Path, *more: str | Path) -> Ended:
+    return shop.argosy("wrap", source, "--prefix", prefix, *more)
+
+
+def call(prefix: Path, *words: str, name: str = "python", around: tuple[str, ...] = (), **more: object) -> str:
+    """Call a wrapped command, and give what it prints."""
+    environment = {"PATH": "/usr/bin:/bin:/usr/sbin", "HOME": str(prefix.parent), "USER": "somebody"}
+    command = [*around, str(prefix / "bin" / name), *words]
+    options = {"env": environment, "cwd": prefix.parent, "capture_output": True} | more
+    done = subprocess.run(command, check=False, **options)  # type: ignore[call-overload] # a test changes some
+    assert done.returncode == 0, done.stderr.decode()
+    text: str = done.stdout.decode()
+    return text.strip()
+
+
+def test_a_wrapped_command_runs_with_its_packages(prefix: Path) -> None:
+    assert call(prefix, name="tinypkg") == "tinypkg 2.0"
+    assert call(prefix, "-c", "import tinydep, sys; print(tinydep.VERSION, sys.prefix)") == f"1.5 {prefix}"
+
+
+def test_the_interpreters_path_is_right_inside_and_outside(prefix: Path) -> None:
+    ask = "import subprocess, sys; print(sys.executable, flush=True); subprocess.run([sys.executable, *sys.argv[1:]])"
+    again = "import os, sys; print(sys.executable, os.path.exists('/opt/argosy'))"
+    assert call(prefix, "-c", ask, "-c", again).splitlines() == [f"{prefix}/bin/python", f"{prefix}/bin/python True"]
+
+
+def test_standard_streams_carry_any_bytes(prefix: Path) -> None:
+    data = bytes(range(256)) * 4096
+    code = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())"
+    done = subprocess.run([prefix / "bin/python", "-c", code], input=data, capture_output=True, check=True)
+    assert done.stdout == data
+
+
+def test_half_a_megabyte_of_arguments_arrives(prefix: Path) -> None:
+    words = [f"{n:05d}{'x' * 95_000}" for n in range(5)] + ["", "a b", "*", "$HOME", "new\nline"]
+    code = "import hashlib, sys; print(hashlib.sha256(repr(sys.argv[1:]).encode()).hexdigest())"
+    import hashlib  # noqa: PLC0415
+
+    assert call(prefix, "-c", code, *words) == hashlib.sha256(repr(words).encode()).hexdigest()
+
+
+def test_exit_codes_and_signals_are_the_programs_own(prefix: Path) -> None:
+    assert subprocess.run([prefix / "bin/python", "-c", "raise SystemExit(7)"], check=False).returncode == 7
+    with subprocess.Popen([prefix / "bin/python", "-c", TELL_USR1], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGUSR1)
+        assert child.stdout.readline() == "saved\n"
+        assert child.wait() == 3
+
+
+def test_an_environment_made_on_top_sees_the_packages_and_starts_the_same_container(prefix: Path) -> None:
+    top = prefix.parent / "on top"
+    call(prefix, "-m", "venv", "--system-site-packages", "--without-pip", str(top))
+    assert (top / "bin/python").readlink() == prefix / "bin/python"
+    ask = "import sys, tinypkg, os; print(sys.prefix, tinypkg.VERSION, os.environ['PATH'].split(':')[0])"
+    done = subprocess.run([top / "bin/python", "-c", ask], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == f"{top} 2.0 {top}/bin", done.stderr
+
+
+def test_a_prefix_works_for_others_and_where_it_is_moved_to(shop: Shop, prefix: Path) -> None:
+    moved = shop.folder / "moved"
+    copy(prefix, moved)
+    shop.home.chmod(0o777)
+    environment = {"PATH": "/usr/bin:/bin:/usr/sbin", "HOME": str(shop.home), "USER": "alice"}
+    ask = "import os, pwd, sys; print(pwd.getpwuid(os.getuid()).pw_name, sys.executable)"
+    assert call(moved, "-c", ask, around=AS_ALICE, env=environment) == f"alice {moved}/bin/python"
+
+
+def test_a_prefix_is_an_image_to_other_commands(shop: Shop, prefix: Path) -> None:
+    assert shop.run(prefix, "tinypkg").out == "tinypkg 2.0\n"
+    assert f"{prefix}/versions/1/image.sif" in shop.argosy("images", "info", prefix).out
+
+
+def test_versions_come_and_go_by_one_switch(shop: Shop, prefix: Path) -> None:
+    own = shop.folder / "own"
+    copy(prefix, own)
+    done = shop.argosy("wrap", "update", own, "another")
+    assert done.code == 0, done.err
+    assert "version 2, 1 is kept" in done.out
+    assert call(own, name="another") == "another 0.3"
+    assert call(own, name="tinypkg") == "tinypkg 2.0"
+    assert shop.argosy("wrap", "rollback", own).code == 0
+    assert not (own / "bin/another").exists()
+    assert shop.argosy("wrap", "rollback", own, "2").code == 0
+    assert shop.argosy("wrap", "prune", own, "--keep", "0").out == "removed: 1\n"
+    assert [line.split()[:2] for line in shop.argosy("wrap", "history", own).out.splitlines()] == [["*", "2"]]
+    assert shop.argosy("wrap", "check", own).code == 0
+    (own / "versions/2/image.sif").unlink()
+    (own / "versions/2/image.sif").write_bytes(b"not an image any more")
+    checked = shop.argosy("wrap", "check", own)
+    assert (checked.code, "image     NO" in checked.out) == (7, True)
+
+
+def test_an_update_that_fails_leaves_the_prefix_as_it_was(shop: Shop, prefix: Path) -> None:
+    own = shop.folder / "own"
+    copy(prefix, own)
+    before = sorted(path.name for path in own.rglob("*") if "cache" not in path.parts)
+    done = shop.argosy("wrap", "update", own, "no-such-package-anywhere")
+    assert done.code == 7
+    assert sorted(path.name for path in own.rglob("*") if "cache" not in path.parts) == before
+
+
+def test_paths_of_an_image_are_wrapped_and_one_that_is_not_there_is_an_error(shop: Shop) -> None:
+    done = wrap(shop, shop.base, shop.folder / "p", "-w", "/usr/bin/env,/nowhere/bin")
+    assert (done.code, "no programs at /nowhere/bin" in done.err) == (6, True)
+    assert not (shop.folder / "p").exists()
+    gone = shop.folder / "vendor.sif"
+    gone.hardlink_to(shop.base)
+    done = wrap(shop, gone, shop.folder / "p", "-w", "/usr/bin,/bin/sh")
+    assert done.code == 0, done.err
+    assert call(shop.folder / "p", "-n", name="uname") == os.uname().nodename
+    gone.unlink()
+    checked = shop.argosy("wrap", "check", shop.folder / "p")
+    assert (checked.code, f"it was {gone}, which is gone" in checked.out) == (7, True)
+
+
+def test_an_installation_is_found_at_its_own_path_when_it_is_gone_from_the_disk(shop: Shop) -> None:
+    place = shop.folder / "tools"
+    (place / "bin").mkdir(parents=True)
+    (place / "data").write_text("of the tool\n")
+    (place / "bin/tool").write_text(f"#!/bin/sh\nexec cat {place}/data\n")
+    (place / "bin/tool").chmod(0o755)
+    done = wrap(shop, place, shop.folder / "p", "--base", shop.base)
+    assert done.code == 0, done.err
+    (place / "data").unlink()
+    assert call(shop.folder / "p", name="tool") == "of the tool"
+
+
+class Callers(threading.Thread):
+    """Somebody who calls a command over and over while the prefix changes."""
+
+    def __init__(self, prefix: Path) -> None:
+        super().__init__()
+        self.prefix, self.said, self.going = prefix, set[str](), True
+
+    def run(self) -> None:
+        while self.going:
+            done = subprocess.run(
+                [self.prefix / "bin/tinypkg"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            )
+            self.said.add(done.stdout + done.stderr)
+
+
+def test_updates_killed_at_any_moment_leave_the_old_or_the_new_version_under_running_commands(
+    shop: Shop, prefix: Path
+) -> None:
+    own = shop.folder / "own"
+    copy(prefix, own)
+    chance = random.Random(SEED)  # noqa: S311 - the same moments each time
+    callers = Callers(own)
+    callers.start()
+    try:
+        for turn in range(FULL if os.environ.get("ARGOSY_SOAK") else SAMPLE):
+            child = shop.start("wrap", "update", own, "another", "--quiet")
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(chance.uniform(0.3, 4.0))
+            child.send_signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
+            child.communicate()
+            assert call(own, name="tinypkg") == "tinypkg 2.0"
+    finally:
+        callers.going = False
+        callers.join()
+    assert callers.said == {"tinypkg 2.0\n"}
+    done = shop.argosy("wrap", "update", own, "another")
+    assert done.code == 0, done.err
+    assert call(own, name="another") == "another 0.3"
+    assert shop.argosy("wrap", "check", own).code == 0
+    assert [path.name for path in own.rglob("*.part")] == []
