@@ -54,6 +54,7 @@ def test_a_wrapper_under_apptainer_is_clean_to_its_surroundings(desk: Desk) -> N
     ask = "import os, sys; print('/nowhere' in sys.path, os.path.exists('/mnt/passwd'), os.environ['PATH'])"
     ran = desk.cluster.on("ctl", ["env one/bin/python", "-c", ask], cwd=desk.folder, env=dirty, check=True)
     assert ran.stdout.startswith(f"False True {desk.folder}/env one/bin:")
-    ran = desk.sh("'env one/bin/python' -m venv --system-site-packages --without-pip top; cd /; "
-                  f"{desk.folder}/top/bin/python -c 'import pip, sys; print(sys.prefix, pip.__version__ > \"\")'")  # fmt: skip
+    desk.sh("'env one/bin/python' -m venv --system-site-packages --without-pip top")
+    ask = "import pip, sys; print(sys.prefix, bool(pip.__version__))"
+    ran = desk.sh(f"cd /; {desk.folder}/top/bin/python -c '{ask}'")
     assert ran.stdout.strip() == f"{desk.folder}/top True"
