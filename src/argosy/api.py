@@ -7,19 +7,35 @@
     request = api.LaunchRequest("my.sif", ("python", "train.py"), wanted=api.Wanted(ranks=2))
     print(api.plan_launch(request, session).script)
     code = api.launch(request, session).code
+    job = api.launch_job("train", session, nodes=4).job
+    print(api.follow_job(session, job, pause=5).verdict)
 
 Every function raises `argosy.errors.ArgosyError` with what happened, the evidence and the way out.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from argosy.build import BuildReport, BuildRequest, build
+from argosy.errors import UsageError
 from argosy.launch import Launched, LaunchPlan, LaunchRequest, Wanted, launch
 from argosy.launch import plan_here as plan_launch
+from argosy.launch.asking import make_request, with_defaults, with_job
+from argosy.launch.attach import attach
+from argosy.launch.explain import Explained, explain_plan
+from argosy.launch.follow import follow_job
+from argosy.launch.interactive import launch_interactive
+from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, list_jobs, read_output, read_plan
+from argosy.launch.queues import list_accounts, list_queues
+from argosy.launch.story import launch_after_smoke, write_script
 from argosy.model import Bind, ContainerRequest, GpuWay, Variable
 from argosy.opening import open_session
 from argosy.process import Command, FakeRunner, RealRunner, Reply
+from argosy.project import Project, find_project, read_project
 from argosy.running import RunRequest, plan_run, run
+from argosy.schedulers.slurm import JobOptions
 from argosy.session import Session
 
 __all__ = [
@@ -28,21 +44,63 @@ __all__ = [
     "BuildRequest",
     "Command",
     "ContainerRequest",
+    "Explained",
     "FakeRunner",
     "GpuWay",
+    "JobFacts",
+    "JobOptions",
     "LaunchPlan",
     "LaunchRequest",
     "Launched",
+    "Project",
     "RealRunner",
     "Reply",
     "RunRequest",
     "Session",
     "Variable",
     "Wanted",
+    "attach",
     "build",
+    "cancel_jobs",
+    "explain_plan",
+    "find_job",
+    "find_project",
+    "follow_job",
     "launch",
+    "launch_after_smoke",
+    "launch_interactive",
+    "launch_job",
+    "list_accounts",
+    "list_jobs",
+    "list_queues",
+    "make_request",
     "open_session",
     "plan_launch",
     "plan_run",
+    "read_output",
+    "read_plan",
+    "read_project",
     "run",
+    "with_defaults",
+    "with_job",
+    "write_script",
 ]
+
+
+def launch_job(name: str, session: Session, **options: Any) -> Launched:
+    """Launch a job of the ``argosy.toml`` in the current folder, as ``argosy launch NAME`` does.
+
+    Parameters
+    ----------
+    options
+        Options of `argosy launch` by name, with ``_`` for ``-``; each wins over the file's value.
+
+    Raises
+    ------
+    UsageError
+        When there is no project file here, or no such job in it.
+    """
+    project = find_project(Path(session.host.cwd))
+    if project is None:
+        raise UsageError("there is no argosy.toml here", evidence=session.host.cwd, hint="write one, with [job.NAME]")
+    return launch(make_request(with_job(project, name, options), session.host), session)

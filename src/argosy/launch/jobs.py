@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.launch.advice import advise_end, true_state
 from argosy.launch.ending import RankEnd, judge_end
 from argosy.process import Command, Reply, Words, failed
 from argosy.schedulers.slurm import (
@@ -42,6 +43,8 @@ class JobFacts:
         Exit code of an ended job: that of the rank that failed first, where the output tells.
     first
         The rank that failed first.
+    advice
+        The line to change, where the job was ended for its time or its memory.
     record
         Folder with the script and its plan; empty where the job was not submitted by us.
     """
@@ -57,12 +60,14 @@ class JobFacts:
     restarts: int
     record: str
     first: RankEnd | None = None
+    advice: str = ""
 
     @property
     def verdict(self) -> str:
         """Say in one line how it ended."""
         why = f": {self.first.text}" if self.first else ""
-        return f"job {self.id} {self.meaning} (code {self.code}){why}"
+        advice = f"\n  -> {self.advice}" if self.advice else ""
+        return f"job {self.id} {self.meaning} (code {self.code}){why}{advice}"
 
 
 def list_jobs(session: Session) -> tuple[JobRow, ...]:
@@ -96,17 +101,18 @@ def _join(job: str, facts: dict[str, str], record: Path | None) -> JobFacts:
     """Join what Slurm says with the record, which stays when Slurm has forgotten the job."""
     ends = _ends(record)
     state = facts.get("JobState", "COMPLETED" if ends and ends[-1][2] == "0" else "FAILED")
-    kind, meaning = judge_state(state)
+    kind, _ = judge_state(state)
     code = parse_exit_code(facts["ExitCode"]) if "ExitCode" in facts else int(ends[-1][2]) if ends else 1
     code = judge_code(state, code) if kind == ENDED else 0
     output = facts.get("StdOut", "") or _submitted(record).get("output", "").replace("%j", job)
+    told = true_state(state, _last_text(output)) if code else state
     # What ended for its time, or was cancelled, was ended from outside: no rank failed first.
     first = judge_end(_last_text(output)) if code and state.split()[0] == "FAILED" else None
     return JobFacts(
         id=job,
         state=state,
         kind=kind,
-        meaning=meaning,
+        meaning=judge_state(told)[1],
         reason=facts.get("Reason", ""),
         nodes=facts.get("NodeList", "") or (ends[-1][3] if ends else ""),
         output=output,
@@ -114,7 +120,19 @@ def _join(job: str, facts: dict[str, str], record: Path | None) -> JobFacts:
         restarts=int(facts.get("Restarts", "0") or 0),
         record=str(record or ""),
         first=first,
+        advice=_advice(told, record) if code else "",
     )
+
+
+def _advice(state: str, record: Path | None) -> str:
+    """Say the line to change: in the file that an option came from, else in the script."""
+    try:
+        script = (record / "job.sh").read_text() if record else ""
+        choices = json.loads((record / "job.json").read_text())["choices"] if record else []
+        sources = {str(choice["what"]): str(choice["source"]) for choice in choices}
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return advise_end(state, script, sources)
 
 
 def find_record(session: Session, job: str) -> Path | None:

@@ -37,7 +37,7 @@ STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "CANCELLED": (ENDED, "was cancelled"),
         "TIMEOUT": (ENDED, "was ended by its time limit: ask for more with --time"),
         "OUT_OF_MEMORY": (ENDED, "ran out of memory: ask for more with --mem"),
-        "NODE_FAIL": (ENDED, "lost a node"),
+        "NODE_FAIL": (ENDED, "lost a node: launch it again; with --resume it goes on by itself"),
         "BOOT_FAIL": (ENDED, "a node did not boot"),
         "DEADLINE": (ENDED, "was ended by its deadline"),
         "PREEMPTED": (ENDED, "was preempted by another job"),

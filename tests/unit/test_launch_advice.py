@@ -1,0 +1,35 @@
+"""The line to change, where a job was ended for its time or its memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.launch.advice import advise_end, true_state
+
+SCRIPT = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --time=5:00\n"
+
+
+def test_a_job_that_ran_out_of_time_names_the_line_that_said_how_much() -> None:
+    assert advise_end("TIMEOUT", SCRIPT, {}).startswith("change --time, which was 5:00 (line 3 of its script)")
+    named = advise_end("TIMEOUT", SCRIPT, {"--time": "argosy.toml:6"})
+    assert named.startswith("change --time, which was 5:00 (argosy.toml:6); or let it go on by itself with --resume")
+
+
+def test_a_source_without_a_line_is_no_place_to_change() -> None:
+    assert "(line 3 of its script)" in advise_end("TIMEOUT", SCRIPT, {"--time": "option"})
+
+
+def test_an_option_that_was_not_given_is_to_be_added() -> None:
+    assert advise_end("OUT_OF_MEMORY", SCRIPT, {}) == "the job named no --mem-per-gpu: add it"
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "NODE_FAIL", ""])
+def test_other_ends_name_no_line(state: str) -> None:
+    assert advise_end(state, SCRIPT, {}) == ""
+
+
+def test_a_rank_that_the_kernel_ended_for_its_memory_is_told_as_such() -> None:
+    said = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."
+    assert true_state("FAILED", said) == "OUT_OF_MEMORY"
+    assert true_state("FAILED", "a zoom killer feature") == "FAILED"
+    assert true_state("TIMEOUT", said) == "TIMEOUT"
