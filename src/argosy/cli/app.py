@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("argosy.cli.cmd_jobs:cancel", "Cancel jobs."),
     "attach": ("argosy.cli.cmd_jobs:attach", "Open a shell in the container of a running job."),
     "queues": ("argosy.cli.cmd_jobs:queues", "List partitions, free nodes and your accounts."),
+    "verify": ("argosy.cli.cmd_verify:verify", "Tell what a run proved: network, GPUs, cores."),
     "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from what it printed."),
     "images": ("argosy.cli.cmd_images:images", "List images, and tell what is in one."),
     "sites": ("argosy.cli.cmd_sites:sites", "List site profiles, and show one with its evidence."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 
 import click
@@ -12,6 +13,9 @@ from argosy.launch.follow import follow_job
 from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, list_jobs, read_output, read_plan
 from argosy.schedulers.slurm import ENDED, judge_state
 from argosy.session import Session
+
+MOST_RANKS = 32
+"""Ranks that are shown to people; --json has all."""
 
 
 @click.group(invoke_without_command=True)
@@ -46,9 +50,18 @@ def show_job(job: str, *, as_json: bool) -> None:
         print_json({**asdict(facts), "plan": read_plan(facts)})
         return
     for name, value in asdict(facts).items():
-        if name != "first":
+        if name not in {"first", "runs", "ranks", "last_lines"}:
             click.echo(f"{name:<9} {value}")
-    if facts.kind == "ended":
+    for run in facts.runs:
+        times = " to ".join(
+            time.strftime("%F %T", time.localtime(at)) if at else "?" for at in (run.started, run.ended)
+        )
+        click.echo(f"run {run.restart:<5} {run.nodes}, {times}, code {run.code}")
+    for rank in facts.ranks[:MOST_RANKS]:
+        click.echo(f"rank {rank.rank:<4} {rank.host}, cores {rank.cores or '?'}, {rank.gpus} GPU(s)")
+    for line in facts.last_lines:
+        click.echo(f"  | {line}")
+    if facts.kind == ENDED:
         click.echo(facts.verdict)
 
 

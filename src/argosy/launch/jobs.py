@@ -11,6 +11,8 @@ from pathlib import Path
 from argosy.errors import CheckFailed, ToolMissing, UsageError
 from argosy.launch.advice import advise_end, true_state
 from argosy.launch.ending import RankEnd, judge_end
+from argosy.launch.ranks import RankFacts
+from argosy.launch.record import Run, read_first, read_last_lines, read_ranks, read_runs, read_submitted
 from argosy.process import Command, Reply, Words, failed
 from argosy.schedulers.slurm import (
     ENDED,
@@ -45,6 +47,14 @@ class JobFacts:
         The rank that failed first.
     advice
         The line to change, where the job was ended for its time or its memory.
+    submitted
+        When, as ISO 8601 writes it; empty where the job was not submitted by us.
+    runs
+        Its runs that ended, with nodes, times and codes.
+    ranks
+        What each rank of the last run was given, as it read it back: host, cores, GPUs.
+    last_lines
+        Of a job that failed: what the first rank that failed wrote last, else the job.
     record
         Folder with the script and its plan; empty where the job was not submitted by us.
     """
@@ -61,6 +71,10 @@ class JobFacts:
     record: str
     first: RankEnd | None = None
     advice: str = ""
+    submitted: str = ""
+    runs: tuple[Run, ...] = ()
+    ranks: tuple[RankFacts, ...] = ()
+    last_lines: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -99,28 +113,34 @@ def find_job(session: Session, job: str) -> JobFacts:
 
 def _join(job: str, facts: dict[str, str], record: Path | None) -> JobFacts:
     """Join what Slurm says with the record, which stays when Slurm has forgotten the job."""
-    ends = _ends(record)
-    state = facts.get("JobState", "COMPLETED" if ends and ends[-1][2] == "0" else "FAILED")
+    runs, submitted = read_runs(record), read_submitted(record)
+    last = runs[-1] if runs else None
+    state = facts.get("JobState", "COMPLETED" if last and last.code == 0 else "FAILED")
     kind, _ = judge_state(state)
-    code = parse_exit_code(facts["ExitCode"]) if "ExitCode" in facts else int(ends[-1][2]) if ends else 1
+    code = parse_exit_code(facts["ExitCode"]) if "ExitCode" in facts else last.code if last else 1
     code = judge_code(state, code) if kind == ENDED else 0
-    output = facts.get("StdOut", "") or _submitted(record).get("output", "").replace("%j", job)
+    output = facts.get("StdOut", "") or submitted.get("output", "").replace("%j", job)
     told = true_state(state, _last_text(output)) if code else state
     # What ended for its time, or was cancelled, was ended from outside: no rank failed first.
-    first = judge_end(_last_text(output)) if code and state.split()[0] == "FAILED" else None
+    failed_itself = code and told.split()[0] == "FAILED"
+    first = (judge_end(_last_text(output)) or read_first(record)) if failed_itself else None
     return JobFacts(
         id=job,
         state=state,
         kind=kind,
         meaning=judge_state(told)[1],
         reason=facts.get("Reason", ""),
-        nodes=facts.get("NodeList", "") or (ends[-1][3] if ends else ""),
+        nodes=facts.get("NodeList", "") or (last.nodes if last else ""),
         output=output,
         code=first.code if first else code,
         restarts=int(facts.get("Restarts", "0") or 0),
         record=str(record or ""),
         first=first,
         advice=_advice(told, record) if code else "",
+        submitted=submitted.get("time", ""),
+        runs=runs,
+        ranks=read_ranks(record),
+        last_lines=read_last_lines(output, record, job, first) if code else (),
     )
 
 
@@ -138,24 +158,9 @@ def _advice(state: str, record: Path | None) -> str:
 def find_record(session: Session, job: str) -> Path | None:
     """Give the folder that our record of a job is in, the newest where numbers began again."""
     for file in sorted((session.places.state / "runs").glob("*/submitted.json"), reverse=True):
-        if _submitted(file.parent).get("job") == job:
+        if read_submitted(file.parent).get("job") == job:
             return file.parent
     return None
-
-
-def _submitted(record: Path | None) -> dict[str, str]:
-    try:
-        told = json.loads((record / "submitted.json").read_text()) if record else {}
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
-def _ends(record: Path | None) -> list[list[str]]:
-    """Read what the script told of its ends: job, restart, code, nodes."""
-    file = record / "ends" if record else None
-    lines = file.read_text().splitlines() if file and file.is_file() else []
-    return [words for words in map(str.split, lines) if len(words) >= 4]  # noqa: PLR2004 - a full disk cuts lines
 
 
 def _last_text(output: str) -> str:

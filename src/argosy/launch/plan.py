@@ -28,6 +28,7 @@ from argosy.schedulers import plan_submit
 from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults
 from argosy.sites import Site
 from argosy.sites.resolving import AtSite, evident_choice
+from argosy.version import VERSION
 
 if TYPE_CHECKING:
     from argosy.launch.slurm_script import SlurmFacts
@@ -111,6 +112,12 @@ class LaunchPlan:
         The words that start it, with ``{script}`` for its path.
     attach
         The script that runs a second command in the container of this job; empty where there is no scheduler.
+    cores
+        The cores that each local rank is bound to; empty where ranks are not bound.
+    logs
+        Folder in which each rank has a file; empty where there is one output.
+    versions
+        Of Argosy, and of torch, ROCm and CUDA in the image, as far as it tells them.
     output
         Where the job writes, with Slurm's own patterns in it; empty where it writes to this terminal.
     directives
@@ -129,6 +136,9 @@ class LaunchPlan:
     submit: tuple[str, ...]
     choices: tuple[Choice, ...]
     attach: str = ""
+    cores: tuple[str, ...] = ()
+    logs: str = ""
+    versions: Mapping[str, str] = field(default_factory=lambda: NO_WORDS)
     output: str = ""
     directives: tuple[str, ...] = ()
     polling_seconds: float = 5.0
@@ -192,6 +202,9 @@ def plan_launch(
         submit=plan_submit(site.scheduler),
         choices=choices,
         attach=_attach_text(facts) if is_slurm and not container.runtime.traits.by_srun else "",
+        cores=_bound(facts) if is_slurm else (),
+        logs=request.logs,
+        versions={"argosy": VERSION, **versions},
         output=options.output if is_slurm else "",
         directives=directives,
         polling_seconds=site.slurm.polling_seconds,
@@ -239,6 +252,7 @@ def _slurm_text(facts: _Facts) -> tuple[str, tuple[str, ...]]:
 
 def _slurm_facts(facts: _Facts) -> SlurmFacts:
     from argosy.binding import render_core_list  # noqa: PLC0415 - a local plan needs nothing of Slurm
+    from argosy.launch.recording import told_words  # noqa: PLC0415 - likewise
     from argosy.launch.resume import plan_resume  # noqa: PLC0415 - likewise
     from argosy.launch.slurm_script import SlurmFacts  # noqa: PLC0415 - likewise
 
@@ -255,6 +269,7 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
             logs=request.logs,
             label=request.label,
             least_nodes=least,
+            told=told_words(facts.record),
         )
     )
     meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))
@@ -288,6 +303,14 @@ def _attach_text(facts: _Facts) -> str:
     from argosy.launch.attach_script import render_attach  # noqa: PLC0415 - likewise
 
     return render_attach(_script_facts(facts, facts.container, Started(facts.request.command)))
+
+
+def _bound(facts: _Facts) -> tuple[str, ...]:
+    """Give the cores that each local rank is bound to; the host's mpiexec binds as it likes."""
+    from argosy.binding import render_core_list  # noqa: PLC0415 - likewise
+
+    by_mpiexec = facts.launcher == "mpi" and facts.site.launcher.mpiexec
+    return () if by_mpiexec else tuple(map(render_core_list, choose_masks(facts.shape, facts.site)))
 
 
 def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:

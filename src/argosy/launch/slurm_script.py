@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from argosy.binding import render_mask_option
 from argosy.launch.in_step import has_document, inside_words, render_document, step_lines, step_of, step_prefix
+from argosy.launch.recording import render_end_call
 from argosy.launch.rendezvous import render_rendezvous
 from argosy.launch.resume import Resume, render_chain, render_requeue, render_warning, resume_directives
 from argosy.launch.script import VENDOR_NODES, ScriptFacts, render_environment, render_head
@@ -280,8 +281,7 @@ def _wait(facts: SlurmFacts) -> Iterator[str]:
 
         yield from render_enough()
     if facts.record:
-        yield 'printf "%s %s %s %s\\n" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}" "$code" "$SLURM_JOB_NODELIST" \\'
-        yield f"    2>/dev/null >> {quote(facts.record + '/ends')} || :"
+        yield render_end_call(facts.record)
     if facts.resume:
         yield from render_requeue(facts.resume)
     yield '[ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\\n" "$SLURM_JOB_ID" "$code" >&2'

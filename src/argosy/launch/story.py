@@ -62,6 +62,7 @@ def plan_here(
     request = settle_request(request, site)
     settled = settle_site(request, site, host)
     wanted = with_log_folder(container_at_site(request.container, settled.site), request.logs)
+    wanted = with_log_folder(wanted, record if site.scheduler == "slurm" else "")
     there, command = plan_target(request, settled.site, host), request.command
     if site.scheduler == "local":
         refuse_missing_binds(wanted)
@@ -113,7 +114,7 @@ def _is_path(reference: str) -> bool:
 
 
 def with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
-    """Let the folder of the ranks' outputs be seen inside; what lies below a usual mount is there already."""
+    """Let a folder that ranks write to be seen inside; what lies below a usual mount is there already."""
     return replace(container, binds=(*container.binds, Bind(logs, logs))) if logs else container
 
 
@@ -156,7 +157,7 @@ def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> L
         code = _carry_out(Command(words, env=dict(session.host.environment)), session, site)
         write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
         return Launched(code, "", str(folder))
-    return _submit(plan, words, folder, session, site)
+    return _submit(plan, words, folder, session, site, profile=_absolute_profile(request.site, session.host))
 
 
 def launch_after_smoke(request: LaunchRequest, session: Session) -> tuple[Launched, Launched]:
@@ -202,6 +203,7 @@ def runs_folder(session: Session) -> Path:
 def keep_record(plan: LaunchPlan, folder: Path) -> Path:
     """Write a plan down before it is carried out; give its script."""
     from argosy.launch.attach import NAME as ATTACH  # noqa: PLC0415 - a dry run writes nothing
+    from argosy.launch.recording import END_FILE, RANK_FILE, render_end, render_rank  # noqa: PLC0415 - likewise
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
     with explained(folder):
@@ -209,8 +211,10 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
         script = folder / "job.sh"
         write_text(script, plan.script)
         write_text(folder / "job.json", render_record(plan))
-        if plan.attach:
-            write_text(folder / ATTACH, plan.attach)
+        own = {END_FILE: render_end(plan.cores), RANK_FILE: render_rank()} if plan.scheduler == "slurm" else {}
+        for name, text in {ATTACH: plan.attach, **own}.items():
+            if text:
+                write_text(folder / name, text)
     return script
 
 
@@ -235,7 +239,14 @@ def say_where(session: Session, site: Site, *, here: bool) -> None:
         session.reporter.note(f"inside job {job}: submitted as a job of its own; --here would use this one")
 
 
-def _submit(plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Session, site: Site) -> Launched:
+def _absolute_profile(name: str, host: Host) -> str:
+    """Give the name of a profile, or the whole path of its file, so that it is found again from elsewhere."""
+    return str(Path(host.cwd, name)) if name.endswith(".toml") else name
+
+
+def _submit(
+    plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Session, site: Site, *, profile: str
+) -> Launched:
     from argosy.launch.jobs import run_slurm  # noqa: PLC0415 - likewise
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
@@ -250,7 +261,9 @@ def _submit(plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Ses
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
-    write_text(folder / "submitted.json", json.dumps({"job": job, "output": plan.output, "site": plan.site}) + "\n")
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    told = {"job": job, "output": plan.output, "site": plan.site, "profile": profile, "time": now}
+    write_text(folder / "submitted.json", json.dumps(told) + "\n")
     return Launched(0, job, str(folder))
 
 
@@ -318,7 +331,10 @@ def explain_sbatch(command: Command, reply: Reply, site: Site) -> ArgosyError:
 
 def render_record(plan: LaunchPlan) -> str:
     """Render the plan as the record that stays of a run; the script lies beside it."""
-    return json.dumps(asdict(replace(plan, script="", attach="")), indent=1, sort_keys=True) + "\n"
+    return (
+        json.dumps(asdict(replace(plan, script="", attach="", versions=dict(plan.versions))), indent=1, sort_keys=True)
+        + "\n"
+    )
 
 
 def write_script(plan: LaunchPlan, path: Path) -> None:

@@ -88,6 +88,8 @@ class Wish:
         Whether each line of the output begins with the rank that wrote it.
     least_nodes
         The fewest nodes that torchrun may go on with; 0 where it is not elastic.
+    told
+        Words by which a rank notes what it was given; empty where nothing is noted.
     """
 
     command: tuple[Word, ...]
@@ -97,6 +99,7 @@ class Wish:
     logs: str = ""
     label: bool = False
     least_nodes: int = 0
+    told: tuple[str, ...] = ()
 
     @property
     def logged(self) -> tuple[Word, ...]:
@@ -105,8 +108,8 @@ class Wish:
 
     @property
     def log_words(self) -> tuple[Word, ...]:
-        """What stands before a command whose output goes to a file of the rank."""
-        return ("/bin/sh", "-c", LOG, "argosy-log", self.logs) if self.logs else ()
+        """What stands before a command: its output goes to a file of the rank, and it notes what it was given."""
+        return (*(("/bin/sh", "-c", LOG, "argosy-log", self.logs) if self.logs else ()), *self.told)
 
 
 Launcher = Callable[[Wish], Started]
@@ -125,7 +128,7 @@ def torchrun(wish: Wish) -> Started:
     # Cores are those of the site's map: torch's own --numa-binding knows NUMA nodes only, and no reserved cores.
     own_binding = any(word.startswith("--numa") for word in wish.extra)
     cores = () if own_binding else wish.cores
-    if cores or wish.logs:
+    if cores or wish.log_words:
         bind = ("/bin/sh", "-c", BIND, "argosy-bind", ";".join(cores)) if cores else ()
         program = ("--no-python", *bind, *wish.log_words, *_worker(wish.command))
     entry, nodes = (ELASTIC, _at_least(wish)) if wish.least_nodes else (TORCHRUN, wish.counts.nodes)

@@ -1,0 +1,64 @@
+#!/bin/sh
+# At the end of each run of the job: note it, name the rank that failed first, and say what the run proved.
+# Words: the run's exit code, how many ranks it should have had.  'argosy verify JOB' tells more.
+set -u
+code=$1 wanted=$2 record=${0%/*} restart=${SLURM_RESTART_COUNT:-0}
+cores='@CORES@'
+printf '%s %s %s %s %s %s\n' "$SLURM_JOB_ID" "$restart" "$code" "$SLURM_JOB_NODELIST" \
+    "${SLURM_JOB_START_TIME:-0}" "$(date +%s)" >> "$record/ends"
+
+output=$(readlink "/proc/$$/fd/2")
+[ "$code" -eq 0 ] || [ ! -f "$output" ] || awk '
+    # What the shell of a requeued job said: a run ended here, and what stood before is of another one.
+    /^argosy: (a new checkpoint|job [0-9]+ ended)/ { first = ""; best = "" }
+    /Root Cause \(first observed failure\)/ { root = 1 }
+    root && $1 == "time" { time = $3 }
+    root && $1 == "host" { host = $3 }
+    root && $1 == "rank" { rank = $3 }
+    root && $1 == "exitcode" {
+        if ($3 != -15 && (best == "" || time < best)) { best = time; first = rank " " host " " $3 }
+        root = 0
+    }
+    best == "" && first == "" && /^srun: error: .*: Exited with exit code / && $NF != 143 && $NF != 137 {
+        split($5, list, /[,:-]/); sub(/:$/, "", $3); first = list[1] " " $3 " " $NF
+    }
+    END { if (first != "") print first }' "$output" |
+    while read -r rank host own; do
+        printf 'argosy: rank %s on %s failed first (code %s)\n' "$rank" "$host" "$own" >&2
+        printf '%s %s %s %s %s\n' "$SLURM_JOB_ID" "$restart" "$rank" "$host" "$own" >> "$record/first"
+    done
+
+network=$(cat "$record/nccl-$restart-"*.log 2>/dev/null | sed -n '
+    s/.*NET\/OFI Selected [Pp]rovider is \([^ ,]*\).*/libfabric \1/p
+    s/.*Using network \([^ ].*\)/\1/p' | sort -u | tr '\n' ',')
+cat "$record"/ranks-* 2>/dev/null | awk -v restart="$restart" -v wanted="$wanted" \
+    -v cores="$cores" -v network="$network" '
+    BEGIN { split("ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES CUDA_VISIBLE_DEVICES ZE_AFFINITY_MASK", names, " ") }
+    {
+        split("", word)
+        for (i = 1; i <= NF; i++) { at = index($i, "="); word[substr($i, 1, at - 1)] = substr($i, at + 1) }
+        if (word["restart"] != restart) next
+        if (!(word["host"] in hosts)) { hosts[word["host"]] = 1; nodes++ }
+        ranks++
+        split(cores, planned, " ")
+        if (word["cores"] == planned[word["local"] + 1]) bound++
+        gpus = word["devices"] + 0
+        for (n in names) if (word[names[n]] != "") {
+            many = split(word[names[n]], list, ",")
+            if (many < gpus) gpus = many
+        }
+        if (ranks == 1 || gpus < least) least = gpus
+        if (gpus > most) most = gpus
+    }
+    END {
+        if (!ranks) exit
+        said = "ranks: " ranks " of " wanted " on " nodes " node(s)"
+        if (cores != "") said = said " · cores: " bound + 0 " of " ranks " as planned"
+        if (most) said = said " · GPUs: " (least == most ? most : least " to " most) " seen by each rank"
+        sub(/,$/, "", network); gsub(/,/, ", ", network)
+        if (network ~ /Socket/ && nodes > 1) network = "TCP SOCKETS, not the fast network"
+        if (network == "" && most) network = "not told by NCCL or RCCL"
+        if (network == "") network = "TCP, by gloo or MPI: no GPU"
+        if (nodes > 1 || most) said = said " · network: " network
+        print "argosy: verdict: " said
+    }' >&2

@@ -1,0 +1,105 @@
+"""Read the record that a job left beside its script: its runs, its ranks, the rank that failed first."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.launch.ending import RankEnd
+from argosy.launch.ranks import RankFacts, parse_ranks
+
+LAST_LINES = 12
+REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|^srun: error: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job; one that was requeued has several.
+
+    Attributes
+    ----------
+    started, ended
+        Seconds since 1970; 0 where nobody noted it.
+    """
+
+    job: str
+    restart: int
+    code: int
+    nodes: str
+    started: int = 0
+    ended: int = 0
+
+
+def read_runs(record: Path | None) -> tuple[Run, ...]:
+    """Read what the job noted of the ends of its runs; a line that a full disk cut is passed over."""
+    rows = (line.split() for line in _text(record, "ends").splitlines())
+    return tuple(
+        Run(row[0], _number(row[1]), _number(row[2]), row[3], *map(_number, row[4:6]))
+        for row in rows
+        if len(row) >= 4  # noqa: PLR2004
+    )
+
+
+def read_ranks(record: Path | None) -> tuple[RankFacts, ...]:
+    """Read what each rank of the last run noted of itself."""
+    files = sorted(record.glob("ranks-*")) if record else []
+    return parse_ranks("".join(file.read_text(errors="replace") for file in files))
+
+
+def read_first(record: Path | None) -> RankEnd | None:
+    """Give the rank that the job itself noted as the first to fail in its last run."""
+    rows = [line.split() for line in _text(record, "first").splitlines()]
+    whole = [row for row in rows if len(row) == 5]  # noqa: PLR2004
+    runs = read_runs(record)
+    if not whole or (runs and _number(whole[-1][1]) != runs[-1].restart):
+        return None
+    _, _, rank, host, code = whole[-1]
+    own = int(code) if code.lstrip("-").isdigit() else 1
+    return RankEnd(_number(rank), host, own if own >= 0 else 128 - own)
+
+
+def read_submitted(record: Path | None) -> dict[str, str]:
+    """Read what was noted when the job was submitted: its number, output, site and time."""
+    return _words(record, "submitted.json")
+
+
+def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd | None) -> tuple[str, ...]:
+    """Give the last lines of the rank that failed first where it had a file of its own, else of the job's output."""
+    logs = str(_words(record, "job.json").get("logs", ""))
+    own = Path(logs, job, f"rank-{first.rank}.log") if logs and first else None
+    for file in (own, Path(output) if output else None):
+        if file and file.is_file():
+            with file.open("rb") as source:
+                source.seek(max(0, source.seek(0, 2) - 65536))
+                lines = source.read().decode(errors="replace").splitlines()
+            return _own_lines(lines)[-LAST_LINES:]
+    return ()
+
+
+def _own_lines(lines: list[str]) -> tuple[str, ...]:
+    """Give what the program itself wrote: what stands before the first report of torchrun or srun that it failed."""
+    ends = [n for n, line in enumerate(lines) if REPORT.search(line)]
+    own = lines[: ends[0]] if ends else lines
+    return tuple(line for line in own if not line.startswith("argosy: "))
+
+
+def _words(record: Path | None, name: str) -> dict[str, str]:
+    try:
+        told = json.loads(_text(record, name) or "{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _text(record: Path | None, name: str) -> str:
+    file = record / name if record else None
+    try:
+        return file.read_text(errors="replace") if file and file.is_file() else ""
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0

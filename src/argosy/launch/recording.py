@@ -1,0 +1,47 @@
+"""The two small programs that lie beside a job script and leave its record: text only.
+
+Ranks note what they were given, and the end of each run is noted and judged, by plain sh: nothing of Argosy is needed
+on the node.  A script that was only kept has no record, and does without them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from argosy.shell import quote
+
+DATA = Path(__file__).with_name("data")
+RANK_FILE = "rank.sh"
+END_FILE = "end.sh"
+
+TOLD = '[ ! -r "$0" ] || . "$0"; exec "$@"'
+"""What starts a rank: it notes what it was given, where the record is still there."""
+
+CORES = "@CORES@"
+"""Where the end's program has the cores of the plan."""
+
+
+def told_words(record: str) -> tuple[str, ...]:
+    """Give what stands before a rank's program, so that it notes what it was given."""
+    return ("/bin/sh", "-c", TOLD, f"{record}/{RANK_FILE}") if record else ()
+
+
+def render_end_call(record: str) -> str:
+    """Render the line of a job script that notes the end of a run."""
+    return f'sh {quote(f"{record}/{END_FILE}")} "$code" "$((nodes * ranks_per_node))" || :'
+
+
+def render_rank() -> str:
+    """Give the program that notes what a rank was given."""
+    return (DATA / RANK_FILE).read_text()
+
+
+def render_end(cores: tuple[str, ...]) -> str:
+    """Give the program of a run's end.
+
+    Parameters
+    ----------
+    cores
+        The cores that each local rank is bound to, as range lists; empty where ranks are not bound.
+    """
+    return (DATA / END_FILE).read_text().replace(CORES, " ".join(cores))

@@ -1,0 +1,220 @@
+"""Judge what a run proved against what its plan and its site promise; pure, over evidence that was read before."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from argosy.launch.ranks import RankFacts, parse_cores
+from argosy.sites import Site
+from argosy.verify.netlog import NetFacts
+
+OK, BAD, UNKNOWN = "ok", "bad", "not shown"
+LEAST_SHARE = 0.7
+"""Of the bandwidth that was measured at the site: a run below it is called slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a run should show.
+
+    Attributes
+    ----------
+    gpus
+        GPUs of a node; 0 for none.
+    own_gpus
+        GPUs that each rank should see; 0 where that is not known.
+    cores
+        The cores of each local rank, where ranks are bound by a map: ``49-55``.
+    """
+
+    nodes: int = 0
+    ranks: int = 0
+    gpus: int = 0
+    own_gpus: int = 0
+    cores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    name
+        ``ranks``, ``network``, ``GPUs``, ``cores`` or ``bandwidth``.
+    state
+        ``ok``, ``bad`` or ``not shown``.
+    hint
+        What to do where it is bad.
+    """
+
+    name: str
+    state: str
+    said: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a run proved."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is bad."""
+        return all(check.state != BAD for check in self.checks)
+
+    @property
+    def line(self) -> str:
+        """Say it in one line."""
+        marks = {OK: "", BAD: "BAD: ", UNKNOWN: ""}
+        return " · ".join(f"{check.name}: {marks[check.state]}{check.said}" for check in self.checks)
+
+
+def judge_run(net: NetFacts, ranks: Sequence[RankFacts], expected: Expected, site: Site) -> Verdict:
+    """Judge a run."""
+    checks = (
+        judge_ranks(ranks, expected),
+        judge_network(net, expected, site, ranks),
+        judge_gpus(ranks, expected),
+        judge_cores(ranks, expected),
+        judge_bandwidth(net, expected, site),
+    )
+    return Verdict(tuple(check for check in checks if check))
+
+
+def judge_ranks(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
+    """Judge whether all ranks started, and where."""
+    if not ranks:
+        return Check("ranks", UNKNOWN, "none told of itself") if expected.ranks else None
+    hosts = {each.host for each in ranks}
+    said = f"{len(ranks)} on {len(hosts)} node(s)"
+    twice = [number for number, times in Counter(each.rank for each in ranks).items() if times > 1]
+    if twice:
+        hint = "each task must take its own number: $SLURM_PROCID is for the task to expand"
+        return Check("ranks", BAD, f"{said}; rank {twice[0]} is there {len(ranks)} times", hint)
+    if expected.ranks and len(ranks) < expected.ranks:
+        return Check(
+            "ranks", BAD, f"{said} of {expected.ranks}", "see the first rank that failed: argosy jobs show JOB"
+        )
+    return Check("ranks", OK, said)
+
+
+def judge_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence[RankFacts]) -> Check | None:
+    """Judge whether the data between nodes went over the fast network.
+
+    Where the profile has proof lines, one must have matched; elsewhere TCP sockets between GPUs of several nodes are
+    bad, and all else is said as it is.
+    """
+    nodes = max(expected.nodes, len(net.hosts), len({each.host for each in ranks}))
+    if nodes <= 1 and not net.told:
+        return None
+    said = describe_network(net)
+    needs = (
+        "" if not site.network.proof_lines else f"; {site.name} shows it by a line like: {site.network.proof_lines[0]}"
+    )
+    hint = "bind the host's network libraries as the site's profile does, or take a base that has the plugin" + needs
+    if nodes > 1 and net.told and (net.slow or (site.network.proof_lines and not proves(net, site))):
+        more = f" ({net.complaints[0]})" if net.complaints else ""
+        return Check("network", BAD, said + more, hint)
+    if net.told:
+        few = site.node.nics > 1 and 0 < net.nics < site.node.nics and nodes > 1
+        more = f"; {net.nics} of the node's {site.node.nics} cards" if few else ""
+        return Check("network", BAD if few else OK, said + more, "each rank must see all network cards" if few else "")
+    if not expected.gpus and not any(each.gpus for each in ranks):
+        return Check("network", UNKNOWN, "TCP: no GPU, so no NCCL or RCCL was used (gloo or MPI say nothing)")
+    return Check("network", UNKNOWN, "no line of NCCL or RCCL tells it", "run it with --debug net")
+
+
+def describe_network(net: NetFacts) -> str:
+    """Say the network in a few words: ``AWS Libfabric (cxi, 4 cards, GPUDirect), RCCL 2.20.5``."""
+    if not net.told:
+        return "not told"
+    more = [net.provider, f"{net.nics} cards" if net.nics else "", "GPUDirect" if net.direct else ""]
+    if net.slow and net.interfaces:
+        more.append(net.interfaces.split("<")[0].removeprefix("[0]"))
+    inner = ", ".join(filter(None, more))
+    name = " and ".join("TCP sockets" if name.lower() == "socket" else name for name in net.networks)
+    return name + (f" ({inner})" if inner else "") + (f", {net.library}" if net.library else "")
+
+
+def proves(net: NetFacts, site: Site) -> bool:
+    """Tell whether what the logs say matches one of the profile's proof lines."""
+    lines = [f"NET/OFI Selected Provider is {net.provider}"] if net.provider else []
+    lines += [f"Using network {name}" for name in net.networks]
+    lines += [f"NET/IB : Using {net.interfaces}"] if "IB" in net.networks else []
+    return any(re.search(pattern, line) for pattern in site.network.proof_lines for line in lines)
+
+
+def judge_gpus(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
+    """Judge whether each rank saw the GPUs that it should."""
+    if not expected.gpus and not any(each.gpus for each in ranks):
+        return None
+    if not ranks:
+        return Check("GPUs", UNKNOWN, "no rank told what it saw")
+    seen = sorted({each.gpus for each in ranks})
+    said = " or ".join(map(str, seen)) + " seen by each rank"
+    blind = next((each for each in ranks if expected.gpus and each.gpus == 0), None)
+    if blind:
+        hint = "the runtime did not bring them in, or the job did not ask for them"
+        return Check("GPUs", BAD, f"{said}: none by rank {blind.rank} on {blind.host}", hint)
+    few = next((each for each in ranks if each.gpus < expected.own_gpus), None)
+    if few:
+        return Check(
+            "GPUs", BAD, f"{said}, {expected.own_gpus} expected: rank {few.rank} on {few.host}", "see the GPU options"
+        )
+    return Check("GPUs", OK, said)
+
+
+def judge_cores(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
+    """Judge the cores that ranks read back: as the map says, else that no two ranks of a node share all of theirs."""
+    told = [each for each in ranks if each.cores]
+    if not told:
+        return Check("cores", UNKNOWN, "no rank told its own") if expected.cores else None
+    wrong = [
+        each
+        for each in told
+        if each.local < len(expected.cores) and parse_cores(each.cores) != parse_cores(expected.cores[each.local])
+    ]
+    if wrong:
+        first = wrong[0]
+        said = f"rank {first.rank} on {first.host} has {first.cores}, planned {expected.cores[first.local]}"
+        hint = "masks hold on whole nodes only; taskset must be in the image for workers of torchrun"
+        return Check("cores", BAD, f"{len(wrong)} of {len(told)} not as planned: {said}", hint)
+    if expected.cores:
+        return Check("cores", OK, f"{len(told)} of {len(told)} ranks bound as planned")
+    sizes = sorted({len(parse_cores(each.cores)) for each in told})
+    shared = _shared(told)
+    said = f"{' or '.join(map(str, sizes))} of each rank" + (f", shared by ranks of {shared}" if shared else "")
+    lonely = shared and sizes == [1]
+    hint = "several ranks compute on one core: ask for --cpus-per-rank" if lonely else ""
+    return Check("cores", BAD if lonely else OK, said, hint)
+
+
+def _shared(ranks: Sequence[RankFacts]) -> str:
+    """Name a host on which two ranks have the same cores."""
+    seen: set[tuple[str, frozenset[int]]] = set()
+    for each in ranks:
+        key = (each.host, parse_cores(each.cores))
+        if key in seen:
+            return each.host
+        seen.add(key)
+    return ""
+
+
+def judge_bandwidth(net: NetFacts, expected: Expected, site: Site) -> Check | None:
+    """Judge a bus bandwidth that a benchmark printed against what was measured at the site."""
+    if not net.bandwidth:
+        return None
+    known = [row for row in site.network.expected if row.nodes == expected.nodes and row.gpus_per_node == expected.gpus]
+    said = f"{net.bandwidth:g} GB/s bus bandwidth"
+    if not known:
+        return Check("bandwidth", OK, said)
+    row = known[0]
+    more = f"; {row.gigabytes:g} were measured on {row.nodes} node(s) ({row.source})"
+    low = net.bandwidth < LEAST_SHARE * row.gigabytes
+    return Check("bandwidth", BAD if low else OK, said + more, "see the network above, and the cores" if low else "")

@@ -1,0 +1,122 @@
+"""Read what NCCL and RCCL say of the network under NCCL_DEBUG=INFO; pure.
+
+The wording differs between releases and plugins; the forms known are those of the corpus in ``tests/corpus/nccl``.
+``Bootstrap : Using …`` names the interface of the first handshake only, and proves nothing about the data's way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LINE = re.compile(r"^.*?(?P<host>[\w.-]+):\d+:\d+ \[\d+\] .*?(?P<what>NCCL (?:INFO|WARN) .*)$", re.MULTILINE)
+
+LIBRARY = re.compile(r"\b(RCCL|NCCL) version\s*:?\s*(\d[\w.]*(?:\+[\w.]+)?)")
+PLUGIN = re.compile(r"NET/OFI (?:Using|Initializing) (aws-ofi-[nr]ccl [\w.-]+)")
+PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;-]+)")
+NICS = re.compile(r"\(found (\d+) nics?\)")
+NETWORK = re.compile(r"NCCL INFO (?:\S+: )?Using network (.+?)\s*$", re.MULTILINE)
+IB = re.compile(r"NET/IB : Using (.+)$", re.MULTILINE)
+SOCKET = re.compile(r"NET/Socket : Using (.+)$", re.MULTILINE)
+VIA_NET = re.compile(r"via NET/([^/\s]+(?:/[^/\s]+)?)/\d+(\S*)")
+VIA_NODE = re.compile(r"via (P2P|SHM)\b")
+GDR = re.compile(r"GPU Direct RDMA Enabled|via NET/\S*GDRDMA")
+RANKS = re.compile(r"\bnranks (\d+)\b|\bnRanks (\d+)\b")
+COMPLAINT = re.compile(
+    r"NCCL WARN .*|NET/IB : No device found.*"
+    r"|NET/Plugin ?: ?(?:dlerror=.*|.*(?:Could not find: ofi|Failed to initialize).*)"
+)
+MOST_COMPLAINTS = 8
+
+BANDWIDTH = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)", re.MULTILINE)
+"""The last lines of nccl-tests and rccl-tests, in GB/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetFacts:
+    """What the logs of a run say of its network.
+
+    Attributes
+    ----------
+    library
+        ``RCCL 2.20.5``; empty where no line names it.
+    networks
+        What ranks said after ``Using network``: ``AWS Libfabric``, ``IB``, ``Socket``; each once.
+    provider
+        libfabric's provider: ``cxi``.
+    nics
+        Cards that the plugin found; 0 where it does not tell.
+    interfaces
+        What follows ``NET/IB : Using`` or ``NET/Socket : Using``, from the first line that has it.
+    direct
+        Whether data goes from GPU to card without a copy in the node's memory (GPUDirect RDMA).
+    within
+        Ways between GPUs of a node: ``P2P``, ``SHM``.
+    hosts
+        Hosts that wrote lines.
+    ranks
+        The largest communicator; 0 where no line tells.
+    bandwidth
+        Average bus bandwidth in GB/s, where a benchmark printed it; 0 else.
+    """
+
+    library: str = ""
+    plugin: str = ""
+    networks: tuple[str, ...] = ()
+    provider: str = ""
+    nics: int = 0
+    interfaces: str = ""
+    direct: bool = False
+    within: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    ranks: int = 0
+    complaints: tuple[str, ...] = ()
+    bandwidth: float = 0.0
+
+    @property
+    def told(self) -> bool:
+        """Whether the logs tell a network at all."""
+        return bool(self.networks)
+
+    @property
+    def slow(self) -> bool:
+        """Whether some rank used TCP sockets."""
+        return any(name.lower() == "socket" for name in self.networks)
+
+
+def parse_netlog(text: str) -> NetFacts:
+    """Read the lines of one or several logs."""
+    networks = _once(NETWORK.findall(text)) or _from_ways(text)
+    library = LIBRARY.search(text)
+    ranks = [int(first or second) for first, second in RANKS.findall(text)]
+    interfaces = IB.search(text) or SOCKET.search(text)
+    bandwidths = [float(each) for each in BANDWIDTH.findall(text)]
+    return NetFacts(
+        library=" ".join(library.groups()) if library else "",
+        plugin=_first(PLUGIN, text),
+        networks=networks,
+        provider=_first(PROVIDER, text),
+        nics=max(map(int, NICS.findall(text)), default=0),
+        interfaces=interfaces[1].strip() if interfaces else "",
+        direct=bool(GDR.search(text)),
+        within=_once(VIA_NODE.findall(text)),
+        hosts=_once(match["host"] for match in LINE.finditer(text)),
+        ranks=max(ranks, default=0),
+        complaints=_once(COMPLAINT.findall(text))[:MOST_COMPLAINTS],
+        bandwidth=bandwidths[-1] if bandwidths else 0.0,
+    )
+
+
+def _from_ways(text: str) -> tuple[str, ...]:
+    """Give the networks of the channels, where no line says which one is used."""
+    return _once(name for name, _ in VIA_NET.findall(text))
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[1] if found else ""
+
+
+def _once(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(words))

@@ -1,0 +1,143 @@
+"""Verify a run: find what it left, read it, judge it against its plan and its site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.errors import SiteError, UsageError
+from argosy.launch.jobs import JobFacts, find_job, read_plan
+from argosy.launch.ranks import RankFacts
+from argosy.launch.record import read_submitted
+from argosy.launch.story import find_site
+from argosy.session import Session
+from argosy.sites import Site
+from argosy.verify.judging import Expected, Verdict, judge_run
+from argosy.verify.netlog import NetFacts, parse_netlog
+
+MOST_LOGS = 256
+"""Logs of ranks that are read: those of a larger run say the same again."""
+
+MOST_BYTES = 1 << 20
+"""Of each log, from its beginning, where NCCL and RCCL say what they found, and from its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a run left.
+
+    Attributes
+    ----------
+    files
+        Those that were read.
+    """
+
+    net: NetFacts
+    ranks: tuple[RankFacts, ...]
+    expected: Expected
+    files: tuple[str, ...]
+
+
+def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Verdict]:
+    """Judge what a job proved; with `site` against another profile than it was planned for.
+
+    Raises
+    ------
+    UsageError
+        When nobody knows the job, or it has not started.
+    """
+    facts = find_job(session, job)
+    evidence = read_evidence(facts)
+    if not evidence.ranks and not evidence.files:
+        raise UsageError(
+            f"job {job} has left nothing to judge", evidence=f"it {facts.meaning}", hint="wait for its start"
+        )
+    profile = _profile(session, site) if site else _planned_profile(session, facts)
+    return evidence, judge_run(evidence.net, evidence.ranks, evidence.expected, profile)
+
+
+def verify_logs(session: Session, logs: Sequence[str], site: str = "", nodes: int = 0) -> tuple[Evidence, Verdict]:
+    """Judge logs that some run has written under NCCL_DEBUG=INFO.
+
+    Raises
+    ------
+    UsageError
+        When a file cannot be read.
+    """
+    text = "\n".join(map(read_ends_of, logs))
+    evidence = Evidence(parse_netlog(text), (), Expected(nodes=nodes), tuple(logs))
+    return evidence, judge_run(evidence.net, (), evidence.expected, _profile(session, site))
+
+
+def _planned_profile(session: Session, facts: JobFacts) -> Site:
+    """Give the profile that a job was planned with; what is known of any site, where it is there no more."""
+    told = read_submitted(Path(facts.record)) if facts.record else {}
+    try:
+        return _profile(session, told.get("profile", "") or told.get("site", ""))
+    except SiteError as error:
+        session.reporter.note(f"{error.what}: judged without a profile")
+        return _profile(session, "")
+
+
+def _profile(session: Session, name: str) -> Site:
+    return find_site(name, session.host) if name else Site(name="any site")
+
+
+def read_evidence(facts: JobFacts) -> Evidence:
+    """Read what a job left: its output, the logs of NCCL or RCCL, what ranks noted."""
+    plan = read_plan(facts)
+    restart = facts.runs[-1].restart if facts.runs else facts.restarts
+    own = sorted(Path(facts.record).glob(f"nccl-{restart}-*.log")) if facts.record else []
+    files = [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]
+    files += [facts.output] if facts.output and Path(facts.output).is_file() else []
+    text = "\n".join(map(read_ends_of, files))
+    return Evidence(parse_netlog(text), facts.ranks, expect(plan, facts.ranks), tuple(files))
+
+
+def _asked_logs(plan: dict[str, object]) -> list[Path]:
+    """Give the logs that the user asked for by ``--debug net``, whose names NCCL completes."""
+    for choice in _rows(plan.get("choices")):
+        value = str(choice.get("value", ""))
+        if choice.get("what") == "NCCL_DEBUG_FILE" and value:
+            path = Path(value.replace("%h", "*").replace("%p", "*"))
+            return sorted(path.parent.glob(path.name))
+    return []
+
+
+def expect(plan: dict[str, object], ranks: Sequence[RankFacts]) -> Expected:
+    """Give what a run should show, by its plan; its size as it was: a script may be submitted again for more nodes."""
+    shape = plan.get("shape")
+    if not isinstance(shape, dict):
+        return Expected()
+    nodes = len({each.host for each in ranks}) or int(shape.get("nodes", 0))
+    nodes = max(nodes, int(shape.get("nodes", 0)))
+    cores = plan.get("cores")
+    return Expected(
+        nodes=nodes,
+        ranks=nodes * int(shape.get("ranks_per_node", 0)),
+        gpus=int(shape.get("gpus_per_node", 0)),
+        cores=tuple(map(str, cores)) if isinstance(cores, list) else (),
+    )
+
+
+def _rows(value: object) -> list[dict[str, object]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def read_ends_of(path: str) -> str:
+    """Read the beginning and the end of a log.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as source:
+            head = source.read(MOST_BYTES)
+            size = source.seek(0, 2)
+            source.seek(max(len(head), size - MOST_BYTES))
+            return (head + b"\n" + source.read()).decode(errors="replace")
+    except OSError as error:
+        raise UsageError(f"the log {path} cannot be read", evidence=str(error), hint="check the path") from error

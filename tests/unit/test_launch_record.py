@@ -1,0 +1,139 @@
+"""The two sh files beside a job script note what ranks were given and how a run ended, in any POSIX shell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from argosy.launch.ending import RankEnd
+from argosy.launch.ranks import parse_ranks
+from argosy.launch.record import read_first, read_ranks, read_runs
+from argosy.launch.recording import CORES, DATA, END_FILE, RANK_FILE, render_end, render_rank, told_words
+
+SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
+TORCHRUN = """\
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-20_12:00:01
+  host      : node2
+  rank      : 3 (local_rank: 1)
+  exitcode  : -9 (pid: 363)
+srun: error: node1: task 0: Exited with exit code 1
+"""
+SRUN = """\
+srun: error: node2: task 3: Exited with exit code 42
+srun: error: node1: tasks 0-1: Exited with exit code 143
+"""
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """Give a folder of a run, with a blank in its path."""
+    folder = tmp_path / "a run"
+    folder.mkdir()
+    (folder / RANK_FILE).write_text(render_rank())
+    (folder / END_FILE).write_text(render_end(("0", "1")))
+    return folder
+
+
+def rank(record: Path, shell: str, number: int, **variables: str) -> subprocess.CompletedProcess[str]:
+    _, *words = told_words(str(record))
+    own = {"RANK": str(number), "LOCAL_RANK": str(number % 2), "SLURMD_NODENAME": f"node{number // 2 + 1}"}
+    environment = {"PATH": os.environ["PATH"], **own, **variables}
+    command = (shell, *words, "sh", "-c", 'env; printf "%s|" "$@"', "x", "a  b", "$HOME", "")
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def end(record: Path, shell: str, code: int, output: str = "", restart: int = 0) -> str:
+    file = record / "out"
+    file.write_text(output)
+    environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]"}
+    environment |= {"SLURM_RESTART_COUNT": str(restart), "SLURM_JOB_START_TIME": "100"}
+    with file.open("a") as stream:
+        subprocess.run(
+            (shell, str(record / END_FILE), str(code), "4"), env=environment, stdout=stream, stderr=stream, check=True
+        )
+    return file.read_text().removeprefix(output)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_rank_notes_what_it_has_and_its_program_starts_as_before(record: Path, shell: str) -> None:
+    done = rank(record, shell, 3, CUDA_VISIBLE_DEVICES="0,1", ROCR_VISIBLE_DEVICES="a b; rm -rf")
+    assert done.stderr == ""
+    assert done.stdout.endswith("a  b|$HOME||")
+    names = {line.partition("=")[0] for line in done.stdout.splitlines()}
+    assert not names & {"host", "cores", "name", "value", "line", "seen", "devices"}
+    (told,) = read_ranks(record)
+    assert (told.rank, told.local, told.host) == (3, 1, "node2")
+    assert told.cores
+    assert told.visible == (("CUDA_VISIBLE_DEVICES", "0,1"),)
+
+
+def test_a_record_that_was_removed_does_not_keep_a_rank_from_its_work(record: Path) -> None:
+    (record / RANK_FILE).unlink()
+    assert rank(record, SHELLS[0], 0).returncode == 0
+    record.joinpath(RANK_FILE).write_text(render_rank())
+    record.chmod(0o500)
+    assert rank(record, SHELLS[0], 0).returncode == 0
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_end_says_what_the_run_proved_and_notes_it(record: Path, shell: str) -> None:
+    for number in range(4):
+        line = f"rank={number} local={number % 2} host=node{number // 2 + 1} restart=0 cores={number % 2} devices=2\n"
+        with (record / f"ranks-node{number // 2 + 1}").open("a") as file:
+            file.write(line)
+    said = end(record, shell, 0)
+    assert said.startswith("argosy: verdict: ranks: 4 of 4 on 2 node(s) · cores: 4 of 4 as planned · GPUs: 2 seen by")
+    (record / "nccl-0-node1-9.log").write_text("n:1:1 [0] NCCL INFO Using network Socket\n")
+    assert "network: TCP SOCKETS, not the fast network" in end(record, shell, 0)
+    (record / "nccl-0-node1-9.log").write_text(
+        "n:1:1 [0] NCCL INFO NET/OFI Selected Provider is cxi (found 4 nics)\n"
+        "n:1:1 [0] NCCL INFO Using network Libfabric\n"
+    )
+    assert end(record, shell, 0).endswith("network: Libfabric, libfabric cxi\n")
+    runs = read_runs(record)
+    assert len(runs) == 3
+    assert (runs[0].code, runs[0].nodes, runs[0].started) == (0, "node[1-2]", 100)
+    assert runs[0].ended > 100
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("output", "first"),
+    [
+        (TORCHRUN, RankEnd(3, "node2", 137)),
+        (
+            SRUN,
+            RankEnd(3, "node2", 42),
+        ),
+        (f"{TORCHRUN}argosy: job 7 ended with code 1\nall was well in the second run\n", None),
+    ],
+)
+def test_the_rank_that_failed_first_is_noted(record: Path, shell: str, output: str, first: RankEnd | None) -> None:
+    said = end(record, shell, 1, output)
+    assert read_first(record) == first
+    assert bool(first) == ("failed first" in said)
+
+
+def test_what_an_earlier_run_noted_is_not_taken_for_the_last(record: Path) -> None:
+    end(record, SHELLS[0], 1, TORCHRUN)
+    end(record, SHELLS[0], 1, "", restart=1)
+    assert read_first(record) is None
+
+
+def test_shellcheck_finds_nothing_in_them() -> None:
+    shellcheck = shutil.which("shellcheck")
+    if not shellcheck:
+        pytest.skip("shellcheck is not installed")
+    words = (shellcheck, "--shell=sh", *map(str, DATA.glob("*.sh")))
+    assert subprocess.run(words, capture_output=True, text=True, check=False).stdout == ""
+    assert CORES not in render_end(())
+
+
+def test_a_line_cut_by_a_full_disk_is_passed_over() -> None:
+    assert parse_ranks("rank=1 local=1 host=n1 co\nrank=2 loc") == parse_ranks("rank=1 local=1 host=n1\n")

@@ -1,0 +1,142 @@
+"""What a run proved is read from logs as NCCL and RCCL really write them, and judged by the site's own words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.binding import render_core_list
+from argosy.cli.app import app
+from argosy.launch.ranks import RankFacts, parse_cores, parse_ranks
+from argosy.sites import Site, read_site
+from argosy.verify import Expected, NetFacts, judge_run, parse_netlog
+from argosy.verify.judging import Check, Verdict
+
+CORPUS = Path(__file__).parents[1] / "corpus/nccl"
+LUMI = read_site("lumi-g")
+ANY = Site(name="any")
+TWO_NODES = Expected(nodes=2, ranks=4, gpus=2)
+RANKS = tuple(RankFacts(rank, rank % 2, f"node{rank // 2 + 1}", cores=str(rank % 2), devices=2) for rank in range(4))
+
+
+def log(name: str) -> NetFacts:
+    return parse_netlog((CORPUS / f"{name}.log").read_text())
+
+
+def check(verdict: Verdict, name: str) -> Check:
+    return next(each for each in verdict.checks if each.name == name)
+
+
+def test_rccl_on_slingshot_is_read_whole() -> None:
+    net = log("rccl-on-slingshot")
+    assert net == NetFacts(
+        library="RCCL 2.20.5+hip6.2",
+        plugin="aws-ofi-rccl 1.4.0",
+        networks=("AWS Libfabric",),
+        provider="cxi",
+        nics=4,
+        direct=True,
+        within=("P2P",),
+        hosts=("nid005044", "nid005045"),
+        ranks=16,
+    )
+    verdict = judge_run(net, (), TWO_NODES, LUMI)
+    assert check(verdict, "network") == Check(
+        "network", "ok", "AWS Libfabric (cxi, 4 cards, GPUDirect), RCCL 2.20.5+hip6.2"
+    )
+
+
+@pytest.mark.parametrize("name", ["rccl-on-slingshot", "nccl-plugin-new-words"])
+def test_each_wording_of_the_plugin_proves_slingshot(name: str) -> None:
+    assert judge_run(log(name), (), TWO_NODES, LUMI).good
+
+
+def test_sockets_in_place_of_slingshot_are_bad_and_the_reason_is_shown() -> None:
+    verdict = judge_run(log("rccl-fell-back-to-tcp"), (), TWO_NODES, LUMI)
+    network = check(verdict, "network")
+    assert (network.state, verdict.good) == ("bad", False)
+    assert network.said.startswith("TCP sockets (hsn0:10.253.1.44)")
+    assert "librccl-net-ofi.so" in network.said
+    assert "BAD" in verdict.line
+    assert not judge_run(log("rccl-fell-back-to-tcp"), (), Expected(), ANY).good
+
+
+def test_infiniband_is_fine_where_the_profile_says_nothing_and_no_proof_on_slingshot() -> None:
+    net = log("infiniband")
+    assert (net.networks, net.direct, net.hosts) == (("IB",), True, ("node1", "node2"))
+    assert judge_run(net, (), TWO_NODES, ANY).good
+    assert not judge_run(net, (), TWO_NODES, LUMI).good
+
+
+def test_sockets_on_one_node_are_no_fault_since_gpus_do_not_use_them_there() -> None:
+    verdict = judge_run(log("one-node"), (), Expected(nodes=1, gpus=4), read_site("mn5-acc"))
+    assert verdict.good
+    assert check(verdict, "bandwidth").said.startswith("301.5 GB/s bus bandwidth; 314 were measured")
+
+
+def test_a_bandwidth_far_below_the_sites_own_is_bad() -> None:
+    verdict = judge_run(NetFacts(bandwidth=12.0), (), Expected(nodes=2, gpus=4), read_site("mn5-acc"))
+    assert check(verdict, "bandwidth").state == "bad"
+
+
+def test_the_interface_of_the_first_handshake_proves_nothing() -> None:
+    net = parse_netlog("nid1:1:1 [0] NCCL INFO Bootstrap : Using hsn0:10.0.0.1<0>\n")
+    assert not net.told
+    assert check(judge_run(net, RANKS, TWO_NODES, LUMI), "network").state == "not shown"
+
+
+def test_fewer_network_cards_than_the_node_has_are_bad() -> None:
+    one = replace(log("rccl-on-slingshot"), nics=1)
+    assert check(judge_run(one, (), TWO_NODES, LUMI), "network").state == "bad"
+
+
+def test_a_run_as_planned_is_good_in_one_line() -> None:
+    verdict = judge_run(NetFacts(), RANKS, replace(TWO_NODES, cores=("0", "1")), ANY)
+    assert verdict.good
+    assert verdict.line.startswith("ranks: 4 on 2 node(s) · network: no line")
+    assert verdict.line.endswith("GPUs: 2 seen by each rank · cores: 4 of 4 ranks bound as planned")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name"),
+    [
+        (RANKS[:3], "ranks"),
+        ((*RANKS[:3], replace(RANKS[3], rank=0)), "ranks"),
+        ((*RANKS[:3], replace(RANKS[3], devices=0)), "GPUs"),
+        ((*RANKS[:3], replace(RANKS[3], visible=(("CUDA_VISIBLE_DEVICES", "1"),))), "GPUs"),
+        ((*RANKS[:3], replace(RANKS[3], cores="0")), "cores"),
+        ((*RANKS[:3], replace(RANKS[3], cores="0-1")), "cores"),
+    ],
+)
+def test_each_fault_is_found_by_its_check_and_by_no_other(ranks: tuple[RankFacts, ...], name: str) -> None:
+    verdict = judge_run(NetFacts(), ranks, replace(TWO_NODES, own_gpus=2, cores=("0", "1")), ANY)
+    assert [each.name for each in verdict.checks if each.state == "bad"] == [name]
+
+
+def test_ranks_of_the_last_run_count_where_a_job_ran_twice() -> None:
+    lines = "".join(
+        f"rank={rank} local={rank} host=n1 restart={restart} started=7 cores=0-3 devices=1 CUDA_VISIBLE_DEVICES=0\n"
+        for restart in (0, 1)
+        for rank in (0, 1)
+    )
+    ranks = parse_ranks(f"{lines}rank=2 local=0 host=n2 restart=0\nsomething else = 3\nrank=")
+    assert [(each.rank, each.restart, each.gpus, each.started) for each in ranks] == [(0, 1, 1, 7), (1, 1, 1, 7)]
+
+
+@given(st.sets(st.integers(0, 300), min_size=1))
+def test_cores_are_read_as_they_are_written(cores: set[int]) -> None:
+    assert parse_cores(render_core_list(sum(1 << core for core in cores))) == cores
+
+
+def test_the_command_judges_logs_and_its_code_says_so() -> None:
+    good, bad = (str(CORPUS / f"{name}.log") for name in ("rccl-on-slingshot", "rccl-fell-back-to-tcp"))
+    done = CliRunner().invoke(app, ["verify", good, "--site", "lumi-g", "--json"])
+    told = json.loads(done.output)
+    assert (done.exit_code, told["good"], told["evidence"]["net"]["provider"]) == (0, True, "cxi")
+    assert CliRunner().invoke(app, ["verify", bad, "--site", "lumi-g"]).exit_code == 7
