@@ -10,6 +10,7 @@ from pathlib import Path
 
 from argosy.build.assemble import write_delta, write_flat
 from argosy.build.base import Base, open_base
+from argosy.build.content import content_over
 from argosy.build.packing import digest_tree, normalise_tree, run_pack
 from argosy.images.opening import open_image
 from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
@@ -45,7 +46,11 @@ def _base(task: PackTask) -> Usage:
 
 
 def _flat(task: PackTask) -> Usage:
-    return _ours(task, write_flat)
+    return _ours(task, _pack_flat)
+
+
+def _pack_flat(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
+    write_flat(path, content_over(base, tree, lock, name="flat"), base.opened.sif, session, tree.parent)
 
 
 def _pack_delta(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:

@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from argosy.shell import Program, quote
@@ -31,6 +33,12 @@ there without it (actions.go, action script of 1.4): so a layer brings one where
 PROFILE = "/etc/profile.d/zz-argosy.sh"
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_NAME = r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+PREPENDED = re.compile(rf"    \*\) {_NAME}=(?P<first>.*)\"[:$][^\"]*\" ;;", re.DOTALL)
+DEFAULTED = re.compile(rf"\[ -n \"\$\{{{_NAME}\+set\}}\" \] \|\| export (?P=name)=(?P<value>.*)", re.DOTALL)
+EXPORTED = re.compile(rf"export {_NAME}=(?P<value>.*)", re.DOTALL)
+"""The three forms of a statement in ``env.sh``."""
 
 NOT_FROM_CALLER = (
     "LD_LIBRARY_PATH",
@@ -93,6 +101,37 @@ def render_env_script(activation: Activation) -> str:
     for name, value in activation.default:
         lines.append(f'[ -n "${{{name}+set}}" ] || export {name}={quote(value)}')
     return "\n".join(lines) + "\n"
+
+
+def parse_env_script(text: str) -> Activation:
+    """Read an ``env.sh`` that `render_env_script` wrote; lines of any other form are passed over."""
+    prepend: list[tuple[str, str]] = []
+    identity: list[tuple[str, str]] = []
+    default: list[tuple[str, str]] = []
+    for statement in _statements(text):
+        if found := PREPENDED.match(statement):
+            prepend.append((found["name"], _unquote(found["first"])))
+        elif found := DEFAULTED.match(statement):
+            default.append((found["name"], _unquote(found["value"])))
+        elif found := EXPORTED.match(statement):
+            identity.append((found["name"], _unquote(found["value"])))
+    return Activation(tuple(prepend), tuple(identity), tuple(default))
+
+
+def _statements(text: str) -> Iterator[str]:
+    """Give whole statements: a quoted value may hold newlines."""
+    statement = ""
+    for line in text.split("\n"):
+        statement += line
+        if statement.replace("'\"'\"'", "").count("'") % 2:
+            statement += "\n"
+            continue
+        yield statement
+        statement = ""
+
+
+def _unquote(word: str) -> str:
+    return "".join(shlex.split(word))
 
 
 def render_enter() -> str:

@@ -38,6 +38,7 @@ __all__ = [
     "sweep_parts",
     "whole_file",
     "whole_folder",
+    "whole_output_folder",
     "work_folder",
     "write_text",
 ]
@@ -75,6 +76,30 @@ def whole_file(path: Path, *, force: bool) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def whole_output_folder(path: Path, *, replace: bool) -> Iterator[Path]:
+    """Give a folder beside `path` to fill; it becomes `path` when the block ends well, and vanishes otherwise.
+
+    Parameters
+    ----------
+    replace
+        Whether what stands at `path` gives way; the caller has seen that it may.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    old = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    try:
+        with explained(path.parent):
+            beside.mkdir()
+            yield beside
+            if replace and os.path.lexists(path):
+                path.rename(old)
+            beside.rename(path)
+    finally:
+        with undisturbed():
+            remove_tree(beside)
+            remove_tree(old)
+
+
 def _rename_new(beside: Path, path: Path) -> None:
     """Give a file its name unless the name was taken meanwhile."""
     try:
@@ -99,7 +124,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 def sweep_parts(path: Path) -> None:
     """Remove what killed processes left beside `path`; call it while holding the lease on that name."""
     for part in files_beside(path, rf"\.{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}\.part"):
-        part.unlink(missing_ok=True)
+        remove_tree(part) if part.is_dir() and not part.is_symlink() else part.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -17,7 +17,7 @@ LAYERS = tuple(
         "errors model shell scrub version layout refusals nearest toml_lines",
         "process store leases",
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
-        "gpus cdi carriers containers images binding node_picture",
+        "gpus cdi carriers containers images binding node_picture formats",
         "gpu_probe probe",
         "session trees",
         "entering opening",
@@ -30,7 +30,7 @@ LAYERS = tuple(
 
 PURE = frozenset(
     "errors model shell layout binding node_picture carriers containers gpus launchers schedulers cdi runtimes".split()  # noqa: SIM905
-)
+) | {"formats"}
 """What never touches the machine: planning."""
 
 EFFECTS = {"subprocess", "socket", "shutil", "tempfile", "urllib", "requests"}

@@ -10,9 +10,11 @@ from argosy.build.report import BuildReport, BuildRequest
 from argosy.conda import CondaTarget
 from argosy.conda.target import SUBDIRS
 from argosy.errors import CheckFailed, ImageError, UsageError
+from argosy.formats import OutputFormat, render_use
 from argosy.images.finding import refined
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import open_image
+from argosy.layout import plan_activation
 from argosy.lock import Lock, LockedSource, parse_lock
 from argosy.recipe import PipOption, Recipe, Where, read_recipe
 from argosy.relock import changed_sources, locked_recipe
@@ -140,7 +142,9 @@ def refuse_other_base(order: Order, base: Base) -> None:
 
 def standing_output(request: BuildRequest, order: Order) -> BuildReport | None:
     """Tell of an output that is what the lock says: nothing is to be done then.  None where there is work."""
-    if order.lock is None or not order.lock.content or identify_file(request.output).kind is not Kind.SIF:
+    if request.form is not OutputFormat.SIF or order.lock is None or not order.lock.content:
+        return None
+    if identify_file(request.output).kind is not Kind.SIF:
         return None
     there = open_image(request.output)
     flat = there.image.layer_part == 0
@@ -158,6 +162,7 @@ def standing_output(request: BuildRequest, order: Order) -> BuildReport | None:
         carrier="",
         timings=(),
         notes=(f"{request.output} is what the lock says already: nothing was done",),
+        use=render_use(request.form, request.output, base="", program="python", activation=plan_activation()),
     )
 
 

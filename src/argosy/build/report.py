@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from argosy.formats import OutputFormat
+
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
@@ -16,6 +18,8 @@ class BuildRequest:
         Environment files and requirements files, merged in this order.
     base
         See `argosy.build.base.open_base`.
+    form
+        What is written: see `OutputFormat`.
     flatten
         One partition instead of base and layer: for runtimes that attach no second one.
     carrier
@@ -36,6 +40,7 @@ class BuildRequest:
     output: Path
     force: bool = False
     flatten: bool = False
+    form: OutputFormat = OutputFormat.SIF
     carrier: str = ""
     cuda: str = ""
     locked: str = ""
@@ -67,6 +72,8 @@ class BuildReport:
         How many packages the layer holds.
     seconds
         How long the whole build took, the removal of its work files included.
+    use
+        Lines that say how the output is used.
     """
 
     output: str
@@ -81,3 +88,5 @@ class BuildReport:
     timings: tuple[Timing, ...]
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    form: str = OutputFormat.SIF.value
+    use: tuple[str, ...] = ()

@@ -79,7 +79,30 @@ def find_room(session: Session, image: Path, *, offset: int, key: str, uv: Path,
         if reply.code == 0:
             return replace(room, carrier=_reasoned(choice, said))
         said += [f"{choice.value}: exit code {reply.code}", *(f"  {x}" for x in _last(reply))]
-    raise ToolFailed(
+    raise _none_works(said)
+
+
+def find_room_in_tree(session: Session, tree: Path, *, scratch: Path) -> Room:
+    """Find the first carrier that runs a shell in an unpacked root file system on this machine.
+
+    Raises
+    ------
+    ToolMissing, ToolFailed
+        When no carrier is there, or none works: each with what it said.
+    """
+    said: list[str] = []
+    scratch.mkdir()
+    for choice in candidates(session.host):
+        room = Room(choice, Ground("", 0, str(tree)), str(scratch), session)
+        reply = room.session.runner.run(room.command(Inside(("/bin/sh", "-c", ":"))))
+        if reply.code == 0:
+            return replace(room, carrier=_reasoned(choice, said))
+        said += [f"{choice.value}: exit code {reply.code}", *(f"  {x}" for x in _last(reply))]
+    raise _none_works(said)
+
+
+def _none_works(said: list[str]) -> ToolFailed:
+    return ToolFailed(
         "no way to run a program inside the base image works here",
         evidence="\n".join(said),
         hint="ask for user namespaces or Apptainer on this machine, or build on another one",

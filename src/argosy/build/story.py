@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from argosy.build.assemble import write_delta, write_flat
+from argosy.build.assemble import write_delta
 from argosy.build.base import Base, open_base
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
+from argosy.build.content import content_over
+from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
 from argosy.build.gpu_backend import check_torch, refuse_other_machine
 from argosy.build.order import CONDA, Order, differences, read_order, refuse_other_base, source_records, standing_output
 from argosy.build.packages import (
@@ -29,6 +31,7 @@ from argosy.build.rooms import UV_INSIDE, Room, find_room
 from argosy.build.tools import static_uv
 from argosy.conda import requested_specs
 from argosy.errors import CheckFailed, UsageError
+from argosy.formats import OutputFormat, render_use
 from argosy.layout import (
     APPTAINER_BASE,
     APPTAINER_ENV,
@@ -53,7 +56,7 @@ from argosy.refusals import refuse_folder
 from argosy.relock import locked_indexes, without_held
 from argosy.session import Session, Step
 from argosy.sites import Site, read_site, search_path
-from argosy.store import lease, refuse_existing, sweep_parts, whole_file, work_folder
+from argosy.store import lease, sweep_parts, whole_file, work_folder
 from argosy.version import VERSION
 
 OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
@@ -84,14 +87,15 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
     ArgosyError
         With what happened, its evidence and the way out; the output is then absent, or as it was.
     """
+    refuse_flat(request.form, flatten=request.flatten)
     order = read_order(request, session)
     if stands := standing_output(request, order):
         return stands
-    refuse_existing(request.output, force=request.force)
+    refuse_output(request.output, request.form, force=request.force)
     clock = Clock(session)
     with _alone(request.output, session), work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
-        refuse_existing(request.output, force=request.force)
+        refuse_output(request.output, request.form, force=request.force)
         base, made = make_layer(order, request, clock, work)
         with clock.step("pack", "the layer") as step:
             lock = finish_layer(order.recipe, base, made, session)
@@ -330,15 +334,18 @@ def _notes(recipe: Recipe, settings: UvSettings) -> tuple[str, ...]:
 
 
 def _write_image(request: BuildRequest, base: Base, lock: Lock, made: Made, session: Session) -> int:
-    with whole_file(request.output, force=request.force) as beside:
-        if request.flatten:
-            return write_flat(beside, base, lock, made.tree, session)
-        layer = made.tree.with_suffix(".sqfs")
-        run_pack(session, made.tree, layer, time=lock.time)
-        return write_delta(beside, base, lock, layer)
+    if request.form is OutputFormat.SIF and not request.flatten:
+        with whole_file(request.output, force=request.force) as beside:
+            layer = made.tree.with_suffix(".sqfs")
+            run_pack(session, made.tree, layer, time=lock.time)
+            return write_delta(beside, base, lock, layer)
+    content = content_over(base, made.tree, lock, name=request.output.name.partition(".")[0])
+    papers, work = base.opened.sif, made.tree.parent
+    return write_output(request.form, request.output, content, papers, session, work, force=request.force)
 
 
 def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int, clock: Clock) -> BuildReport:
+    program = "python" if lock.python else "COMMAND"
     return BuildReport(
         output=str(request.output),
         digest=lock.content,
@@ -352,6 +359,8 @@ def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int
         timings=tuple(clock.timings),
         seconds=time.monotonic() - clock.started,
         notes=made.notes,
+        form=request.form.value,
+        use=render_use(request.form, request.output, base=base_word(lock), program=program, activation=made.activation),
     )
 
 

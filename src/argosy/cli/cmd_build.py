@@ -13,6 +13,7 @@ from argosy.build.bundling import build_bundle
 from argosy.build.order import LOCK_FILE
 from argosy.carriers import CARRIERS
 from argosy.cli.common import open_session, print_json
+from argosy.formats import FORMATS, OutputFormat
 
 STEPS_SHOWN = ("base", "packages", "pack")
 
@@ -32,6 +33,14 @@ STEPS_SHOWN = ("base", "packages", "pack")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The image file to make.")
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="sif",
+    show_default=True,
+    help="What to write.",
+)
 @click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
 @click.option("--carrier", type=click.Choice(CARRIERS), default=None, help="How programs run in the base.")
 @click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver: conda chooses its GPU builds.")
@@ -40,7 +49,7 @@ STEPS_SHOWN = ("base", "packages", "pack")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def build(
-    sources: tuple[Path, ...], base: str, locked: str, bundle: Path | None, output: Path, work_dir: str, *,
+    sources: tuple[Path, ...], base: str, locked: str, bundle: Path | None, output: Path, form: str, work_dir: str, *,
     carrier: str | None, cuda: str, site: str,
     force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool,
 ) -> None:  # fmt: skip
@@ -61,6 +70,7 @@ def build(
         output.absolute(),
         force=force,
         flatten=flatten,
+        form=OutputFormat(form),
         carrier=carrier or "",
         cuda=cuda,
         locked=locked,
@@ -85,6 +95,6 @@ def render_report(report: BuildReport, shown: Path) -> str:
         (
             *report.notes,
             f"{shown}: {inside}, over {report.base} · {report.seconds:.0f} s ({spent})",
-            f"run it: argosy run {shown} -- python",
+            *(line.replace(report.output, str(shown)) for line in report.use),
         )
     )

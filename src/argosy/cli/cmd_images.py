@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
 from argosy.cli.common import open_session, print_json
+from argosy.formats import FORMATS, OutputFormat
 from argosy.images.describing import describe_image, render_description
-from argosy.images.finding import catalog, find_image
+from argosy.images.finding import catalog, find_image, refined
 from argosy.images.opening import open_image
 
 
@@ -38,7 +40,7 @@ def list_images(*, as_json: bool) -> None:
 def info(image: str, *, as_json: bool) -> None:
     """Tell what IMAGE is: base and its digest, layers, sizes, packages, how to run it."""
     session = open_session(quiet=True)
-    description = describe_image(open_image(find_image(image, session)))
+    description = describe_image(refined(open_image(find_image(image, session)), session))
     if as_json:
         print_json(asdict(description))
     else:
@@ -90,3 +92,31 @@ def diff(one: str, other: str, *, as_json: bool) -> None:
         click.echo(str(line))
     if not found.changes and not found.files:
         click.echo("the same content over the same base")
+
+
+@images.command("export")
+@click.argument("image")
+@click.option("--format", "form", required=True, type=click.Choice(FORMATS), help="What to write.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to make.")
+@click.option("--force", is_flag=True, help="Replace the output if it exists.")
+@click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each command.")
+def export(
+    image: str, form: str, output: Path, work_dir: str, *, force: bool, as_json: bool, verbose: bool
+) -> None:  # fmt: skip
+    """Write IMAGE in another form; a sif is written flat, as 'apptainer build' wants it.
+
+    \b
+    argosy images export my.sif --format sqsh -o my.sqsh
+    argosy images export my.sif --format docker-archive -o my.tar
+    """  # noqa: D301
+    from argosy.build.exporting import ExportRequest, export_image  # noqa: PLC0415 - most commands here only read
+
+    session = open_session(verbose=verbose, work=work_dir)
+    report = export_image(ExportRequest(image, OutputFormat(form), output.absolute(), force=force), session)
+    if as_json:
+        print_json(asdict(report))
+        return
+    for line in report.use:
+        click.echo(line.replace(report.output, str(output)))

@@ -1,0 +1,111 @@
+"""What an image is made of, whatever file it goes into; and its tree, unpacked for another form."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.build.base import Base
+from argosy.images.sif_write import FileSlice
+from argosy.lock import Lock
+from argosy.process import Command, failed
+from argosy.session import Session
+from argosy.trees import UNSQUASHFS_SOME_NOT_WRITTEN
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A base and what lies over it.
+
+    Attributes
+    ----------
+    name
+        What the image is called where a form asks for a name: ``digits``.
+    base
+        The squashfs of the root file system.
+    layer
+        The layer: its tree, or its squashfs; None where the base holds everything.
+    arch
+        Go's name of the architecture.
+    time
+        Seconds since 1970, for whatever is made of it.
+    """
+
+    name: str
+    base: FileSlice
+    layer: FileSlice | Path | None
+    lock: Lock | None
+    arch: str
+    time: int
+
+
+def content_over(base: Base, layer: Path, lock: Lock, *, name: str) -> Content:
+    """Give the content of an image that is being built: a base, and a layer's tree."""
+    image = base.image
+    below = FileSlice(Path(image.path), image.base_offset, image.base_size)
+    return Content(name, below, layer, lock, image.arch, lock.time)
+
+
+def unpack_slice(source: FileSlice, tree: Path, session: Session, *, doing: str) -> None:
+    """Unpack the squashfs in a file.
+
+    Raises
+    ------
+    ToolMissing, ToolFailed, CheckFailed
+        When unsquashfs is not there, fails, or the disk is full.
+    """
+    words = ("unsquashfs", "-no-progress", "-quiet", "-o", str(source.offset), "-d", str(tree), str(source.path))
+    command = Command(words)
+    reply = session.runner.run(command)
+    if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
+        raise failed(command, reply, doing=doing)
+
+
+def unpack_base(content: Content, work: Path, session: Session) -> Path:
+    """Unpack the base into the work folder."""
+    tree = work / "base-tree"
+    unpack_slice(content.base, tree, session, doing="unpacking the base")
+    return tree
+
+
+def unpack_layer(content: Content, work: Path, session: Session) -> Path | None:
+    """Give the tree of the layer; None where there is none."""
+    if isinstance(content.layer, FileSlice):
+        tree = work / "layer-tree"
+        unpack_slice(content.layer, tree, session, doing="unpacking the layer")
+        return tree
+    return content.layer
+
+
+def unpack_whole(content: Content, work: Path, session: Session) -> Path:
+    """Give one tree of base and layer; the layer's own tree is used up."""
+    whole = unpack_base(content, work, session)
+    layer = unpack_layer(content, work, session)
+    if layer is not None:
+        merge_trees(layer, whole, root=whole)
+    return whole
+
+
+def merge_trees(source: Path, target: Path, *, root: Path) -> None:
+    """Move a tree's entries into another one; folders that stand there are merged, files replaced.
+
+    A symbolic link to a folder on the way (``/opt -> /usr/opt``) is followed within `root`, as it would be inside.
+    """
+    for entry in source.iterdir():
+        there = follow_inside(target / entry.name, root)
+        if entry.is_dir() and not entry.is_symlink() and there.is_dir():
+            merge_trees(entry, there, root=root)
+        else:
+            there.unlink(missing_ok=True)
+            shutil.move(entry, there)
+
+
+def follow_inside(path: Path, root: Path) -> Path:
+    """Follow a symbolic link as a program inside `root` would."""
+    for _ in range(40):  # the kernel's own limit of links on a path, path_resolution(7)
+        if not path.is_symlink():
+            return path
+        link = path.readlink()
+        path = root / str(link).lstrip("/") if link.is_absolute() else path.parent / link
+    return path

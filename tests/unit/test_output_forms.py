@@ -1,0 +1,150 @@
+"""What forms of an image say: use, environment, tar and configuration; no program is started."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.build.environments import parse_environment, write_enroot_files
+from argosy.build.exporting import refuse_flat, refuse_output
+from argosy.build.oci_write import (
+    Facts,
+    Layering,
+    write_docker_archive,
+    write_layer,
+    write_layout,
+    write_layout_archive,
+)
+from argosy.errors import UsageError
+from argosy.formats import OutputFormat, render_layer_variables, render_use
+from argosy.layout import Activation, parse_env_script, render_env_script
+from argosy.store import whole_output_folder
+
+VALUES = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=20)
+PAIRS = st.lists(st.tuples(st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True), VALUES), max_size=4).map(tuple)
+FOLDERS = st.lists(st.tuples(st.sampled_from(["PATH", "MANPATH"]), st.just("/opt/argosy/a 'b'")), max_size=2)
+FACTS = Facts("amd64", 7, (("PATH", "/a:/b"),), (("argosy.content", "sha256:1"),), ("python",))
+
+
+@given(FOLDERS.map(tuple), PAIRS, PAIRS)
+def test_a_layers_environment_is_read_as_it_was_written(
+    prepend: tuple[tuple[str, str], ...], identity: tuple[tuple[str, str], ...], default: tuple[tuple[str, str], ...]
+) -> None:
+    activation = Activation(prepend, identity, default)
+    assert parse_env_script(render_env_script(activation)) == activation
+
+
+def test_a_layer_is_used_by_a_bind_and_enter_or_by_variables() -> None:
+    activation = Activation((("PATH", "/opt/argosy/env/bin"),), (("VIRTUAL_ENV", "/opt/argosy/env"),), (("A", "b c"),))
+    lines = render_use(OutputFormat.LAYER, Path("/x/my.sqsh"), base="b.sif", program="python", activation=activation)
+    bind = "-B /x/my.sqsh:/opt/argosy:image-src=/opt/argosy"
+    assert lines[0] == f"run it: apptainer exec {bind} b.sif /opt/argosy/enter python"
+    assert lines[2:] == render_layer_variables(activation)
+    assert "export APPTAINERENV_PREPEND_PATH=/opt/argosy/env/bin" in lines
+    assert "export SINGULARITYENV_A='b c'" in lines
+
+
+def test_of_a_started_programs_environment_the_images_own_part_is_kept() -> None:
+    rows = "HOME=/root PWD=/ APPTAINER_NAME=x LD_LIBRARY_PATH=/vendor:/.singularity.d/libs LANG= V=w PATH=/v/bin"
+    text = "\0".join([*rows.split(), "BAD NAME=1", "TWO=a\nb", ""])
+    assert parse_environment(text) == (("PATH", "/v/bin"), ("LD_LIBRARY_PATH", "/vendor"), ("V", "w"))
+
+
+def test_enroot_gets_no_value_that_it_would_expand(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    write_enroot_files(tmp_path, (("A", "b c"), ("X", "${HOME}")))
+    assert (tmp_path / "etc/environment").read_text() == "A=b c\n"
+    assert (tmp_path / "etc/rc").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> tuple[Path, Path]:
+    """Give a base with a link where the layer has a folder, and a layer."""
+    base, layer = tmp_path / "base", tmp_path / "layer"
+    (base / "usr/opt").mkdir(parents=True)
+    (base / "opt").symlink_to("/usr/opt")
+    (base / "a").write_text("a")
+    (base / "b").hardlink_to(base / "a")
+    (layer / "opt/argosy").mkdir(parents=True)
+    (layer / "opt/argosy/enter").write_text("#!/bin/sh\n")
+    return base, layer
+
+
+def members(path: Path) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(path) as archive:
+        return {info.name: info for info in archive}
+
+
+def test_a_layer_follows_the_links_of_its_base_and_is_roots(trees: tuple[Path, Path], tmp_path: Path) -> None:
+    base, layer = trees
+    made = write_layer(layer, tmp_path, Layering("it", time=7, under=base, compress=True))
+    found = members(made.blob.path)
+    assert list(found) == ["usr/opt/argosy", "usr/opt/argosy/enter"]
+    assert {(info.uid, info.gid, info.uname, info.mtime) for info in found.values()} == {(0, 0, "", 7)}
+
+
+def test_equal_trees_give_equal_layers_and_hard_links_stay(trees: tuple[Path, Path], tmp_path: Path) -> None:
+    base, _ = trees
+    first, second = (write_layer(base, tmp_path, Layering("it", time=7, compress=True)) for _ in range(2))
+    assert first.blob.digest == second.blob.digest
+    plain = write_layer(base, tmp_path, Layering("it", time=7))
+    assert plain.blob.digest == plain.diff_id == first.diff_id
+    assert members(plain.blob.path)["b"].islnk()
+
+
+def test_a_layout_and_dockers_archive_name_the_same_layers(trees: tuple[Path, Path], tmp_path: Path) -> None:
+    blobs = tmp_path / "layout/blobs/sha256"
+    blobs.mkdir(parents=True)
+    layers = [write_layer(trees[0], blobs, Layering("it", time=7))]
+    digest = write_layout(tmp_path / "layout", FACTS, layers, name="latest")
+    index = json.loads((tmp_path / "layout/index.json").read_text())
+    assert index["manifests"][0]["digest"] == digest
+    manifest = json.loads((blobs / digest.removeprefix("sha256:")).read_text())
+    config = json.loads((blobs / manifest["config"]["digest"].removeprefix("sha256:")).read_text())
+    assert config["rootfs"]["diff_ids"] == [layer["digest"] for layer in manifest["layers"]]
+    assert config["created"] == "1970-01-01T00:00:07Z"
+    assert config["config"] == {"Env": ["PATH=/a:/b"], "Cmd": ["python"], "Labels": {"argosy.content": "sha256:1"}}
+    write_layout_archive(tmp_path / "oci.tar", tmp_path / "layout", time=7)
+    assert {"blobs", "blobs/sha256", "index.json", "oci-layout"} <= set(members(tmp_path / "oci.tar"))
+    write_docker_archive(tmp_path / "docker.tar", blobs, FACTS, layers, tag="it:latest")
+    assert f"{layers[0].blob.hex}.tar" in members(tmp_path / "docker.tar")
+
+
+def test_a_folder_gives_way_to_a_layout_only_where_it_is_one(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    refuse_output(out, OutputFormat.OCI, force=False)
+    (out / "precious").mkdir(parents=True)
+    with pytest.raises(UsageError, match="exists already"):
+        refuse_output(out, OutputFormat.OCI, force=True)
+    (out / "index.json").touch()
+    (out / "oci-layout").touch()
+    refuse_output(out, OutputFormat.OCI, force=True)
+    with pytest.raises(UsageError, match="exists already"):
+        refuse_output(out, OutputFormat.OCI, force=False)
+
+
+def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").touch()
+
+    def fill() -> None:
+        with whole_output_folder(out, replace=True) as folder:
+            (folder / "new").touch()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fill()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "old"]
+
+
+@pytest.mark.parametrize("form", ["layer", "oci", "docker-archive"])
+def test_flatten_with_a_form_of_layers_is_refused(form: str) -> None:
+    refuse_flat(OutputFormat(form), flatten=False)
+    with pytest.raises(UsageError, match="--flatten means nothing"):
+        refuse_flat(OutputFormat(form), flatten=True)
