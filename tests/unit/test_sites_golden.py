@@ -158,6 +158,12 @@ def test_no_golden_script_is_left_that_no_case_makes() -> None:
     assert {case.path for case in CASES} == set(GOLDEN.rglob("*.sh"))
 
 
+def test_an_image_that_only_the_site_has_may_be_named_without_its_folder() -> None:
+    script = script_of(Case("lumi-g", "one-gpu", Wanted(gpus=1), image="train.sif"))
+    assert "argosy-node train.sif " in script
+    assert "is not here" in script
+
+
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_every_golden_script_parses(shell: str) -> None:
     for case in CASES:

@@ -45,6 +45,9 @@ class Launched:
     job: str
     record: str
 
+FILE_ENDINGS = (".sif", ".sqsh", ".squashfs")
+"""A word that ends so means a file, also where it has no folder and is not here."""
+
 
 def plan_here(
     request: LaunchRequest, session: Session, *, dry: bool = False, kept: bool = False, record: str = ""
@@ -72,7 +75,8 @@ def plan_here(
         from argosy.launch.elsewhere import assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
 
         there = assume_runtime(site, there, wanted.runtime)
-        is_here = Path(request.image).expanduser().exists() or not _is_path(request.image)
+        places = (Path(), *session.places.images)
+        is_here = not _is_path(request.image) or any((at / Path(request.image).expanduser()).exists() for at in places)
         if (dry or kept) and is_elsewhere(site, host, image_is_here=is_here):
             there, command = assume_host(site, there, wanted.runtime), ()
             if not is_here:
@@ -110,7 +114,9 @@ def find_site(name: str, host: Host) -> Site:
 
 def _is_path(reference: str) -> bool:
     """Tell whether a word means a file: names of the catalog, ``docker://…`` and ``bare:`` are looked up instead."""
-    return "/" in reference and "://" not in reference and not reference.startswith(PREFIX)
+    if "://" in reference or reference.startswith(PREFIX):
+        return False
+    return "/" in reference or reference.endswith(FILE_ENDINGS)
 
 
 def with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
