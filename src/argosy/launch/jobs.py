@@ -122,7 +122,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None) -> JobFacts:
     output = facts.get("StdOut", "") or submitted.get("output", "").replace("%j", job)
     told = true_state(state, _last_text(output)) if code else state
     # What ended for its time, or was cancelled, was ended from outside: no rank failed first.
-    failed_itself = code and told.split()[0] == "FAILED"
+    failed_itself = code and state.split()[0] == "FAILED"
     first = (judge_end(_last_text(output)) or read_first(record)) if failed_itself else None
     return JobFacts(
         id=job,
