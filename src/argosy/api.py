@@ -19,6 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from argosy.build import BuildReport, BuildRequest, build
+from argosy.build.bundling import BundleReport, build_bundle, bundle
+from argosy.build.comparing import Comparison, compare_images
+from argosy.build.freezing import freeze
+from argosy.build.locking import LockReport, LockRequest, check_lock, lock
 from argosy.errors import UsageError
 from argosy.launch import Launched, LaunchPlan, LaunchRequest, Wanted, launch
 from argosy.launch import plan_here as plan_launch
@@ -42,7 +46,9 @@ __all__ = [
     "Bind",
     "BuildReport",
     "BuildRequest",
+    "BundleReport",
     "Command",
+    "Comparison",
     "ContainerRequest",
     "Explained",
     "FakeRunner",
@@ -52,6 +58,8 @@ __all__ = [
     "LaunchPlan",
     "LaunchRequest",
     "Launched",
+    "LockReport",
+    "LockRequest",
     "Project",
     "RealRunner",
     "Reply",
@@ -61,11 +69,16 @@ __all__ = [
     "Wanted",
     "attach",
     "build",
+    "build_bundle",
+    "bundle",
     "cancel_jobs",
+    "check_lock",
+    "compare_images",
     "explain_plan",
     "find_job",
     "find_project",
     "follow_job",
+    "freeze",
     "launch",
     "launch_after_smoke",
     "launch_interactive",
@@ -73,6 +86,7 @@ __all__ = [
     "list_accounts",
     "list_jobs",
     "list_queues",
+    "lock",
     "make_request",
     "open_session",
     "plan_launch",

@@ -295,6 +295,7 @@ class Server:
     login: str = ""
     silent: threading.Event | None = None
     status: int = 0
+    cut: str = ""
     asked: list[str] = field(default_factory=list)
 
 
@@ -313,6 +314,13 @@ def server(channel: Channel) -> Iterator[Server]:
             wanted = f"Basic {base64.b64encode(told.login.encode()).decode()}"
             if told.status or (told.login and self.headers.get("Authorization") != wanted):
                 self.send_error(told.status or 401)
+            elif told.cut and self.path.endswith(told.cut):
+                data = Path(self.translate_path(self.path)).read_bytes()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data[: len(data) // 2])
+                self.close_connection = True
             else:
                 super().do_GET()
 
@@ -356,6 +364,20 @@ def test_history_tells_what_was_asked_for(shop: Shop, channel: Channel) -> None:
     assert f"+{channel.url}/linux-64::tool-1.0-h0\n" in history
     meta = json.loads(shop.run(image, "cat", f"{PREFIX}/conda-meta/tool-1.0-h0.json").out)
     assert meta["requested_specs"] == ["tool>=1"]
+
+
+def test_a_network_that_is_lost_in_the_middle_costs_only_what_was_missing(shop: Shop, server: Server) -> None:
+    text, cache = environment(f"http://{server.address}", "tool", "linked"), own_cache(shop)
+    server.cut = "/linked-1.0-0.tar.bz2"
+    done = attempt(shop, text, ARGOSY_CACHE=cache)
+    assert done.code == 5
+    assert "linked-1.0-0.tar.bz2" in done.err
+    assert "what was fetched is kept" in done.err
+    server.cut = ""
+    server.asked.clear()
+    image = shop.build(text, ARGOSY_CACHE=cache)
+    assert [path for path in server.asked if path.endswith(".tar.bz2")] == ["/linux-64/linked-1.0-0.tar.bz2"]
+    assert shop.run(image, "cat", f"{PREFIX}/etc/list").out.startswith("first\n")
 
 
 def test_a_file_that_was_spoilt_in_the_cache_is_repaired(shop: Shop, channel: Channel) -> None:

@@ -24,6 +24,7 @@ _STATUS = re.compile(
 )
 _NO_SUBDIR = re.compile(r"could not find subdir '[^']*' in channel '(?P<channel>[^']*)'")
 _UNKNOWN = re.compile(r"No candidates were found for (?P<spec>\S+)")
+_BROKEN_OFF = ("error reading a body from connection", "connection closed before message completed", "Connection reset")
 _NETWORK = ("error sending request", "dns error", "tcp connect error", "Connection refused", "timed out")
 
 
@@ -94,6 +95,9 @@ def explain(kind: str, message: str, plan: CondaPlan) -> ArgosyError:
     if any(mark in message.lower() for mark in FULL_DISK):
         return CheckFailed("no space left while conda packages were installed", evidence=message, hint=FULL_DISK_HINT)
     if kind == "HashMismatch" or "hash mismatch" in message:
+        if plan.pins:
+            hint = "it was replaced in the channel since: lock again"
+            return CheckFailed("a conda package is not the one that was locked", evidence=message, hint=hint)
         hint = "the channel's index and its packages differ: try again later, or tell those who run the channel"
         return CheckFailed("a conda package is not the one its channel announced", evidence=message, hint=hint)
     if kind == "ModuleNotFoundError":
@@ -121,6 +125,9 @@ def _explain_network(message: str, plan: CondaPlan) -> ArgosyError | None:
     if status:
         hint = "it asks us to be slower: wait some minutes" if status["code"] == "429" else "try again later"
         return ToolFailed(f"the channel answered {status['code']} {status['word']}", evidence=status["url"], hint=hint)
+    if any(mark in message for mark in _BROKEN_OFF):
+        hint = "build again: what was fetched is kept, only the rest is downloaded"
+        return ToolFailed("the network was lost in the middle of a download", evidence=message, hint=hint)
     if any(mark in message for mark in _NETWORK):
         hint = "check the network and the channel; where nodes have no network, build on a login node"
         return ToolFailed("a channel cannot be reached", evidence=message, hint=hint)
