@@ -90,11 +90,12 @@ def render_report(report: BuildReport, shown: Path) -> str:
     if rest >= 1:
         steps["clean up"] = rest
     spent = ", ".join(f"{name} {seconds:.0f}" for name, seconds in steps.items())
+    took = f" · {report.seconds:.0f} s ({spent})" if spent else ""
     inside = f"{report.packages} packages, Python {report.python}" if report.python else "no packages"
     return "\n".join(
         (
             *report.notes,
-            f"{shown}: {inside}, over {report.base} · {report.seconds:.0f} s ({spent})",
+            f"{shown}: {inside}, over {report.base}{took}",
             *(line.replace(report.output, str(shown)) for line in report.use),
         )
     )
