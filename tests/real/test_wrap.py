@@ -41,7 +41,9 @@ def prefix(pool: Shop) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="wrap, it-", dir=pool.folder))
     folder.chmod(0o755)
     own = replace(pool, folder=folder)
-    done = wrap(own, own.write("requirements.txt", "tinypkg\n"), folder / "my env", "--base", own.base)
+    script = own.write("after.sh", "python -c 'import tinypkg; print(tinypkg.VERSION)' > /opt/argosy/by-script\n")
+    more = ("--base", own.base, "--post-install", script)
+    done = wrap(own, own.write("requirements.txt", "tinypkg\n"), folder / "my env", *more)
     assert done.code == 0, done.err
     return folder / "my env"
 
@@ -69,6 +71,10 @@ def call(prefix: Path, *words: str, name: str = "python", around: tuple[str, ...
 def test_a_wrapped_command_runs_with_its_packages(prefix: Path) -> None:
     assert call(prefix, name="tinypkg") == "tinypkg 2.0"
     assert call(prefix, "-c", "import tinydep, sys; print(tinydep.VERSION, sys.prefix)") == f"1.5 {prefix}"
+
+
+def test_what_a_script_left_in_the_layer_is_there(prefix: Path) -> None:
+    assert call(prefix, "-c", "print(open('/opt/argosy/by-script').read())") == "2.0"
 
 
 def test_the_interpreters_path_is_right_inside_and_outside(prefix: Path) -> None:

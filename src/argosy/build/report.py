@@ -33,6 +33,8 @@ class BuildRequest:
         Name of the site that the image is for: its torch must be one for the GPUs there; empty: not checked.
     bundle
         Folder of an unpacked bundle, from which packages are taken: no network is needed; None: from the network.
+    before, after
+        Scripts run inside before and after the packages are installed; what they leave in the layer stays, unlocked.
     """
 
     sources: tuple[Path, ...]
@@ -46,6 +48,8 @@ class BuildRequest:
     locked: str = ""
     site: str = ""
     bundle: Path | None = None
+    before: tuple[Path, ...] = ()
+    after: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from argosy.build.packages import (
 from argosy.build.packing import digest_tree, normalise_tree, run_pack
 from argosy.build.report import BuildReport, BuildRequest, Timing
 from argosy.build.rooms import UV_INSIDE, Room, find_room
+from argosy.build.scripts import run_scripts
 from argosy.build.tools import static_uv
 from argosy.conda import requested_specs
 from argosy.errors import CheckFailed, UsageError
@@ -123,6 +124,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
         step.result = _describe_base(base)
     with clock.step("packages", _describe_sources(order.recipe)) as step:
         made = _install(request, order.recipe, base, session, work, step)
+        run_scripts(request.after, made.room, made.tree, step)
         if site:
             check_torch(site, made.room, made.tree, order.recipe)
     return base, made
@@ -188,6 +190,7 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
         scratch=work / "mount",
         asked=request.carrier,
     )
+    run_scripts(request.before, room, tree, step)
     if recipe.wants_conda or holds_conda(tree):
         spare = request.bundle / CONDA if request.bundle else None
         shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare)

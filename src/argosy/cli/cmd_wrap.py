@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from argosy.wrap import prune as prune_prefix
 from argosy.wrap import rollback as go_back
 from argosy.wrap import update as update_prefix
 from argosy.wrap import wrap as wrap_new
-from argosy.wrap.asking import plan_recipe
+from argosy.wrap.asking import plan_recipe, script_paths
 
 DEFAULT_BASE = "debian:bookworm"
 
@@ -85,17 +85,23 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
     )
 
 
+SCRIPT = click.Path(path_type=Path)
+
+
 @wrap.command("new")
 @click.argument("sources", nargs=-1, required=True)
 @click.option("--prefix", required=True, type=click.Path(path_type=Path), help="Folder to make; an empty one will do.")
 @click.option("--base", default="", metavar="BASE", help=f"Base of a build.  [default: {DEFAULT_BASE}]")
 @start_options
 @click.option("--at", default="", metavar="PATH", help="Where an installation is found inside.  [default: as it says]")
+@click.option("--pre-install", "before", multiple=True, type=SCRIPT, help="Script to run inside before installing.")
+@click.option("--post-install", "after", multiple=True, type=SCRIPT, help="Script to run inside after installing.")
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer: faster starts.")
 @click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver, for conda packages.")
 @report_options
-def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, *, copy: bool, flatten: bool, cuda: str,
+def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tuple[Path, ...],
+        after: tuple[Path, ...], *, copy: bool, flatten: bool, cuda: str,
         as_json: bool, verbose: bool, quiet: bool, **start: Any) -> None:  # fmt: skip
     """Wrap SOURCES into a new prefix.
 
@@ -103,8 +109,10 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, *, copy: boo
     docker://NAME; or one installation: its folder, or an archive that conda-pack made elsewhere.
     """
     session = open_session(verbose=verbose, quiet=quiet)
-    recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, cuda=cuda, at=at,
-                         asked_base=bool(base))  # fmt: skip
+    recipe = plan_recipe(
+        sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, cuda=cuda, at=at, asked_base=bool(base)
+    )
+    recipe = replace(recipe, before=script_paths(before), after=script_paths(after))
     report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), start)), session)
     _say(report, prefix, as_json=as_json, quiet=quiet)
 
@@ -112,11 +120,12 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, *, copy: boo
 @wrap.command("update")
 @click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("what", nargs=-1, metavar="[PACKAGE|FILE]…")
+@click.option("--post-install", "after", multiple=True, type=SCRIPT, help="Script to run inside after installing.")
 @click.option("--image", default="", metavar="IMAGE", help="Another image, or the same at its new place.")
 @start_options
 @report_options
-def update(prefix: Path, what: tuple[str, ...], image: str, *, as_json: bool, verbose: bool, quiet: bool,
-           **start: Any) -> None:  # fmt: skip
+def update(prefix: Path, what: tuple[str, ...], image: str, after: tuple[Path, ...], *,
+           as_json: bool, verbose: bool, quiet: bool, **start: Any) -> None:  # fmt: skip
     """Make the next version of DIR, and switch to it at once; what runs keeps its version.
 
     A PACKAGE is a requirement as pip reads it; a FILE takes the place of the environment file of its name.
@@ -129,7 +138,7 @@ def update(prefix: Path, what: tuple[str, ...], image: str, *, as_json: bool, ve
     files = tuple(str(Path(word).absolute()) for word in what if Path(word).is_file())
     packages = tuple(word for word in what if not Path(word).is_file())
     _refuse_missing(packages)
-    request = UpdateRequest(prefix, packages, files, image)
+    request = UpdateRequest(prefix, packages, files, image, script_paths(after))
     _say(update_prefix(request, _settings(old.settings, start), session), prefix, as_json=as_json, quiet=quiet)
 
 

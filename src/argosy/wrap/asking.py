@@ -63,6 +63,20 @@ def named_like_environment(archive: Path) -> bool:
     return "conda-meta" in tops or ("bin" in tops and "lib" in tops and not tops & {"etc", "usr"})
 
 
+def script_paths(scripts: tuple[Path, ...]) -> tuple[str, ...]:
+    """Give scripts by their whole path, so that an update finds them.
+
+    Raises
+    ------
+    UsageError
+        When one is not there.
+    """
+    for script in scripts:
+        if not script.is_file():
+            raise UsageError(f"there is no script {script}", hint="check the path")
+    return tuple(str(script.absolute()) for script in scripts)
+
+
 def read_environ(path: Path) -> tuple[tuple[str, str], ...]:
     """Read a file of variables.
 

@@ -49,7 +49,8 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
         As builds and readers of images do.
     """
     if recipe.kind is SourceKind.FILES:
-        image = _built(recipe, recipe.base, tuple(map(Path, recipe.sources)), folder, session)
+        files = tuple(map(Path, recipe.sources))
+        image = _built(recipe, recipe.base, files, folder, session, before=recipe.before, after=recipe.after)
         return Brought(image, recipe)
     if recipe.kind is SourceKind.FOLDER:
         from argosy.wrap.folders import pack_folder  # noqa: PLC0415 - one kind of source of three needs it
@@ -61,16 +62,20 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
 
 def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
     taken = _taken(recipe, folder, session)
-    if not recipe.added:
+    if not (recipe.added or recipe.before or recipe.after):
         return taken
-    image = _built(recipe, str(taken), (), folder, session)
-    taken.unlink()
+    base = taken.rename(folder / "base")
+    image = _built(recipe, str(base), (), folder, session, before=recipe.before, after=recipe.after)
+    base.unlink()
     return image
 
 
-def add_packages(recipe: Recipe, old: Path, folder: Path, session: Session) -> Brought:
-    """Make the image of `recipe` out of `old`, which lacks only its last packages: the layer alone is packed again."""
-    return Brought(_built(recipe, str(old), (), folder, session), recipe)
+def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, after: tuple[str, ...]) -> Brought:
+    """Make the image of `recipe` out of `old`, which lacks only its last packages and the scripts `after` them.
+
+    The layer alone is packed again.
+    """
+    return Brought(_built(recipe, str(old), (), folder, session, after=after), recipe)
 
 
 def keep_image(recipe: Recipe, old: Path, folder: Path) -> Brought:
@@ -83,13 +88,23 @@ def keep_image(recipe: Recipe, old: Path, folder: Path) -> Brought:
     return Brought(place, recipe)
 
 
-def _built(recipe: Recipe, base: str, files: tuple[Path, ...], folder: Path, session: Session) -> Path:
+def _built(
+    recipe: Recipe,
+    base: str,
+    files: tuple[Path, ...],
+    folder: Path,
+    session: Session,
+    *,
+    before: tuple[str, ...] = (),
+    after: tuple[str, ...] = (),
+) -> Path:
     sources = list(files)
-    if recipe.added:
+    if recipe.added or not files:
         (folder / ADDED).write_text("".join(f"{requirement}\n" for requirement in recipe.added))
         sources.append(folder / ADDED)
     image = folder / "image.sif"
-    build(BuildRequest(tuple(sources), base, image, flatten=recipe.flatten, cuda=recipe.cuda), session)
+    request = BuildRequest(tuple(sources), base, image, flatten=recipe.flatten, cuda=recipe.cuda)
+    build(replace(request, before=tuple(map(Path, before)), after=tuple(map(Path, after))), session)
     return image
 
 

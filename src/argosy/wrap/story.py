@@ -40,7 +40,7 @@ from argosy.wrap.plan import (
     plan_paths,
 )
 from argosy.wrap.records import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
-from argosy.wrap.sources import Brought, add_packages, keep_image, make_image
+from argosy.wrap.sources import Brought, extend_image, keep_image, make_image
 
 Bring = Callable[[Path, Session], Brought]
 """Brings the image into the folder of a version."""
@@ -55,6 +55,8 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
         With what happened, its evidence and the way out; the prefix is then absent, or as empty as it was.
     """
     prefix = request.prefix
+    if request.recipe.kind is SourceKind.FOLDER and (request.recipe.before or request.recipe.after):
+        raise UsageError("scripts belong to an image that is built", hint="run them on the installation, then wrap it")
     refuse_prefix(prefix)
     existed = prefix.is_dir()
     first = _First(uuid.uuid4().hex[:12], "new", request.recipe, request.settings)
@@ -103,7 +105,7 @@ def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
         raise UsageError("this prefix was built from files", evidence=str(old), hint="give files or packages instead")
     if request.files and old.kind is not SourceKind.FILES:
         raise UsageError("this prefix wraps an image", evidence=str(old), hint="give --image, or packages to add")
-    if request.packages and old.kind is SourceKind.FOLDER:
+    if (request.packages or request.after) and old.kind is SourceKind.FOLDER:
         raise UsageError(
             "packages cannot be added to an installation that was moved in",
             evidence=str(old),
@@ -244,16 +246,18 @@ def _bring(request: UpdateRequest, recipe: Recipe, *, other_settings: bool) -> B
     are read again.
     """
     current = image_of_prefix(request.prefix)
-    asked = request.packages or request.files or request.image
+    asked = request.packages or request.files or request.image or request.after
     if other_settings and not asked and current is not None and recipe.kind is not SourceKind.FOLDER:
         return lambda folder, _: keep_image(recipe, current, folder)
-    if request.packages and not request.files and not request.image and current is not None:
-        return lambda folder, session: add_packages(recipe, current, folder, session)
+    more = request.packages or request.after
+    if more and not request.files and not request.image and current is not None:
+        return lambda folder, session: extend_image(recipe, current, folder, session, after=request.after)
     return lambda folder, session: make_image(recipe, folder, session)
 
 
 def _reason(request: UpdateRequest) -> str:
-    what = (*request.packages, *(Path(file).name for file in request.files), *filter(None, (request.image,)))
+    files = (Path(file).name for file in (*request.files, *request.after))
+    what = (*request.packages, *files, *filter(None, (request.image,)))
     return f"update: {', '.join(what)}" if what else "update"
 
 
