@@ -94,13 +94,14 @@ SCRIPT = click.Path(path_type=Path)
 @click.option("--base", default="", metavar="BASE", help=f"Base of a build.  [default: {DEFAULT_BASE}]")
 @start_options
 @click.option("--at", default="", metavar="PATH", help="Where an installation is found inside.  [default: as it says]")
+@click.option("--site", default="", metavar="NAME", help="Site it is for: torch must be one for the GPUs there.")
 @click.option("--pre-install", "before", multiple=True, type=SCRIPT, help="Script to run inside before installing.")
 @click.option("--post-install", "after", multiple=True, type=SCRIPT, help="Script to run inside after installing.")
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer: faster starts.")
 @click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver, for conda packages.")
 @report_options
-def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tuple[Path, ...],
+def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, site: str, before: tuple[Path, ...],
         after: tuple[Path, ...], *, copy: bool, flatten: bool, cuda: str,
         as_json: bool, verbose: bool, quiet: bool, **start: Any) -> None:  # fmt: skip
     """Wrap SOURCES into a new prefix.
@@ -112,7 +113,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
     recipe = plan_recipe(
         sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, cuda=cuda, at=at, asked_base=bool(base)
     )
-    recipe = replace(recipe, before=script_paths(before), after=script_paths(after))
+    recipe = replace(recipe, site=site, before=script_paths(before), after=script_paths(after))
     report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), start)), session)
     _say(report, prefix, as_json=as_json, quiet=quiet)
 

@@ -69,7 +69,7 @@ class Recipe:
         Where a folder is found inside: the path that its files name.
     copy
         Whether an image that lies elsewhere is copied into the prefix.
-    flatten, cuda
+    flatten, cuda, site
         As of a build.
     before, after
         Scripts run inside before and after the installation.
@@ -83,6 +83,7 @@ class Recipe:
     copy: bool = False
     flatten: bool = False
     cuda: str = ""
+    site: str = ""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 

@@ -103,7 +103,7 @@ def _built(
         (folder / ADDED).write_text("".join(f"{requirement}\n" for requirement in recipe.added))
         sources.append(folder / ADDED)
     image = folder / "image.sif"
-    request = BuildRequest(tuple(sources), base, image, flatten=recipe.flatten, cuda=recipe.cuda)
+    request = BuildRequest(tuple(sources), base, image, flatten=recipe.flatten, cuda=recipe.cuda, site=recipe.site)
     build(replace(request, before=tuple(map(Path, before)), after=tuple(map(Path, after))), session)
     return image
 
