@@ -45,6 +45,7 @@ class Launched:
     job: str
     record: str
 
+
 FILE_ENDINGS = (".sif", ".sqsh", ".squashfs")
 """A word that ends so means a file, also where it has no folder and is not here."""
 
