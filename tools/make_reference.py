@@ -17,12 +17,37 @@ import click
 import msgspec
 
 from argosy.cli.app import app
+from argosy.layout import NOT_FROM_CALLER
 from argosy.node_picture import picture_missing, render_picture
+from argosy.runtimes import AUTOMATIC, FAMILIES, FORMS, RUNTIMES, load_runtime
 from argosy.sites import Site, read_site, records, site_names
 from argosy.sites.conditions import KNOWN
 from argosy.sites.reading import DATA
 from argosy.sites.telling import Row, tell_site
 
+RUNTIMES_PAGE = """\
+# Runtimes
+
+What starts containers; `--runtime` names one, a site profile has its own, and else the first of {automatic} that works
+here is taken. **Proof** says whether the tests start it for real (`ran`), or only compare its words with its
+documentation (`rendered`). A runtime that cannot do what is asked says so before anything starts. This page is made by
+`python tools/make_reference.py`.
+
+| runtime | proof | starts | needs |
+|---|---|---|---|
+{rows}
+
+## What enters of your environment
+
+Software of the host is never named inside: {dropped} are removed, and PATH is the image's. Everything that a plan sets
+(`--env`, a site's settings, MASTER_ADDR) is forced by its name, since an image's own value would win; so are the
+variables by which you tune the network ({tuning}), if they are set where you launch. What tells ranks who they are
+({families}) always enters. `argosy explain` says it for a job.
+
+| runtime | of the caller's variables enters | unlike the others |
+|---|---|---|
+{policy}
+"""
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 WIDTH = 110
@@ -102,7 +127,8 @@ def main() -> None:
 
 def render_pages() -> dict[str, str]:
     """Render every page that is made: name and text."""
-    return {"cli.md": render_cli(), "site-profile.md": render_site(), **render_sites()}
+    own = {"cli.md": render_cli(), "site-profile.md": render_site(), "runtimes.md": render_runtimes()}
+    return {**own, **render_sites()}
 
 
 def render_cli() -> str:
@@ -164,6 +190,20 @@ def render_default(field: msgspec.structs.FieldInfo) -> str:
     if isinstance(made, str | int | float | bool) and made != "":
         return f"`{str(made).lower() if isinstance(made, bool) else made}`"
     return "none"
+
+
+def render_runtimes() -> str:
+    """Render the page of the runtimes from their table."""
+    loaded = [load_runtime(name) for name in RUNTIMES]
+    forms = {r.name: ", ".join(FORMS[form] for form in FORMS if form in r.traits.images) for r in loaded}
+    return RUNTIMES_PAGE.format(
+        automatic=", ".join(AUTOMATIC),
+        rows="\n".join(f"| `{r.name}` | {r.proof} | {forms[r.name]} | {r.package} |" for r in loaded),
+        policy="\n".join(f"| `{r.name}` | {r.traits.caller} | {r.traits.unlike or '-'} |" for r in loaded),
+        dropped=", ".join(f"`{name}`" for name in NOT_FROM_CALLER),
+        families=", ".join(f"`{family}*`" for family in FAMILIES),
+        tuning="`NCCL_*`, `RCCL_*`, `UCX_*`, `FI_*`, `CCL_*`, `I_MPI_*`",
+    )
 
 
 def read_attributes(doc: str) -> dict[str, str]:

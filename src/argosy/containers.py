@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from argosy.errors import UsageError
@@ -16,6 +17,9 @@ from argosy.runtimes.choose import choose_attach, choose_runtime
 from argosy.shell import NAME
 
 MOST_BIND_PARTS = 3
+
+VERSIONED = ("torch", "rocm", "cuda")
+"""What settings of sites may ask of an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,27 @@ def parse_variable(text: str, environment: dict[str, str]) -> Variable:
     if not given and name not in environment:
         raise UsageError(f"{name} is not set here", evidence=f"--env {name}", hint=f"write --env {name}=VALUE")
     return Variable(name, value if given else environment[name])
+
+
+def parse_versions(text: str) -> tuple[tuple[str, str], ...]:
+    """Read ``torch=2.7,rocm=6.2``: what an image holds that cannot be asked.
+
+    Raises
+    ------
+    UsageError
+        When a name is none of torch, rocm and cuda, or a version is no number.
+    """
+    pairs: list[tuple[str, str]] = []
+    for part in filter(None, text.split(",")):
+        name, _, version = part.strip().partition("=")
+        if name not in VERSIONED or not re.match(r"\d+(\.\d+)*\Z", version):
+            raise UsageError(
+                f"{part!r} is no version of what an image holds",
+                evidence=f"known: {', '.join(VERSIONED)}",
+                hint="write it as torch=2.7,rocm=6.2",
+            )
+        pairs.append((name, version))
+    return tuple(pairs)
 
 
 def furnished(plan: ContainerPlan, *, devices: Devices, trees: tuple[str, ...], scratch: str) -> ContainerPlan:

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from argosy.errors import UsageError
 from argosy.layout import ENTER as LAYER_ENTER
 from argosy.model import Attach, Bind, Devices, Entry, GpuWay, Host, Image, ImageKind, Late, Person, Variable
-from argosy.runtimes import RUNTIMES, forced_variables, load_runtime
+from argosy.runtimes import RUNTIMES, forced_variables, load_runtime, refuse_image
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
 from argosy.runtimes.apptainer_conf import parse_apptainer_conf
 from argosy.runtimes.bwrap import BWRAP
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
+from argosy.runtimes.edf_file import Edf, parse_edf, render_edf
+from argosy.runtimes.pyxis import PYXIS, enroot_reference
 
 ALICE = Person(2001, 2001, "alice", "/home/alice")
 IMAGE = Image("/images/a.sif", ImageKind.SIF, "", "amd64", layer_offset=4096, layer_part=4)
@@ -191,3 +193,87 @@ def test_the_scripts_are_clean(script: str) -> None:
     words = ["shellcheck", "--shell=sh", "--exclude=SC1090,SC2034,SC2086", "-"]
     done = subprocess.run(words, input=script, capture_output=True, text=True, check=False)
     assert done.stdout == ""
+
+
+SQUASHFS = Image("/images/a.sqsh", ImageKind.SQUASHFS, "", "")
+REFERENCE = Image("nvcr.io/nvidia/pytorch:24.03-py3", ImageKind.REGISTRY, "", "")
+
+
+def test_a_reference_is_written_as_enroot_reads_it() -> None:
+    assert enroot_reference("nvcr.io/nvidia/pytorch:24.03-py3") == "nvcr.io#nvidia/pytorch:24.03-py3"
+    assert enroot_reference("localhost:5000/a/b") == "localhost:5000#a/b"
+    assert enroot_reference("library/ubuntu:24.04") == "library/ubuntu:24.04"
+    assert enroot_reference("ubuntu") == "ubuntu"
+
+
+def test_pyxis_says_an_entry_in_full() -> None:
+    home = Bind("/home/alice", "/home/alice")
+    entry = replace(ENTRY, image=REFERENCE, binds=(home, Bind("/data", "/in", read_only=True)), gpu=GpuWay.NV)
+    assert PYXIS.step_words(entry) == (
+        "--container-image=nvcr.io#nvidia/pytorch:24.03-py3",
+        "--container-mounts=/data:/in:ro",
+        "--container-workdir=/work",
+        "--container-mount-home",
+        "--no-container-remap-root",
+        "--no-container-entrypoint",
+        "--container-readonly",
+        "--container-env=NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES",
+    )
+
+
+def test_what_the_user_forces_replaces_what_the_gpu_hook_is_told() -> None:
+    entry = replace(ENTRY, variables=(Variable("NVIDIA_VISIBLE_DEVICES", "0"),), gpu=GpuWay.NV)
+    assert [v.value for v in PYXIS.variables(entry) if v.name == "NVIDIA_VISIBLE_DEVICES"] == ["0"]
+
+
+@pytest.mark.parametrize("name", ["pyxis", "enroot", "edf"])
+def test_a_mount_that_enroot_cannot_say_is_refused(name: str) -> None:
+    entry = replace(ENTRY, image=SQUASHFS, binds=(Bind("/a,b", "/c"),))
+    assert "/a,b" in load_runtime(name).refuse(entry, HOST)
+
+
+@pytest.mark.parametrize("name", ["podman", "docker", "podman-hpc"])
+def test_a_mount_with_a_colon_is_said_in_the_long_form(name: str) -> None:
+    binds = (Bind("/a:b", "/c", read_only=True),)
+    words = load_runtime(name).words(replace(ENTRY, image=REFERENCE, binds=binds), ("x",))
+    assert "type=bind,src=/a:b,dst=/c,ro=true" in words
+
+
+def test_gpus_enter_docker_and_podman_each_in_its_own_way() -> None:
+    def gpu_words(name: str, way: GpuWay) -> str:
+        return " ".join(map(str, load_runtime(name).words(replace(ENTRY, image=REFERENCE, gpu=way), ("x",))))
+
+    assert "--gpus all" in gpu_words("docker", GpuWay.NV)
+    assert "--device nvidia.com/gpu=all" in gpu_words("podman", GpuWay.NV)
+    for name in ("docker", "podman"):
+        assert "--device /dev/kfd --device /dev/dri" in gpu_words(name, GpuWay.ROCM)
+
+
+@pytest.mark.parametrize("name", ["apptainer", "pyxis", "docker", "bare"])
+@pytest.mark.parametrize("kind", ImageKind)
+def test_an_image_is_refused_exactly_where_a_runtime_does_not_start_its_form(name: str, kind: ImageKind) -> None:
+    runtime = load_runtime(name)
+    refusal, hint = refuse_image(runtime, kind, "/x")
+    assert bool(refusal) == bool(hint) == (kind not in runtime.traits.images)
+
+
+@given(mounts=st.lists(TEXT, max_size=3), env=st.dictionaries(st.from_regex(r"[A-Z_]{1,9}", fullmatch=True), TEXT))
+def test_a_file_of_the_container_engine_is_read_as_it_was_written(mounts: list[str], env: dict[str, str]) -> None:
+    edf = Edf(image="a.sqsh", mounts=tuple(mounts), workdir="/w", env=tuple(env.items()), annotations=(("a.b", "c"),))
+    again = parse_edf("\n".join(map(str, render_edf(edf))), "x.toml")
+    unexpanded = replace(again, mounts=tuple(str(m).replace("$${", "${") for m in again.mounts))
+    plain = tuple(str(m).replace("$${", "${") for m in mounts)
+    assert replace(unexpanded, mounts=plain, env=()) == replace(edf, mounts=plain, env=())
+    assert {name: str(value).replace("$${", "${") for name, value in again.env} == {
+        name: value.replace("$${", "${") for name, value in env.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("imge = 'a'", "did you mean image?"), ("mounts = 'a:b'", "EDF reference"), ("image = ", "line that it names")],
+)
+def test_a_fault_in_an_environment_file_is_said_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=r"x\.toml") as caught:
+        parse_edf(text, "x.toml")
+    assert said in caught.value.hint

@@ -235,3 +235,14 @@ def test_lint_ends_with_a_code_of_its_own_where_it_finds_something(
     assert f"{script}:2: every job uses port 29500 [fixed-port]" in capsys.readouterr().out
     script.write_text("#!/bin/sh\n")
     assert run_app(["sites", "lint", str(script)]) == 0
+
+
+def test_versions_of_an_absent_image_decide_what_depends_on_them(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["launch", "/x/x.sif", "--site", "lumi-g", "--nodes", "2", "--gpus-per-node", "8", "--account", "p"]
+    more = ["--time", "15", "--dry-run", "--", "python", "x.py"]
+    assert run_app([*words, "--image-has", "rocm=6.0", *more]) == 0
+    assert "NCCL_NET_GDR_LEVEL=" in capsys.readouterr().out
+    assert run_app([*words, "--image-has", "rocm=6.2", *more]) == 0
+    assert "NCCL_NET_GDR_LEVEL=" not in capsys.readouterr().out
+    assert run_app([*words, "--image-has", "numpy=2", *more]) == 2
+    assert "write it as torch=2.7" in capsys.readouterr().err

@@ -82,6 +82,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
     help="Go back into the queue at the time limit, at most N times (10).",
 )
 @word("--checkpoint", "What the program writes; --resume goes on only after a new one.", "PATH")
+@word("--image-has", "What an image that is not here holds, as torch=2.7,rocm=6.2.", "VERSIONS")
 @click.option(
     "--debug",
     is_flag=False,

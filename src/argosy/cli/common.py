@@ -50,7 +50,12 @@ def container_options(command: Decorated) -> Decorated:
                 help="How GPUs enter the container.",
             ),
             click.option("--contain", is_flag=True, help="Nothing of the host inside but what --bind names."),
-            click.option("--runtime", default="", metavar="NAME", help="apptainer, singularity or bwrap."),
+            click.option(
+                "--runtime",
+                default="",
+                metavar="NAME",
+                help="Container runtime.  [default: what is here]",
+            ),
         )
     ):
         command = option(command)

@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from argosy.containers import parse_bind, parse_variable
+from argosy.containers import parse_bind, parse_variable, parse_versions
 from argosy.errors import UsageError
 from argosy.launch.plan import LaunchRequest
 from argosy.launch.shape import Wanted
@@ -57,6 +57,7 @@ def make_request(words: Mapping[str, Any], host: Host) -> LaunchRequest:
         restarts=said.get("resume", 0),
         debug=tuple(filter(None, str(said.get("debug", "")).split(","))),
         logs=said.get("log_dir", ""),
+        image_has=parse_versions(str(said.get("image_has", ""))),
         before=tuple(said.get("before", ())),
         given=said.get("given", {}),
         container=_container(said, host),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from argosy.launch.plan import LaunchPlan
 from argosy.model import Choice
+from argosy.runtimes import load_runtime
 
 GROUPS = ("job", "ranks", "container", "variables", "not decided")
 
@@ -28,6 +29,12 @@ OWN = {
     "job-name": ("the program's name, unless --name is given", "default"),
     "output": ("one file per job, unless --output is given", "default"),
     "open-mode": ("a job that starts again goes on with its file", "default"),
+}
+
+
+PROOFS = {
+    "ran": "the tests start it for real",
+    "rendered": "its words are tested against its documentation; nobody has started it here",
 }
 
 
@@ -58,11 +65,22 @@ class Explained:
 def explain_plan(plan: LaunchPlan) -> tuple[Explained, ...]:
     """Give every value of a planned job, in the order of `GROUPS`."""
     directives = tuple(_directives(plan))
+    policy = tuple(_policy(plan))
     if not directives:
-        return _sorted(map(_of_choice, plan.choices))
+        return _sorted((*map(_of_choice, plan.choices), *policy))
     said = {row.what for row in directives} | {"nodes", "GPUs per node", "partition", "sbatch"}
     rows = (*directives, *(_of_choice(choice) for choice in plan.choices if choice.what not in said))
-    return _sorted(rows)
+    return _sorted((*rows, *policy))
+
+
+def _policy(plan: LaunchPlan) -> Iterator[Explained]:
+    """Say of the runtime what of the caller's environment enters, and whether anybody has started it yet."""
+    for choice in plan.choices:
+        if choice.what == "runtime":
+            runtime = load_runtime(choice.value)
+            source = f"runtime {runtime.name}"
+            yield Explained("container", "caller's variables", "by policy", runtime.traits.caller, source)
+            yield Explained("container", "proof of the runtime", runtime.proof, PROOFS[runtime.proof], source)
 
 
 def _sorted(rows: Iterable[Explained]) -> tuple[Explained, ...]:

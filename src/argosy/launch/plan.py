@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -33,6 +34,9 @@ from argosy.version import VERSION
 if TYPE_CHECKING:
     from argosy.launch.slurm_script import SlurmFacts
 
+TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
+"""What callers tune the network by: a plan forces it by name, since an image's own value would win."""
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
@@ -54,6 +58,8 @@ class LaunchRequest:
         How often a job goes back into the queue at its time limit, and the file that a run must have written for it.
     debug
         Topics of which libraries are to tell: ``net``, ``torch``.
+    image_has
+        Versions of rocm, cuda and torch, where the image cannot be asked.
     logs
         Folder in which each rank has a file for what it prints; empty for the job's one output.
     label
@@ -89,6 +95,7 @@ class LaunchRequest:
     checkpoint: str = ""
     debug: tuple[str, ...] = ()
     logs: str = ""
+    image_has: tuple[tuple[str, str], ...] = ()
     label: bool = False
     gpu_type: str = ""
     before: tuple[str, ...] = ()
@@ -375,12 +382,14 @@ def plan_variables(
     debug, why_debug = _debug(request, site, host)
     label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     asked = {variable.name for variable in request.container.variables}
-    ours = {
-        variable.name: variable
-        for variable in (Variable("OMP_NUM_THREADS", threads), *at_site.variables, *label, *debug)
-    }
+    called = tuple(Variable(name, host.environment[name]) for name in sorted(host.environment) if TUNING.match(name))
+    all_of_them = (Variable("OMP_NUM_THREADS", threads), *at_site.variables, *called, *label, *debug)
+    ours = {variable.name: variable for variable in all_of_them}
     kept = tuple(variable for name, variable in ours.items() if name not in asked)
-    rows = tuple(row for row in (why_threads, *at_site.choices, *why_debug) if row.what not in asked)
+    named = {variable.name for variable in called}
+    site_rows = (row for row in at_site.choices if row.what not in named)
+    why_called = (Choice(v.name, str(v.value), "set by the caller", "environment") for v in called)
+    rows = tuple(row for row in (why_threads, *site_rows, *why_called, *why_debug) if row.what not in asked)
     options = tuple(Choice(v.name, str(v.value), "asked for", "option") for v in request.container.variables)
     return (*kept, *request.container.variables), (*rows, *options)
 

@@ -81,10 +81,17 @@ def plan_here(
         if (dry or kept) and is_elsewhere(site, host, image_is_here=is_here):
             there, command = assume_host(site, there, wanted.runtime), ()
             if not is_here:
-                return plan_launch(request, assume_container(request.image, wanted, site, there), site, there)
+                assumed = assume_container(request.image, wanted, site, there)
+                return plan_launch(request, assumed, site, there, versions=dict(request.image_has))
     container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
+    versions = parse_torch_version(container.entry.image.torch) | dict(request.image_has)
     return plan_launch(
-        request, container, site, there, record=record, versions=parse_torch_version(container.entry.image.torch)
+        request,
+        container,
+        site,
+        there,
+        record=record,
+        versions=versions,
     )
 
 
@@ -261,6 +268,9 @@ def _submit(
         with explained(folder_of):
             folder_of.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
     refuse_missing_chdir(plan)
+    for choice in plan.choices:
+        if choice.what == "billed":
+            session.reporter.note(f"billed: {choice.value}; {choice.why}")
     command = Command(words, env=submission_environment(session))
     reply = run_slurm(session, command)
     if reply.code != 0:

@@ -28,6 +28,9 @@ KEYS: Mapping[str, type | tuple[type, ...]] = {
     "devices": list,
 }
 
+ASTRAL = 0x10000
+"""From here on a code point needs eight digits."""
+
 SAFE = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -136,4 +139,8 @@ def _value(value: Word) -> Word:
 def _text(value: Word) -> str:
     """Write a TOML string: what the engine would expand is doubled, and control characters are escaped."""
     plain = str(value).replace("${", "$${")
-    return '"' + "".join(SAFE.get(c, c if c.isprintable() else f"\\u{ord(c):04x}") for c in plain) + '"'
+    return '"' + "".join(SAFE.get(c, c if c.isprintable() else _escape(c)) for c in plain) + '"'
+
+
+def _escape(sign: str) -> str:
+    return f"\\u{ord(sign):04x}" if ord(sign) < ASTRAL else f"\\U{ord(sign):08x}"

@@ -86,7 +86,7 @@ class Podman:
     name: str = "podman"
     program: str = "podman"
     package: str = "podman and crun"
-    proof: str = "ran"
+    proof: str = "rendered"
     traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:
