@@ -70,6 +70,22 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
     return ContainerPlan(runtime, entry, (why_runtime, why_attach, why_gpu))
 
 
+def refuse_outside_jobs(plan: ContainerPlan) -> None:
+    """Refuse a start here and now by a runtime whose containers srun starts: the command would run without one.
+
+    Raises
+    ------
+    UsageError
+        Always for such a runtime.
+    """
+    if plan.runtime.traits.by_srun:
+        raise UsageError(
+            f"{plan.runtime.name} starts containers in jobs only",
+            evidence="srun starts them, by a plug-in of Slurm",
+            hint="launch it with --site, or choose another runtime with --runtime",
+        )
+
+
 def plan_drop(host: Host) -> tuple[str, ...]:
     """Name the caller's variables that never enter: what names software of the host, and options of runtimes."""
     return (*(name for name in NOT_FROM_CALLER if name in host.environment), *leaks(host.environment))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
-from argosy.containers import ContainerPlan
+from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.entering import enter, outer_environment, refuse_missing_binds, with_shell
 from argosy.model import ContainerRequest
 from argosy.process import Command
@@ -33,6 +33,7 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
     """Plan a run: the container, and the very command that will be started."""
     refuse_missing_binds(request.container)
     plan = enter(request.container, request.image, session, command=request.command, dry=dry)
+    refuse_outside_jobs(plan)
     if not request.command:
         plan = with_shell(plan)
     words = plain_words(plan.words(request.command or SHELL))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.errors import UsageError
 from argosy.layout import ENTER as LAYER_ENTER
 from argosy.model import Attach, Bind, Devices, Entry, GpuWay, Host, Image, ImageKind, Late, Person, Variable
@@ -277,3 +278,9 @@ def test_a_fault_in_an_environment_file_is_said_with_its_place(text: str, said: 
     with pytest.raises(UsageError, match=r"x\.toml") as caught:
         parse_edf(text, "x.toml")
     assert said in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["pyxis", "edf"])
+def test_nothing_runs_without_its_container_where_only_srun_starts_it(name: str) -> None:
+    with pytest.raises(UsageError, match="in jobs only"):
+        refuse_outside_jobs(ContainerPlan(load_runtime(name), ENTRY, ()))

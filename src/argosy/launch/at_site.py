@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from argosy.containers import ContainerPlan
+from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.errors import SiteError
 from argosy.launchers import Shape
 from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host
@@ -180,6 +180,8 @@ def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site
         With what would be needed.
     """
     runtime, hint = container.runtime, "name another runtime with --runtime"
+    if site.scheduler != "slurm":
+        refuse_outside_jobs(container)
     if launcher == "mpi" and not runtime.traits.host_mpi:
         raise SiteError(
             f"{runtime.name} cannot start ranks of the host's MPI",

@@ -33,8 +33,6 @@ class ContainerEngine:
 
     def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - it is not this machine that has the engine
         """Say why the engine cannot do what is asked; empty where it can."""
-        if entry.interactive:
-            return "srun starts its containers, so there is none outside a job: argosy run needs another runtime"
         if entry.gpu not in {GpuWay.NONE, GpuWay.NV}:
             return f"the Container Engine carries GPUs in by its own hooks, and has no way '{entry.gpu}'"
         odd = next((bind for bind in entry.binds if ODD.search(bind.source + bind.target)), None)

@@ -75,8 +75,6 @@ class Pyxis:
 
     def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - it is not this machine that has the plug-in
         """Say why pyxis cannot do what is asked; empty where it can."""
-        if entry.interactive:
-            return "srun starts its containers, so there is none outside a job: argosy run needs another runtime"
         return refuse_enroot(entry)
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see step_words
