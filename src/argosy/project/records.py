@@ -145,6 +145,7 @@ class JobTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ranks: int = 0
     cpus_per_rank: int = 0
     gpu_type: str = ""
+    image_has: str = ""
     launcher: str = ""
     elastic: str = ""
     torchrun_arg: tuple[str, ...] = ()
