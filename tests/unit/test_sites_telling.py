@@ -12,9 +12,9 @@ import pytest
 from argosy.cli.__main__ import run_app
 from argosy.cli.cmd_explain import short_line
 from argosy.launch import LaunchRequest, Wanted, plan_here
-from argosy.launch.at_site import parse_torch_version
+from argosy.launch.at_site import parse_torch_version, tuned_by_caller
 from argosy.launch.explain import GROUPS, Explained, explain_plan
-from argosy.model import Host, Person
+from argosy.model import Host, Person, Variable
 from argosy.process import FakeRunner
 from argosy.schedulers.slurm import JobOptions
 from argosy.session import Places, QuietReporter, Session
@@ -246,3 +246,8 @@ def test_versions_of_an_absent_image_decide_what_depends_on_them(capsys: pytest.
     assert "NCCL_NET_GDR_LEVEL=" not in capsys.readouterr().out
     assert run_app([*words, "--image-has", "numpy=2", *more]) == 2
     assert "write it as torch=2.7" in capsys.readouterr().err
+
+
+def test_what_the_caller_tunes_the_network_by_is_forced_and_nothing_else() -> None:
+    environment = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "cxi", "PMI_RANK": "3", "NCCLX": "1", "PATH": "/bin"}
+    assert tuned_by_caller(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.errors import SiteError
 from argosy.launchers import Shape
-from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host
+from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host, Variable
 from argosy.runtimes import RUNTIMES
 from argosy.schedulers.slurm import JobOptions
 from argosy.sites import Facts, Site
@@ -18,6 +19,10 @@ from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_ch
 if TYPE_CHECKING:
     from argosy.launch.plan import LaunchRequest
     from argosy.sites.partitions import Demand
+
+
+TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
+"""Variables of the libraries that move data between ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +174,11 @@ def told_by_site(choices: tuple[Choice, ...], request: ContainerRequest, site: S
     if facts.gpu and request.gpu is GpuWay.AUTO and request.runtime in {"", facts.name}:
         own["gpu"] = evident_choice(site, facts, "gpu", facts.gpu, key="gpu")
     return tuple(own.get(choice.what, choice) for choice in choices)
+
+
+def tuned_by_caller(environment: Mapping[str, str]) -> tuple[Variable, ...]:
+    """Give what the caller tunes the network by: a plan forces it by name, since an image's own value would win."""
+    return tuple(Variable(name, environment[name]) for name in sorted(environment) if TUNING.match(name))
 
 
 def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site: Site) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from argosy.launch.at_site import (
     refuse_launch,
     settle_site,
     told_by_site,
+    tuned_by_caller,
     with_site_binds,
     with_site_words,
 )
@@ -33,9 +33,6 @@ from argosy.version import VERSION
 
 if TYPE_CHECKING:
     from argosy.launch.slurm_script import SlurmFacts
-
-TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
-"""What callers tune the network by: a plan forces it by name, since an image's own value would win."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +379,7 @@ def plan_variables(
     debug, why_debug = _debug(request, site, host)
     label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     asked = {variable.name for variable in request.container.variables}
-    called = tuple(Variable(name, host.environment[name]) for name in sorted(host.environment) if TUNING.match(name))
+    called = tuned_by_caller(host.environment)
     all_of_them = (Variable("OMP_NUM_THREADS", threads), *at_site.variables, *called, *label, *debug)
     ours = {variable.name: variable for variable in all_of_them}
     kept = tuple(variable for name, variable in ours.items() if name not in asked)
