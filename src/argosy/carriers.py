@@ -35,21 +35,22 @@ its own /proc: bwrap 0.8 looks its child up there by number, and would find anot
 
 JOIN = """\
 # A private root file system: the base below, a throw-away writable layer above, both gone with this namespace.
-scratch=$1 image=$2 offset=$3 tree=$4; shift 4
-mount -t tmpfs -o mode=755 argosy "$scratch" && cd "$scratch" && mkdir lower up work root || exit 98
+scratch=$1 image=$2 offset=$3 tree=$4 changes=$5; shift 5
+mount -t tmpfs -o mode=755 argosy "$scratch" && cd "$scratch" && mkdir -p lower names/etc up work root || exit 98
 if [ -n "$tree" ]; then
     mount --bind "$tree" lower || exit 98
 else
     mount -t squashfs -o "loop,ro,offset=$offset" "$image" lower 2>/dev/null ||
         squashfuse -o "offset=$offset" "$image" lower 2>/dev/null || exit 97
 fi
-mount -t overlay -o lowerdir=lower,upperdir=up,workdir=work,userxattr argosy root 2>/dev/null ||
-    fuse-overlayfs -o lowerdir=lower,upperdir=up,workdir=work root || exit 98
-# The machine's name service, as files: a base may have dangling links here.
+# The machine's name service, as files over the base, where they are no change of it: a base may have dangling links.
 for name in resolv.conf hosts; do
-    rm -f "root/etc/$name"
-    [ ! -r "/etc/$name" ] || cat "/etc/$name" > "root/etc/$name"
+    [ ! -r "/etc/$name" ] || cat "/etc/$name" > "names/etc/$name"
 done
+# Where changes are kept, they lie in a folder on disk.
+[ -z "$changes" ] || { rmdir up work && ln -s "$changes/up" up && ln -s "$changes/work" work; } || exit 98
+layers=lowerdir=names:lower,upperdir=up,workdir=work
+mount -t overlay -o "$layers,userxattr" argosy root 2>/dev/null || fuse-overlayfs -o "$layers" root || exit 98
 exec bwrap --bind "$scratch/root" / "$@"
 """
 
@@ -66,11 +67,14 @@ class Ground:
         Where the squashfs begins in it, in bytes.
     tree
         The base unpacked; empty where it has not been.
+    changes
+        Folder with the folders ``up`` and ``work``, in which what programs change is kept; empty: it is thrown away.
     """
 
     image: str
     offset: int = 0
     tree: str = ""
+    changes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,11 @@ def _missing(host: Host) -> str:
     return "\n".join(lines)
 
 
+def keeps_changes(carrier: str) -> bool:
+    """Tell whether what programs change in the base's root can be kept with a carrier."""
+    return carrier in {"root", "userns"}
+
+
 def needs_tree(carrier: str) -> bool:
     """Tell whether a carrier works on an unpacked base only."""
     return carrier == "proot"
@@ -160,7 +169,7 @@ def _outside(environment: Mapping[str, str]) -> dict[str, str]:
 def _namespace_words(carrier: str, ground: Ground, inside: Inside, scratch: str) -> Words:
     user = ("--user", "--map-root-user") if carrier == "userns" else ()
     space = (*PRIVATE_NAMESPACE[:1], *user, *PRIVATE_NAMESPACE[1:])
-    join = ("sh", "-c", JOIN, "argosy-join", scratch, ground.image, str(ground.offset), ground.tree)
+    join = ("sh", "-c", JOIN, "argosy-join", scratch, ground.image, str(ground.offset), ground.tree, ground.changes)
     room = ("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/")  # noqa: S108 - inside
     path = ("--setenv", "PATH", dict(inside.variables).get("PATH", DEFAULT_PATH))
     binds = [w for b in inside.binds for w in ("--ro-bind" if b.read_only else "--bind", b.source, b.target)]

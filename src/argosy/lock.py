@@ -162,6 +162,8 @@ class Lock:
         What was asked of conda by name, as conda writes it.
     indexes
         pip's options of the recipe that say where packages come from: ``extra-index-url https://…``.
+    system
+        Whether the layer changes files outside ``/opt/argosy``: then binding that folder alone is not enough.
     """
 
     base: LockedBase
@@ -176,6 +178,7 @@ class Lock:
     name: str = ""
     requested: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
+    system: bool = False
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

@@ -174,6 +174,8 @@ class Image:
         Names of the Python packages that its lock lists, normalised.
     torch
         Version of torch that its lock lists; empty where it lists none.
+    system
+        Whether its layer changes files outside ``/opt/argosy``.
     """
 
     path: str
@@ -188,6 +190,7 @@ class Image:
     argosy: bool = False
     packages: frozenset[str] = frozenset()
     torch: str = ""
+    system: bool = False
 
 
 @dataclass(frozen=True, slots=True)

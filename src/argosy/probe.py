@@ -36,6 +36,7 @@ PROGRAMS = (
     "docker",
     "podman-hpc",
     "enroot",
+    "buildah",
 )
 CAP_SYS_ADMIN = 21
 CONF_PLACES = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from argosy.build.definitions import Format, definition_format
+from argosy.build.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.packing import pack_tar, run_pack
 from argosy.carriers import PRIVATE_NAMESPACE
 from argosy.errors import ArgosyError, ImageError, ToolFailed, UsageError
@@ -20,7 +22,7 @@ from argosy.images.squashfs import read_superblock
 from argosy.lock import Lock
 from argosy.model import Image, ImageKind
 from argosy.process import Command, Reply, Words, failed
-from argosy.session import Session
+from argosy.session import Session, Step
 from argosy.store import explained, whole_folder, write_text
 
 DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
@@ -28,6 +30,7 @@ DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
 
 DEBIAN = re.compile(rf"debian:(?P<suite>[a-z][a-z0-9-]*)(?P<packages>(?:\+{DEBIAN_NAME})*)\Z")
 PYTHON_PACKAGES = ("python3", "python3-venv")
+NO_OPTIONS = EngineOptions()
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/lintian/*")
 """Nobody reads manuals in an image; copyright files are kept."""
 
@@ -46,12 +49,15 @@ class Base:
         ``sha256:…`` of the bytes of the base's squashfs.
     added
         Debian packages that were added because the environment needs them.
+    how
+        What made it, and why that; empty for a base that was there.
     """
 
     reference: str
     opened: Opened
     digest: str
     added: tuple[str, ...] = ()
+    how: str = ""
 
     @property
     def image(self) -> Image:
@@ -69,14 +75,23 @@ class Base:
         return read_superblock(self.image.path, self.image.base_offset).mkfs_time
 
 
-def open_base(reference: str, session: Session, work: Path, *, needs_python: bool) -> Base:
+def open_base(
+    reference: str,
+    session: Session,
+    work: Path,
+    *,
+    needs_python: bool,
+    options: EngineOptions = NO_OPTIONS,
+    step: Step | None = None,
+) -> Base:
     """Open the base that `reference` names; make it first where it has to be made.
 
     Parameters
     ----------
     reference
         A SIF or squashfs file, a root file system as a folder or tar file, ``debian:SUITE[+package…]``, or an image
-        that Docker can run: ``docker://…``, an archive or OCI layout.
+        that Docker can run: ``docker://…``, an archive or OCI layout; or what an engine makes one of: a definition
+        file, a Dockerfile or a folder with one.
 
     Raises
     ------
@@ -86,6 +101,8 @@ def open_base(reference: str, session: Session, work: Path, *, needs_python: boo
     if reference.startswith("debian:"):
         return _debian_base(reference, session, needs_python=needs_python)
     path = Path(reference)
+    if reference.startswith(STORE) or definition_format(path):
+        return _made_by_engine(reference, session, work, options, step)
     kind = identify_file(path)
     wanted = parse_reference(reference) if is_reference(reference) else file_reference(kind.kind, path.absolute())
     if wanted is not None:
@@ -102,6 +119,22 @@ def open_base(reference: str, session: Session, work: Path, *, needs_python: boo
     opened = _with_arch(open_image(path.absolute()), session)
     check_arch(opened.image, session.host.arch)
     return Base(reference, opened, _digest_of(opened.image, session))
+
+
+def _made_by_engine(reference: str, session: Session, work: Path, options: EngineOptions, step: Step | None) -> Base:
+    path = Path(reference)
+    if definition_format(path) is Format.DEFINITION:
+        made = run_definition(path, options, session, work, step)
+        base = open_base(str(made.file), session, work, needs_python=False)
+        return replace(base, reference=path.name, how=made.how)
+    if reference.startswith(STORE):
+        made = run_export(reference.removeprefix(STORE), session, work)
+    else:
+        made = run_dockerfile(path, options, session, work, step)
+    wanted = file_reference(identify_file(made.file).kind, made.file)
+    if wanted is None:
+        raise ImageError(f"what was made of {reference} is no image archive", evidence=str(identify_file(made.file)))
+    return replace(_fetched_base(wanted, session), reference=path.name or reference, how=made.how)
 
 
 def _fetched_base(reference: Reference, session: Session) -> Base:

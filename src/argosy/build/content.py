@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.build.base import Base
+from argosy.build.changes import is_whiteout
 from argosy.images.sif_write import FileSlice
 from argosy.lock import Lock
 from argosy.process import Command, failed
 from argosy.session import Session
+from argosy.store import remove_tree
 from argosy.trees import UNSQUASHFS_SOME_NOT_WRITTEN
 
 
@@ -93,6 +95,13 @@ def merge_trees(source: Path, target: Path, *, root: Path) -> None:
     A symbolic link to a folder on the way (``/opt -> /usr/opt``) is followed within `root`, as it would be inside.
     """
     for entry in source.iterdir():
+        if is_whiteout(entry):
+            removed = target / entry.name
+            if removed.is_dir() and not removed.is_symlink():
+                remove_tree(removed)
+            else:
+                removed.unlink(missing_ok=True)
+            continue
         there = follow_inside(target / entry.name, root)
         if entry.is_dir() and not entry.is_symlink() and there.is_dir():
             merge_trees(entry, there, root=root)

@@ -164,6 +164,10 @@ def refuse_flat(form: OutputFormat, *, flatten: bool) -> None:
         )
 
 
+WHOLE_TREES = (OutputFormat.SIF, OutputFormat.SQSH)
+"""Forms in which base and layer are one tree, or two that an overlay joins."""
+
+
 def write_output(
     form: OutputFormat, output: Path, content: Content, papers: Sif | None, session: Session, work: Path, *, force: bool
 ) -> int:
@@ -172,8 +176,14 @@ def write_output(
     Raises
     ------
     UsageError
-        When there is no layer, and one is asked for.
+        When there is no layer, and one is asked for; or it holds marks of removed files, and the form knows none.
     """
+    if content.layer is not None and content.lock and content.lock.system and form not in WHOLE_TREES:
+        raise UsageError(
+            f"steps changed the system of {content.name}, and --format {form} cannot hold what they removed",
+            evidence=f"forms that can: {', '.join(WHOLE_TREES)}",
+            hint="choose one of them",
+        )
     if form in OCI_FORMATS:
         return _write_oci(form, output, content, session, work, force=force)
     writers: dict[OutputFormat, Callable[[Path], int]] = {

@@ -55,8 +55,6 @@ def read_order(request: BuildRequest, session: Session) -> Order:
         When one of them is missing or cannot be meant, or the files are not those that were locked.
     """
     if not request.locked:
-        if not request.base:
-            raise UsageError("no base is named", hint="add --base, for example --base debian:bookworm")
         return Order(_read_files(request, session), request.base)
     lock = read_lock(request.locked, session)
     if request.sources:
@@ -76,6 +74,8 @@ def _bundled(folder: Path) -> tuple[PipOption, ...]:
 def _read_files(request: BuildRequest, session: Session) -> Recipe:
     host = session.host
     subdir = CondaTarget(host.arch, "").subdir if host.arch in SUBDIRS else ""
+    if not request.sources:
+        return Recipe()
     return read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
 
 

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from argosy.layout import ROOT
 from argosy.model import Host
 from argosy.process import Command, Words, run_checked
 from argosy.session import Session
@@ -146,12 +147,13 @@ def _describe(path: str, name: str) -> bytes:
     return f"{status.st_mode:o} {name}\0{content}\0".encode(errors="surrogateescape")
 
 
-def normalise_tree(tree: Path) -> None:
+def normalise_tree(tree: Path, *, system: bool = False) -> None:
     """Give every file 0644 or 0755 and every folder 0755, whatever umask and cache made of them.
 
-    Files left by installers that differ between runs, or mean nothing inside, are removed.
+    Files left by installers that differ between runs, or mean nothing inside, are removed.  With `system` the tree
+    holds files of the distribution too, whose modes have a meaning (sudo, /var/tmp): they are kept.
     """
-    for path in _walk(str(tree)):
+    for path in _walk(f"{tree}{ROOT}" if system else str(tree)):
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
             continue

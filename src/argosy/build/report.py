@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from argosy.build.engines import EngineOptions
 from argosy.formats import OutputFormat
+from argosy.project import Project
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,8 @@ class BuildRequest:
     Attributes
     ----------
     sources
-        Environment files and requirements files, merged in this order.
+        Environment files and requirements files, merged in this order; one definition file or Dockerfile among them
+        is the base.
     base
         See `argosy.build.base.open_base`.
     form
@@ -35,6 +38,10 @@ class BuildRequest:
         Folder of an unpacked bundle, from which packages are taken: no network is needed; None: from the network.
     before, after
         Scripts run inside before and after the packages are installed; what they leave in the layer stays, unlocked.
+    engine
+        What the engine of a definition file or Dockerfile is told.
+    project
+        The project file whose steps and stages are carried out; None for none.
     """
 
     sources: tuple[Path, ...]
@@ -50,6 +57,8 @@ class BuildRequest:
     bundle: Path | None = None
     before: tuple[Path, ...] = ()
     after: tuple[Path, ...] = ()
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    project: Project | None = None
 
 
 @dataclass(frozen=True, slots=True)

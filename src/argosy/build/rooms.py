@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from argosy.carriers import NOT_MOUNTED, Ground, Inside, candidates, needs_tree, plan_inside
-from argosy.errors import ArgosyError, ToolFailed
+from argosy.carriers import NOT_MOUNTED, Ground, Inside, candidates, keeps_changes, needs_tree, plan_inside
+from argosy.errors import ArgosyError, ToolFailed, ToolMissing
 from argosy.model import Bind, Choice
 from argosy.process import LAST_LINES, Command, OnLine, Reply, failed
 from argosy.session import Session
@@ -31,6 +31,26 @@ class Room:
     def furnished(self, *binds: Bind) -> Room:
         """Give the same room with more bind mounts."""
         return replace(self, binds=(*self.binds, *binds))
+
+    def keeping(self, changes: Path) -> Room:
+        """Give the same room with what its programs change kept in a folder, which is made.
+
+        Raises
+        ------
+        ToolMissing
+            When the carrier can only throw changes away.
+        """
+        if not keeps_changes(self.carrier.value):
+            raise ToolMissing(
+                "steps and stages change the base's system, and nothing here can keep such changes",
+                evidence=f"programs of the base run by {self.carrier.value}: {self.carrier.why}",
+                hint="ask for user namespaces and bubblewrap on this machine, or build on another one; a definition "
+                "file (NAME.def) does the same by apptainer",
+            )
+        for name in ("up", "work"):
+            (changes / name).mkdir(parents=True)
+        (changes / "up").chmod(0o755)
+        return replace(self, ground=replace(self.ground, changes=str(changes)))
 
     def run(self, *words: str, variables: tuple[tuple[str, str], ...] = (), on_line: OnLine | None = None) -> Reply:
         """Run a program of the base, or one bound in, with the base's own environment."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from argosy.build.asking import settle_request
 from argosy.build.assemble import write_delta
 from argosy.build.base import Base, open_base
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
@@ -29,6 +30,7 @@ from argosy.build.packing import digest_tree, normalise_tree, run_pack
 from argosy.build.report import BuildReport, BuildRequest, Timing
 from argosy.build.rooms import UV_INSIDE, Room, find_room
 from argosy.build.scripts import run_scripts
+from argosy.build.steps import bring_results, has_steps, open_changes, run_stages, run_steps, take_changes
 from argosy.build.tools import static_uv
 from argosy.conda import requested_specs
 from argosy.errors import CheckFailed, UsageError
@@ -49,7 +51,7 @@ from argosy.layout import (
     render_env_script,
     render_source_line,
 )
-from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
+from argosy.lock import Lock, LockedBase, LockedPackage, LockedSource, PackageKind, Tools, render_lock
 from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
 from argosy.process import Command, run_checked
 from argosy.recipe import Recipe, check_python
@@ -88,6 +90,7 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
     ArgosyError
         With what happened, its evidence and the way out; the output is then absent, or as it was.
     """
+    request = settle_request(request)
     refuse_flat(request.form, flatten=request.flatten)
     order = read_order(request, session)
     if stands := standing_output(request, order):
@@ -117,7 +120,8 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     session = clock.session
     site = _site_of(request, session)
     with clock.step("base", order.base) as step:
-        base = open_base(order.base, session, work, needs_python=needs_python(order.recipe))
+        wants = needs_python(order.recipe)
+        base = open_base(order.base, session, work, needs_python=wants, options=request.engine, step=step)
         refuse_other_base(order, base)
         if order.lock:  # the same image again, under whatever name its base has here
             base = replace(base, reference=order.lock.base.reference)
@@ -162,6 +166,10 @@ class Made:
     ----------
     tree
         The tree: ``opt/argosy`` and the two scripts in other people's folders.
+    system
+        Whether steps changed more than that.
+    steps
+        The project file whose steps were carried out.
     """
 
     tree: Path
@@ -171,6 +179,8 @@ class Made:
     activation: Activation
     notes: tuple[str, ...]
     settings: UvSettings
+    system: bool = False
+    steps: tuple[LockedSource, ...] = ()
 
 
 def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session, work: Path, step: Step) -> Made:
@@ -181,15 +191,38 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
     if recipe.exact and base.lock:
         recipe = without_held(recipe, base.lock.packages)
     step.say("finding a way into the base")
+    uv = static_uv(session, settings)
     room = find_room(
         session,
         Path(base.image.path),
         offset=base.image.base_offset,
         key=base.digest,
-        uv=static_uv(session, settings),
+        uv=uv,
         scratch=work / "mount",
         asked=request.carrier,
     )
+    project = request.project if has_steps(request.project) else None
+    if project is None and not base.image.system:
+        return _install_packages(request, recipe, base, room, settings, step)
+    room = open_changes(room, work, tree)
+    results = run_stages(project, session, work, step, uv=uv, carrier=request.carrier) if project else ()
+    if project:
+        run_steps(room, project, session, step, before=True)
+    made = _install_packages(request, recipe, base, room, settings, step)
+    (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation))
+    bring_results(room, results, step)
+    if project:
+        run_steps(room, project, session, step, before=False)
+    steps = (LockedSource(project.shown, project.sha256),) if project else ()
+    return replace(made, system=take_changes(room, work, tree, base), steps=steps)
+
+
+def _install_packages(
+    request: BuildRequest, recipe: Recipe, base: Base, room: Room, settings: UvSettings, step: Step
+) -> Made:
+    session = room.session
+    work = Path(room.scratch).parent
+    tree = work / "layer"
     run_scripts(request.before, room, tree, step)
     if recipe.wants_conda or holds_conda(tree):
         spare = request.bundle / CONDA if request.bundle else None
@@ -197,6 +230,7 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
         return _make_conda(shop, recipe, base, request.cuda)
     activation = plan_activation(extra=_variables(recipe, base))
     if not needs_python(recipe):
+        step.result = f"{_describe_sources(recipe)} ({room.carrier.value}: {room.carrier.why})"
         return Made(tree, room, None, _merged(base, ()), activation, _notes(recipe, settings), settings)
     python = _python_of(recipe, base, room)
     cache = session.places.cache / "uv"
@@ -291,7 +325,7 @@ def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Lo
         file.write_text(text)
         file.chmod(mode)
     (made.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
-    normalise_tree(made.tree)
+    normalise_tree(made.tree, system=made.system)
     lock = _lock(recipe, base, made, session, digest_tree(made.tree))
     (made.tree / LOCK.lstrip("/")).write_text(render_lock(lock))
     (made.tree / LOCK.lstrip("/")).chmod(0o644)
@@ -309,13 +343,14 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         python=made.python.version if made.python else (base.lock.python if base.lock else ""),
         packages=made.packages,
         variables=_variables(recipe, base),
-        sources=source_records(recipe),
+        sources=(*source_records(recipe), *made.steps),
         tools=_tools(made, session),
         time=base.time,
         content=content,
         name=recipe.name,
         requested=requested_specs(recipe) or (base.lock.requested if base.lock else ()),
         indexes=locked_indexes(recipe),
+        system=made.system,
     )
 
 
@@ -369,11 +404,12 @@ def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int
 
 def _describe_base(base: Base) -> str:
     added = f", {' and '.join(base.added)} added for the environment" if base.added else ""
-    return f"{base.reference}{added}: {_megabytes(base.image.base_size)}"
+    how = f", {base.how}" if base.how else ""
+    return f"{base.reference}{added}{how}: {_megabytes(base.image.base_size)}"
 
 
 def _describe_sources(recipe: Recipe) -> str:
-    return ", ".join(Path(source.path).name for source in recipe.sources)
+    return ", ".join(Path(source.path).name for source in recipe.sources) or "none asked for"
 
 
 def _megabytes(size: int) -> str:

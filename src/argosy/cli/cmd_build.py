@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,17 +10,22 @@ import click
 
 from argosy.build import BuildReport, BuildRequest
 from argosy.build import build as build_image
+from argosy.build.asking import NO_PATH, request_of_project, split_sources
 from argosy.build.bundling import build_bundle
+from argosy.build.engines import EngineOptions
 from argosy.build.order import LOCK_FILE
 from argosy.carriers import CARRIERS
 from argosy.cli.common import open_session, print_json
+from argosy.errors import UsageError
 from argosy.formats import FORMATS, OutputFormat
+from argosy.project import PROJECT_FILE, find_project
+from argosy.session import Session
 
 STEPS_SHOWN = ("base", "packages", "pack")
 
 
 @click.command()
-@click.argument("sources", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("sources", nargs=-1)
 @click.option("--base", default="", metavar="BASE", help="SIF, squashfs, folder, tar, or debian:SUITE[+package…].")
 @click.option(
     "--locked",
@@ -30,7 +36,7 @@ STEPS_SHOWN = ("base", "packages", "pack")
     help="Install what a lock, or the lock of an image, names to the byte.",
 )
 @click.option("--bundle", type=click.Path(path_type=Path), help="Build what a bundle holds, without a network.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The image file to make.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="The image file to make.")
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer.")
 @click.option(
@@ -45,42 +51,65 @@ STEPS_SHOWN = ("base", "packages", "pack")
 @click.option("--carrier", type=click.Choice(CARRIERS), default=None, help="How programs run in the base.")
 @click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver: conda chooses its GPU builds.")
 @click.option("--site", default="", metavar="NAME", help="The site it is for: torch must have its GPUs' back end.")
+@click.option("-f", "--file", default="", metavar="FILE", help="The Dockerfile, where a SOURCE is its folder.")
+@click.option("--build-arg", "arguments", multiple=True, metavar="NAME=VALUE", help="For a definition or Dockerfile.")
+@click.option("--no-cache", is_flag=True, help="Carry out every instruction of a Dockerfile anew.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def build(
-    sources: tuple[Path, ...], base: str, locked: str, bundle: Path | None, output: Path, form: str, work_dir: str, *,
-    carrier: str | None, cuda: str, site: str,
-    force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool,
+    sources: tuple[str, ...], *, base: str, locked: str, bundle: Path | None, output: Path | None, form: str,
+    work_dir: str, carrier: str | None, cuda: str, site: str, file: str, arguments: tuple[str, ...],
+    no_cache: bool, force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
 
     SOURCES are environment.yml and requirements.txt files.  The base is not rebuilt: the environment becomes one
-    layer over it.
+    layer over it.  A definition file (NAME.def), a Dockerfile, or a folder with one, is built and is the base.
+    Without SOURCES the project file argosy.toml of this folder says what is built.
 
     \b
     argosy build environment.yml --base debian:bookworm -o my.sif
+    argosy build base.def environment.yml -o my.sif
+    argosy build Dockerfile --build-arg VERSION=2 -o my.sif
     argosy build requirements.txt --base vendor-pytorch.sif -o mine.sif
     argosy build --locked my.sif -o the-same-again.sif
     """  # noqa: D301
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
+    files, image = split_sources(sources, base)
     request = BuildRequest(
-        sources,
-        base,
-        output.absolute(),
+        files,
+        image,
+        output.absolute() if output else NO_PATH,
         force=force,
         flatten=flatten,
         form=OutputFormat(form),
         carrier=carrier or "",
         cuda=cuda,
+        engine=EngineOptions(arguments, file, no_cache),
         locked=locked,
         site=site,
     )
+    request = request if sources or locked or bundle else _of_project(request, session)
     report = build_bundle(bundle, request, session) if bundle else build_image(request, session)
     if as_json:
         print_json(asdict(report))
     elif not quiet:
-        click.echo(render_report(report, output))
+        click.echo(render_report(report, output or Path(os.path.relpath(report.output))))
+
+
+def _of_project(request: BuildRequest, session: Session) -> BuildRequest:
+    """Take what is not said from the project file of this folder."""
+    project = find_project(Path(session.host.cwd))
+    if project is None and request.base:
+        return request
+    if project is None:
+        raise UsageError(
+            "nothing to build was named",
+            evidence=f"no SOURCE, and no {PROJECT_FILE} in {session.host.cwd}",
+            hint="argosy build environment.yml --base debian:bookworm -o my.sif",
+        )
+    return request_of_project(project, request)
 
 
 def render_report(report: BuildReport, shown: Path) -> str:

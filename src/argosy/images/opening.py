@@ -82,6 +82,7 @@ def _open_sif(path: Path) -> Opened:
         argosy=lock is not None,
         packages=_package_names(lock),
         torch=torch_version(lock),
+        system=bool(lock and lock.system),
     )
     return Opened(image, lock, sif)
 

@@ -5,6 +5,7 @@ A key that takes a word or a list of words is given as a tuple by the record's p
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +40,7 @@ class ImageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         relative to the project's folder.  Merged in this order.
     output
         The image file; empty takes the folder's name.
-    flatten, carrier, cuda
+    flatten, carrier, cuda, build_args
         As the options of these names.
     """
 
@@ -51,6 +52,7 @@ class ImageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     flatten: bool = False
     carrier: str = ""
     cuda: str = ""
+    build_args: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -229,6 +231,11 @@ class Project:
     def output(self) -> Path:
         """The image file that the project makes."""
         return self.folder / (self.table.image.output or f"{self.folder.resolve().name}.sif")
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the file."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
     def where(self, *keys: str | int) -> str:
         """Give ``file:line`` of a key, for a message: ``where("job", "train", "nodes")``."""

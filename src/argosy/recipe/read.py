@@ -41,8 +41,6 @@ NOT_YET = {
     "poetry.lock": "a Poetry lock file",
     "Pipfile": "a pipenv project",
     "Pipfile.lock": "a pipenv lock file",
-    "Dockerfile": "a Dockerfile",
-    "Containerfile": "a Dockerfile",
 }
 
 MOST_BYTES = 16 << 20
@@ -95,7 +93,7 @@ def _read_part(path: str, reading: _Reading) -> Part:
     for read in (_read_lock, _read_project):
         if part := read(bare, extras, reading):
             return part
-    if name in NOT_YET or name.endswith((".def", ".Dockerfile")):
+    if name in NOT_YET:
         kind = NOT_YET.get(name, "this kind of file")
         raise UsageError(f"{path}: {kind} is not understood yet", hint=f"understood: {UNDERSTOOD}")
     if name.endswith((".yml", ".yaml")):

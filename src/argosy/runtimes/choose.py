@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from argosy.errors import ImageError, ToolMissing
+from argosy.errors import CheckFailed, ImageError, ToolMissing
 from argosy.model import Attach, Choice, Entry, GpuWay, Host, Image, ImageKind
 from argosy.runtimes import AUTOMATIC, Runtime, load_runtime, refuse_image
 
@@ -56,20 +56,36 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
 
 
 def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choice]:
-    """Choose how the layer joins the base: overlay, unless the runtime would skip the partition without a word."""
+    """Choose how the layer joins the base: overlay, unless the runtime would skip the partition without a word.
+
+    Raises
+    ------
+    CheckFailed
+        When only the layer's folder can be attached, and its steps changed more than that.
+    """
     if image.kind is ImageKind.TREE or image.layer_offset < 0:
         return Attach.FLAT, _attach(Attach.FLAT, "the image has no layer of its own", "image")
     if runtime == "podman":
-        return Attach.BIND, _attach(Attach.BIND, "the layer's own tree is mounted on /opt/argosy", "machine")
+        return _bound(image, "the layer's own tree is mounted on /opt/argosy", "machine")
     if runtime == "bwrap":
         return Attach.OVERLAY, _attach(Attach.OVERLAY, "base and layer are joined before bubblewrap starts", "machine")
     name = _skipper(host.environment)
     if name:
-        return Attach.BIND, _attach(Attach.BIND, f"with {name} the overlay partition would be skipped", "environment")
+        return _bound(image, f"with {name} the overlay partition would be skipped", "environment")
     if host.overlay == "no":
-        why = f"{runtime}'s configuration skips overlay partitions"
-        return Attach.BIND, _attach(Attach.BIND, why, "machine")
+        return _bound(image, f"{runtime}'s configuration skips overlay partitions", "machine")
     return Attach.OVERLAY, _attach(Attach.OVERLAY, "the image's overlay partition is mounted over its base", "machine")
+
+
+def _bound(image: Image, why: str, source: str) -> tuple[Attach, Choice]:
+    """Bind the layer's folder, unless the layer changes more than that, which would be lost without a word."""
+    if image.system:
+        raise CheckFailed(
+            "only a part of this image's layer would be attached",
+            evidence=f"{why}, and its steps changed files outside /opt/argosy",
+            hint="build it with --flatten: one file system, which every runtime takes",
+        )
+    return Attach.BIND, _attach(Attach.BIND, why, source)
 
 
 def bare_entry(image: Image, host: Host, gpu: GpuWay = GpuWay.NONE) -> Entry:

@@ -1,0 +1,94 @@
+"""Settle what is to be built: a definition among the sources is the base, a project file says what the words do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from argosy.build.definitions import definition_format
+from argosy.build.engines import STORE
+from argosy.build.report import BuildRequest
+from argosy.errors import UsageError
+from argosy.images.references import is_reference
+from argosy.project import Project
+
+NO_PATH = Path()
+"""The output that nobody named."""
+
+
+def split_sources(words: Sequence[str], base: str = "") -> tuple[tuple[Path, ...], str]:
+    """Tell the files among the words of a command line from the base, which may be among them: ``docker://NAME``.
+
+    Raises
+    ------
+    UsageError
+        When there are several bases.
+    """
+    images = [word for word in words if word.startswith(STORE) or is_reference(word)]
+    bases = [*images, *filter(None, (base,))]
+    if len(bases) > 1:
+        raise UsageError("an image has one base, and several are named", evidence=" and ".join(bases))
+    return tuple(Path(word) for word in words if word not in images), "".join(bases)
+
+
+def settle_request(request: BuildRequest) -> BuildRequest:
+    """Let the definition file or Dockerfile among the sources be the base.
+
+    Raises
+    ------
+    UsageError
+        When there are two of them, or a base besides, or no base at all, or no output.
+    """
+    described = [source for source in request.sources if definition_format(source)]
+    if len(described) > 1:
+        raise UsageError(
+            "an image has one base, and two files describe one",
+            evidence=", ".join(map(str, described)),
+            hint="build one of them first, and begin the other one with its image",
+        )
+    if described and request.base:
+        raise UsageError(
+            f"{described[0]} describes the base, and --base names another one",
+            evidence=f"--base {request.base}",
+            hint="leave one of them out",
+        )
+    base = request.base or (str(described[0]) if described else "")
+    if not base and not request.locked:
+        raise UsageError("no base was named", hint="add --base debian:bookworm, a SIF file or docker://NAME")
+    if request.output == NO_PATH:
+        raise UsageError("no output was named", hint="add -o NAME.sif")
+    sources = tuple(source for source in request.sources if source not in described)
+    return replace(request, sources=sources, base=base)
+
+
+def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
+    """Fill in from a project file what the command line does not say; paths are meant from the project's folder."""
+    image = project.table.image
+    sources = tuple(_near(project, file) for file in image.files)
+    described = any(definition_format(source) for source in sources)
+    base = request.base or (str(_near(project, image.base)) if _is_file(project, image.base) else image.base)
+    if not base and not described:
+        raise project.fault("the project names no base", "image", hint='add base = "debian:bookworm" to [image]')
+    arguments = tuple(f"{name}={value}" for name, value in image.build_args.items())
+    return replace(
+        request,
+        sources=sources,
+        base=base,
+        output=project.output if request.output == NO_PATH else request.output,
+        flatten=request.flatten or image.flatten,
+        carrier=request.carrier or image.carrier,
+        cuda=request.cuda or image.cuda,
+        engine=replace(request.engine, arguments=(*arguments, *request.engine.arguments)),
+        project=project,
+    )
+
+
+def _is_file(project: Project, word: str) -> bool:
+    return bool(word) and _near(project, word).exists()
+
+
+def _near(project: Project, word: str) -> Path:
+    """Give a file of the project as the user would call it from here, where that is possible."""
+    path = project.folder / word
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,261 @@
+"""Carry out the steps and stages of a project file inside a base's root, as root or as what looks like it there.
+
+What a step changes outside ``/opt/argosy`` is kept in a folder of its own (the upper layer of an overlay) and becomes
+part of the image's layer; a file that it removes becomes a whiteout there, which overlays understand.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.build.base import Base, open_base
+from argosy.build.changes import move_changes, settle_changes
+from argosy.build.downloads import fetch_file
+from argosy.build.engines import EngineOptions
+from argosy.build.rooms import Room, find_room
+from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.layout import ENV_SCRIPT, ROOT
+from argosy.model import Bind
+from argosy.process import LAST_LINES, Command, Reply
+from argosy.project import Project, StageTable, StepTable
+from argosy.project.records import words
+from argosy.session import Session, Step
+
+BROUGHT = "/.argosy/brought"
+"""Where a file of the project is seen inside while it is copied."""
+
+TAKEN = "/.argosy/taken"
+STAGE_FOLDER = "/build"
+
+COPY = """\
+set -eu
+umask 022
+case $2 in
+*/) mkdir -p "$2" ;;
+*) mkdir -p "$(dirname "$2")" ;;
+esac
+cp -a "$1" "$2"
+"""
+
+APT_INSIDE = "/.argosy/apt.conf"
+QUIET = (("DEBIAN_FRONTEND", "noninteractive"), ("APT_CONFIG", APT_INSIDE))
+"""apt gives up being root while it downloads, which only a machine with several users allows."""
+
+APT = 'APT::Sandbox::User "root";\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a stage made: where it lies now, and its path in the image."""
+
+    file: Path
+    target: str
+    where: str
+
+
+def has_steps(project: Project | None) -> bool:
+    """Tell whether a project changes the image beside its packages."""
+    return project is not None and bool(project.table.step or project.table.stage)
+
+
+def open_changes(room: Room, work: Path, tree: Path) -> Room:
+    """Give the room in which changes are kept, with the layer's own folder in its place.
+
+    Parameters
+    ----------
+    tree
+        The layer as far as it is made: of an image of ours that serves as base it may hold a part of the system.
+
+    Raises
+    ------
+    ToolMissing
+        When changes cannot be kept here.
+    """
+    apt, own = work / "apt.conf", tree / ROOT.lstrip("/")
+    apt.write_text(APT)
+    own.mkdir(parents=True, exist_ok=True)
+    kept = room.keeping(work / "changes")
+    seed_changes(work, tree)
+    return kept.furnished(Bind(str(apt), APT_INSIDE, read_only=True), Bind(str(own), ROOT))
+
+
+def run_steps(room: Room, project: Project, session: Session, step: Step, *, before: bool) -> None:
+    """Carry out the steps that come before or after the packages, in their order.
+
+    Raises
+    ------
+    ToolFailed, UsageError, CheckFailed
+        When a step fails (its last lines are the evidence), or names a file that is not there or not the right one.
+    """
+    for number, each in enumerate(project.table.step):
+        if (each.before == "packages") is not before:
+            continue
+        step.say(f"step {number + 1}: {describe_step(each)}")
+        if each.fetch:
+            file = fetch_file(each.fetch.url, each.fetch.sha256, session, project.where("step", number, "fetch"))
+            name = each.to if not each.to.endswith("/") else f"{each.to}{each.fetch.url.rstrip('/').rpartition('/')[2]}"
+            copy_in(room, file, name, project.where("step", number, "fetch"), step)
+        for word in words(each.copy):
+            copy_in(room, _file_of(project, word, "step", number), each.to, project.where("step", number, "copy"), step)
+        for line in words(each.run):
+            run_line(room, line, project.where("step", number, "run"), step)
+
+
+def describe_step(step: StepTable) -> str:
+    """Say a step in a few words."""
+    return step.fetch.url if step.fetch else (words(step.run) or words(step.copy))[0]
+
+
+def _file_of(project: Project, word: str, *place: str | int) -> Path:
+    path = project.folder / word
+    if not path.exists():
+        raise project.fault(f"the project has no file {word}", *place, "copy", hint="paths begin at the project file")
+    return path
+
+
+def copy_in(room: Room, source: Path, target: str, where: str, step: Step) -> None:
+    """Copy a file or folder of this machine into the room, by the room's own cp: it follows the base's links."""
+    inside = f"{BROUGHT}/{source.name}"
+    reply = room.furnished(Bind(str(source), inside, read_only=True)).run(
+        *("/bin/sh", "-c", COPY, "sh", inside, target), on_line=step.say
+    )
+    if reply.code != 0:
+        raise _failed(room, reply, f"cp {source.name} {target}", where)
+
+
+def run_line(room: Room, line: str, where: str, step: Step, *, folder: str = "/") -> None:
+    """Run a line by the room's shell, in the environment of the image so far."""
+    # Both streams in one: what a program says before it fails belongs together.
+    script = f"exec 1>&2; umask 022; cd {folder}; [ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n{line}\n"
+    reply = room.run("/bin/sh", "-euc", script, variables=QUIET, on_line=step.say)
+    if reply.code != 0:
+        raise _failed(room, reply, line, where)
+
+
+def _failed(room: Room, reply: Reply, line: str, where: str) -> ArgosyError:
+    """Make the error of a step: where it stands, what it said last."""
+    error = room.failure(("sh", "-c", line), reply, doing=f"the step in {where}")
+    said = reply.stderr.strip().splitlines()[-LAST_LINES:]
+    error.evidence = "\n".join((f"{where}: {line}", *said, f"(exit code {reply.code})"))
+    if not isinstance(error, CheckFailed):
+        error.hint = "try the line by itself in 'argosy shell --contain BASE'; --verbose shows all that it says"
+    return error
+
+
+def run_stages(
+    project: Project, session: Session, work: Path, step: Step, *, uv: Path, carrier: str
+) -> tuple[Result, ...]:
+    """Carry out each stage in its own base, and give the results.
+
+    Raises
+    ------
+    ArgosyError
+        As `run_steps`; CheckFailed for a result that the stage did not make.
+    """
+    return tuple(
+        result
+        for number, stage in enumerate(project.table.stage)
+        for result in _run_stage(project, number, stage, session, work / f"stage-{number}", step, (uv, carrier))
+    )
+
+
+def _run_stage(
+    project: Project, number: int, stage: StageTable, session: Session, work: Path, step: Step, way: tuple[Path, str]
+) -> list[Result]:
+    work.mkdir()
+    step.say(f"stage {stage.name}: {stage.base}")
+    place = str(project.folder / stage.base) if (project.folder / stage.base).exists() else stage.base
+    base = open_base(place, session, work, needs_python=False, options=EngineOptions(), step=step)
+    uv, carrier = way
+    room = find_room(
+        session,
+        Path(base.image.path),
+        offset=base.image.base_offset,
+        key=base.digest,
+        uv=uv,
+        scratch=work / "mount",
+        asked=carrier,
+    )
+    build, taken = work / "build", work / "taken"
+    for folder in (build, taken):
+        folder.mkdir()
+    room = open_changes(room, work, work / "layer").furnished(Bind(str(build), STAGE_FOLDER), Bind(str(taken), TAKEN))
+    for word in words(stage.copy):
+        source = _file_of(project, word, "stage", number)
+        copy_in(room, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
+    for line in words(stage.run):
+        run_line(room, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
+    return [
+        _take(room, project, number, source, target, taken / str(index))
+        for index, (source, target) in enumerate(stage.results.items())
+    ]
+
+
+def _take(room: Room, project: Project, number: int, source: str, target: str, out: Path) -> Result:
+    where = project.where("stage", number, "results")
+    out.mkdir()
+    inside = source if source.startswith("/") else f"{STAGE_FOLDER}/{source}"
+    reply = room.run("cp", "-a", inside, f"{TAKEN}/{out.name}/")
+    if reply.code != 0:
+        raise CheckFailed(
+            f"the stage made no {source}",
+            evidence=f"{where}: {reply.stderr.strip()}",
+            hint=f"a path in results begins at {STAGE_FOLDER}, where the stage's lines run, or is absolute",
+        )
+    return Result(next(out.iterdir()), target, where)
+
+
+def bring_results(room: Room, results: tuple[Result, ...], step: Step) -> None:
+    """Copy what stages made into the image."""
+    for result in results:
+        copy_in(room, result.file, result.target, result.where, step)
+
+
+def refuse_outside(project: Project) -> None:
+    """Refuse a project whose files to copy lie outside it: nobody else could build it."""
+    rows = [("step", number, words(step.copy)) for number, step in enumerate(project.table.step)]
+    rows += [("stage", number, words(stage.copy)) for number, stage in enumerate(project.table.stage)]
+    for kind, number, files in rows:
+        for file in files:
+            if not (project.folder / file).resolve().is_relative_to(project.folder.resolve()):
+                raise UsageError(
+                    f"{file} lies outside the project's folder",
+                    evidence=project.where(kind, number, "copy"),
+                    hint="copy it into the folder first",
+                )
+
+
+def take_changes(room: Room, work: Path, tree: Path, base: Base) -> bool:
+    """Make what was changed outside the layer's own folder a part of the layer; tell whether anything was."""
+    upper = work / "changes/up"
+    for name in NO_CHANGES:
+        path = upper / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+
+    def entries_of(folder: str) -> tuple[str, ...]:
+        options = ("-no-progress", "-l", "-o", str(base.image.base_offset), "-d", "")
+        command = Command(("unsquashfs", *options, base.image.path, folder))
+        lines = room.session.runner.run(command).stdout.splitlines()
+        below = (line.removeprefix(f"/{folder}/") for line in lines if line.startswith(f"/{folder}/"))
+        return tuple(name for name in below if "/" not in name)
+
+    settle_changes(upper, entries_of)
+    return move_changes(upper, tree)
+
+
+def seed_changes(work: Path, tree: Path) -> None:
+    """Let programs see the system of an image of ours that serves as base: its layer holds a part of it."""
+    for entry in list(tree.iterdir()):
+        if entry.name != "opt":
+            entry.rename(work / "changes/up" / entry.name)
+    below = [entry for entry in (tree / "opt").glob("*") if entry.name != "argosy"]
+    for entry in below:
+        (work / "changes/up/opt").mkdir(exist_ok=True)
+        entry.rename(work / "changes/up/opt" / entry.name)
+
+
+NO_CHANGES = (".argosy", "tmp", "dev", "proc", "sys", "run", "opt/argosy", "var/cache/apt", "var/lib/apt/lists")
+"""What is no change of the image: where our own files were bound, what ends with a container, caches of apt."""

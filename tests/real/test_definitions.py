@@ -1,0 +1,166 @@
+"""Dockerfiles and definition files end to end: the engine that owns the format builds, and the image runs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Shop
+
+pytestmark = pytest.mark.real
+
+BUSYBOX = Path("/bin/busybox")
+DOCKERFILE = """\
+FROM scratch AS compile
+ADD rootfs.tar /
+COPY word.txt /src/
+RUN tr a-z A-Z < /src/word.txt > /made
+
+FROM scratch
+ARG COLOUR=none
+ADD rootfs.tar /
+COPY --from=compile /made /opt/made
+RUN echo "$COLOUR" > /opt/colour
+ENV SHADE="deep $COLOUR"
+"""
+DEFINITION = """\
+Bootstrap: localimage
+From: {small}
+Stage: compile
+
+%files
+    word.txt /src/word.txt
+
+%post
+    tr a-z A-Z < /src/word.txt > /made
+
+Bootstrap: localimage
+From: {base}
+
+%arguments
+    COLOUR=none
+
+%files from compile
+    /made /opt/made
+
+%post
+    echo {{{{ COLOUR }}}} > /opt/colour
+
+%environment
+    export SHADE="deep blue"
+
+%labels
+    Shade blue
+"""
+SHOW = ("sh", "-c", 'cat /opt/made /opt/colour; echo "$SHADE"')
+SHOWN = "WORD\nblue\ndeep blue\n"
+
+
+@pytest.fixture
+def root(shop: Shop) -> Path:
+    """Make a root file system of busybox."""
+    if not BUSYBOX.exists():
+        pytest.skip("needs busybox")
+    root = shop.folder / "root"
+    for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "root"):
+        (root / name).mkdir(parents=True)
+    shutil.copy2(BUSYBOX, root / "bin/busybox")
+    for name in ("sh", "cat", "echo", "tr", "test", "mkdir", "rm", "env"):
+        (root / "bin" / name).symlink_to("busybox")
+    return root
+
+
+@pytest.fixture
+def small(shop: Shop, root: Path) -> Path:
+    """Pack it."""
+    shop.tool("mksquashfs", root, shop.folder / "small.sqfs", "-quiet", "-no-progress", "-all-root")
+    return shop.folder / "small.sqfs"
+
+
+@pytest.fixture
+def context(shop: Shop, root: Path) -> Path:
+    """Make a folder with a Dockerfile that begins with an archive of busybox: no registry is asked."""
+    folder = shop.folder / "context"
+    folder.mkdir()
+    shop.tool("tar", "-C", root, "-cf", folder / "rootfs.tar", ".")
+    (folder / "word.txt").write_text("word\n")
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    return folder
+
+
+@pytest.fixture
+def store(shop: Shop) -> dict[str, str]:
+    """Give buildah a store of the test's own."""
+    if not shutil.which("buildah"):
+        pytest.skip("needs buildah")
+    places = f'graphroot = "{shop.folder}/store"\nrunroot = "{shop.folder}/run"\n'
+    return {"CONTAINERS_STORAGE_CONF": str(shop.write("storage.conf", f'[storage]\ndriver = "vfs"\n{places}'))}
+
+
+def test_a_dockerfile_of_two_stages_becomes_an_image_that_runs_and_the_store_serves_as_base(
+    shop: Shop, context: Path, store: dict[str, str]
+) -> None:
+    done = shop.argosy("build", context, "--build-arg", "COLOUR=blue", "-o", shop.folder / "x.sif", **store)
+    assert done.code == 0, done.err
+    assert "built by buildah as root" in done.err
+    assert shop.run(shop.folder / "x.sif", *SHOW).out == SHOWN
+    shop.tool("env", *(f"{k}={v}" for k, v in store.items()), "buildah", "pull", "-q", f"docker-archive:{_saved(shop)}")
+    done = shop.argosy("build", "containers-storage:localhost/mine", "-o", shop.folder / "y.sif", **store)
+    assert done.code == 0, done.err
+    assert shop.run(shop.folder / "y.sif", "cat", "/word").out == "saved\n"
+
+
+def _saved(shop: Shop) -> Path:
+    """Write an image as ``docker save`` does."""
+    (shop.folder / "root/word").write_text("saved\n")
+    shop.tool("tar", "-C", shop.folder / "root", "-cf", shop.folder / "layer.tar", ".")
+    layout = shop.folder / "layout"
+    shop.tool("umoci", "init", "--layout", layout)
+    shop.tool("umoci", "new", "--image", f"{layout}:mine")
+    shop.tool("umoci", "raw", "add-layer", "--image", f"{layout}:mine", shop.folder / "layer.tar")
+    archive = shop.folder / "mine.tar"
+    shop.tool("skopeo", "copy", "-q", f"oci:{layout}:mine", f"docker-archive:{archive}:localhost/mine:latest")
+    return archive
+
+
+def test_an_instruction_that_fails_is_said_with_its_last_lines_and_leaves_nothing(
+    shop: Shop, context: Path, store: dict[str, str]
+) -> None:
+    (context / "Dockerfile").write_text(f"{DOCKERFILE}RUN echo nearly there; cat /nothing/here\n")
+    done = shop.argosy("build", context / "Dockerfile", "-o", shop.folder / "x.sif", **store)
+    assert done.code == 5
+    assert "/nothing/here" in done.err
+    assert "which instruction failed" in done.err
+    assert not (shop.folder / "x.sif").exists()
+
+
+@pytest.fixture
+def roots(shop: Shop) -> Path:
+    """Give the Debian base with root as owner and without devices: without sub-users Apptainer unpacks no other."""
+    tree, packed = shop.folder / "tree", shop.folder / "roots.sqfs"
+    shop.tool("unsquashfs", "-quiet", "-no-progress", "-d", tree, shop.squashfs)
+    shutil.rmtree(tree / "dev")
+    shop.tool("mksquashfs", tree, packed, "-quiet", "-no-progress", "-all-root", "-noI", "-noD", "-noF")
+    return packed
+
+
+@pytest.mark.lab
+def test_a_definition_of_two_stages_and_an_environment_become_one_image_under_apptainer(
+    shop: Shop, roots: Path, small: Path
+) -> None:
+    shop.write("word.txt", "word\n")
+    shop.write("x.def", DEFINITION.format(base=roots, small=small))
+    shop.write("requirements.txt", "tinypkg\n")
+    shop.folder.chmod(0o777)
+    words = ("argosy", "build", "x.def", "requirements.txt", "--build-arg", "COLOUR=blue", "-o", "x.sif")
+    done = shop.lab(*words, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(shop.wheels), ARGOSY_CACHE=str(shop.folder / "c"))
+    assert done.code == 0, done.err
+    assert "built by apptainer without root" in done.err
+    ran = shop.lab("apptainer", "exec", "x.sif", *SHOW)
+    assert ran.out == SHOWN, ran.err
+    assert "Shade: blue" in shop.lab("apptainer", "inspect", "x.sif").out
+    assert shop.lab("apptainer", "exec", "x.sif", "tinypkg").out == "tinypkg 2.0\n"

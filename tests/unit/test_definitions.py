@@ -1,0 +1,229 @@
+"""Definition files and Dockerfiles: a wrong word is found on its line, and the engine gets the right words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from argosy.build.asking import NO_PATH, request_of_project, settle_request, split_sources
+from argosy.build.definitions import Format, definition_format, read_definition
+from argosy.build.engines import EngineOptions, run_definition, run_dockerfile, run_export
+from argosy.build.report import BuildRequest
+from argosy.errors import ToolMissing, UsageError
+from argosy.opening import open_session
+from argosy.process import Command, FakeRunner, OnLine, Reply
+from argosy.project import read_project
+from argosy.session import QuietReporter, Session
+
+DEFINITION = """\
+Bootstrap: localimage
+From: base.sif
+Stage: one
+
+%post -c /bin/bash
+    # Colour: not a header
+    printf '%s\\n' x
+Bootstrap: docker
+From: debian:12
+%files from one
+    /a /b
+%environment
+    export A=1
+"""
+DOCKERFILE = """\
+# escape=\\
+FROM scratch AS one
+ADD rootfs.tar /
+RUN a && \\
+    # a comment between
+    b
+COPY <<EOF /etc/motd
+HELO is no instruction here
+EOF
+from one
+ENV A=1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("x.def", Format.DEFINITION),
+        ("Dockerfile", Format.DOCKERFILE),
+        ("Dockerfile.gpu", Format.DOCKERFILE),
+        ("Containerfile", Format.DOCKERFILE),
+        ("gpu.Dockerfile", Format.DOCKERFILE),
+        ("environment.yml", None),
+        ("MyDockerfiles", None),
+        ("x.default", None),
+    ],
+)
+def test_a_file_is_told_by_its_name(name: str, meant: Format | None) -> None:
+    assert definition_format(Path(name)) is meant
+
+
+@pytest.mark.parametrize(("kind", "text"), [(Format.DEFINITION, DEFINITION), (Format.DOCKERFILE, DOCKERFILE)])
+def test_a_right_file_passes_with_all_its_stages(tmp_path: Path, kind: Format, text: str) -> None:
+    (tmp_path / "file").write_text(text)
+    read_definition(tmp_path / "file", kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "line", "meant"),
+    [
+        (Format.DEFINITION, DEFINITION.replace("%environment", "%enviroment"), 12, "%environment"),
+        (Format.DEFINITION, DEFINITION.replace("From: base.sif", "Form: base.sif"), 2, "from"),
+        (Format.DOCKERFILE, DOCKERFILE.replace("ENV", "ENVI"), 11, "ENV"),
+        (Format.DOCKERFILE, DOCKERFILE.replace("ADD", "ADDD"), 3, "ADD"),
+    ],
+)
+def test_an_unknown_word_is_said_with_its_line_and_the_nearest(
+    tmp_path: Path, kind: Format, text: str, line: int, meant: str
+) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_definition(tmp_path / "file", kind)
+    assert f"file:{line}:" in caught.value.evidence
+    assert caught.value.hint == f"did you mean {meant}?"
+
+
+@pytest.mark.parametrize("kind", list(Format))
+def test_a_file_that_builds_on_nothing_is_refused(tmp_path: Path, kind: Format) -> None:
+    (tmp_path / "file").write_text("# nothing\n")
+    with pytest.raises(UsageError, match="is no"):
+        read_definition(tmp_path / "file", kind)
+
+
+class Engine(FakeRunner):
+    """An engine that writes down the image id it was told to."""
+
+    def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
+        if "--iidfile" in command.words:
+            Path(command.words[command.words.index("--iidfile") + 1]).write_text("sha256:" + "a" * 64)
+        return FakeRunner.run(self, command, on_line)
+
+
+def machine(tmp_path: Path, *programs: str, **variables: str) -> tuple[Session, Engine]:
+    session = open_session(reporter=QuietReporter())
+    host = replace(session.host, programs=dict.fromkeys(programs, "/x"), cwd=str(tmp_path), environment=variables)
+    runner = Engine()
+    return replace(session, host=host, runner=runner), runner
+
+
+@pytest.mark.parametrize(
+    ("programs", "first", "second"),
+    [
+        (("docker", "podman", "buildah"), "buildah build --isolation chroot --layers", "buildah push"),
+        (("docker", "podman"), "podman build --isolation chroot", "podman save"),
+        (("docker",), "docker build", "docker save"),
+    ],
+)
+def test_a_dockerfile_is_built_by_the_first_engine_that_is_here(
+    tmp_path: Path, programs: tuple[str, ...], first: str, second: str
+) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    session, runner = machine(tmp_path, *programs, LD_LIBRARY_PATH="/x", STORAGE_DRIVER="vfs")
+    made = run_dockerfile(tmp_path, EngineOptions(("A=b c",)), session, tmp_path)
+    built, saved = runner.seen
+    assert str(built).startswith(first)
+    assert built.words[built.words.index("--build-arg") :][:2] == ("--build-arg", "A=b c")
+    assert built.words[-3:] == ("-f", str(tmp_path / "Dockerfile"), str(tmp_path))
+    assert str(saved).startswith(second)
+    assert "a" * 64 in str(saved)
+    assert built.env == {"STORAGE_DRIVER": "vfs"}
+    assert first.split(maxsplit=1)[0] in made.how
+
+
+def test_no_cache_and_another_file_reach_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "gpu.docker").write_text(DOCKERFILE)
+    session, runner = machine(tmp_path, "buildah")
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    run_dockerfile(tmp_path, EngineOptions(dockerfile="gpu.docker", no_cache=True), session, tmp_path)
+    assert "--no-cache" in runner.seen[0].words
+    assert "--layers" not in runner.seen[0].words
+    assert str(tmp_path / "gpu.docker") in runner.seen[0].words
+
+
+def test_a_definition_is_built_where_its_paths_are_meant_from(tmp_path: Path) -> None:
+    (tmp_path / "x.def").write_text(DEFINITION)
+    session, runner = machine(tmp_path, "apptainer", APPTAINER_BIND="/scratch")
+    run_definition(tmp_path / "x.def", EngineOptions(("A=1",)), session, tmp_path)
+    command = runner.seen[0]
+    assert command.words[:2] == ("apptainer", "build")
+    assert command.cwd == str(tmp_path)
+    assert command.env == {"APPTAINER_TMPDIR": str(tmp_path), "SINGULARITY_TMPDIR": str(tmp_path)}
+
+
+def test_a_missing_engine_is_said_with_what_to_install_and_where_to_build(tmp_path: Path) -> None:
+    (tmp_path / "x.def").write_text(DEFINITION)
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    session, _ = machine(tmp_path)
+    with pytest.raises(ToolMissing) as caught:
+        run_definition(tmp_path / "x.def", EngineOptions(), session, tmp_path)
+    assert "install apptainer" in caught.value.hint
+    with pytest.raises(ToolMissing) as caught:
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), session, tmp_path)
+    assert "install buildah" in caught.value.hint
+    assert "docker: not found" in caught.value.evidence
+    with pytest.raises(ToolMissing, match="neither podman nor buildah"):
+        run_export("x", session, tmp_path)
+
+
+@pytest.mark.parametrize("argument", ["A", "=b", ""])
+def test_a_build_argument_needs_a_name_and_a_value(argument: str) -> None:
+    with pytest.raises(UsageError, match="build argument"):
+        EngineOptions((argument,))
+
+
+def test_a_definition_among_the_sources_is_the_base() -> None:
+    request = settle_request(BuildRequest((Path("a.def"), Path("e.yml")), "", Path("/x.sif")))
+    assert (request.base, request.sources) == ("a.def", (Path("e.yml"),))
+
+
+@pytest.mark.parametrize(
+    ("sources", "base", "output", "said"),
+    [
+        (("a.def", "Dockerfile"), "", "x.sif", "one base"),
+        (("a.def",), "b.sif", "x.sif", "another one"),
+        (("e.yml",), "", "x.sif", "no base"),
+        (("e.yml",), "b.sif", "", "no output"),
+    ],
+)
+def test_what_has_not_one_base_and_one_output_is_refused(
+    sources: tuple[str, ...], base: str, output: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        settle_request(BuildRequest(tuple(map(Path, sources)), base, Path(output) if output else NO_PATH))
+
+
+def test_images_without_a_file_are_told_from_files() -> None:
+    assert split_sources(("docker://debian:12", "e.yml")) == ((Path("e.yml"),), "docker://debian:12")
+    assert split_sources(("e.yml", "containers-storage:me/it")) == ((Path("e.yml"),), "containers-storage:me/it")
+    assert split_sources(("e.yml",), "docker.sif") == ((Path("e.yml"),), "docker.sif")
+    with pytest.raises(UsageError, match="one base"):
+        split_sources(("docker://debian:12",), "docker.sif")
+
+
+def test_a_project_says_what_the_command_line_does_not(tmp_path: Path) -> None:
+    (tmp_path / "argosy.toml").write_text(
+        "[image]\nbase = 'debian:bookworm'\nconda = 'e.yml'\npip = 'r.txt'\noutput = 'mine.sif'\n"
+        "[image.build_args]\nA = '1'\n"
+    )
+    project = read_project(tmp_path / "argosy.toml")
+    request = request_of_project(project, BuildRequest((), "", NO_PATH))
+    assert request.sources == (tmp_path / "e.yml", tmp_path / "r.txt")
+    assert (request.base, request.output) == ("debian:bookworm", tmp_path / "mine.sif")
+    assert request.engine.arguments == ("A=1",)
+    said = BuildRequest((), "other.sif", Path("/o.sif"), flatten=True, engine=EngineOptions(("A=2",)))
+    request = request_of_project(project, said)
+    assert (request.base, request.output, request.flatten) == ("other.sif", Path("/o.sif"), True)
+    assert request.engine.arguments == ("A=1", "A=2")
+
+
+def test_a_project_without_a_base_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "argosy.toml").write_text("\n[image]\nconda = 'e.yml'\n")
+    with pytest.raises(UsageError, match="no base") as caught:
+        request_of_project(read_project(tmp_path / "argosy.toml"), BuildRequest((), "", NO_PATH))
+    assert caught.value.evidence.startswith("argosy.toml:2")
