@@ -127,3 +127,11 @@ def test_gpus_asked_for_and_not_seen_stop_the_start(asked: GpuWay, gpus: tuple[G
 
 def test_none_asked_for_is_none_though_gpus_are_here() -> None:
     assert choose_gpu_way(GpuWay.NONE, host(gpus=NVIDIA), "apptainer")[0] is GpuWay.NONE
+
+
+def test_a_layer_that_changes_the_system_is_never_attached_by_half() -> None:
+    changed = replace(LAYERED, system=True)
+    assert choose_attach(changed, host("apptainer", overlay="unknown"), "apptainer")[0] is Attach.OVERLAY
+    with pytest.raises(CheckFailed, match="only a part") as caught:
+        choose_attach(changed, host("apptainer", overlay="no"), "apptainer")
+    assert "--flatten" in caught.value.hint

@@ -15,7 +15,7 @@ from argosy.build.changes import move_changes, settle_changes
 from argosy.build.downloads import fetch_file
 from argosy.build.engines import EngineOptions
 from argosy.build.rooms import Room, find_room
-from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.errors import ArgosyError, CheckFailed
 from argosy.layout import ENV_SCRIPT, ROOT
 from argosy.model import Bind
 from argosy.process import LAST_LINES, Command, Reply
@@ -187,10 +187,20 @@ def _run_stage(
         copy_in(room, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
     for line in words(stage.run):
         run_line(room, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
-    return [
+    results = [
         _take(room, project, number, source, target, taken / str(index))
         for index, (source, target) in enumerate(stage.results.items())
     ]
+    session.reporter.note(
+        f"stage {stage.name}: {base.image.base_size / 1e6:.0f} MB in {stage.base}, "
+        f"of which the image gets {_size(taken) / 1e6:.1f} MB"
+    )
+    return results
+
+
+def _size(folder: Path) -> int:
+    """Count the bytes of what a stage made."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
 def _take(room: Room, project: Project, number: int, source: str, target: str, out: Path) -> Result:
@@ -211,20 +221,6 @@ def bring_results(room: Room, results: tuple[Result, ...], step: Step) -> None:
     """Copy what stages made into the image."""
     for result in results:
         copy_in(room, result.file, result.target, result.where, step)
-
-
-def refuse_outside(project: Project) -> None:
-    """Refuse a project whose files to copy lie outside it: nobody else could build it."""
-    rows = [("step", number, words(step.copy)) for number, step in enumerate(project.table.step)]
-    rows += [("stage", number, words(stage.copy)) for number, stage in enumerate(project.table.stage)]
-    for kind, number, files in rows:
-        for file in files:
-            if not (project.folder / file).resolve().is_relative_to(project.folder.resolve()):
-                raise UsageError(
-                    f"{file} lies outside the project's folder",
-                    evidence=project.where(kind, number, "copy"),
-                    hint="copy it into the folder first",
-                )
 
 
 def take_changes(room: Room, work: Path, tree: Path, base: Base) -> bool:

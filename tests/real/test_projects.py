@@ -1,0 +1,113 @@
+"""A project file end to end: steps change the image, stages leave only their results, and what fails says its line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Shop
+
+pytestmark = pytest.mark.real
+
+REPO = Path(__file__).parents[2]
+MODEL = b"weights\n"
+PROJECT = f"""\
+[image]
+base = "{{base}}"
+pip = "requirements.txt"
+output = "mine.sif"
+
+[[step]]
+before = "packages"
+run = "echo early > /etc/early; rm /etc/debian_version /usr/bin/nohup; rm -r /etc/skel; mkdir /etc/skel"
+
+[[step]]
+copy = ["data", "word.txt"]
+to = "/lib/mine/"
+
+[[step]]
+fetch = {{{{ url = "file://{{folder}}/model.bin", sha256 = "{hashlib.sha256(MODEL).hexdigest()}" }}}}
+to = "/opt/models/"
+
+[[step]]
+run = ["tinypkg > /etc/late", "chmod 4755 /etc/late"]
+"""
+SHOW = (
+    "cat /etc/early /lib/mine/word.txt /lib/mine/data/inner /opt/models/model.bin /etc/late; stat -c %a /etc/late; "
+    "ls -A /etc/skel /etc/debian_version /usr/bin/nohup 2>&1; readlink /lib; ls -d /.argosy 2>&1"
+)
+SHOWN = """\
+early
+word
+inner
+weights
+tinypkg 2.0
+4755
+ls: cannot access '/etc/debian_version': No such file or directory
+ls: cannot access '/usr/bin/nohup': No such file or directory
+/etc/skel:
+usr/lib
+ls: cannot access '/.argosy': No such file or directory
+"""
+
+
+@pytest.fixture
+def project(shop: Shop) -> Shop:
+    """Write a project whose steps add, change and remove files."""
+    (shop.folder / "data").mkdir()
+    shop.write("data/inner", "inner\n")
+    shop.write("word.txt", "word\n")
+    shop.write("requirements.txt", "tinypkg\n")
+    (shop.folder / "model.bin").write_bytes(MODEL)
+    shop.write("argosy.toml", PROJECT.format(base=shop.base, folder=shop.folder))
+    return shop
+
+
+@pytest.mark.parametrize("more", [(), ("--carrier", "userns", "--flatten")], ids=["layer", "userns, flat"])
+def test_what_steps_add_change_and_remove_is_so_in_the_image(project: Shop, more: tuple[str, ...]) -> None:
+    done = project.argosy("build", *more)
+    assert done.code == 0, done.err
+    project.nothing_left(project.folder / "mine.sif")
+    ran = project.run(project.folder / "mine.sif", "sh", "-c", f"{SHOW}; true")
+    assert ran.out == SHOWN, ran.err
+
+
+def test_a_step_that_fails_says_its_line_and_its_last_words_and_leaves_nothing(project: Shop) -> None:
+    text = (project.folder / "argosy.toml").read_text()
+    project.write("argosy.toml", f'{text}\n[[step]]\nrun = "echo nearly; cat /nothing/here"\n')
+    done = project.argosy("build")
+    assert done.code == 5
+    line = text.count("\n") + 3
+    assert f"argosy.toml:{line}: echo nearly; cat /nothing/here" in done.err
+    assert "/nothing/here: No such file" in done.err
+    assert not (project.folder / "mine.sif").exists()
+    project.nothing_left()
+
+
+def test_a_file_that_is_not_the_one_meant_is_refused_with_both_digests(project: Shop) -> None:
+    (project.folder / "model.bin").write_bytes(b"others\n")
+    shutil.rmtree(project.cache / "downloads", ignore_errors=True)
+    done = project.argosy("build")
+    assert done.code == 7
+    assert hashlib.sha256(MODEL).hexdigest() in done.err
+    assert hashlib.sha256(b"others\n").hexdigest() in done.err
+
+
+def test_a_program_compiled_in_a_stage_runs_in_an_image_without_the_compiler(shop: Shop) -> None:
+    for name in ("argosy.toml", "nbody.c"):
+        shutil.copy(REPO / "examples/nbody" / name, shop.folder)
+    done = shop.argosy("build", "--base", shop.base, "--json")
+    assert done.code == 0, done.err
+    before, after = map(float, re.findall(r"stage compile: (\d+) MB .* gets ([\d.]+) MB", done.err)[0])
+    assert before > 20 * after
+    assert json.loads(done.out)["layer_bytes"] < 2e6
+    ran = shop.run(shop.folder / "nbody.sif", "nbody", "512", "2")
+    assert re.search(r"512 bodies, 2 steps, \d+ threads: [\d.]+ GFLOP/s\nmomentum kept", ran.out), ran.err
+    assert shop.run(shop.folder / "nbody.sif", "sh", "-c", "command -v gcc").code != 0
