@@ -92,11 +92,17 @@ def _head(site: Site, width: int, height: int) -> str:
     title = escape(site.title or site.name)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{title}: cores and GPUs of a node" font-family="system-ui, sans-serif">\n'
+        f'role="img" font-family="system-ui, sans-serif">\n'
+        f"<title>A node of {title}</title>\n<desc>{escape(_words(site.node))}</desc>\n"
         f'<rect x="1" y="1" width="{width - 2}" height="{height - 2}" rx="10" fill="#ffffff" stroke="#888888"/>\n'
         f'<text x="{MARGIN}" y="30" font-size="17" font-weight="600" fill="#222222">{title}</text>\n'
         f'<text x="{MARGIN}" y="50" font-size="12" fill="#555555">{escape(_told(site.node))}</text>'
     )
+
+
+def _words(node: Node) -> str:
+    """Say in words what the picture shows."""
+    return "; ".join(f"GPU {gpu}: cores {cores}" for gpu, cores in enumerate(node.gpu_cpus))
 
 
 def _told(node: Node) -> str:
