@@ -72,6 +72,25 @@ class Activation:
     default: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Guise:
+    """What makes an image look as another tool would have made it.
+
+    Attributes
+    ----------
+    prefix
+        Folder under which the environment is found, too, and which its variables name; empty: only ``/opt/argosy/env``.
+    labels
+        Added to those of the base, for ``apptainer inspect``.
+    """
+
+    prefix: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+NO_GUISE = Guise()
+
+
 def plan_activation(*, extra: Iterable[tuple[str, str]] = ()) -> Activation:
     """Give the environment of a layer whose programs lie in ``/opt/argosy/env/bin``.
 

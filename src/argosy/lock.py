@@ -164,6 +164,8 @@ class Lock:
         pip's options of the recipe that say where packages come from: ``extra-index-url https://…``.
     system
         Whether the layer changes files outside ``/opt/argosy``: then binding that folder alone is not enough.
+    known_as, labels
+        What makes it look as another tool would have made it: see `argosy.layout.Guise`.
     """
 
     base: LockedBase
@@ -179,6 +181,8 @@ class Lock:
     requested: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
     system: bool = False
+    known_as: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -205,6 +209,9 @@ def render_lock(lock: Lock) -> str:
         package["url"] = scrub(package["url"])
         for word in [word for word in SPARSE if not package[word]]:
             del package[word]
+    for word in ("known_as", "labels"):
+        if not data[word]:
+            del data[word]
     # ASCII only: the same in every locale, and a lone surrogate of a file name survives.
     return json.dumps(data, indent=2, sort_keys=True) + "\n"
 

@@ -173,6 +173,34 @@ def in_memory(path: str) -> bool:
     return kind in {"tmpfs", "ramfs"}
 
 
+@dataclass(frozen=True, slots=True)
+class BothReporters:
+    """Tells two reporters: a terminal and a log."""
+
+    first: Reporter
+    second: Reporter
+
+    def begin(self, step: Step) -> None:
+        """Tell both."""
+        self.first.begin(step)
+        self.second.begin(step)
+
+    def end(self, step: Step, *, failed: bool) -> None:
+        """Tell both."""
+        self.first.end(step, failed=failed)
+        self.second.end(step, failed=failed)
+
+    def progress(self, step: Step, text: str) -> None:
+        """Tell both."""
+        self.first.progress(step, text)
+        self.second.progress(step, text)
+
+    def note(self, text: str) -> None:
+        """Tell both."""
+        self.first.note(text)
+        self.second.note(text)
+
+
 class QuietReporter:
     """Says nothing: errors are raised, not reported."""
 

@@ -22,7 +22,7 @@ LAYERS = tuple(
         "session trees",
         "entering opening",
         "build wrap running launch lint why verify prove doctor",
-        "api",
+        "api compat",
         "cli",
     )
 )

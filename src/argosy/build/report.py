@@ -7,6 +7,7 @@ from pathlib import Path
 
 from argosy.build.engines import EngineOptions
 from argosy.formats import OutputFormat
+from argosy.layout import NO_GUISE, Guise
 from argosy.project import Project
 
 
@@ -36,6 +37,8 @@ class BuildRequest:
         Name of the site that the image is for: its torch must be one for the GPUs there; empty: not checked.
     bundle
         Folder of an unpacked bundle, from which packages are taken: no network is needed; None: from the network.
+    guise
+        What makes the image look as another tool would have made it; a lock brings its own.
     before, after
         Scripts run inside before and after the packages are installed; what they leave in the layer stays, unlocked.
     engine
@@ -55,6 +58,7 @@ class BuildRequest:
     locked: str = ""
     site: str = ""
     bundle: Path | None = None
+    guise: Guise = NO_GUISE
     before: tuple[Path, ...] = ()
     after: tuple[Path, ...] = ()
     engine: EngineOptions = field(default_factory=EngineOptions)

@@ -16,6 +16,7 @@ from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_con
 from argosy.build.content import content_over
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
 from argosy.build.gpu_backend import check_torch, refuse_other_machine
+from argosy.build.guise import dress, guise_of
 from argosy.build.order import CONDA, Order, differences, read_order, refuse_other_base, source_records, standing_output
 from argosy.build.packages import (
     BasePython,
@@ -42,9 +43,11 @@ from argosy.layout import (
     ENV_PREFIX,
     ENV_SCRIPT,
     LOCK,
+    NO_GUISE,
     PROFILE,
     ROOT,
     Activation,
+    Guise,
     plan_activation,
     render_apptainer_base,
     render_enter,
@@ -131,7 +134,8 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
         run_scripts(request.after, made.room, made.tree, step)
         if site:
             check_torch(site, made.room, made.tree, order.recipe)
-    return base, made
+    guise = guise_of(request, order)
+    return base, replace(made, guise=guise, activation=dress(made.tree, made.room, made.activation, guise))
 
 
 def _site_of(request: BuildRequest, session: Session) -> Site | None:
@@ -181,6 +185,7 @@ class Made:
     settings: UvSettings
     system: bool = False
     steps: tuple[LockedSource, ...] = ()
+    guise: Guise = NO_GUISE
 
 
 def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session, work: Path, step: Step) -> Made:
@@ -351,6 +356,8 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         requested=requested_specs(recipe) or (base.lock.requested if base.lock else ()),
         indexes=locked_indexes(recipe),
         system=made.system,
+        known_as=made.guise.prefix,
+        labels=made.guise.labels,
     )
 
 

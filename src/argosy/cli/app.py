@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from what it printed."),
     "images": ("argosy.cli.cmd_images:images", "List images, and tell what is in one."),
     "sites": ("argosy.cli.cmd_sites:sites", "List site profiles, and show one with its evidence."),
+    "compat": ("argosy.cli.cmd_compat:compat", "Install commands of other tools, answered by Argosy."),
     "completion": ("argosy.cli.cmd_completion:completion", "Print the completion script of a shell."),
 }
 """Name -> where the command is, and its line in the help."""

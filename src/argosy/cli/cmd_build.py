@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,6 +16,7 @@ from argosy.build.bundling import build_bundle
 from argosy.build.engines import EngineOptions
 from argosy.build.order import LOCK_FILE
 from argosy.carriers import CARRIERS
+from argosy.cli.cmd_cotainr import cotainr_build, speaks_cotainr
 from argosy.cli.common import open_session, print_json
 from argosy.errors import UsageError
 from argosy.formats import FORMATS, OutputFormat
@@ -24,7 +26,19 @@ from argosy.session import Session
 STEPS_SHOWN = ("base", "packages", "pack")
 
 
-@click.command()
+class BuildCommand(click.Command):
+    """A command that understands cotainr's words, too."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Leave a line in cotainr's words to the command that has them."""
+        if speaks_cotainr(args):
+            return cotainr_build.make_context(info_name, args, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=BuildCommand)
 @click.argument("sources", nargs=-1)
 @click.option("--base", default="", metavar="BASE", help="SIF, squashfs, folder, tar, or debian:SUITE[+package…].")
 @click.option(
@@ -74,6 +88,7 @@ def build(
     argosy build Dockerfile --build-arg VERSION=2 -o my.sif
     argosy build requirements.txt --base vendor-pytorch.sif -o mine.sif
     argosy build --locked my.sif -o the-same-again.sif
+    argosy build my.sif --system=NAME --conda-env=environment.yml      (cotainr's words)
     """  # noqa: D301
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     files, image = split_sources(sources, base)

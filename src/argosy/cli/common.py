@@ -4,29 +4,65 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
 from argosy import opening
 from argosy.containers import parse_bind, parse_variable
+from argosy.errors import ArgosyError
 from argosy.model import ContainerRequest, GpuWay
-from argosy.session import PlainReporter, QuietReporter, Reporter, Session
+from argosy.refusals import explained
+from argosy.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session
 
 Decorated = Callable[..., Any]
 
 
-def open_session(*, verbose: bool = False, quiet: bool = False, work: str = "") -> Session:
-    """Open a session that reports on standard error."""
-    echo = (lambda line: click.echo(line, err=True)) if verbose else None
-    return opening.open_session(reporter=_reporter(verbose=verbose, quiet=quiet), echo=echo, work=work)
+def open_session(
+    *, verbose: bool = False, quiet: bool = False, plain: bool = False, work: str = "", log: TextIO | None = None
+) -> Session:
+    """Open a session that reports on standard error.
+
+    Parameters
+    ----------
+    plain
+        Write whole lines on a terminal, too.
+    log
+        A file that gets every step and every command, whatever is shown.
+    """
+    shown = _reporter(verbose=verbose, quiet=quiet, plain=plain)
+    written = PlainReporter(log, verbose=True) if log else None
+    hear = [*([lambda line: click.echo(line, err=True)] if verbose else []), *([written.note] if written else [])]
+
+    def echo(line: str) -> None:
+        for each in hear:
+            each(line)
+
+    reporter = BothReporters(shown, written) if written else shown
+    return opening.open_session(reporter=reporter, echo=echo if hear else None, work=work)
 
 
-def _reporter(*, verbose: bool, quiet: bool) -> Reporter:
+@contextmanager
+def build_log(path: Path | None) -> Iterator[TextIO | None]:
+    """Open a log file that must be new; an error that ends the work is its last words."""
+    if path is None:
+        yield None
+        return
+    with explained(path.parent), path.open("x") as file:
+        try:
+            yield file
+        except ArgosyError as error:
+            file.write(f"argosy: {error}\n")
+            raise
+
+
+def _reporter(*, verbose: bool, quiet: bool, plain: bool) -> Reporter:
     if quiet:
         return QuietReporter()
-    if sys.stderr.isatty() and not verbose:
+    if sys.stderr.isatty() and not verbose and not plain:
         from argosy.cli.terminal import TerminalReporter  # noqa: PLC0415 - rich costs 60 ms: only for a terminal
 
         return TerminalReporter()

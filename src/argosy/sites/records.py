@@ -290,14 +290,14 @@ class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Command that lists them.
     bases
         Bases to build on.
-    cotainr_system
-        The word of ``cotainr build --system``.
+    cotainr_systems
+        The words of ``cotainr build --system`` -> the base that each stands for.
     """
 
     folders: tuple[str, ...] = ()
     catalog: str = ""
     bases: tuple[str, ...] = ()
-    cotainr_system: str = ""
+    cotainr_systems: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):

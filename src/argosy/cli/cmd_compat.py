@@ -1,0 +1,63 @@
+"""`argosy compat`: commands of other tools, answered by Argosy."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import click
+
+from argosy.compat import PROGRAMS, programs_of, render_program, tools
+from argosy.errors import UsageError
+
+
+@click.group()
+def compat() -> None:
+    """Commands of other tools, answered by Argosy.
+
+    \b
+    argosy compat ls
+    argosy compat install ~/.local/bin          then: cotainr build my.sif --system=NAME …
+    argosy compat run cotainr build --help      without installing anything
+    """  # noqa: D301
+
+
+@compat.command("ls")
+def list_programs() -> None:
+    """List the commands."""
+    for name, program in PROGRAMS.items():
+        click.echo(f"{name:<20} {program.what}")
+
+
+@compat.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("tool", nargs=-1, type=click.Choice(tools()))
+@click.option("--force", is_flag=True, help="Replace commands that are there.")
+def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
+    """Put the commands of TOOL (of all tools, where none is named) into FOLDER."""
+    from argosy.store import explained, refuse_existing, whole_file  # noqa: PLC0415 - installing only
+
+    names = programs_of(tool)
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        refuse_existing(folder / name, force=force)
+    for name in names:
+        with whole_file(folder / name, force=force) as beside:
+            beside.write_text(render_program(name, sys.executable))
+            beside.chmod(0o755)
+        click.echo(folder / name)
+
+
+@compat.command("run", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("program")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def run_program(program: str, words: tuple[str, ...]) -> object:
+    """Run PROGRAM with its own WORDS."""
+    if program not in PROGRAMS:
+        raise UsageError(f"there is no command {program!r}", evidence=f"known: {', '.join(PROGRAMS)}")
+    module, _, name = PROGRAMS[program].entry.partition(":")
+    command: click.Command = getattr(importlib.import_module(module), name)
+    code: object = command.main(list(words), prog_name=program, standalone_mode=False)
+    return code

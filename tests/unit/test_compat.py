@@ -1,0 +1,109 @@
+"""Other tools' words: what they become, what is refused, how their commands are installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from click.testing import CliRunner
+
+from argosy.build.guise import plan_names
+from argosy.cli.cmd_build import build
+from argosy.cli.cmd_compat import compat
+from argosy.cli.cmd_cotainr import speaks_cotainr
+from argosy.compat import PROGRAMS, programs_of, render_program, tools
+from argosy.compat.cotainr import PREFIX, CotainrWords, plan_request
+from argosy.conda import parse_activation
+from argosy.errors import UsageError
+from argosy.layout import plan_activation
+from argosy.sites.reading import DATA
+from argosy.sites.systems import System, read_systems
+
+SYSTEMS = MappingProxyType({"big-g": System("/base.sif", "big"), "big-c": System("docker://ubuntu:24.04", "big")})
+
+
+def test_cotainrs_words_become_a_request_of_ours() -> None:
+    request = plan_request(CotainrWords(Path("/x/out.sif"), system="big-g", conda_env=Path("env.yml")), SYSTEMS)
+    assert (request.base, request.site, request.output) == ("/base.sif", "big", Path("/x/out.sif"))
+    assert request.sources == (Path("env.yml"),)
+    assert request.guise.prefix == PREFIX
+
+
+def test_a_base_image_is_for_no_site_and_an_environment_may_be_left_out() -> None:
+    request = plan_request(CotainrWords(Path("/x/out.sif"), base_image="docker://ubuntu:24.04"), {})
+    assert (request.base, request.site, request.sources) == ("docker://ubuntu:24.04", "", ())
+
+
+def test_the_labels_of_cotainr_are_there_with_every_word_quoted() -> None:
+    words = CotainrWords(Path("out.sif"), base_image="a b", conda_env=Path("e.yml"), accept_licenses=True)
+    labels = dict(plan_request(words, {}).guise.labels)
+    assert labels["cotainr.command"] == ("cotainr build out.sif '--base-image=a b' --conda-env=e.yml --accept-licenses")
+    assert "argosy" in labels["cotainr.version"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (CotainrWords(Path("o")), "one of --base-image and --system is needed"),
+        (CotainrWords(Path("o"), base_image="b", system="big-g"), "exclude each other"),
+        (CotainrWords(Path("o"), system="big-h"), "did you mean --system=big-"),
+        (CotainrWords(Path("o"), system="nowhere-at-all"), "--base-image=BASE"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_way_out(words: CotainrWords, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        plan_request(words, SYSTEMS)
+
+
+def test_the_shipped_profiles_name_systems_with_their_bases() -> None:
+    systems = read_systems((DATA,))
+    assert {"lumi-g", "lumi-c"} <= set(systems)
+    assert all(system.base and system.site for system in systems.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "theirs"),
+    [
+        ("env.yml --base debian:bookworm -o my.sif", False),
+        ("env.yml --base=docker://x -o --system.sif", False),
+        ("my.sif --system=big-g --conda-env=env.yml", True),
+        ("my.sif --base-image docker://x", True),
+    ],
+)
+def test_a_line_in_cotainrs_words_is_told_from_ours(line: str, theirs: bool) -> None:  # noqa: FBT001
+    assert speaks_cotainr(line.split()) is theirs
+
+
+def test_an_option_that_cotainr_has_not_names_our_command() -> None:
+    said = CliRunner().invoke(build, ["out.sif", "--base-image=x", "--format=sqsh"])
+    assert said.exit_code == 2
+    assert "cotainr has no option --format; with ours: argosy build" in said.output
+
+
+def test_the_environments_variables_name_the_folder_that_cotainr_has() -> None:
+    named = plan_names(parse_activation("", "tiny", (("DATA", "/opt/argosy/env/share:/data"),)), PREFIX)
+    assert dict(named.prepend) == {"PATH": f"{PREFIX}/bin"}
+    assert dict(named.identity)["CONDA_PREFIX"] == PREFIX
+    assert dict(named.identity)["CONDA_DEFAULT_ENV"] == "conda_container_env"
+    assert dict(named.identity)["ARGOSY_PREFIX"] == "/opt/argosy"
+    assert dict(named.default) == {"DATA": f"{PREFIX}/share:/data"}
+
+
+def test_a_folder_that_only_begins_alike_is_left_alone() -> None:
+    named = plan_names(plan_activation(extra=(("A", "/opt/argosy/envy"),)), "/else")
+    assert dict(named.default) == {"A": "/opt/argosy/envy"}
+
+
+def test_commands_are_installed_for_one_tool_or_for_all(tmp_path: Path) -> None:
+    done = CliRunner().invoke(compat, ["install", str(tmp_path / "bin"), "cotainr"])
+    assert done.exit_code == 0, done.output
+    program = tmp_path / "bin/cotainr"
+    assert program.stat().st_mode & 0o777 == 0o755
+    assert 'compat run cotainr "$@"' in program.read_text()
+    assert set(programs_of(())) == set(PROGRAMS)
+    assert set(programs_of(("cotainr",))) == {"cotainr"} and "cotainr" in tools()  # noqa: PT018
+
+
+def test_a_python_with_a_blank_in_its_path_starts_all_the_same() -> None:
+    assert "exec '/my python/bin/python' -P -m argosy.cli" in render_program("cotainr", "/my python/bin/python")
