@@ -70,6 +70,32 @@ def show_site(name: str, *, as_json: bool) -> None:
         click.echo(f"\nnot known: {question}")
 
 
+@sites.command("new")
+@click.argument("name")
+@click.option("-o", "--output", default="", metavar="FILE", help="File to write.  [default: argosy-sites/NAME.toml]")
+@click.option("--on-node", is_flag=True, help="Ask a compute node too, by one short job.")
+@click.option("--partition", default="", help="Describe this partition's nodes.  [default: Slurm's]")
+@click.option("--account", default="", help="For the job of --on-node.")
+@click.option("--qos", default="", help="For the job of --on-node.")
+@as_json_option
+def new_site(name: str, output: str, partition: str, account: str, qos: str, *, on_node: bool, as_json: bool) -> None:
+    """Write the profile of the Slurm cluster at hand, by asking it; what it did not say is listed as open."""
+    from argosy.survey import Ask, survey_site  # noqa: PLC0415 - only where it is asked for
+
+    session = open_session(quiet=as_json)
+    file = Path(output or f"argosy-sites/{name}.toml")
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    draft = survey_site(session, Ask(name, file, today, on_node, partition, account, qos))
+    if as_json:
+        print_json({"file": str(file), "values": len(draft.facts), "open_questions": draft.questions})
+        return
+    click.echo(f"{file}: {len(draft.facts)} values, {len(draft.partitions)} partition(s)")
+    for question in draft.questions:
+        click.echo(f"not known: {question}")
+    called = name if not output else f"./{file}" if not file.is_absolute() else str(file)
+    click.echo(f"next: argosy sites lint {file}; argosy launch IMAGE --site {called} …")
+
+
 @sites.command("picture")
 @click.argument("name")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), default="", help="File to write.  [default: stdout]")

@@ -79,7 +79,7 @@ def _without_source(profile: Profile) -> Iterator[Found]:
             yield Found(profile.line(*keys), f"{'.'.join(keys)} has no source", 'add source = "https://…"')
         for source in sources:
             for address in full_address(profile.site, source).split("; "):
-                if not re.match(r"https?://[\w.-]+", address):
+                if not re.match(r"https?://[\w.-]+|asked: .+ on [\w.-]+$", address):
                     yield Found(
                         profile.line(*keys), f"{address!r} is no address", "write it out, or add it to [sources]"
                     )

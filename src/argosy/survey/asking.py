@@ -1,0 +1,146 @@
+"""The story of `argosy sites new`: ask the login node, ask a compute node, draft, check, write."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from argosy.errors import ArgosyError, SiteError, ToolMissing, UsageError
+from argosy.process import Command, run_checked
+from argosy.session import Session
+from argosy.sites import Site
+from argosy.store import write_text
+from argosy.survey.drafting import Replies, choose_shape, draft_profile
+from argosy.survey.questions import LOGIN, parse_answers, render_questions
+from argosy.survey.records import Draft
+from argosy.survey.rendering import render_profile
+from argosy.survey.replies import parse_nodes, parse_partitions
+
+PATIENCE_SECONDS = 300
+"""How long a job for the compute node's questions may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What `argosy sites new` was asked.
+
+    Attributes
+    ----------
+    output
+        The file to write.
+    on_node
+        Whether one short job asks a compute node.
+    partition, account, qos
+        For that job; the profile describes this partition's nodes.
+    date
+        Today, as ``2026-11-20``.
+    """
+
+    name: str
+    output: Path
+    date: str
+    on_node: bool = False
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+
+
+def survey_site(session: Session, ask: Ask) -> Draft:
+    """Ask the cluster at hand and write its profile.
+
+    Raises
+    ------
+    UsageError
+        When the name is none, the file is there, or the partition is not.
+    ToolMissing, ToolFailed
+        When there is no Slurm here, or the compute node cannot be asked.
+    """
+    _refuse(ask)
+    with session.step("ask", f"{session.host.hostname} about Slurm") as step:
+        login = _ask_login(session)
+        here = parse_answers(session.runner.run(Command(("sh", "-c", render_questions()))).stdout)
+        step.result = f"{sum(map(bool, login.values()))} of {len(login)} questions answered by {session.host.hostname}"
+    node = {}
+    if ask.on_node:
+        with session.step("ask", "a compute node, in a job of its own") as step:
+            node = _ask_node(session, ask, login)
+            step.result = f"{sum(map(bool, node.values()))} of {len(node)} questions answered by {node.get('host', '')}"
+    replies = Replies(session.host.hostname, login, here, node)
+    draft = draft_profile(replies, ask.partition)
+    text = render_profile(ask.name, draft, host=session.host.hostname, date=ask.date)
+    _check(text)
+    try:
+        ask.output.parent.mkdir(parents=True, exist_ok=True)
+        write_text(ask.output, text)
+    except OSError as error:
+        raise UsageError(
+            f"{ask.output} cannot be written", evidence=str(error), hint="choose another with -o"
+        ) from error
+    return draft
+
+
+def _refuse(ask: Ask) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9._-]*", ask.name):
+        raise UsageError(f"{ask.name!r} is no name of a site", hint="letters, digits, '.', '_' and '-'")
+    if ask.output.exists():
+        raise UsageError(
+            f"{ask.output} is there already", hint="choose another with -o, and compare: argosy sites diff"
+        )
+    if ask.output.suffix != ".toml":
+        raise UsageError(f"{ask.output} is no name of a profile", hint="end it in .toml")
+
+
+def _ask_login(session: Session) -> dict[str, str]:
+    if "srun" not in session.host.programs:
+        raise ToolMissing("there is no Slurm here", evidence="srun is not on PATH", hint="run this on a login node")
+    answers = {}
+    for name, words in LOGIN.items():
+        command = Command(words)
+        needed = name in {"config", "nodes", "partitions"}
+        reply = run_checked(session.runner, command, doing="asking Slurm") if needed else session.runner.run(command)
+        answers[name] = reply.stdout + (reply.stderr if name == "mpi" else "")
+    return answers
+
+
+def _ask_node(session: Session, ask: Ask, login: dict[str, str]) -> dict[str, str]:
+    nodes, partitions = parse_nodes(login["nodes"]), parse_partitions(login["partitions"])
+    known = [each.name for each in partitions]
+    if ask.partition and ask.partition not in known:
+        raise UsageError(f"there is no partition {ask.partition!r}", evidence=f"known: {', '.join(known)}")
+    partition, shape = choose_shape(nodes, partitions, ask.partition)
+    options = [f"--partition={partition}"] if partition else []
+    options += [f"--account={ask.account}"] if ask.account else []
+    options += [f"--qos={ask.qos}"] if ask.qos else []
+    # All GPUs of the node: their programs show the job's own only.
+    options += [f"--gres=gpu:{shape.gpus}"] if shape.gpus else []
+    words = (
+        "srun",
+        "--nodes=1",
+        "--ntasks=1",
+        "--time=5",
+        f"--immediate={PATIENCE_SECONDS}",
+        "--job-name=argosy-sites-new",
+    )
+    reply = run_checked(
+        session.runner,
+        Command((*words, *options, "sh", "-c", render_questions())),
+        doing="asking a compute node",
+        hint="name --partition, --account or --qos as your jobs do; without --on-node its questions stay open",
+    )
+    return parse_answers(reply.stdout)
+
+
+def _check(text: str) -> None:
+    """Refuse to write what could not be read again."""
+    try:
+        msgspec.convert(tomllib.loads(text), Site)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> ArgosyError:
+    return SiteError("Slurm's replies make no valid profile", evidence=str(error), hint="please report its replies")

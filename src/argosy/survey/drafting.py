@@ -1,0 +1,211 @@
+"""Make a draft of a profile out of a cluster's replies: facts with their sources, and what is left open.  Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from argosy.survey.node_facts import draft_machine
+from argosy.survey.questions import asked
+from argosy.survey.records import Draft, Fact
+from argosy.survey.replies import (
+    NodeShape,
+    SlurmNode,
+    SlurmPartition,
+    name_pattern,
+    parse_config,
+    parse_mpi,
+    parse_nodes,
+    parse_partitions,
+    parse_runtimes,
+)
+
+TOO_MANY_PATTERNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """What was asked and answered.
+
+    Attributes
+    ----------
+    host
+        The login node, which answered `login` and, about itself, `here`.
+    node
+        Answers of a compute node; empty where none was asked.
+    """
+
+    host: str
+    login: Mapping[str, str]
+    here: Mapping[str, str]
+    node: Mapping[str, str]
+
+
+def choose_shape(
+    nodes: tuple[SlurmNode, ...], partitions: tuple[SlurmPartition, ...], wanted: str
+) -> tuple[str, NodeShape]:
+    """Choose the partition whose most frequent node the profile describes.
+
+    The one that was asked for; else Slurm's default; but one with GPUs where only others have them.
+    """
+    shapes = {each.name: shape_of(nodes, each.name) for each in partitions}
+    known = {name: shape for name, shape in shapes.items() if shape}
+    default = next((each.name for each in partitions if each.default and each.name in known), "")
+    with_gpus = [name for name, shape in known.items() if shape.gpus]
+    name = wanted or default or next(iter(known), "")
+    if not wanted and with_gpus and name not in with_gpus:
+        name = max(with_gpus, key=lambda each: sum(each in node.partitions for node in nodes))
+    return name, known.get(name, NodeShape())
+
+
+def shape_of(nodes: tuple[SlurmNode, ...], partition: str) -> NodeShape | None:
+    """Give the most frequent shape of a partition's nodes."""
+    counted = Counter(node.shape for node in nodes if partition in node.partitions)
+    return counted.most_common(1)[0][0] if counted else None
+
+
+def draft_profile(replies: Replies, wanted: str = "") -> Draft:
+    """Draft the profile of a cluster."""
+    nodes, partitions = parse_nodes(replies.login["nodes"]), parse_partitions(replies.login["partitions"])
+    chosen, shape = choose_shape(nodes, partitions, wanted)
+    config = parse_config(replies.login["config"])
+    parts = (
+        _draft_identity(replies, config, nodes),
+        _draft_shape(shape, replies.host),
+        draft_machine(replies.node, shape),
+        _draft_slurm(replies, config, shape),
+        _draft_runtime(replies),
+        _draft_partitions(nodes, partitions, chosen, shape),
+    )
+    facts = {(fact.section, fact.key): fact for part in parts for fact in part.facts}
+    asked = (
+        ()
+        if replies.node
+        else ("everything that only a compute node knows: NUMA nodes, GPU vendor, /tmp; ask with --on-node",)
+    )
+    return Draft(
+        facts=tuple(facts.values()),
+        partitions=tuple(row for part in parts for row in part.partitions),
+        questions=(*asked, *(question for part in parts for question in part.questions)),
+    )
+
+
+def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[SlurmNode, ...]) -> Draft:
+    patterns = sorted({name_pattern(node.name) for node in nodes} | {name_pattern(replies.host)} - {"*"})
+    name = config.get("clustername", "")
+    facts = [Fact("identity", "clusters", [name], asked("config", replies.host))] if name else []
+    few = 0 < len(patterns) <= TOO_MANY_PATTERNS
+    if few:
+        facts.append(
+            Fact("identity", "hosts", patterns, asked("nodes", replies.host), "names of login and compute nodes")
+        )
+    return Draft(
+        tuple(facts), questions=() if few else (f"host names: {len(patterns)} patterns are too many to tell it by",)
+    )
+
+
+def _draft_shape(shape: NodeShape, host: str) -> Draft:
+    source = asked("nodes", host)
+    pairs = (
+        ("arch", shape.arch),
+        ("sockets", shape.sockets),
+        ("cores", shape.cores),
+        ("reserved", ",".join(map(str, shape.reserved or ()))),
+        ("memory_mb", shape.memory_mb),
+        ("gpus", shape.gpus),
+        ("gpu_model", shape.gpu_type),
+    )
+    whys = {"reserved": "CPUSpecList, as core numbers", "gpu_model": "the type of Slurm's gres/gpu"}
+    facts = tuple(Fact("node", key, value, source, whys.get(key, "")) for key, value in pairs if value)
+    unclear = shape.reserved is None
+    return Draft(
+        facts, questions=("which cores jobs do not get: Slurm says how many only (CoreSpecCount)",) if unclear else ()
+    )
+
+
+def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) -> Draft:
+    source = asked("config", replies.host)
+    facts: list[Fact] = []
+    if shape.gpus:
+        modern = config.get("selecttype", "").endswith("cons_tres")
+        why = f"SelectType is {config.get('selecttype', 'not known')}: --gpus-per-node needs select/cons_tres"
+        facts.append(Fact("slurm", "gpu_option", "gpus-per-node" if modern else "gres", source, why))
+    plugins = parse_mpi(replies.login["mpi"])
+    mpi = next((word for word in ("pmix", "pmi2") if word in plugins), "")
+    if mpi:
+        facts.append(Fact("launcher", "mpi", mpi, asked("mpi", replies.host), f"srun offers {', '.join(plugins)}"))
+    return Draft(tuple(facts), questions=tuple(_slurm_questions(config)))
+
+
+def _slurm_questions(config: Mapping[str, str]) -> Iterator[str]:
+    enforced = config.get("accountingstorageenforce", "")
+    if "associations" in enforced or "limits" in enforced:
+        yield f"whether jobs must name --account, and --qos: Slurm enforces {enforced}; slurm.required says it"
+    if plugin := config.get("jobsubmitplugins", ""):
+        yield f"what the site's job_submit plugin ({plugin}) demands of a job: slurm.required says it"
+    yield "variables that the communication library needs on this network: [[settings]] says them"
+    yield "whether compute nodes reach the internet: build.network says it"
+
+
+def _draft_runtime(replies: Replies) -> Draft:
+    answers, host = (replies.node, replies.node.get("host", "")) if replies.node else (replies.here, replies.host)
+    found = parse_runtimes(answers.get("runtimes", ""))
+    modules = [word for word in answers.get("modules", "").split() if not word.endswith("/")]
+    pyxis = "--container-image" in replies.login["srun"]
+    source = asked("runtimes", host)
+    facts: list[Fact] = []
+    if name := next((each for each in ("apptainer", "singularity") if each in found), ""):
+        mode = "a setuid starter" if f"/{name}/" in answers.get("setuid", "") else "no setuid starter"
+        others = [each for each in (*found, *(("pyxis",) if pyxis else ())) if each != name]
+        facts += [
+            Fact("runtime", "name", name, source, f"{mode}" + (f"; there too: {', '.join(others)}" if others else "")),
+            Fact("runtime", "version", found[name], source),
+        ]
+    elif pyxis:
+        facts.append(Fact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"))
+    elif modules:
+        word = modules[-1]
+        facts.append(Fact("runtime", "name", word.partition("/")[0].lower(), asked("modules", host)))
+        facts.append(Fact("modules", "load", [word], asked("modules", host), "the runtime comes as a module"))
+    elif name := next(iter(found), ""):
+        facts += [Fact("runtime", "name", name, source), Fact("runtime", "version", found[name], source)]
+    if answers.get("userns") in {"yes", "no"}:
+        facts.append(Fact("runtime", "user_namespaces", answers["userns"] == "yes", asked("userns", host)))
+    runs = any(fact.key == "name" for fact in facts)
+    return Draft(
+        tuple(facts), questions=() if runs else ("the container runtime: none was found, nor a module of one",)
+    )
+
+
+def _draft_partitions(
+    nodes: tuple[SlurmNode, ...], partitions: tuple[SlurmPartition, ...], chosen: str, shape: NodeShape
+) -> Draft:
+    rows: list[Mapping[str, str | int | bool]] = []
+    left: list[str] = []
+    for partition in sorted(partitions, key=lambda each: each.name != chosen):
+        own = shape_of(nodes, partition.name)
+        if not partition.up or own is None or bool(own.gpus) != bool(shape.gpus):
+            left.append(partition.name)
+            continue
+        differs = replace(own, reserved=shape.reserved) != shape
+        debug = any(word in partition.name.lower() for word in ("debug", "devel"))
+        rows.append(
+            {
+                "name": partition.name,
+                "max_time": partition.max_time,
+                "max_nodes": partition.max_nodes,
+                "min_nodes": partition.min_nodes if partition.min_nodes > 1 else 0,
+                "whole_nodes": partition.whole_nodes,
+                "choose": partition.name == chosen,
+                "debug": debug,
+                "gpus": own.gpus if differs and own.gpus != shape.gpus else 0,
+                "cores": own.cores if differs and own.cores != shape.cores else 0,
+            }
+        )
+    mixed = [each.name for each in partitions if len({n.shape for n in nodes if each.name in n.partitions}) > 1]
+    questions = [
+        (left, "partitions left out, which are down, empty, or of the other kind (with or without GPUs): {}"),
+        (mixed, "partitions whose nodes differ among themselves (the most frequent shape is taken): {}"),
+    ]
+    return Draft(partitions=tuple(rows), questions=tuple(text.format(", ".join(n)) for n, text in questions if n))

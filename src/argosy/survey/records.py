@@ -1,0 +1,38 @@
+"""What a survey gathers: facts with their sources, partitions, and open questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Value = str | int | bool | list[str] | list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One value of a profile.
+
+    Attributes
+    ----------
+    section, key
+        Its place: ``node``, ``cores``.
+    source
+        The command that told it, and on which machine.
+    why
+        How the value follows from what was told, where that is not plain.
+    """
+
+    section: str
+    key: str
+    value: Value
+    source: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A profile in the making."""
+
+    facts: tuple[Fact, ...] = ()
+    partitions: tuple[Mapping[str, str | int | bool], ...] = ()
+    questions: tuple[str, ...] = ()

@@ -1,0 +1,310 @@
+"""`argosy sites new`: replies as Slurm, Linux and the vendors' programs print them, and the profile that they make."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from argosy.binding import plan_masks
+from argosy.errors import ToolFailed, ToolMissing, UsageError
+from argosy.model import Host, Person
+from argosy.process import FakeRunner, Reply
+from argosy.session import Places, QuietReporter, Session
+from argosy.sites import Node, Site, read_site
+from argosy.survey import Ask, survey_site
+from argosy.survey.questions import LOGIN, NODE, parse_answers, render_questions
+from argosy.survey.replies import (
+    NodeShape,
+    name_pattern,
+    parse_cores,
+    parse_filesystem,
+    parse_gres,
+    parse_intel,
+    parse_links,
+    parse_mpi,
+    parse_nodes,
+    parse_nvidia,
+    parse_partitions,
+    parse_rocm,
+    parse_runtimes,
+)
+
+CONFIG = """\
+Configuration data as of 2026-11-21T12:37:38
+AccountingStorageEnforce = associations,limits,qos
+ClusterName             = hera
+JobSubmitPlugins        = lua
+SelectType              = select/cons_tres
+SLURM_VERSION           = 24.11.5
+
+Slurmctld(primary) at ctl is UP
+"""
+NODES = (
+    "NodeName=nid1 Arch=x86_64 CoresPerSocket=8  CPUAlloc=0 CPUEfctv=28 CPUTot=32 CPULoad=5.11 "
+    "AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:a100:4(S:0-1) NodeAddr=nid1 NodeHostName=nid1 "
+    "Version=24.11.5 OS=Linux 6.18.44 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=16000 AllocMem=0 FreeMem=18868 Sockets=2 "
+    "Boards=1 CoreSpecCount=2 CPUSpecList=0-1,16-17  State=IDLE ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A "
+    "MCS_label=N/A Partitions=main,gpu-debug  BootTime=2026-11-21T11:13:38 \n"
+    "NodeName=nid2 Arch=x86_64 CoresPerSocket=64 Gres=(null) RealMemory=8000 Sockets=2 ThreadsPerCore=1 "
+    "Partitions=cpu \n"
+)
+PARTITIONS = (
+    "PartitionName=cpu AllowGroups=ALL Default=YES MaxNodes=UNLIMITED MaxTime=1-00:00:00 MinNodes=0 OverSubscribe=NO "
+    "State=UP TotalNodes=1\n"
+    "PartitionName=main Default=NO MaxNodes=16 MaxTime=2-00:00:00 MinNodes=1 OverSubscribe=EXCLUSIVE State=UP\n"
+    "PartitionName=gpu-debug Default=NO MaxNodes=2 MaxTime=00:30:00 MinNodes=0 OverSubscribe=NO State=UP\n"
+    "PartitionName=old Default=NO MaxNodes=2 MaxTime=UNLIMITED MinNodes=0 OverSubscribe=NO State=DOWN\n"
+)
+MPI = (
+    "MPI plugin types are...\n\tnone\n\tpmix\n\tcray_shasta\n\tpmi2\nspecific pmix plugin versions available: pmix_v5\n"
+)
+TOPOLOGY = (
+    "\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+    "GPU0\t X \tNV4\tNV4\tNV4\tPXB\t0-7,16-23\t0\t\tN/A\n"
+    "GPU1\tNV4\t X \tNV4\tNV4\tSYS\t0-7,16-23\t0\t\tN/A\n"
+    "GPU2\tNV4\tNV4\t X \tNV4\tSYS\t8-15,24-31\t1\t\tN/A\n"
+    "GPU3\tNV4\tNV4\tNV4\t X \tSYS\t8-15,24-31\t1\t\tN/A\n"
+    "NIC0\tPXB\tSYS\tSYS\tSYS\t X \t\t\t\t\n\nLegend:\n\n  X    = Self\n  SYS  = Connection traversing PCIe\n"
+)
+QUERY = "\n".join(f"NVIDIA A100-SXM4-40GB, 40960, 00000000:{bus}:00.0" for bus in ("07", "0F", "47", "4E"))
+CPUS = "# CPU,Core,Socket,Node\n" + "\n".join(f"{cpu},{cpu % 16},{cpu % 16 // 8},{cpu % 16 // 8}" for cpu in range(32))
+ROCM = """\
+============================ ROCm System Management Interface ============================
+GPU[0]\t\t: Card Series: \t\tAMD Instinct MI250X
+GPU[0]\t\t: PCI Bus: 0000:C1:00.0
+GPU[0]\t\t: VRAM Total Memory (B): 68702699520
+GPU[0]\t\t: (Topology) Numa Node: 3
+GPU[0]\t\t: (Topology) Numa Affinity: 3
+GPU[1]\t\t: Card Series: \t\tAMD Instinct MI250X
+GPU[1]\t\t: PCI Bus: 0000:C6:00.0
+GPU[1]\t\t: VRAM Total Memory (B): 68702699520
+GPU[1]\t\t: (Topology) Numa Node: 3
+GPU[1]\t\t: (Topology) Numa Affinity: 3
+"""
+ANSWERS = {
+    "host": "nid1",
+    "arch": "x86_64",
+    "cpus": CPUS,
+    "lscpu": "Architecture:   x86_64\nModel name:     AMD EPYC 7543\n",
+    "mounts": "overlay / overlay rw 0 0\ntmpfs /tmp tmpfs rw,relatime 0 0\n",
+    "devices": "null\nnvidia0\nnvidiactl\n",
+    "nvidia-smi": QUERY,
+    "nvidia-topo": TOPOLOGY,
+    "net": "ib0\nlo",
+    "infiniband": "InfiniBand 200 Gb/sec (4X HDR)\nInfiniBand 200 Gb/sec (4X HDR)\nEthernet 25 Gb/sec (1X EDR)",
+    "runtimes": "/usr/bin/apptainer\napptainer: apptainer version 1.4.5",
+    "setuid": "/usr/libexec/apptainer/bin/starter-suid",
+    "userns": "yes",
+}
+
+
+def printed(answers: dict[str, str]) -> str:
+    return "".join(f"@@ {name}\n{text}\n" for name, text in answers.items())
+
+
+def session(answers: dict[str, str], folder: Path, *, slurm: bool = True, node: Reply | None = None) -> Session:
+    texts = {"config": CONFIG, "nodes": NODES, "partitions": PARTITIONS, "mpi": MPI, "srun": "Usage: srun"}
+    replies = [(words, Reply(0, texts[name], "")) for name, words in LOGIN.items()]
+    replies.append((("sh", "-c"), Reply(0, printed({"runtimes": answers.get("runtimes", "")}), "")))
+    replies.append((("srun", "--nodes=1"), node or Reply(0, printed(answers), "")))
+    host = Host(
+        hostname="login3",
+        arch="x86_64",
+        person=Person(1000, 1000, "alice", "/home/alice"),
+        cwd=str(folder),
+        tmp="/nowhere",
+        cpus=2,
+        memory=2**30,
+        user_namespaces=True,
+        can_mount=False,
+        fuse=False,
+        programs={"srun": "/usr/bin/srun"} if slurm else {},
+    )
+    return Session(host, FakeRunner(replies), Places(folder, folder, ()), QuietReporter())
+
+
+def surveyed(folder: Path, answers: dict[str, str], **options: Any) -> Site:
+    file = folder / "hera.toml"
+    survey_site(session(answers, folder), Ask("hera", file, "2026-11-21", **options))
+    return read_site(str(file))
+
+
+def test_slurms_nodes_tell_cores_reserved_ones_gpus_and_memory() -> None:
+    first, second = parse_nodes(NODES)
+    assert first.name == "nid1"
+    assert first.partitions == ("main", "gpu-debug")
+    assert first.shape == NodeShape("x86_64", 2, 16, 2, 16000, 4, "a100", (0, 8))
+    assert second.shape == NodeShape("x86_64", 2, 128, 1, 8000, 0, "", ())
+
+
+def test_a_count_of_reserved_cores_says_not_which() -> None:
+    (node,) = parse_nodes("NodeName=a Sockets=1 CoresPerSocket=4 CoreSpecCount=1 RealMemory=1 Partitions=p")
+    assert node.shape.reserved is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("gpu:4", (4, "")),
+        ("gpu:a100:4(S:0-1)", (4, "a100")),
+        ("gpu:a100:2,gpu:v100:2,nvme:1", (4, "")),
+        ("nvme:1", (0, "")),
+        ("(null)", (0, "")),
+        ("", (0, "")),
+    ],
+)
+def test_a_nodes_gres_gives_number_and_type_of_its_gpus(text: str, found: tuple[int, str]) -> None:
+    assert parse_gres(text) == found
+
+
+def test_a_partition_without_limits_has_none() -> None:
+    cpu, main, *_ = parse_partitions(PARTITIONS)
+    assert (cpu.default, cpu.max_nodes, cpu.max_time, cpu.whole_nodes) == (True, 0, "1-00:00:00", False)
+    assert (main.max_nodes, main.min_nodes, main.whole_nodes) == (16, 1, True)
+
+
+def test_mpi_plugins_are_read_in_the_form_of_old_and_new_releases() -> None:
+    assert parse_mpi(MPI) == ("pmix", "cray_shasta", "pmi2")
+    assert parse_mpi("srun: MPI types are...\nsrun: pmi2\nsrun: none\n") == ("pmi2",)
+
+
+def test_nvidia_smi_tells_numa_nodes_also_with_escapes_and_more_columns() -> None:
+    gpus = parse_nvidia(QUERY, TOPOLOGY)
+    assert gpus.numa == (0, 0, 1, 1)
+    assert (gpus.model, gpus.memory_gb, gpus.pci[1]) == ("NVIDIA A100-SXM4-40GB", 40, "00000000:0f:00.0")
+    assert parse_nvidia(QUERY, TOPOLOGY.replace("8-15,24-31\t1", "8-15,24-31\t0-1")).numa == ()
+
+
+def test_rocm_smi_tells_numa_nodes_buses_and_memory() -> None:
+    gpus = parse_rocm(ROCM)
+    assert (gpus.numa, gpus.pci, gpus.memory_gb) == ((3, 3), ("0000:c1:00.0", "0000:c6:00.0"), 64)
+    assert gpus.model == "AMD Instinct MI250X"
+
+
+def test_intels_gpus_are_read_from_the_kernel_and_named_by_xpu_smi() -> None:
+    rows = "/sys/devices/pci0000:29/0000:29:01.0 0x8086 0 \n/sys/devices/pci0000:9a/0000:9a:01.0 0x8086 1 \n/x 0x1a03 0"
+    table = (
+        "| 0 | Device Name: Intel(R) Data Center GPU Max 1550 |\n| 1 | Device Name: Intel(R) Data Center GPU Max 1550 |"
+    )
+    gpus = parse_intel(rows, table)
+    assert (gpus.numa, gpus.pci) == ((0, 1), ("0000:29:01.0", "0000:9a:01.0"))
+    assert gpus.model == "Intel(R) Data Center GPU Max 1550"
+
+
+def test_interleaved_cores_are_seen() -> None:
+    assert parse_cores(CPUS).plain
+    assert not parse_cores("0,0,0,0\n1,1,1,1\n2,2,0,0\n3,3,1,1").plain
+
+
+def test_the_last_and_longest_mount_holds_a_path() -> None:
+    mounts = "a / ext4 rw 0 0\nb /wor xfs rw 0 0\nc /work xfs rw 0 0\nd /work tmpfs rw 0 0\n"
+    assert parse_filesystem(mounts, "/work") == "tmpfs"
+    assert parse_filesystem("a / ext4 rw 0 0\n", "/work") == "ext4"
+
+
+def test_the_fastest_ports_are_the_network() -> None:
+    assert parse_links(ANSWERS["infiniband"]) == (2, "InfiniBand", 200)
+
+
+def test_runtimes_tell_their_versions() -> None:
+    text = "/usr/bin/singularity\nsingularity: singularity-ce version 4.1.3-1\nenroot: enroot 3.4.1"
+    assert parse_runtimes(text) == {"singularity": "4.1.3-1", "enroot": "3.4.1"}
+
+
+def test_names_of_hosts_become_patterns() -> None:
+    assert name_pattern("nid001234.site.example") == "nid*"
+    assert name_pattern("gpu-2-11") == "gpu-*-*"
+
+
+def test_the_script_asks_every_question_and_its_answers_are_read_back() -> None:
+    script = render_questions()
+    assert [line.split("'")[1] for line in script.splitlines()] == [f"@@ {each.name}" for each in NODE]
+    assert parse_answers(printed(ANSWERS)) == {name: text.strip("\n") for name, text in ANSWERS.items()}
+
+
+def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_each_value(tmp_path: Path) -> None:
+    site = surveyed(tmp_path, ANSWERS, on_node=True)
+    node = site.node
+    assert (node.cores, node.reserved, node.numa, node.gpus, node.gpu_vendor) == (16, "0,8", 2, 4, "nvidia")
+    assert node.gpu_cpus == ("1-3", "4-6", "9-11", "12-14")
+    assert len(plan_masks(node)) == 4
+    assert (node.nics, node.nic, node.nic_gbit, node.tmp_in_memory) == (2, "InfiniBand", 200, True)
+    assert site.identity.hosts == ("login*", "nid*")
+    assert (site.runtime.name, site.runtime.version, site.launcher.mpi) == ("apptainer", "1.4.5", "pmix")
+    assert node.sources["gpu_numa"] == "asked: nvidia-smi topo -m on nid1"
+
+
+def test_the_profile_describes_gpu_nodes_and_says_which_partitions_it_left_out(tmp_path: Path) -> None:
+    site = surveyed(tmp_path, ANSWERS, on_node=True)
+    assert [(p.name, p.choose, p.debug, p.whole_nodes) for p in site.partitions] == [
+        ("main", True, False, True),
+        ("gpu-debug", False, True, False),
+    ]
+    assert any("cpu, old" in question for question in site.open_questions)
+    assert any("enforces associations" in question for question in site.open_questions)
+    assert any("job_submit plugin (lua)" in question for question in site.open_questions)
+
+
+def test_a_partition_of_another_kind_can_be_named(tmp_path: Path) -> None:
+    site = surveyed(tmp_path, {}, partition="cpu")
+    assert (site.node.cores, site.node.gpus, site.partitions[0].name) == (128, 0, "cpu")
+
+
+def test_what_no_compute_node_was_asked_is_absent_and_said(tmp_path: Path) -> None:
+    site = surveyed(tmp_path, ANSWERS)
+    assert site.node == Node(
+        arch="x86_64",
+        sockets=2,
+        cores=16,
+        reserved="0,8",
+        memory_mb=16000,
+        gpus=4,
+        gpu_model="a100",
+        source=site.node.source,
+        why=site.node.why,
+    )
+    assert "--on-node" in site.open_questions[0]
+
+
+@pytest.mark.parametrize("kept", [*ANSWERS, ""])
+def test_any_answers_that_are_missing_leave_a_profile_that_can_be_read(tmp_path: Path, kept: str) -> None:
+    site = surveyed(tmp_path, {"host": "nid1"} | ({kept: ANSWERS[kept]} if kept else {}), on_node=True)
+    assert site.open_questions
+
+
+def test_words_of_slurm_with_quotes_and_controls_stay_data(tmp_path: Path) -> None:
+    answers = ANSWERS | {"lscpu": 'Model name: a "b"\\ $(touch x)\x01\n'}
+    assert surveyed(tmp_path, answers, on_node=True).node.cpu_model == 'a "b"\\ $(touch x)\x01'
+
+
+def test_nothing_is_written_where_a_question_fails(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "hera.toml"
+    refused = Reply(1, "", "srun: error: Unable to allocate resources: Invalid account")
+    with pytest.raises(ToolFailed, match="asking a compute node") as error:
+        survey_site(session(ANSWERS, tmp_path, node=refused), Ask("hera", file, "2026-11-21", on_node=True))
+    assert "Invalid account" in error.value.evidence
+    assert "--account" in error.value.hint
+    with pytest.raises(ToolMissing, match="no Slurm"):
+        survey_site(session(ANSWERS, tmp_path, slurm=False), Ask("hera", file, "2026-11-21"))
+    for name, partition in (("../hera", ""), ("_hera", ""), ("", ""), ("hera", "nope")):
+        with pytest.raises(UsageError):
+            survey_site(session(ANSWERS, tmp_path), Ask(name, file, "2026-11-21", True, partition))
+    assert not file.parent.exists()
+
+
+def test_a_profile_that_is_there_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "hera.toml"
+    file.write_text("mine")
+    with pytest.raises(UsageError, match="there already"):
+        survey_site(session(ANSWERS, tmp_path), Ask("hera", file, "2026-11-21"))
+    assert file.read_text() == "mine"
+
+
+def test_the_profile_is_plain_toml(tmp_path: Path) -> None:
+    surveyed(tmp_path, ANSWERS, on_node=True)
+    table = tomllib.loads((tmp_path / "hera.toml").read_text())
+    assert msgspec.convert(table, Site).checked == "2026-11-21"
