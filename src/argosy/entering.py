@@ -11,7 +11,7 @@ from pathlib import Path
 from argosy.containers import ContainerPlan, furnished, named_image, plan_container
 from argosy.errors import UsageError
 from argosy.gpu_probe import probe_devices
-from argosy.images.finding import find_image, refined
+from argosy.images.finding import find_image, refined, refuse_layer
 from argosy.images.opening import Opened, open_image
 from argosy.lock import Lock
 from argosy.model import Bind, ContainerRequest, Host, Image, ImageKind
@@ -64,6 +64,7 @@ def enter(
     if named is not None:
         return plan_container(wanted, _checked(named), session.host)
     opened = refined(open_image(find_image(reference, session)), session)
+    refuse_layer(opened, session)
     plan = plan_container(wanted, opened.image, session.host)
     if not plan.runtime.traits.unpacks:
         return plan

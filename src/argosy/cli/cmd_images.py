@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,28 +11,110 @@ import click
 from argosy.cli.common import open_session, print_json
 from argosy.formats import FORMATS, OutputFormat
 from argosy.images.describing import describe_image, render_description
-from argosy.images.finding import catalog, find_image, refined
+from argosy.images.finding import find_image, refined
 from argosy.images.opening import open_image
 
 
 @click.group()
 def images() -> None:
-    """List images, and tell what is in one."""
+    """Keep images by name, tell what is in one, and hand them on."""
 
 
 @images.command("ls")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_images(*, as_json: bool) -> None:
-    """List the images of the catalog: files in ARGOSY_IMAGES, else in the user's own folder."""
+    """List the images of the catalog: your folder or those of ARGOSY_IMAGES, the project's 'images', the site's."""
+    from argosy.images.catalog import catalog_folders, describe_held, list_catalog, render_entries  # noqa: PLC0415 - only here
+
     session = open_session(quiet=True)
-    found = catalog(session)
+    entries = [describe_held(held) for held in list_catalog(session)]
     if as_json:
-        print_json([{"name": path.stem, "path": str(path), "bytes": path.stat().st_size} for path in found])
+        print_json([asdict(entry) for entry in entries])
+    elif entries:
+        click.echo(render_entries(entries, time.time()))
+    else:
+        click.echo(f"no images in {', '.join(map(str, catalog_folders(session)))}")
+
+
+@images.command("pull")
+@click.argument("image")
+@click.argument("name", default="")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A file instead of a name in the catalog.")
+@click.option("--force", is_flag=True, help="Replace the image if there is one of that name.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def pull(image: str, name: str, output: Path | None, *, force: bool, as_json: bool) -> None:
+    """Bring IMAGE, docker://…, oras://… or a file, into the catalog as NAME or NAME:TAG.
+
+    \b
+    argosy images pull docker://debian:bookworm
+    argosy images pull oras://registry.example.org/me/digits:2 digits:2
+    """  # noqa: D301
+    from argosy.images.keeping import PullRequest, pull_image  # noqa: PLC0415 - most commands here only read
+
+    if name and output:
+        raise click.UsageError("Give NAME or --output, not both.")
+    request = PullRequest(image, name, output.absolute() if output else None, force=force)
+    path = pull_image(request, open_session(quiet=as_json))
+    size = path.stat().st_size
+    if as_json:
+        print_json({"image": image, "path": str(path), "bytes": size})
+    else:
+        click.echo(f"{path}: {size / 1e6:.0f} MB")
+
+
+@images.command("push")
+@click.argument("image")
+@click.argument("target")
+@click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each command.")
+def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool) -> None:
+    """Put IMAGE into a registry: as layers for every tool (docker://), or as the SIF file itself (oras://).
+
+    \b
+    argosy images push my.sif oras://registry.example.org/me/my:1
+    argosy images push my.sif docker://registry.example.org/me/my:1
+    """  # noqa: D301
+    from argosy.build.pushing import push_image  # noqa: PLC0415 - most commands here only read
+
+    report = push_image(image, target, open_session(verbose=verbose, work=work_dir))
+    click.echo(report.reference) if not as_json else print_json(asdict(report))
+
+
+@images.command("tag")
+@click.argument("image")
+@click.argument("alias")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def tag(image: str, alias: str, *, as_json: bool) -> None:
+    """Give IMAGE, a name of the catalog or a file, the further name ALIAS; an alias moves when it is given again.
+
+    \b
+    argosy images tag digits:2 digits:stable
+    """  # noqa: D301
+    from argosy.images.keeping import tag_image  # noqa: PLC0415 - most commands here only read
+
+    link, target = tag_image(image, alias, open_session(quiet=True))
+    if as_json:
+        print_json({"alias": str(link), "path": str(target)})
+    else:
+        click.echo(f"{alias} -> {target}")
+
+
+@images.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def remove(names: tuple[str, ...], *, as_json: bool) -> None:
+    """Remove images, with the aliases that lead to them; of an alias only the name goes."""
+    from argosy.images.keeping import remove_image  # noqa: PLC0415 - most commands here only read
+
+    session = open_session(quiet=True)
+    removed = [remove_image(name, session) for name in names]
+    if as_json:
+        print_json([asdict(each) for each in removed])
         return
-    for path in found:
-        click.echo(f"{path.stem:<24} {path.stat().st_size / 1e6:>8.0f} MB  {path}")
-    if not found:
-        click.echo(f"no images in {', '.join(map(str, session.places.images))}")
+    for each in removed:
+        more = f", with its aliases {', '.join(each.aliases)}" if each.aliases else ""
+        click.echo(f"removed {each.path}{f': {each.bytes / 1e6:.0f} MB' if each.bytes else ''}{more}")
 
 
 @images.command("info")

@@ -178,11 +178,12 @@ def diff(first: str, second: str, *, as_json: bool) -> None:
 @click.pass_context
 def detect(ctx: click.Context, /, *, as_json: bool) -> None:
     """Say which site this machine belongs to, and what shows it; the exit code is 7 where that is not one."""
-    from argosy.sites.detecting import Machine, detect_sites  # noqa: PLC0415 - only where it is asked for
+    from argosy.sites.detecting import detect_sites  # noqa: PLC0415 - only where it is asked for
+    from argosy.sites.here import machine_here  # noqa: PLC0415 - likewise
 
     session = open_session(quiet=True)
     folders = search_path(session.host.environment, Path(session.host.cwd))
-    machine = Machine(_cluster_name(), session.host.hostname, session.host.environment)
+    machine = machine_here(session.host)
     found = detect_sites((read_site(name, folders) for name in site_names(folders)), machine)
     if as_json:
         print_json({"cluster": machine.cluster, "host": machine.host, "sites": [asdict(match) for match in found]})
@@ -193,17 +194,6 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
             seen = f"host {machine.host}, ClusterName {machine.cluster or 'not known'}"
             click.echo(f"{len(found) or 'no'} profiles fit this machine ({seen}): name one with --site", err=True)
     ctx.exit(0 if len(found) == 1 else WRONG)
-
-
-def _cluster_name() -> str:
-    """Read ClusterName from Slurm's configuration, where it is in its usual places."""
-    for path in (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf")):
-        if path.is_file():
-            for line in path.read_text(errors="replace").splitlines():
-                key, _, value = line.partition("=")
-                if key.strip().lower() == "clustername":
-                    return value.split("#", 1)[0].strip()
-    return ""
 
 
 @sites.command("schema")

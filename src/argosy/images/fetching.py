@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from argosy.errors import ImageError, ToolMissing
+from argosy.images.artifacts import IMAGE_NAME, fetch_sif, parse_sif_layer
 from argosy.images.identify import FileKind, Kind, identify_file, render_size
 from argosy.images.oci_config import OciConfig, parse_config, render_inspection
 from argosy.images.oci_tree import furnish_tree, make_readable
@@ -31,6 +32,7 @@ from argosy.images.skopeo import (
     RETRIES,
     Manifest,
     SkopeoWay,
+    as_image,
     explain_failure,
     is_insecure,
     judge_fault,
@@ -48,7 +50,6 @@ from argosy.process import Command, failed
 from argosy.session import Session, Step
 from argosy.store import explained, remove_tree, whole_folder, work_folder, write_text
 
-IMAGE_NAME = "image.sif"
 TAR_NAME = "image.sqsh"
 FORMAT = 1
 """Counts up when the same content is packed in another way, so that the cache holds no mixture."""
@@ -121,7 +122,7 @@ def fetch_image(reference: Reference, session: Session) -> Fetched:
     known = _read_known(memo)
     if known is not None and _is_final(reference) and (Path(known.place) / IMAGE_NAME).is_file():
         return _fetched(reference, known)
-    if "skopeo" not in session.host.programs or reference.transport is Transport.ORAS:
+    if "skopeo" not in session.host.programs:
         return _fetch_by_runtime(reference, memo.stem, session)
     return _fetch_by_skopeo(reference, memo, known, session)
 
@@ -169,8 +170,8 @@ def _fetched(reference: Reference, known: Known) -> Fetched:
 def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
     there = known is not None and (Path(known.place) / IMAGE_NAME).is_file()
     # Nobody waits for three retries where the image is at hand.
-    way = replace(_skopeo_way(session), retries=0 if there else RETRIES)
-    source = replace(reference, name=str(_without_colon(reference, session)))
+    way = replace(skopeo_way(session), retries=0 if there else RETRIES)
+    source = as_image(replace(reference, name=str(_without_colon(reference, session))))
     command = plan_manifest(source, way)
     reply = session.runner.run(command)
     if reply.code != 0:
@@ -182,6 +183,11 @@ def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, sess
     if there and known is not None and known.digest == manifest.digest:
         return _fetched(reference, known)
     chosen = source.pinned_to(manifest.chosen or manifest.digest)
+    file = parse_sif_layer(reply.stdout, reference)
+    if file is not None:
+        now = Known(str(reference), manifest.digest, str(fetch_sif(reference, chosen, file, way, session).parent))
+        _write_known(memo, now)
+        return _fetched(reference, now)
     config = _ask_config(reference, chosen, way, session)
     now = Known(str(reference), manifest.digest, str(_place(config, session)))
     _make(reference, chosen, manifest, config, Path(now.place), session)
@@ -189,7 +195,8 @@ def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, sess
     return _fetched(reference, now)
 
 
-def _skopeo_way(session: Session) -> SkopeoWay:
+def skopeo_way(session: Session) -> SkopeoWay:
+    """Give how skopeo is called here; its folder for temporary files is made."""
     host = session.host
     policies = [Path(host.person.home) / place for place in POLICIES]
     temporary = session.work_parent()
@@ -253,7 +260,7 @@ def _size(chosen: Reference, manifest: Manifest, session: Session) -> str:
     """Say how much there is to fetch; of several architectures only the chosen one's manifest tells."""
     size = manifest.size
     if manifest.chosen and chosen.digest:
-        way = _skopeo_way(session)
+        way = skopeo_way(session)
         reply = session.runner.run(plan_manifest(chosen, way))
         size = parse_manifest(reply.stdout, way.arch, str(chosen)).size if reply.code == 0 else 0
     return render_size(size) if size else ""
@@ -267,7 +274,7 @@ def _convert(
     from argosy.build.packing import run_pack  # noqa: PLC0415
 
     step.say("layers")
-    command = plan_copy(chosen, _skopeo_way(session), f"{work}/layout:image")
+    command = plan_copy(chosen, skopeo_way(session), f"{work}/layout:image")
     reply = session.runner.run(command, step.say)
     if reply.code != 0:
         raise explain_failure(reference, command, reply)
@@ -302,7 +309,7 @@ def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) ->
 
 def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
     """Give a layout with plain layers: umoci 0.4 knows no zstd, and skopeo takes it off on the way to a folder only."""
-    way, folder, plain = _skopeo_way(session), layout / "plain", layout / "again"
+    way, folder, plain = skopeo_way(session), layout / "plain", layout / "again"
     for command in plan_decompression(way, f"{layout}:image", folder=str(folder), layout=f"{plain}:image"):
         reply = session.runner.run(command)
         if reply.code != 0:
@@ -326,7 +333,7 @@ def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetch
         if folder is not None:
             made = True
             with session.step("fetch", str(reference)), work_folder(session.work_parent()) as work:
-                missing = "" if reference.transport is Transport.ORAS else "skopeo and umoci"
+                missing = "skopeo" if reference.transport is Transport.ORAS else "skopeo and umoci"
                 _build_by_runtime(reference, folder / IMAGE_NAME, session, work, missing=missing)
     if not made and not _is_final(reference):
         session.reporter.note(f"{reference} as it was fetched before is used; remove {place} to fetch it again")
@@ -339,7 +346,7 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
         raise ToolMissing(
             f"nothing here can fetch {reference}",
             evidence="\n".join(f"{name}: not found" for name in (*missing.replace(" and ", " ").split(), *APPTAINERS)),
-            hint=f"install {missing}, or apptainer" if missing else "install apptainer: skopeo cannot fetch SIF files",
+            hint=f"install {missing}, or apptainer",
         )
     insecure = ("--no-https",) if is_insecure(reference, parse_insecure(session.host.environment)) else ()
     source = str(replace(reference, tag="")) if reference.digest else str(reference)

@@ -12,14 +12,11 @@ from argosy.images.prefix import image_of_prefix
 from argosy.layout import ENTER, LOCK
 from argosy.lock import parse_lock, python_names
 from argosy.model import ImageKind
-from argosy.nearest import nearest_word
 from argosy.process import Command
 from argosy.session import Session
 
 READY = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY})
 """What can be entered as it is; anything else is packed into the cache first."""
-
-SUFFIXES = ("", ".sif", ".sqsh", ".squashfs")
 
 
 def find_image(reference: str, session: Session) -> Path:
@@ -28,7 +25,7 @@ def find_image(reference: str, session: Session) -> Path:
     Parameters
     ----------
     reference
-        A SIF, squashfs, archive or root file system; a name in the catalog; ``docker://…`` and its like.
+        A file or root file system; ``NAME`` or ``NAME:TAG`` of the catalog; ``docker://…`` and its like.
 
     Raises
     ------
@@ -46,16 +43,15 @@ def find_image(reference: str, session: Session) -> Path:
         from argosy.images.fetching import fetch_image  # noqa: PLC0415 - likewise: they pay for nothing
 
         return fetch_image(parse_reference(reference), session).path
-    if "/" not in reference:
-        for folder in session.places.images:
-            for suffix in SUFFIXES:
-                if (folder / f"{reference}{suffix}").exists():
-                    return folder / f"{reference}{suffix}"
-    names = [entry.name.removesuffix(".sif") for entry in catalog(session)]
-    meant = nearest_word(reference, names) or guess_reference(reference)
+    from argosy.images.catalog import catalog_folders, find_held, nearest_held  # noqa: PLC0415 - likewise
+
+    held = find_held(reference, session)
+    if held is not None:
+        return held
+    meant = nearest_held(reference, session) or guess_reference(reference)
     raise UsageError(
         f"there is no image {reference!r}",
-        evidence=f"no such file, and none of that name in {', '.join(map(str, session.places.images))}",
+        evidence=f"no such file, and none of that name in {', '.join(map(str, catalog_folders(session)))}",
         hint=f"did you mean {meant}?" if meant else "check the path, or see 'argosy images ls'",
     )
 
@@ -69,18 +65,6 @@ def _local(path: Path, session: Session) -> Path:
     from argosy.images.fetching import local_image  # noqa: PLC0415 - likewise
 
     return local_image(path, session)
-
-
-def catalog(session: Session) -> tuple[Path, ...]:
-    """Give every image in the catalog's folders, sorted by name."""
-    found = [
-        path
-        for folder in session.places.images
-        if folder.is_dir()
-        for path in folder.iterdir()
-        if path.suffix in SUFFIXES[1:] and not path.name.startswith(".")
-    ]
-    return tuple(sorted(found, key=lambda path: path.name))
 
 
 def refined(opened: Opened, session: Session) -> Opened:
@@ -103,3 +87,39 @@ def refined(opened: Opened, session: Session) -> Opened:
         image, argosy=True, digest=lock.content if lock else "", torch=torch_version(lock), packages=packages
     )
     return replace(opened, image=known, lock=lock)
+
+
+def refuse_layer(opened: Opened, session: Session) -> None:
+    """Refuse to enter the squashfs of a layer alone: it has no shell, no libraries, nothing to start.
+
+    Parameters
+    ----------
+    opened
+        As `refined` gives it: only a bare squashfs that Argosy made is looked into.
+
+    Raises
+    ------
+    UsageError
+        Naming the base that it belongs to, and how the two are used together.
+    """
+    image = opened.image
+    if image.kind is not ImageKind.SQUASHFS or not image.argosy:
+        return
+    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", image.path, "bin", "bin/sh")))
+    names = set(reply.stdout.splitlines())
+    # /bin is a link to /usr/bin in most systems, and then all that is listed of it.
+    has_shell = "squashfs-root/bin/sh" in names or ("squashfs-root/bin" in names and not _below(names))
+    if reply.code != 0 or has_shell:
+        return
+    base = opened.lock.base.reference if opened.lock else ""
+    word = base if "://" in base else "BASE"
+    use = f"apptainer exec -B {image.path}:/opt/argosy:image-src=/opt/argosy {word} {ENTER} COMMAND"
+    raise UsageError(
+        f"{image.path} is a layer, not a whole image",
+        evidence=f"it has no /bin/sh: it belongs over its base{f', {base}' if base else ''}",
+        hint=f"run the image that it was exported from, or the two together: {use}",
+    )
+
+
+def _below(names: set[str]) -> bool:
+    return any(name.startswith("squashfs-root/bin/") for name in names)

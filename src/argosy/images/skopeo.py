@@ -137,6 +137,27 @@ def plan_copy(reference: Reference, way: SkopeoWay, layout: str) -> Command:
     )
 
 
+def plan_push(layout: str, reference: Reference, way: SkopeoWay, *, digest_file: str) -> Command:
+    """Give the command that puts the image of an OCI layout ``DIR:TAG`` into a registry, and writes its digest."""
+    options = _tls(reference, way, "--dest-tls-verify")
+    # A SIF file must arrive as it is; layers of an image are compressed on the way.
+    as_it_is = ("--preserve-digests",) if reference.transport is Transport.ORAS else ()
+    words = (*as_it_is, *options, "--digestfile", digest_file, f"oci:{layout}", render_source(as_image(reference)))
+    return Command((*_start(replace(way, retries=COPY_RETRIES), "copy"), *words))
+
+
+def plan_files(reference: Reference, way: SkopeoWay, folder: str) -> Command:
+    """Give the command that fetches the blobs of an artifact as files, each by its digest, into a folder."""
+    options = _tls(reference, way, "--src-tls-verify")
+    start = _start(replace(way, retries=COPY_RETRIES), "copy")
+    return Command((*start, *options, render_source(as_image(reference)), f"dir:{folder}"))
+
+
+def as_image(reference: Reference) -> Reference:
+    """Give the reference as skopeo knows it: a SIF file in a registry is an artifact like any image there."""
+    return replace(reference, transport=Transport.DOCKER) if reference.transport is Transport.ORAS else reference
+
+
 def plan_decompression(way: SkopeoWay, source: str, *, folder: str, layout: str) -> tuple[Command, Command]:
     """Give the commands that copy a layout by way of a folder into another one, its layers then uncompressed."""
     start = _start(way, "copy")
@@ -221,13 +242,14 @@ def last_word(reply: Reply) -> str:
     return scrub(last)
 
 
-def explain_failure(reference: Reference, command: Command, reply: Reply) -> ArgosyError:
-    """Say why an image could not be fetched: what, the program's last line, and the way out."""
+def explain_failure(reference: Reference, command: Command, reply: Reply, *, pushing: bool = False) -> ArgosyError:
+    """Say why an image could not be fetched, or pushed: what, the program's last line, and the way out."""
     said = last_word(reply)
     evidence = f"$ {scrub(shorten_command(command))}\n{said}\n(exit code {reply.code})"
     fault = judge_fault(said)
     if fault is Fault.FULL:
-        return CheckFailed(f"no space left while fetching {reference}", evidence=evidence, hint=FULL_DISK_HINT)
+        doing = "pushing" if pushing else "fetching"
+        return CheckFailed(f"no space left while {doing} {reference}", evidence=evidence, hint=FULL_DISK_HINT)
     if fault is Fault.ARCH:
         return ImageError(f"{reference} is for another kind of machine", evidence=evidence, hint="choose another image")
     if reference.in_file:
@@ -238,12 +260,16 @@ def explain_failure(reference: Reference, command: Command, reply: Reply) -> Arg
     if reference.transport is Transport.DOCKER_DAEMON:
         hint = "start Docker here, or 'docker save -o FILE NAME' where it runs, and give the file"
         return ToolFailed(f"Docker did not give {reference}", evidence=evidence, hint=hint)
-    return _explain_registry(fault, reference, evidence)
+    return _explain_registry(fault, reference, evidence, pushing=pushing)
 
 
-def _explain_registry(fault: Fault, reference: Reference, evidence: str) -> ArgosyError:
+def _explain_registry(fault: Fault, reference: Reference, evidence: str, *, pushing: bool) -> ArgosyError:
     registry = reference.registry
     kind = UsageError if fault is Fault.MISSING else ToolFailed
+    if pushing and fault in {Fault.MISSING, Fault.LOGIN}:
+        what = f"{registry} does not let us write {reference}"
+        hint = f"'skopeo login {registry}' as one who may write there; some registries want the project made first"
+        return ToolFailed(what, evidence=evidence, hint=hint)
     login = f"'skopeo login {registry}'"
     texts = {
         Fault.MISSING: (
@@ -265,5 +291,5 @@ def _explain_registry(fault: Fault, reference: Reference, evidence: str) -> Argo
         Fault.NETWORK: (f"{registry} cannot be reached", "check the registry's name, the network and https_proxy"),
         Fault.SERVER: (f"{registry} has trouble of its own", "try again later"),
     }
-    what, hint = texts.get(fault, (f"{reference} could not be fetched", ""))
+    what, hint = texts.get(fault, (f"{reference} could not be {'pushed' if pushing else 'fetched'}", ""))
     return kind(what, evidence=evidence, hint=hint)

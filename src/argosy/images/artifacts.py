@@ -1,0 +1,126 @@
+"""SIF files in registries, as ``oras://`` means them: an OCI artifact whose one blob is the file.
+
+The media types are those of Apptainer and SingularityCE (internal/pkg/client/oras in github.com/apptainer/apptainer),
+so ``apptainer pull oras://…`` reads what is pushed here, and what ``apptainer push`` wrote is fetched here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.errors import ImageError
+from argosy.images.identify import render_size
+from argosy.images.references import Reference, Transport
+from argosy.images.sif_read import verify_sif
+from argosy.images.skopeo import SkopeoWay, explain_failure, plan_files
+from argosy.session import Session
+from argosy.store import whole_folder, work_folder
+
+IMAGE_NAME = "image.sif"
+SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
+SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
+OLD_LAYERS = frozenset({"appliciation/vnd.sylabs.sif.layer.tar", "application/vnd.sylabs.sif.layer.tar"})
+"""What versions of Singularity before 3.6 wrote, the first misspelt by them."""
+TITLE = "org.opencontainers.image.title"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+HEX_DIGITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SifLayer:
+    """The blob of an artifact that is a SIF file: ``sha256:…`` and its size in bytes."""
+
+    digest: str
+    size: int
+
+
+def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
+    """Read the SIF file out of a manifest; None for the manifest of an image made of layers.
+
+    Raises
+    ------
+    ImageError
+        When ``oras://`` was asked for, and there is no SIF file.
+    """
+    layers = json.loads(manifest).get("layers") or ()
+    for layer in layers:
+        digest = str(layer.get("digest", ""))
+        if layer.get("mediaType") in {SIF_LAYER, *OLD_LAYERS} and _is_digest(digest):
+            return SifLayer(digest, int(layer.get("size", 0)))
+    if reference.transport is not Transport.ORAS:
+        return None
+    kinds = sorted({str(layer.get("mediaType", "?")) for layer in layers})
+    raise ImageError(
+        f"{reference} is no SIF file",
+        evidence=f"it holds {', '.join(kinds) or 'images for several machines'}",
+        hint=f"if it is an image of Docker's kind, write {str(reference).replace('oras://', 'docker://', 1)}",
+    )
+
+
+def _is_digest(text: str) -> bool:
+    digits = text.removeprefix("sha256:")
+    return text.startswith("sha256:") and len(digits) == HEX_DIGITS and set(digits) <= set("0123456789abcdef")
+
+
+def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: SkopeoWay, session: Session) -> Path:
+    """Give the SIF file of an artifact in the cache, by the digest of its bytes; fetch it where it is not there.
+
+    Raises
+    ------
+    ArgosyError
+        As `explain_failure` says; ImageError when the blob is no whole SIF file.
+    """
+    name = layer.digest.removeprefix("sha256:")
+    place = session.places.cache / "fetched" / f"sif-{name}"
+    with whole_folder(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+        if folder is not None:
+            what = f"{reference} {render_size(layer.size)}"
+            with session.step("fetch", what) as step, work_folder(session.work_parent()) as work:
+                command = plan_files(chosen, way, str(work / "files"))
+                reply = session.runner.run(command, step.say)
+                if reply.code != 0:
+                    raise explain_failure(reference, command, reply)
+                shutil.move(work / "files" / name, folder / IMAGE_NAME)
+                verify_sif(folder / IMAGE_NAME)
+                step.result = what
+    return place / IMAGE_NAME
+
+
+def write_sif_layout(folder: Path, sif: Path) -> str:
+    """Write an OCI layout of one artifact, a SIF file, which gets a second name where it can; give its digest."""
+    blobs = folder / "blobs/sha256"
+    blobs.mkdir(parents=True)
+    with sif.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        os.link(sif, blobs / digest)
+    except OSError:
+        (blobs / digest).symlink_to(sif)
+    layer = {"mediaType": SIF_LAYER, "digest": f"sha256:{digest}", "size": sif.stat().st_size}
+    config = {"mediaType": SIF_CONFIG, **_write_blob(blobs, b"{}")}
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "config": config,
+        "layers": [{**layer, "annotations": {TITLE: sif.name}}],
+    }
+    row = {"mediaType": MANIFEST, **_write_blob(blobs, _json(manifest))}
+    row["annotations"] = {"org.opencontainers.image.ref.name": "latest"}
+    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [row]}))
+    (folder / "oci-layout").write_bytes(_json({"imageLayoutVersion": "1.0.0"}))
+    return str(row["digest"])
+
+
+def _write_blob(blobs: Path, data: bytes) -> dict[str, object]:
+    digest = hashlib.sha256(data).hexdigest()
+    (blobs / digest).write_bytes(data)
+    return {"digest": f"sha256:{digest}", "size": len(data)}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()

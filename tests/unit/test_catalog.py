@@ -1,0 +1,174 @@
+"""The catalog of images: names, versions and aliases are files in folders, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from argosy.errors import ImageError, UsageError
+from argosy.images.artifacts import SIF_LAYER, parse_sif_layer, write_sif_layout
+from argosy.images.catalog import (
+    Word,
+    catalog_folders,
+    describe_held,
+    find_held,
+    list_catalog,
+    parse_word,
+    render_age,
+    render_entries,
+)
+from argosy.images.keeping import guess_name, remove_image, tag_image
+from argosy.images.references import parse_reference
+from argosy.model import Host
+from argosy.opening import open_session
+from argosy.session import Places, Session
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    """Give a session whose catalog holds a:1 (old), a:2 and b."""
+    images, project = tmp_path / "images", tmp_path / "project"
+    project.mkdir()
+    for number, name in enumerate(("a/1", "a/2", "b")):
+        path = images / f"{name}.sif"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * (number + 1))
+        os.utime(path, (number * 100, number * 100))
+    real = open_session()
+    host: Host = replace(real.host, cwd=str(project), environment={})
+    return replace(real, host=host, places=Places(tmp_path / "cache", tmp_path / "state", (images,)))
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("a", Word("a")),
+        ("a:2", Word("a", "2")),
+        ("a/2", Word("a", "2")),
+        ("py.torch-2:v1+cu", Word("py.torch-2", "v1+cu")),
+        ("", None),
+        (".hidden", None),
+        ("../a", None),
+        ("a/../b", None),
+        ("a/b/c", None),
+        ("a:", None),
+        ("/a", None),
+        ("docker://a", None),
+        ("a b", None),
+    ],
+)
+def test_a_name_is_a_name_or_a_name_with_a_version_and_never_a_way_out_of_the_folder(
+    text: str, word: Word | None
+) -> None:
+    assert parse_word(text) == word
+
+
+@pytest.mark.parametrize(("text", "file"), [("a:1", "a/1"), ("a", "a/2"), ("b", "b"), ("a/1", "a/1")])
+def test_a_name_alone_is_its_newest_version(session: Session, text: str, file: str) -> None:
+    assert find_held(text, session) == session.places.images[0] / f"{file}.sif"
+
+
+def test_latest_is_what_was_called_so_and_not_the_newest(session: Session) -> None:
+    link, _ = tag_image("a:1", "a:latest", session)
+    assert find_held("a", session) == link
+    assert link.resolve().name == "1.sif"
+
+
+def test_an_alias_moves_and_an_image_never_gives_way(session: Session) -> None:
+    for wanted in ("a:1", "a:2"):
+        link, target = tag_image(wanted, "stable", session)
+        assert (link.resolve(), link.readlink()) == (target, Path(f"a/{wanted[-1]}.sif"))
+    with pytest.raises(UsageError, match="is an image, not an alias"):
+        tag_image("a:1", "b", session)
+    with pytest.raises(UsageError, match="no name for an image"):
+        tag_image("a:1", "../b", session)
+    assert (session.places.images[0] / "b.sif").read_bytes() == b"xxx"
+
+
+def test_an_image_goes_with_its_aliases_and_an_alias_goes_alone(session: Session) -> None:
+    folder = session.places.images[0]
+    tag_image("a:1", "old", session)
+    assert remove_image("old", session).bytes == 0
+    assert (folder / "a/1.sif").is_file()
+    tag_image("a:1", "old", session)
+    assert remove_image("a:1", session).aliases == ("old",)
+    remove_image("a:2", session)
+    assert [path.name for path in folder.iterdir()] == ["b.sif"]
+
+
+def test_an_alias_that_leads_nowhere_is_not_listed_and_can_be_removed(session: Session) -> None:
+    link, target = tag_image("b", "gone", session)
+    target.unlink()
+    assert [str(held.word) for held in list_catalog(session)] == ["a:2", "a:1"]
+    remove_image("gone", session)
+    assert not link.is_symlink()
+
+
+def test_images_of_a_project_are_found_and_are_not_ours_to_remove(session: Session) -> None:
+    project = Path(session.host.cwd)
+    (project / "images").mkdir()
+    (project / "images/team.sif").touch()
+    assert find_held("team", session) is None
+    (project / "argosy.toml").touch()
+    assert find_held("team", session) == project / "images/team.sif"
+    with pytest.raises(UsageError, match="not in your own folder"):
+        remove_image("team", session)
+
+
+def test_folders_of_the_site_that_this_machine_belongs_to_are_searched_last(session: Session, tmp_path: Path) -> None:
+    profile = Path(session.host.cwd) / "argosy-sites/mine.toml"
+    profile.parent.mkdir()
+    images = f'[images]\nfolders = ["{tmp_path}/$KIND/x", "$UNKNOWN/y"]\n'
+    profile.write_text(f'name = "mine"\n[identity]\nhosts = ["isle*"]\n{images}')
+    environment = {"KIND": "gpu"}
+    here = replace(session, host=replace(session.host, hostname="isle7", environment=environment))
+    assert catalog_folders(here) == (*session.places.images, tmp_path / "gpu/x")
+
+
+def test_a_file_that_is_no_image_is_listed_with_the_reason(session: Session) -> None:
+    entries = [describe_held(held) for held in list_catalog(session)]
+    assert [(entry.name, entry.newest, bool(entry.fault)) for entry in entries] == [
+        ("a:2", True, True),
+        ("a:1", False, True),
+        ("b", False, True),
+    ]
+    assert "is not an image" in render_entries(entries, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("docker://nvcr.io/nvidia/pytorch:25.01", "pytorch:25.01"),
+        ("oras://host:5000/me/it", "it:latest"),
+        ("docker://debian@sha256:" + "0" * 64, "debian:latest"),
+        ("build/my.sif", "my"),
+    ],
+)
+def test_a_reference_has_a_name_by_itself(image: str, name: str) -> None:
+    assert guess_name(image) == name
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(-5, "0 min"), (120, "2 min"), (7200, "2 h"), (3 * 86400, "3 d")])
+def test_ages_are_said_in_one_unit(seconds: float, text: str) -> None:
+    assert render_age(seconds) == text
+
+
+def test_a_sif_file_is_one_blob_of_an_artifact_that_is_read_again(tmp_path: Path) -> None:
+    sif = tmp_path / "my.sif"
+    sif.write_bytes(b"SIF")
+    digest = write_sif_layout(tmp_path / "layout", sif)
+    manifest = (tmp_path / "layout/blobs/sha256" / digest.removeprefix("sha256:")).read_text()
+    layer = parse_sif_layer(manifest, parse_reference("oras://host.example/me/my:1"))
+    assert layer is not None
+    assert (tmp_path / "layout/blobs/sha256" / layer.digest.removeprefix("sha256:")).read_bytes() == b"SIF"
+
+
+def test_a_blob_named_by_a_path_is_no_sif_file() -> None:
+    reference = parse_reference("oras://host.example/me/my:1")
+    evil = json.dumps({"layers": [{"mediaType": SIF_LAYER, "digest": "sha256:../../etc/passwd", "size": 1}]})
+    with pytest.raises(ImageError, match="is no SIF file"):
+        parse_sif_layer(evil, reference)
