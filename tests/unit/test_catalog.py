@@ -123,7 +123,7 @@ def test_folders_of_the_site_that_this_machine_belongs_to_are_searched_last(sess
     profile = Path(session.host.cwd) / "argosy-sites/mine.toml"
     profile.parent.mkdir()
     images = f'[images]\nfolders = ["{tmp_path}/$KIND/x", "$UNKNOWN/y"]\n'
-    profile.write_text(f'name = "mine"\n[identity]\nhosts = ["isle*"]\n{images}')
+    profile.write_text(f'name = "mine"\ntitle = "mine"\n[identity]\nhosts = ["isle*"]\n{images}')
     environment = {"KIND": "gpu"}
     here = replace(session, host=replace(session.host, hostname="isle7", environment=environment))
     assert catalog_folders(here) == (*session.places.images, tmp_path / "gpu/x")
