@@ -155,7 +155,7 @@ class RealRunner:
             child = self._popen(command, capture=False, errors=heard is not None)
             forwarder.adopt(child)
             if heard is not None:
-                _copy_errors(child, heard)
+                forwarder.copy_errors(child, heard)
             code = forwarder.wait(child)
         return 128 - code if code < 0 else code
 
@@ -202,16 +202,6 @@ class RealRunner:
             stderr=subprocess.PIPE if capture or errors else None,
             process_group=0 if capture else None,
         )
-
-
-def _copy_errors(child: subprocess.Popen[bytes], heard: OnBlock) -> None:
-    """Copy a program's error stream to ours until it ends."""
-    if child.stderr is None:
-        return
-    with child.stderr:
-        while block := os.read(child.stderr.fileno(), 65536):
-            os.write(2, block)
-            heard(block)
 
 
 def find_program(name: str, path: str | None = None) -> str | None:
@@ -320,13 +310,33 @@ class _Forwarder:
         Python runs a handler between two of its own steps: a signal that comes just before ``waitpid`` blocks would be
         passed on after the child's end only.  So this waits for the byte that every signal writes, SIGCHLD included.
         """
+        while self._awake >= 0 and child.poll() is None:
+            self._listen()
+        return child.wait()
+
+    def copy_errors(self, child: subprocess.Popen[bytes], heard: OnBlock) -> None:
+        """Copy the child's error stream to ours until it ends; awake for each signal, as `wait` is."""
+        if child.stderr is None:
+            return
+        with child.stderr:
+            while True:
+                if not self._listen(child.stderr.fileno()):
+                    continue
+                if not (block := os.read(child.stderr.fileno(), 65536)):
+                    return
+                os.write(2, block)
+                heard(block)
+
+    def _listen(self, *streams: int) -> bool:
+        """Wait for a signal or for one of the streams; tell whether it was a stream."""
         import select  # noqa: PLC0415 - see _popen
 
-        while self._awake >= 0 and child.poll() is None:
-            select.select([self._awake], [], [])
+        awake = [self._awake] if self._awake >= 0 else []
+        ready, _, _ = select.select([*awake, *streams], [], [])
+        if self._awake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._awake, 4096)
-        return child.wait()
+        return any(stream in ready for stream in streams)
 
     def forward(self, number: int, _frame: object) -> None:
         """Handle a signal."""

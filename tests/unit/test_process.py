@@ -169,6 +169,32 @@ def test_a_signal_that_comes_while_the_program_is_being_started_is_passed_on() -
     assert child.returncode == 0
 
 
+def test_a_signal_that_another_thread_takes_is_passed_on_while_errors_are_copied() -> None:
+    text = """
+        import signal, threading
+        from pathlib import Path
+        from argosy.process import Command, RealRunner
+
+        state = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
+
+        def hit():
+            asleep = 0
+            while asleep < 100:  # the main thread waits for the program
+                asleep = asleep + 1 if state.read_text().rpartition(")")[2].split()[0] == "S" else 0
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)  # no system call of the main thread ends by it
+
+        def heard(block):
+            threading.Thread(target=hit).start()
+
+        program = "trap 'exit 9' USR1; echo ready >&2; n=0; while [ $n -lt 50 ]; do n=$((n+1)); sleep 0.01; done"
+        print([RealRunner().hand_over(Command(("sh", "-c", program)), heard) for _ in range(4)])
+    """
+    with run_python(text) as child:
+        assert child.stdout is not None
+        assert child.stdout.read() == f"{[9] * 4}\n"
+    assert child.returncode == 0
+
+
 def test_a_fake_answers_from_its_table_and_remembers() -> None:
     fake = FakeRunner([(("sbatch",), Reply(0, "17\n", ""))])
     assert fake.run(Command(("sbatch", "--parsable", "x"))).stdout == "17\n"
