@@ -135,6 +135,49 @@ class LockedSource:
 
 
 @dataclass(frozen=True, slots=True)
+class LockedStep:
+    """A change of the image beside its packages; one of `run`, `copy` and `url` says what.
+
+    Attributes
+    ----------
+    copy
+        Files and folders of the project, with their digests.
+    url, sha256
+        Of a file that was fetched.
+    to
+        Where copies go in the image.
+    before
+        ``packages`` for a step that comes before them.
+    """
+
+    run: tuple[str, ...] = ()
+    copy: tuple[LockedSource, ...] = ()
+    url: str = ""
+    sha256: str = ""
+    to: str = ""
+    before: str = ""
+
+    def __post_init__(self) -> None:
+        if self.url:
+            _check(SHA256, self.sha256, "sha256 of a step")
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        return "".join((*self.run[:1], *(source.path for source in self.copy[:1]), self.url))
+
+
+@dataclass(frozen=True, slots=True)
+class LockedStage:
+    """Something made in another base, of which the image has the results: path there, path in the image."""
+
+    name: str
+    base: str
+    copy: tuple[LockedSource, ...] = ()
+    run: tuple[str, ...] = ()
+    results: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Tools:
     """Versions of the programs that made the image: other ones may give other bytes of the same content."""
 
@@ -166,6 +209,8 @@ class Lock:
         Whether the layer changes files outside ``/opt/argosy``: then binding that folder alone is not enough.
     known_as, labels
         What makes it look as another tool would have made it: see `argosy.layout.Guise`.
+    steps, stages
+        What a project file asked for beside packages.
     """
 
     base: LockedBase
@@ -183,6 +228,8 @@ class Lock:
     system: bool = False
     known_as: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    steps: tuple[LockedStep, ...] = ()
+    stages: tuple[LockedStage, ...] = ()
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

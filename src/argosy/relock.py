@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_name
 
 from argosy.errors import CheckFailed, UsageError
-from argosy.lock import Lock, LockedPackage, LockedSource, PackageKind, SourceKind
+from argosy.lock import Lock, LockedPackage, LockedSource, LockedStage, LockedStep, PackageKind, SourceKind
 from argosy.nearest import nearest_word
 from argosy.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Recipe, Where
 from argosy.recipe.records import Source
@@ -136,3 +136,28 @@ def changed_sources(lock: Lock, sources: Iterable[LockedSource]) -> tuple[str, .
     new = [f"{name} is not in the lock" for name in sorted(now.keys() - locked.keys())]
     gone = [f"{name} was locked, and is not given" for name in sorted(locked.keys() - now.keys())]
     return (*changed, *new, *gone)
+
+
+def changed_steps(lock: Lock, steps: tuple[LockedStep, ...], stages: tuple[LockedStage, ...]) -> tuple[str, ...]:
+    """Say which steps and stages are not those that were locked; empty where all are."""
+    locked = {f"step {number}": step for number, step in enumerate(lock.steps, 1)}
+    now = {f"step {number}": step for number, step in enumerate(steps, 1)}
+    told = [
+        _told_step(name, locked.get(name), now.get(name))
+        for name in dict.fromkeys((*locked, *now))
+        if locked.get(name) != now.get(name)
+    ]
+    there, here = ({stage.name: stage for stage in each} for each in (lock.stages, stages))
+    told += [f"stage {name} has changed" for name in sorted(there.keys() & here.keys()) if there[name] != here[name]]
+    told += [f"stage {name} is not in the lock" for name in sorted(here.keys() - there.keys())]
+    return (*told, *(f"stage {name} was locked, and is not there" for name in sorted(there.keys() - here.keys())))
+
+
+def _told_step(name: str, locked: LockedStep | None, now: LockedStep | None) -> str:
+    if now is None:
+        return f"{name} was locked, and is not there: {locked}"
+    if locked is None:
+        return f"{name} is not in the lock: {now}"
+    was = {source.path: source.sha256 for source in locked.copy}
+    files = [source.path for source in now.copy if was.get(source.path, source.sha256) != source.sha256]
+    return f"{name} has changed: {', '.join(files) or now}"

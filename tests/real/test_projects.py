@@ -79,6 +79,22 @@ def test_what_steps_add_change_and_remove_is_so_in_the_image(project: Shop, more
     assert ran.out == SHOWN, ran.err
 
 
+def test_steps_are_locked_replayed_to_the_byte_and_missed_when_they_change(project: Shop) -> None:
+    locked = project.argosy("lock")
+    assert locked.code == 0, locked.err
+    assert project.argosy("lock", "--check").code == 0
+    again = project.argosy("build", "--locked", "-o", "again.sif", "--json")
+    assert again.code == 0, again.err
+    digest = json.loads((project.folder / "argosy.lock").read_text())["content"]
+    assert json.loads(again.out)["digest"] == digest
+    stands = project.argosy("build", "--locked", "-o", "again.sif")
+    assert "nothing was done" in stands.out
+    project.write("word.txt", "other\n")
+    for words in (("lock", "--check"), ("build", "--locked", "-o", "other.sif")):
+        stale = project.argosy(*words)
+        assert (stale.code, "step 2 has changed: word.txt" in stale.err) == (7, True), stale.err
+
+
 def test_a_step_that_fails_says_its_line_and_its_last_words_and_leaves_nothing(project: Shop) -> None:
     text = (project.folder / "argosy.toml").read_text()
     project.write("argosy.toml", f'{text}\n[[step]]\nrun = "echo nearly; cat /nothing/here"\n')

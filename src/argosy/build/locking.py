@@ -8,6 +8,7 @@ from pathlib import Path
 from argosy.build.base import Base, open_base
 from argosy.build.order import Order, read_lock, read_order, refuse_changed, refuse_other_base
 from argosy.build.report import BuildRequest
+from argosy.build.step_locks import refuse_changed_steps
 from argosy.build.story import Clock, Made, finish_layer, make_layer, needs_python
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import Lock, render_lock
@@ -107,13 +108,15 @@ def check_lock(request: LockRequest, session: Session) -> Lock:
     Raises
     ------
     CheckFailed
-        When a file has changed, or the base has.
+        When a file has changed, or a step, or the base.
     """
     asked = request.build
     found = read_lock(str(asked.output), session)
+    if asked.project:
+        refuse_changed_steps(found, asked.project, str(asked.output))
     if asked.sources:
         refuse_changed(found, read_order(replace(asked, base=asked.base or "-"), session).recipe, str(asked.output))
-    order = read_order(replace(asked, sources=(), locked=str(asked.output)), session)
+    order = read_order(replace(asked, sources=(), project=None, locked=str(asked.output)), session)
     if asked.base:
         with work_folder(session.work_parent()) as work:
             refuse_other_base(order, open_base(asked.base, session, work, needs_python=needs_python(order.recipe)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from argosy.build.base import Base
 from argosy.build.report import BuildReport, BuildRequest
+from argosy.build.step_locks import locked_project, refuse_changed_steps
 from argosy.conda import CondaTarget
 from argosy.conda.target import SUBDIRS
 from argosy.errors import CheckFailed, ImageError, UsageError
@@ -16,6 +17,7 @@ from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import open_image
 from argosy.layout import plan_activation
 from argosy.lock import Lock, LockedSource, parse_lock
+from argosy.project import Project
 from argosy.recipe import PipOption, Recipe, Where, read_recipe
 from argosy.relock import changed_sources, locked_recipe
 from argosy.session import Session
@@ -39,11 +41,14 @@ class Order:
         As `argosy.build.base.open_base` takes it.
     lock
         What the image must be; None where versions are chosen now.
+    project
+        Whose steps and stages are carried out: the user's project file, or what the lock says of it.
     """
 
     recipe: Recipe
     base: str
     lock: Lock | None = None
+    project: Project | None = None
 
 
 def read_order(request: BuildRequest, session: Session) -> Order:
@@ -55,14 +60,23 @@ def read_order(request: BuildRequest, session: Session) -> Order:
         When one of them is missing or cannot be meant, or the files are not those that were locked.
     """
     if not request.locked:
-        return Order(_read_files(request, session), request.base)
+        return Order(_read_files(request, session), request.base, project=request.project)
     lock = read_lock(request.locked, session)
     if request.sources:
         refuse_changed(lock, _read_files(request, session), request.locked)
+    if request.project:
+        refuse_changed_steps(lock, request.project, request.locked)
     recipe = locked_recipe(lock, request.locked)
     if request.bundle:
         recipe = replace(recipe, options=(*recipe.options, *_bundled(request.bundle)))
-    return Order(recipe, request.base or lock.base.reference, lock)
+    project = request.project or locked_project(lock, request.locked, _folder_of(request.locked, session))
+    return Order(recipe, request.base or lock.base.reference, lock, project)
+
+
+def _folder_of(locked: str, session: Session) -> Path:
+    """Give the folder of what a lock's steps copy: the lock file's own; the current one where an image is the lock."""
+    path = Path(locked).absolute()
+    return Path(session.host.cwd) if identify_file(path).kind in IMAGES else path.parent
 
 
 def _bundled(folder: Path) -> tuple[PipOption, ...]:
@@ -144,6 +158,8 @@ def standing_output(request: BuildRequest, order: Order) -> BuildReport | None:
     """Tell of an output that is what the lock says: nothing is to be done then.  None where there is work."""
     if request.form is not OutputFormat.SIF or order.lock is None or not order.lock.content:
         return None
+    if request.before or request.after:  # what scripts leave is in no lock
+        return None
     if identify_file(request.output).kind is not Kind.SIF:
         return None
     there = open_image(request.output)
@@ -167,8 +183,9 @@ def standing_output(request: BuildRequest, order: Order) -> BuildReport | None:
 
 
 def is_same(one: Lock, other: Lock) -> bool:
-    """Tell whether two locks are of the same content over the same base."""
-    return one.content == other.content and one.base.digest == other.base.digest
+    """Tell whether two locks are of the same content over the same base, made by the same steps."""
+    made = (one.steps, one.stages) == (other.steps, other.stages)
+    return made and one.content == other.content and one.base.digest == other.base.digest
 
 
 def differences(order: Order, made: Lock) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from argosy.build.packing import digest_tree, normalise_tree, run_pack
 from argosy.build.report import BuildReport, BuildRequest, Timing
 from argosy.build.rooms import UV_INSIDE, Room, find_room
 from argosy.build.scripts import run_scripts
+from argosy.build.step_locks import record_stages, record_steps
 from argosy.build.steps import bring_results, has_steps, open_changes, run_stages, run_steps, take_changes
 from argosy.build.tools import static_uv
 from argosy.conda import requested_specs
@@ -54,9 +55,10 @@ from argosy.layout import (
     render_env_script,
     render_source_line,
 )
-from argosy.lock import Lock, LockedBase, LockedPackage, LockedSource, PackageKind, Tools, render_lock
+from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
 from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
 from argosy.process import Command, run_checked
+from argosy.project import Project
 from argosy.recipe import Recipe, check_python
 from argosy.refusals import refuse_folder
 from argosy.relock import locked_indexes, without_held
@@ -130,7 +132,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
             base = replace(base, reference=order.lock.base.reference)
         step.result = _describe_base(base)
     with clock.step("packages", _describe_sources(order.recipe)) as step:
-        made = _install(request, order.recipe, base, session, work, step)
+        made = _install(request, order, base, session, work, step)
         run_scripts(request.after, made.room, made.tree, step)
         if site:
             check_torch(site, made.room, made.tree, order.recipe)
@@ -172,8 +174,8 @@ class Made:
         The tree: ``opt/argosy`` and the two scripts in other people's folders.
     system
         Whether steps changed more than that.
-    steps
-        The project file whose steps were carried out.
+    project
+        The project whose steps were carried out.
     """
 
     tree: Path
@@ -184,11 +186,12 @@ class Made:
     notes: tuple[str, ...]
     settings: UvSettings
     system: bool = False
-    steps: tuple[LockedSource, ...] = ()
     guise: Guise = NO_GUISE
+    project: Project | None = None
 
 
-def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session, work: Path, step: Step) -> Made:
+def _install(request: BuildRequest, order: Order, base: Base, session: Session, work: Path, step: Step) -> Made:
+    recipe = order.recipe
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = plan_uv_settings(config, recipe)
     tree = work / "layer"
@@ -206,7 +209,7 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
         scratch=work / "mount",
         asked=request.carrier,
     )
-    project = request.project if has_steps(request.project) else None
+    project = order.project if has_steps(order.project) else None
     if project is None and not base.image.system:
         return _install_packages(request, recipe, base, room, settings, step)
     room = open_changes(room, work, tree)
@@ -218,8 +221,7 @@ def _install(request: BuildRequest, recipe: Recipe, base: Base, session: Session
     bring_results(room, results, step)
     if project:
         run_steps(room, project, session, step, before=False)
-    steps = (LockedSource(project.shown, project.sha256),) if project else ()
-    return replace(made, system=take_changes(room, work, tree, base), steps=steps)
+    return replace(made, system=take_changes(room, work, tree, base), project=project)
 
 
 def _install_packages(
@@ -348,7 +350,7 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         python=made.python.version if made.python else (base.lock.python if base.lock else ""),
         packages=made.packages,
         variables=_variables(recipe, base),
-        sources=(*source_records(recipe), *made.steps),
+        sources=source_records(recipe),
         tools=_tools(made, session),
         time=base.time,
         content=content,
@@ -358,6 +360,8 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         system=made.system,
         known_as=made.guise.prefix,
         labels=made.guise.labels,
+        steps=record_steps(made.project),
+        stages=record_stages(made.project),
     )
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
+from argosy.build.asking import request_of_project
 from argosy.build.locking import LockReport, LockRequest, check_lock
 from argosy.build.locking import lock as lock_files
 from argosy.build.order import LOCK_FILE
 from argosy.build.report import BuildRequest
 from argosy.carriers import CARRIERS
 from argosy.cli.common import open_session, print_json
+from argosy.project import find_project
 
 
 @click.command()
@@ -38,6 +40,7 @@ def lock(
 ) -> None:  # fmt: skip
     """Choose versions once and write them to a lock file, each package with its hash, and the digest of the base.
 
+    Without SOURCES the project file argosy.toml of this folder says what is locked, its steps too.
     A lock is rebuilt by argosy build --locked: same lock and base, same content.
 
     \b
@@ -47,7 +50,8 @@ def lock(
     """  # noqa: D301
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     build = BuildRequest(sources, base, output.absolute(), carrier=carrier or "", cuda=cuda, site=site)
-    request = LockRequest(build, upgrade)
+    project = None if sources else find_project(Path(session.host.cwd))
+    request = LockRequest(request_of_project(project, build) if project else build, upgrade)
     if check:
         found = check_lock(request, session)
         if as_json:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from argosy.project.read import PROJECT_FILE, find_project, read_project
+from argosy.project.read import PROJECT_FILE, check_project, find_project, read_project
 from argosy.project.records import Fetch, ImageTable, JobTable, Project, StageTable, StepTable
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Project",
     "StageTable",
     "StepTable",
+    "check_project",
     "find_project",
     "read_project",
 ]

@@ -48,7 +48,7 @@ def read_project(path: Path) -> Project:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path.name} cannot be read", evidence=f"{path}: {error}") from error
     project = Project(path.absolute(), path.name, text, _parse(path.name, text))
-    _check(project)
+    check_project(project)
     return project
 
 
@@ -81,7 +81,14 @@ def _explain(name: str, fault: Fault) -> UsageError:
     return UsageError(f"{name} is not valid", evidence=f"{place}: {fault.what}", hint=hint)
 
 
-def _check(project: Project) -> None:
+def check_project(project: Project) -> None:
+    """Check what a table's keys mean together.
+
+    Raises
+    ------
+    UsageError
+        With the line of the first that cannot be meant.
+    """
     for number, step in enumerate(project.table.step):
         _check_step(project, number, step)
     names = [stage.name for stage in project.table.stage]

@@ -1,0 +1,122 @@
+"""Steps and stages in a lock: recorded with the digests of their files, given back, and seen when they change."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from argosy.build.order import is_same
+from argosy.build.step_locks import (
+    digest_copied,
+    locked_project,
+    record_stages,
+    record_steps,
+    refuse_changed_steps,
+)
+from argosy.errors import CheckFailed, ImageError, UsageError
+from argosy.lock import Lock, LockedBase, LockedStep, Tools, parse_lock, render_lock
+from argosy.project import Project, read_project
+
+DIGEST = "5" * 64
+TEXT = f"""\
+[image]
+base = "debian:bookworm"
+
+[[step]]
+run = "echo one"
+before = "packages"
+
+[[step]]
+copy = ["data", "word.txt"]
+to = "/opt/data/"
+
+[[step]]
+fetch = {{ url = "https://me:planted@example.org/model.bin", sha256 = "{DIGEST}" }}
+to = "/opt/model.bin"
+
+[[stage]]
+name = "compile"
+base = "debian:bookworm+gcc"
+copy = "word.txt"
+run = ["cc x.c", "./x"]
+results = {{ "x" = "/usr/bin/x" }}
+"""
+EMPTY = Lock(LockedBase("debian:bookworm", "sha256:" + "a" * 64, 1, "x86_64"), Tools("0.1.0"), 1, "sha256:" + "b" * 64)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/inner").write_text("inner\n")
+    (tmp_path / "word.txt").write_text("word\n")
+    (tmp_path / "argosy.toml").write_text(TEXT)
+    return read_project(tmp_path / "argosy.toml")
+
+
+def locked(project: Project) -> Lock:
+    lock = replace(EMPTY, steps=record_steps(project), stages=record_stages(project))
+    return parse_lock(render_lock(lock), "argosy.lock")
+
+
+def test_a_lock_gives_the_steps_back_that_went_into_it(project: Project) -> None:
+    lock = locked(project)
+    again = locked_project(lock, "argosy.lock", project.folder)
+    assert again is not None
+    assert (record_steps(again), record_stages(again)) == (lock.steps, lock.stages)
+    assert lock.steps[1].copy[1].sha256 == hashlib.sha256(b"word\n").hexdigest()
+    assert "planted" not in render_lock(lock)
+    assert locked_project(EMPTY, "argosy.lock", project.folder) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("data/inner", "step 2 has changed: data"),
+        ("word.txt", "step 2 has changed: word.txt\nstage compile has changed"),
+    ],
+)
+def test_a_copied_file_that_changed_or_is_gone_is_refused(project: Project, name: str, said: str) -> None:
+    lock = locked(project)
+    for change in ("other\n", None):
+        (project.folder / name).write_text(change) if change else (project.folder / name).unlink()
+        with pytest.raises(CheckFailed) as caught:
+            locked_project(lock, "argosy.lock", project.folder)
+        assert caught.value.evidence == said
+
+
+def test_a_changed_new_or_missing_step_is_named(project: Project) -> None:
+    lock = locked(project)
+    (project.folder / "argosy.toml").write_text(TEXT.replace("echo one", "echo two") + '\n[[step]]\nrun = "true"\n')
+    with pytest.raises(CheckFailed) as caught:
+        refuse_changed_steps(lock, read_project(project.path), "argosy.lock")
+    assert caught.value.evidence == "step 1 has changed: echo two\nstep 4 is not in the lock: true"
+    with pytest.raises(CheckFailed, match="not those that were locked") as caught:
+        refuse_changed_steps(lock, None, "argosy.lock")
+    assert "stage compile was locked, and is not there" in caught.value.evidence
+
+
+def test_an_image_made_by_other_steps_is_not_what_the_lock_says(project: Project) -> None:
+    lock = locked(project)
+    assert is_same(lock, lock)
+    assert not is_same(lock, replace(lock, steps=lock.steps[1:]))
+    assert not is_same(lock, replace(lock, stages=()))
+
+
+def test_who_may_run_a_copied_file_counts_and_its_group_does_not(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    plain = digest_copied(tmp_path)
+    (tmp_path / "x").chmod(0o664)
+    assert digest_copied(tmp_path) == plain
+    (tmp_path / "x").chmod(0o755)
+    assert digest_copied(tmp_path) != plain
+
+
+def test_a_lock_cannot_bring_in_a_step_that_a_project_could_not(tmp_path: Path) -> None:
+    odd = replace(EMPTY, steps=(LockedStep(url="ftp://example.org/x", sha256=DIGEST, to="/x"),))
+    with pytest.raises(UsageError, match="needs an address"):
+        locked_project(odd, "argosy.lock", tmp_path)
+    with pytest.raises(ImageError, match="no lock that can be used"):
+        parse_lock(render_lock(odd).replace(DIGEST, "5"), "argosy.lock")
