@@ -82,10 +82,13 @@ class Guise:
         Folder under which the environment is found, too, and which its variables name; empty: only ``/opt/argosy/env``.
     labels
         Added to those of the base, for ``apptainer inspect``.
+    own_python
+        Whether the Python that an environment file names is conda's, even where conda brings nothing else.
     """
 
     prefix: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    own_python: bool = False
 
 
 NO_GUISE = Guise()

@@ -90,7 +90,15 @@ def _read_files(request: BuildRequest, session: Session) -> Recipe:
     subdir = CondaTarget(host.arch, "").subdir if host.arch in SUBDIRS else ""
     if not request.sources:
         return Recipe()
-    return read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
+    recipe = read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
+    return with_own_python(recipe) if request.guise.own_python else recipe
+
+
+def with_own_python(recipe: Recipe) -> Recipe:
+    """Let conda bring the Python that an environment file asks for, where the base's own would be taken else."""
+    if recipe.wants_conda or not recipe.interpreter:
+        return recipe
+    return replace(recipe, conda=recipe.interpreter, interpreter=())
 
 
 def source_records(recipe: Recipe) -> tuple[LockedSource, ...]:

@@ -76,7 +76,7 @@ def plan_request(words: CotainrWords, systems: Mapping[str, System]) -> BuildReq
         output=words.image_path.absolute(),
         force=words.force,
         site=system.site,
-        guise=Guise(PREFIX, render_labels(words)),
+        guise=Guise(PREFIX, render_labels(words), own_python=True),
     )
 
 
