@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from argosy.process import Command, failed
+from argosy.process import Command, failed, run_checked
 from argosy.session import Session
 from argosy.store import whole_folder
+from argosy.whiteouts import parse_whiteouts, restore_whiteouts
 
 UNSQUASHFS_SOME_NOT_WRITTEN = 2
 """unsquashfs(1): non-fatal errors, as device nodes that an ordinary user cannot make."""
@@ -38,8 +39,30 @@ def unpacked(session: Session, image: Path, *, offset: int, key: str, part: str 
 
 
 def _unpack(session: Session, image: Path, offset: int, tree: Path) -> None:
-    options = ("-no-progress", "-quiet", "-processors", str(session.host.cpus), "-no-xattrs", "-o", str(offset))
-    command = Command(("unsquashfs", *options, "-d", str(tree), str(image)))
+    options = ("-processors", str(session.host.cpus), "-no-xattrs")
+    run_unsquashfs(session, image, offset, tree, *options, doing=f"unpacking {image}")
+
+
+def run_unsquashfs(
+    session: Session, image: Path, offset: int, tree: Path, *options: str, doing: str, parts: tuple[str, ...] = ()
+) -> None:
+    """Unpack the squashfs that begins at `offset` bytes in `image`, with the marks of removed files.
+
+    Parameters
+    ----------
+    parts
+        Paths in it that are unpacked; none: all.
+
+    Raises
+    ------
+    ToolFailed, ToolMissing, CheckFailed
+        When unsquashfs fails, is not there, or the disk is full.
+    """
+    words = ("unsquashfs", "-no-progress", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
+    command = Command(words)
     reply = session.runner.run(command)
     if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
-        raise failed(command, reply, doing=f"unpacking {image}")
+        raise failed(command, reply, doing=doing)
+    if reply.code or session.host.person.uid != 0:
+        listing = Command(("unsquashfs", "-no-progress", "-lls", "-o", str(offset), "-d", "", str(image), *parts))
+        restore_whiteouts(tree, parse_whiteouts(run_checked(session.runner, listing, doing=doing).stdout))

@@ -15,7 +15,7 @@ LAYERS = tuple(
     frozenset(line.split())
     for line in (
         "errors model shell scrub version layout refusals nearest toml_lines",
-        "process store leases",
+        "process store leases whiteouts",
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
         "gpus cdi carriers containers images binding node_picture formats",
         "gpu_probe probe",

@@ -9,25 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from argosy.whiteouts import FUSE_WHITEOUT, write_whiteout
+
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque")
-FUSE_WHITEOUT = ".wh."
 FUSE_OPAQUE = ".wh..wh..opq"
-WHITEOUT_MODE = stat.S_IFCHR | 0o644
-
-
-def is_whiteout(path: Path) -> bool:
-    """Tell whether a path is the mark of a removed file."""
-    status = path.lstat()
-    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
-
-
-def write_whiteout(path: Path) -> None:
-    """Mark a file as removed; no privilege is needed for this device since Linux 5.8."""
-    os.mknod(path, WHITEOUT_MODE, 0)
 
 
 def settle_changes(upper: Path, entries_of: Callable[[str], tuple[str, ...]]) -> None:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.build.base import Base
-from argosy.build.changes import is_whiteout
 from argosy.images.sif_write import FileSlice
 from argosy.lock import Lock
-from argosy.process import Command, failed
 from argosy.session import Session
 from argosy.store import remove_tree
-from argosy.trees import UNSQUASHFS_SOME_NOT_WRITTEN
+from argosy.trees import run_unsquashfs
+from argosy.whiteouts import is_whiteout
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,7 @@ def unpack_slice(source: FileSlice, tree: Path, session: Session, *, doing: str)
     ToolMissing, ToolFailed, CheckFailed
         When unsquashfs is not there, fails, or the disk is full.
     """
-    words = ("unsquashfs", "-no-progress", "-quiet", "-o", str(source.offset), "-d", str(tree), str(source.path))
-    command = Command(words)
-    reply = session.runner.run(command)
-    if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
-        raise failed(command, reply, doing=doing)
+    run_unsquashfs(session, source.path, source.offset, tree, doing=doing)
 
 
 def unpack_base(content: Content, work: Path, session: Session) -> Path:

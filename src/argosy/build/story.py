@@ -57,7 +57,7 @@ from argosy.layout import (
 )
 from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
 from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
-from argosy.process import Command, run_checked
+from argosy.process import Command
 from argosy.project import Project
 from argosy.recipe import Recipe, check_python
 from argosy.refusals import refuse_folder
@@ -65,6 +65,7 @@ from argosy.relock import locked_indexes, without_held
 from argosy.session import Session, Step
 from argosy.sites import Site, read_site, search_path
 from argosy.store import lease, sweep_parts, whole_file, work_folder
+from argosy.trees import run_unsquashfs
 from argosy.version import VERSION
 
 OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
@@ -281,9 +282,8 @@ def _take_over_layer(base: Base, session: Session, tree: Path) -> None:
         return
     delta = image.layer_offset >= 0
     offset = image.layer_offset if delta else image.base_offset
-    options = ("-no-progress", "-quiet", "-no-xattrs", "-o", str(offset), "-d", str(tree))
-    words = ("unsquashfs", *options, image.path, *(() if delta else OURS))
-    run_checked(session.runner, Command(words), doing="taking over the base's layer")
+    doing, parts = "taking over the base's layer", () if delta else OURS
+    run_unsquashfs(session, Path(image.path), offset, tree, "-no-xattrs", doing=doing, parts=parts)
 
 
 def _python_of(recipe: Recipe, base: Base, room: Room) -> BasePython:
