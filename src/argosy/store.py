@@ -199,11 +199,18 @@ def remove_tree(path: Path) -> None:
     if not path.exists():
         return
 
+    opened: set[str] = set()
+
     def retry(function: Callable[[str], object], name: str, _error: object) -> None:
         with contextlib.suppress(OSError):
             Path(name).parent.chmod(0o700)
-            Path(name).chmod(0o700)
-            function(name)
+            if not Path(name).is_symlink():
+                Path(name).chmod(0o700)
+            if function in {os.unlink, os.rmdir}:
+                function(name)
+            elif name not in opened:  # a folder that could not be opened, as overlays leave them
+                opened.add(name)
+                shutil.rmtree(name, onerror=retry)
 
     import shutil  # noqa: PLC0415 - see process.find_program
 

@@ -274,6 +274,28 @@ def _debian(folder: Path) -> Path:
     return folder / "first.sif"
 
 
+BUSYBOX = Path("/bin/busybox")
+APPLETS = "cat chmod cp dirname echo env ls mkdir mv printf readlink rm sh test touch tr true"
+
+
+@pytest.fixture(scope="session")
+def tiny(pool: Shop) -> Path:
+    """Give a root file system of one static program, as a squashfs: what needs no Python is built in a second."""
+    if not BUSYBOX.exists():
+        pytest.skip("needs /bin/busybox (Debian: busybox-static)")
+    tree, packed = pool.folder / "tiny-root", pool.folder / "tiny-root.sqfs"
+    for name in ("bin", "etc", "usr", "opt", "tmp", "var/tmp", "proc", "sys", "dev", "root", ".singularity.d/env"):
+        (tree / name).mkdir(parents=True)
+    shutil.copy2(BUSYBOX, tree / "bin/busybox")
+    for name in APPLETS.split():
+        (tree / "bin" / name).symlink_to("busybox")
+    (tree / "etc/old").write_text("old\n")
+    (tree / ".singularity.d/env/99-base.sh").touch()
+    pool.tool("mksquashfs", tree, packed, "-quiet", "-no-progress", "-all-root")
+    packed.chmod(0o644)
+    return packed
+
+
 @pytest.fixture
 def shop(pool: Shop) -> Iterator[Shop]:
     """Give a test a folder of its own in the shop."""

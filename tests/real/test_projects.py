@@ -79,6 +79,21 @@ def test_what_steps_add_change_and_remove_is_so_in_the_image(project: Shop, more
     assert ran.out == SHOWN, ran.err
 
 
+def test_what_steps_removed_is_gone_for_an_ordinary_user_and_over_her_image_as_base(alices: Shop, tiny: Path) -> None:
+    text = '[image]\nbase = "{base}"\noutput = "{name}.sif"\n[[step]]\nrun = "{line}"\n'
+    look = "for file in /etc/old /bin/printf /bin/env /bin/cat; do [ ! -e $file ] || echo $file; done"
+    show = ("sh", "-c", f"cat /etc/new; {look}")
+    for name, base, line, kept in (
+        ("one", tiny, "rm /bin/printf /etc/old; echo one > /etc/new", ["/bin/env"]),
+        ("two", "one.sif", "rm /bin/env; echo two > /etc/new", []),
+    ):
+        alices.write("argosy.toml", text.format(base=base, name=name, line=line))
+        built = alices.argosy("build")
+        assert built.code == 0, built.err
+        ran = alices.run(alices.folder / f"{name}.sif", *show)
+        assert ran.out.split() == [name, *kept, "/bin/cat"], ran.err
+
+
 def test_steps_are_locked_replayed_to_the_byte_and_missed_when_they_change(project: Shop) -> None:
     locked = project.argosy("lock")
     assert locked.code == 0, locked.err

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from argosy.whiteouts import FUSE_WHITEOUT, write_whiteout
+from argosy.whiteouts import FUSE_WHITEOUT, is_whiteout, write_whiteout
 
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque")
 FUSE_OPAQUE = ".wh..wh..opq"
@@ -35,6 +35,10 @@ def settle_changes(upper: Path, entries_of: Callable[[str], tuple[str, ...]]) ->
             elif entry.name.startswith(FUSE_WHITEOUT):
                 entry.unlink()
                 write_whiteout(folder / entry.name.removeprefix(FUSE_WHITEOUT))
+            elif is_whiteout(entry) and entry.lstat().st_nlink > 1:
+                # The kernel's are links of one: unsquashfs ends where an ordinary user cannot make the first.
+                entry.unlink()
+                write_whiteout(entry)
         if opaque:
             held = {entry.name for entry in folder.iterdir()}
             for name in entries_of(str(folder.relative_to(upper))):
