@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from argosy.build.rooms import Room
 from argosy.carriers import CARRIERS, JOIN, PRIVATE_NAMESPACE, Ground, Inside, candidates, needs_tree, plan_inside
 from argosy.errors import ToolMissing
 from argosy.layout import DEFAULT_PATH
-from argosy.model import Bind, Host, Person
+from argosy.model import Bind, Choice, Host, Person
+from argosy.process import FakeRunner
+from argosy.session import Places, QuietReporter, Session
 
 ALL = ("apptainer", "bwrap", "proot", "singularity", "unshare")
 GROUND = Ground("/base.sif", 4096)
@@ -123,3 +128,14 @@ def test_what_joins_base_and_layer_quotes_every_word_it_is_given() -> None:
     for line in JOIN.splitlines():
         for name in ("scratch", "image", "tree"):
             assert f" ${name}" not in line.replace(f'"${name}', ""), line
+
+
+@pytest.mark.parametrize("carrier", ["apptainer", "singularity", "proot"])
+def test_steps_are_refused_where_a_carrier_would_lose_what_they_change(carrier: str, tmp_path: Path) -> None:
+    session = Session(host(*ALL), FakeRunner(), Places(tmp_path, tmp_path, ()), QuietReporter())
+    room = Room(Choice("carrier", carrier, "no user namespaces", "machine"), GROUND, "/s", session)
+    with pytest.raises(ToolMissing, match="nothing here can keep such changes") as caught:
+        room.keeping(tmp_path / "changes")
+    assert carrier in caught.value.evidence
+    assert "definition file" in caught.value.hint
+    assert not (tmp_path / "changes").exists()
