@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "queues": ("argosy.cli.cmd_jobs:queues", "List partitions, free nodes and your accounts."),
     "verify": ("argosy.cli.cmd_verify:verify", "Tell what a run proved: network, GPUs, cores."),
     "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from what it printed."),
+    "prove": ("argosy.cli.cmd_prove:prove", "Try what plans assume of a site, by one small job."),
     "images": ("argosy.cli.cmd_images:images", "Keep images by name, tell what is in one, hand them on."),
     "sites": ("argosy.cli.cmd_sites:sites", "List site profiles, and show one with its evidence."),
     "compat": ("argosy.cli.cmd_compat:compat", "Install commands of other tools, answered by Argosy."),

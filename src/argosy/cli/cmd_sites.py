@@ -202,3 +202,34 @@ def schema() -> None:
     from argosy.sites.telling import profile_schema  # noqa: PLC0415 - only where it is asked for
 
     print_json(profile_schema())
+
+
+@sites.command("merge")
+@click.argument("result")
+@click.option("--into", default="", metavar="NAME|FILE", help="The profile.  [default: the user's own of that site]")
+@click.option("--accept", is_flag=True, help="Take what the run showed in place of values that it contradicts.")
+@as_json_option
+@click.pass_context
+def merge(ctx: click.Context, /, result: str, into: str, *, accept: bool, as_json: bool) -> None:
+    """Put what 'argosy prove' found (its JSON) into a profile: its values become proved, with date and versions.
+
+    A shipped profile is copied to ~/.config/argosy/sites first.  What contradicts a documented value is told and left
+    as it is; the exit code is 7 then.
+    """
+    from argosy.prove.story import merge_into_profile  # noqa: PLC0415 - only where it is asked for
+
+    place, merged = merge_into_profile(open_session(quiet=True), result, into=into, accept=accept)
+    if as_json:
+        rows = {name: [asdict(row) for row in getattr(merged, name)] for name in ("proved", "added", "against")}
+        print_json({"profile": str(place), **rows})
+    else:
+        for row in merged.proved:
+            click.echo(f"proved   {row.key} = {row.documented}")
+        for row in merged.added:
+            click.echo(f"new      {row.key} = {row.found}")
+        for row in merged.against:
+            click.echo(f"AGAINST  {row.key} = {row.documented}: the run showed {row.found}")
+        click.echo(f"{place}")
+        if merged.against and not accept:
+            click.echo("  -> look at each; --accept takes what the run showed", err=True)
+    ctx.exit(WRONG if merged.against and not accept else 0)

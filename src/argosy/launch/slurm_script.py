@@ -81,7 +81,7 @@ class SlurmFacts:
 
 def render_slurm_script(facts: SlurmFacts) -> str:
     """Render the whole script."""
-    programs, words = name_programs(_words(facts, facts.script.started.command))
+    programs, words = name_programs(node_command(facts, facts.script.started.command))
     lines = [
         "#!/bin/sh",
         *map(render_directive, directives(facts)),
@@ -102,7 +102,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _words(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:
+def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:
     """Give what srun starts for a command: the checks of a node, the runtime, the command in the container."""
     container = facts.script.container
     words = (*_around(facts), *container.words(command))
@@ -119,7 +119,7 @@ def _before(facts: SlurmFacts) -> Iterator[str]:
     from argosy.launch.before import before_command, render_before  # noqa: PLC0415 - where it is asked for
 
     container = facts.script.container
-    _, words = name_programs(_words(facts, before_command(facts.script.before)))
+    _, words = name_programs(node_command(facts, before_command(facts.script.before)))
     own = "".join(f" {word}" for word in (*map(quote, facts.at_site.srun_always), *step_lines(container)))
     srun = f'{step_prefix(container)}srun --nodes=1 --ntasks=1 --nodelist="$first" --mpi=none{own}'
     yield from render_before(words, srun=srun)

@@ -6,16 +6,18 @@ import json
 import os
 import re
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from argosy.containers import ContainerPlan
 from argosy.entering import enter, refuse_missing_binds, refuse_missing_program
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
 from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
 from argosy.launch.shape import choose_shape
-from argosy.model import Bind, ContainerRequest, Gpu, GpuWay, Host
+from argosy.model import NO_WORDS, Bind, ContainerRequest, Gpu, GpuWay, Host
 from argosy.process import Command, Reply, failed
 from argosy.runtimes.bare import PREFIX
 from argosy.schedulers.slurm import parse_job_id, says_no_answer
@@ -50,6 +52,23 @@ FILE_ENDINGS = (".sif", ".sqsh", ".squashfs")
 """A word that ends so means a file, also where it has no folder and is not here."""
 
 
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a launch is planned from: the request, completed; the container; the site and its machine.
+
+    Attributes
+    ----------
+    versions
+        Of torch, ROCm and CUDA in the image, as far as it tells them.
+    """
+
+    request: LaunchRequest
+    container: ContainerPlan
+    site: Site
+    host: Host
+    versions: Mapping[str, str] = field(default_factory=lambda: NO_WORDS)
+
+
 def plan_here(
     request: LaunchRequest, session: Session, *, dry: bool = False, kept: bool = False, record: str = ""
 ) -> LaunchPlan:
@@ -60,6 +79,15 @@ def plan_here(
     dry, kept
         The script is only shown, or is kept for somebody to submit: neither needs the site's image or tools here.
     """
+    grounds = find_grounds(request, session, dry=dry, kept=kept, record=record)
+    by = grounds.request, grounds.container, grounds.site, grounds.host
+    return plan_launch(*by, record=record, versions=grounds.versions)
+
+
+def find_grounds(
+    request: LaunchRequest, session: Session, *, dry: bool = False, kept: bool = False, record: str = ""
+) -> Grounds:
+    """Find what a launch is planned from; as `plan_here`."""
     host = session.host
     request = without_container(request)
     site = find_site(request.site, host)
@@ -82,17 +110,10 @@ def plan_here(
             there, command = assume_host(site, there, wanted.runtime), ()
             if not is_here:
                 assumed = assume_container(request.image, wanted, site, there)
-                return plan_launch(request, assumed, site, there, versions=dict(request.image_has))
+                return Grounds(request, assumed, site, there, dict(request.image_has))
     container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
     versions = parse_torch_version(container.entry.image.torch) | dict(request.image_has)
-    return plan_launch(
-        request,
-        container,
-        site,
-        there,
-        record=record,
-        versions=versions,
-    )
+    return Grounds(request, container, site, there, versions)
 
 
 def settle_request(request: LaunchRequest, site: Site) -> LaunchRequest:
@@ -171,7 +192,7 @@ def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> L
         code = _carry_out(Command(words, env=dict(session.host.environment)), session, site)
         write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
         return Launched(code, "", str(folder))
-    return _submit(plan, words, folder, session, site, profile=_absolute_profile(request.site, session.host))
+    return submit(plan, words, folder, session, site, profile=absolute_profile(request.site, session.host))
 
 
 def launch_after_smoke(request: LaunchRequest, session: Session) -> tuple[Launched, Launched]:
@@ -253,14 +274,21 @@ def say_where(session: Session, site: Site, *, here: bool) -> None:
         session.reporter.note(f"inside job {job}: submitted as a job of its own; --here would use this one")
 
 
-def _absolute_profile(name: str, host: Host) -> str:
+def absolute_profile(name: str, host: Host) -> str:
     """Give the name of a profile, or the whole path of its file, so that it is found again from elsewhere."""
     return str(Path(host.cwd, name)) if name.endswith(".toml") else name
 
 
-def _submit(
+def submit(
     plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Session, site: Site, *, profile: str
 ) -> Launched:
+    """Submit a plan whose record lies in a folder.
+
+    Raises
+    ------
+    ArgosyError
+        In Slurm's own words, where it refuses.
+    """
     from argosy.launch.jobs import run_slurm  # noqa: PLC0415 - likewise
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 

@@ -22,6 +22,8 @@ class Evident(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Date on which somebody last looked at the source; empty takes the profile's.
     sources
         For a part with several keys: key -> its own source, where it differs from `source`.
+    proofs
+        Keys whose value a run at the site has shown: key -> date, job and versions, as ``argosy sites merge`` writes.
     """
 
     why: str = ""
@@ -29,6 +31,7 @@ class Evident(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     checked: str = ""
     proof: Proof = "documented"
     sources: dict[str, str] = msgspec.field(default_factory=dict)
+    proofs: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Conditional(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,3 +120,22 @@ class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     word: str
     instead: str = ""
+
+
+class Proved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``argosy prove`` found at the site, beyond the values that other parts hold.
+
+    Attributes
+    ----------
+    date, job
+        Of the run.
+    versions
+        Of Slurm and of the runtime that it ran with.
+    facts
+        Name -> what was found: ``attach.overlay`` -> ``yes``.
+    """
+
+    date: str = ""
+    job: str = ""
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    facts: dict[str, str] = msgspec.field(default_factory=dict)

@@ -27,14 +27,20 @@ Table = dict[str, Any]
 
 def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ...]:
     """Give the folders of profiles, the first one wins: project, user, system, shipped."""
-    home = environment.get("HOME", "")
-    user = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    user = user_profiles(environment)
     return (
         project / "argosy-sites",
-        *((Path(user) / "argosy/sites",) if user else ()),
+        *((user,) if user else ()),
         Path("/etc/argosy/sites"),
         DATA,
     )
+
+
+def user_profiles(environment: Mapping[str, str]) -> Path | None:
+    """Give the folder of the user's own profiles; None for a user without a home."""
+    home = environment.get("HOME", "")
+    user = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    return Path(user) / "argosy/sites" if user else None
 
 
 def site_names(folders: Sequence[Path] = (DATA,)) -> tuple[str, ...]:

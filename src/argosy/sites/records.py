@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from argosy.sites.parts import Avoid, Cache, Conditional, Evident, Option, Setting, SiteBind
+from argosy.sites.parts import Avoid, Cache, Conditional, Evident, Option, Proved, Setting, SiteBind
 
 __all__ = [
     "Avoid",
@@ -29,6 +29,7 @@ __all__ = [
     "Node",
     "Option",
     "Partition",
+    "Proved",
     "RuntimeFacts",
     "Setting",
     "Site",
@@ -339,6 +340,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Short name -> beginning of an address, for the `source` of parts.
     open_questions
         What nobody could find out yet; what depends on it says so instead of guessing.
+    proved
+        What a run of ``argosy prove`` found.
     """
 
     name: str = ""
@@ -364,6 +367,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     caches: tuple[Cache, ...] = ()
     settings: tuple[Setting, ...] = ()
     avoid: tuple[Avoid, ...] = ()
+    proved: Proved = Proved()
 
     def __post_init__(self) -> None:
         """Refuse a name that is no plain word: it stands in scripts and in names of files."""

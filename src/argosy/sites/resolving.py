@@ -52,6 +52,9 @@ class AtSite:
     choices: tuple[Choice, ...] = ()
 
 
+DATE = len("2026-11-21")
+
+
 def full_address(site: Site, source: str) -> str:
     """Write a source out: ``LUG docs/x.md`` becomes the address that ``[sources]`` begins and the rest ends."""
     whole = []
@@ -70,14 +73,15 @@ def evident_choice(site: Site, part: Evident, what: str, value: str, *, key: str
         The part's key that it comes from, where the part holds several.
     """
     source = part.sources.get(key, part.source)
+    shown = part.proofs.get(key, "")
     return Choice(
         what,
         value,
         why or part.why or "the site's own",
         f"site {site.name}",
-        evidence=full_address(site, source),
-        checked=part.checked or site.checked,
-        proof=part.proof,
+        evidence="; ".join(filter(None, (full_address(site, source), shown and f"proved {shown}"))),
+        checked=shown[:DATE] or part.checked or site.checked,
+        proof="proved" if shown else part.proof,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ import msgspec
 from argosy.sites.conditions import render_condition
 from argosy.sites.reading import DATA, find_profile, fragment_files, read_site, read_table
 from argosy.sites.records import Conditional, Evident, Site
-from argosy.sites.resolving import full_address
+from argosy.sites.resolving import DATE, full_address
 from argosy.toml_lines import find_line
 
-EVIDENCE = ("why", "source", "checked", "proof", "sources", "when")
+EVIDENCE = ("why", "source", "checked", "proof", "sources", "proofs", "when")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,9 @@ def rows_of(site: Site) -> Iterator[Row]:
         elif isinstance(value, tuple) and value and isinstance(value[0], Evident):
             for part in value:
                 yield _row(site, f"{field}.{_name(part)}", _short(part), part)
+    for name, value in site.proved.facts.items():
+        why = f"argosy prove, job {site.proved.job}"
+        yield Row(f"proved.{name}", value, "", why, "", site.proved.date, "proved")
 
 
 def _section_rows(site: Site, section: str, part: Evident) -> Iterator[Row]:
@@ -69,7 +72,9 @@ def _section_rows(site: Site, section: str, part: Evident) -> Iterator[Row]:
         value = getattr(part, key)
         if key not in EVIDENCE and value != getattr(empty, key):
             source = part.sources.get(key, part.source)
-            yield _row(site, f"{section}.{key}", _text(value), part, source=source)
+            row = _row(site, f"{section}.{key}", _text(value), part, source=source)
+            shown = part.proofs.get(key, "")
+            yield replace(row, proof="proved", checked=shown[:DATE], source=f"{row.source} ({shown})") if shown else row
 
 
 def _row(site: Site, key: str, value: str, part: Evident, *, source: str = "") -> Row:

@@ -1,0 +1,216 @@
+"""Put what a proving job found into the text of a profile: values become proved, contradictions are told; pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import msgspec
+
+from argosy.errors import SiteError
+from argosy.prove.result import Result
+from argosy.sites import Site
+
+Value = str | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What a run says of one value of a profile.
+
+    Attributes
+    ----------
+    key
+        Section and key: ``node.cores``.
+    documented
+        What the profile says; None where it says nothing.
+    found
+        What the run showed.
+    """
+
+    key: str
+    documented: Value | None
+    found: Value
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the run showed what is documented; of versions the documented numbers only."""
+        if self.key == "runtime.version":
+            asked, has = str(self.documented), str(self.found)
+            return has == asked or has.startswith((f"{asked}.", f"{asked}-", f"{asked}+")) or asked in has.split()
+        return self.documented == self.found
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A profile's text with the evidence of a run.
+
+    Attributes
+    ----------
+    proved, added, against
+        Values that were confirmed, that the profile did not have, and that the run contradicts.
+    """
+
+    text: str
+    proved: tuple[Met, ...]
+    added: tuple[Met, ...]
+    against: tuple[Met, ...]
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() and int(text) else None
+
+
+def _word(text: str) -> str | None:
+    return text if text and "|" not in text and text != "none" else None
+
+
+def _vendor(text: str) -> str | None:
+    return text if text in {"amd", "intel", "nvidia"} else None
+
+
+def _boolean(text: str) -> bool | None:
+    return {"yes": True, "no": False}.get(text)
+
+
+def _in_memory(text: str) -> bool | None:
+    return None if not text or "|" in text else text in {"tmpfs", "ramfs"}
+
+
+def _version(text: str) -> str | None:
+    return text if re.match(r"\d", text) else None
+
+
+FROM_FACTS: Mapping[str, tuple[str, Callable[[str], Value | None]]] = MappingProxyType(
+    {
+        "node.cores": ("node.cores", _number),
+        "node.sockets": ("node.sockets", _number),
+        "node.numa": ("node.numa", _number),
+        "node.memory_mb": ("node.memory_mb", _number),
+        "node.arch": ("node.arch", _word),
+        "node.gpus": ("node.gpus", _number),
+        "node.gpu_vendor": ("gpus.vendor", _vendor),
+        "node.tmp_in_memory": ("node.tmp", _in_memory),
+        "runtime.version": ("runtime.version", _version),
+        "runtime.user_namespaces": ("node.user_namespaces", _boolean),
+    }
+)
+"""Key of a profile -> the fact that shows its value, and how it is read; None for a fact that tells nothing."""
+
+
+def meet(result: Result, site: Site) -> tuple[Met, ...]:
+    """Compare the values of a profile with what a run showed."""
+    found: list[Met] = []
+    for key, (name, read) in FROM_FACTS.items():
+        value = read(result.value(name))
+        section, _, inner = key.partition(".")
+        if value is None or (section == "runtime" and result.runtime not in {site.runtime.name, ""}):
+            continue
+        part = getattr(site, section)
+        documented = getattr(part, inner)
+        found.append(Met(key, None if documented == getattr(type(part)(), inner) else documented, value))
+    return (*found, *_judged(result, site))
+
+
+def _judged(result: Result, site: Site) -> tuple[Met, ...]:
+    """Compare what is not one value against another: masks, the network's line, the master's name, MPI's wire-up."""
+    rows: list[Met] = []
+    planned, back = result.value("mask.planned"), result.value("mask.planned_read_back")
+    if site.node.gpu_cpus and planned and back:
+        rows.append(Met("node.gpu_cpus", planned, back))
+    line = result.value("network.line")
+    if site.network.proof_lines and line and result.value("network.all_reduce").startswith("nccl"):
+        patterns = site.network.proof_lines
+        shown = next((pattern for pattern in patterns if any(re.search(pattern, each) for each in line.split(";"))), "")
+        rows.append(Met("network.proof_lines", shown or patterns[0], shown or line))
+    resolves = result.value("master.resolves")
+    if site.slurm.master_suffix and resolves:
+        suffix = site.slurm.master_suffix
+        rows.append(Met("slurm.master_suffix", suffix, suffix if resolves == "yes" else "names with it do not resolve"))
+    kinds = result.value("mpi.list").replace(",", " ").split()
+    if site.launcher.mpi and kinds:
+        mpi = site.launcher.mpi
+        rows.append(Met("launcher.mpi", mpi, mpi if mpi in kinds else f"srun knows only {' '.join(kinds)}"))
+    return tuple(rows)
+
+
+def merge_result(text: str, site: Site, result: Result, *, accept: bool = False) -> Merged:
+    """Give a profile's text with the evidence of a run.
+
+    Parameters
+    ----------
+    accept
+        Take plain values of the run in place of those it contradicts.
+
+    Raises
+    ------
+    SiteError
+        When the text is written in a way that this cannot go into.
+    """
+    met = meet(result, site)
+    proved = tuple(row for row in met if row.documented is not None and row.agrees)
+    added = tuple(row for row in met if row.documented is None)
+    against = tuple(row for row in met if row.documented is not None and not row.agrees)
+    taken = tuple(row for row in against if accept and row.key in FROM_FACTS)
+    for row in (*added, *taken):
+        section, _, key = row.key.partition(".")
+        text = with_value(text, section, key, _literal(row.found))
+    for section in dict.fromkeys(row.key.partition(".")[0] for row in met):
+        keys = [row.key.partition(".")[2] for row in (*proved, *added, *taken) if row.key.startswith(f"{section}.")]
+        denied = {row.key.partition(".")[2] for row in against if row not in taken}
+        proofs = {k: v for k, v in getattr(site, section).proofs.items() if k not in denied}
+        proofs |= dict.fromkeys(keys, result.words)
+        text = with_value(text, section, "proofs", _table(proofs))
+    facts = {fact.name: fact.value for fact in result.facts if fact.tried}
+    values = {"date": result.date, "job": result.job}
+    for key, literal in {
+        **{name: _literal(value) for name, value in values.items()},
+        "versions": _table(result.versions),
+        "facts": _table(facts),
+    }.items():
+        text = with_value(text, "proved", key, literal)
+    try:
+        msgspec.convert(tomllib.loads(text), Site)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise SiteError(
+            f"the profile of {site.name} is written in a way that this cannot go into",
+            evidence=str(error),
+            hint="write each [section] once, with its keys below it, and merge again",
+        ) from error
+    return Merged(text, proved, added, against)
+
+
+def _literal(value: Value) -> str:
+    """Write a value as TOML: its strings are JSON's, whose escapes TOML knows."""
+    return json.dumps(value, ensure_ascii=True) if isinstance(value, str) else str(value).lower()
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    return "{ " + ", ".join(f"{json.dumps(key)} = {_literal(value)}" for key, value in rows.items()) + " }"
+
+
+HEADER = re.compile(r"^\s*\[(?!\[)\s*(?P<name>[\w.-]+)\s*\]")
+ANY_HEADER = re.compile(r"^\s*\[")
+
+
+def with_value(text: str, section: str, key: str, literal: str) -> str:
+    """Give a TOML text in which one key of one table has a value; all other lines stay as they are.
+
+    A value over several lines is not looked for: the caller sets plain values and inline tables only.
+    """
+    lines = text.splitlines()
+    start = next((n for n, line in enumerate(lines) if (found := HEADER.match(line)) and found["name"] == section), -1)
+    new = f"{key} = {literal}"
+    if start < 0:
+        return "\n".join([*lines, "", f"[{section}]", new]) + "\n"
+    end = next((n for n in range(start + 1, len(lines)) if ANY_HEADER.match(lines[n])), len(lines))
+    old = next((n for n in range(start + 1, end) if re.match(rf"\s*{re.escape(key)}\s*=", lines[n])), -1)
+    if old >= 0:
+        lines[old] = new
+    else:
+        lines.insert(start + 1, new)
+    return "\n".join(lines) + "\n"
