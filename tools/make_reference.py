@@ -85,6 +85,7 @@ Every table may carry its evidence:
 | `checked` | date on which somebody last looked at the source |
 | `proof` | `documented`, or `proved` by a run at the site |
 | `sources` | for a table with several keys: key and its own source |
+| `proofs` | key and the run that has shown its value: date, job, versions; `argosy sites merge` writes it |
 
 `when` is a table of conditions, all of which must hold: `when = { nodes = "> 1" }`. It may ask for %s.
 """
@@ -115,6 +116,7 @@ TABLES = (
     ("`[network]`", "Network"),
     ("`[images]`", "Images"),
     ("`[build]`", "Build"),
+    ("`[proved]`", "Proved"),
 )
 
 

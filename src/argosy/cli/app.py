@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "images": ("argosy.cli.cmd_images:images", "Keep images by name, tell what is in one, hand them on."),
     "sites": ("argosy.cli.cmd_sites:sites", "List site profiles, and show one with its evidence."),
     "compat": ("argosy.cli.cmd_compat:compat", "Install commands of other tools, answered by Argosy."),
+    "doctor": ("argosy.cli.cmd_doctor:doctor", "Look at this machine: what is missing, and what would hurt."),
     "completion": ("argosy.cli.cmd_completion:completion", "Print the completion script of a shell."),
 }
 """Name -> where the command is, and its line in the help."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -46,7 +47,8 @@ def prove(
             path.chmod(0o755)
         click.echo(f"{path}: submit it with: sbatch {path}", err=True)
         return
-    proved = prove_story(session, name, image=image, options=asked, gpus=gpus)
+    stream = sys.stderr.buffer if as_json else None
+    proved = prove_story(session, name, image=image, options=asked, gpus=gpus, stream=stream)
     if as_json:
         from msgspec import to_builtins  # noqa: PLC0415 - likewise
 

@@ -164,15 +164,11 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
         denied = {row.key.partition(".")[2] for row in against if row not in taken}
         proofs = {k: v for k, v in getattr(site, section).proofs.items() if k not in denied}
         proofs |= dict.fromkeys(keys, result.words)
-        text = with_value(text, section, "proofs", _table(proofs))
+        text = with_table(text, f"{section}.proofs", proofs)
     facts = {fact.name: fact.value for fact in result.facts if fact.tried}
-    values = {"date": result.date, "job": result.job}
-    for key, literal in {
-        **{name: _literal(value) for name, value in values.items()},
-        "versions": _table(result.versions),
-        "facts": _table(facts),
-    }.items():
-        text = with_value(text, "proved", key, literal)
+    text = with_table(text, "proved", {"date": result.date, "job": result.job})
+    text = with_table(text, "proved.versions", result.versions)
+    text = with_table(text, "proved.facts", facts)
     try:
         msgspec.convert(tomllib.loads(text), Site)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
@@ -185,12 +181,13 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
 
 
 def _literal(value: Value) -> str:
-    """Write a value as TOML: its strings are JSON's, whose escapes TOML knows."""
-    return json.dumps(value, ensure_ascii=True) if isinstance(value, str) else str(value).lower()
+    """Write a value as TOML."""
+    return _text(value) if isinstance(value, str) else str(value).lower()
 
 
-def _table(rows: Mapping[str, str]) -> str:
-    return "{ " + ", ".join(f"{json.dumps(key)} = {_literal(value)}" for key, value in rows.items()) + " }"
+def _text(text: str) -> str:
+    """Write a string as TOML: as JSON does, but for a sign that only TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 HEADER = re.compile(r"^\s*\[(?!\[)\s*(?P<name>[\w.-]+)\s*\]")
@@ -200,7 +197,7 @@ ANY_HEADER = re.compile(r"^\s*\[")
 def with_value(text: str, section: str, key: str, literal: str) -> str:
     """Give a TOML text in which one key of one table has a value; all other lines stay as they are.
 
-    A value over several lines is not looked for: the caller sets plain values and inline tables only.
+    A value over several lines is not looked for: the caller sets plain values only.
     """
     lines = text.splitlines()
     start = next((n for n, line in enumerate(lines) if (found := HEADER.match(line)) and found["name"] == section), -1)
@@ -214,3 +211,16 @@ def with_value(text: str, section: str, key: str, literal: str) -> str:
     else:
         lines.insert(start + 1, new)
     return "\n".join(lines) + "\n"
+
+
+def with_table(text: str, name: str, rows: Mapping[str, str]) -> str:
+    """Give a TOML text that ends with a table of these rows, in place of the one of that name."""
+    lines = text.splitlines()
+    start = next((n for n, line in enumerate(lines) if (found := HEADER.match(line)) and found["name"] == name), -1)
+    if start >= 0:
+        end = next((n for n in range(start + 1, len(lines)) if ANY_HEADER.match(lines[n])), len(lines))
+        lines[start:end] = []
+    while lines and not lines[-1].strip():
+        lines.pop()
+    new = [f"[{name}]", *(f"{_text(key)} = {_text(value)}" for key, value in rows.items())] if rows else []
+    return "\n".join([*lines, "", *new]) + "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from argosy.errors import SiteError, ToolFailed, UsageError
 from argosy.launch.follow import follow_job
@@ -83,8 +84,21 @@ def plan_prove_here(
     return plan_prove(find_grounds(request, session, kept=kept, record=record), record)
 
 
-def prove(session: Session, site: str, *, image: str = "", options: JobOptions | None = None, gpus: int = -1) -> Proved:
+def prove(
+    session: Session,
+    site: str,
+    *,
+    image: str = "",
+    options: JobOptions | None = None,
+    gpus: int = -1,
+    stream: BinaryIO | None = None,
+) -> Proved:
     """Submit the job, follow it to its end, and read what it found.
+
+    Parameters
+    ----------
+    stream
+        Gets what the job prints; standard output by default.
 
     Raises
     ------
@@ -100,7 +114,7 @@ def prove(session: Session, site: str, *, image: str = "", options: JobOptions |
     place = absolute_profile(site, session.host)
     launched = submit(launch, words, folder, session, profile, profile=place)
     session.reporter.note(f"job {launched.job} is submitted; its script: {script}")
-    facts = follow_job(session, launched.job, pause=launch.polling_seconds)
+    facts = follow_job(session, launched.job, pause=launch.polling_seconds, stream=stream)
     file = Path(session.host.cwd, f"argosy-prove-{launched.job}.json")
     if not file.is_file():
         raise ToolFailed(

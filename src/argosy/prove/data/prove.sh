@@ -2,7 +2,7 @@
 # What fails is a fact too, so nothing here ends the job; the JSON is written at its end, also when its time runs out.
 work=$(mktemp -d)
 : > "$work/facts"
-clean() { LC_ALL=C tr '\n\t' '  ' | LC_ALL=C tr -d '\000-\037\177' | sed 's/ *$//; s/[\\"]/\\&/g'; }
+clean() { LC_ALL=C tr '\n\t' '  ' | LC_ALL=C tr -d '\000-\037\177' | sed 's/^ *//; s/ *$//; s/[\\"]/\\&/g'; }
 fact() {  # NAME VALUE HOW
     value=$(printf %s "$2" | clean) how=$(printf %s "$3" | clean)
     [ ! -s "$work/facts" ] || printf ',\n' >> "$work/facts"
@@ -26,7 +26,7 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 143' TERM INT
-result=${ARGOSY_PROVE_RESULT:-${SLURM_SUBMIT_DIR:-$PWD}/argosy-prove-$SLURM_JOB_ID.json}
+result=${SLURM_SUBMIT_DIR:-$PWD}/argosy-prove-$SLURM_JOB_ID.json
 step() { timeout 60 srun --overlap "$@"; }
 one() { step --nodes=1 --ntasks=1 --nodelist="$first" "$@"; }
 
@@ -106,8 +106,8 @@ fact arguments.all "$(one sh -c 'printf %s "$@" | wc -c' sh "$big" "$big" "$big"
 
 # ---- Signals: whom a warning reaches, of the batch shell, a task, and a child of the task.
 listen='trap "echo task" USR1
-sh -c "trap \"echo child\" USR1; echo ready; n=0; while [ \$n -lt 6 ]; do sleep 1 & wait \$! || :; n=\$((n + 1)); done" &
-n=0; while [ $n -lt 8 ]; do sleep 1 & wait $! || :; n=$((n + 1)); done'
+sh -c "trap \"echo child\" USR1; echo ready; n=0; while [ \$n -lt 4 ]; do sleep 1 & wait \$! || :; n=\$((n + 1)); done" &
+n=0; while [ $n -lt 5 ]; do sleep 1 & wait $! || :; n=$((n + 1)); done'
 heard() {  # WORDS-OF-SCANCEL, then the words that start the listener
     words=$1; shift
     batch=''; trap 'batch="batch "' USR1
@@ -117,15 +117,15 @@ heard() {  # WORDS-OF-SCANCEL, then the words that start the listener
     scancel $words --signal=USR1 "$SLURM_JOB_ID" || :
     while kill -0 "$listener" 2>/dev/null; do wait "$listener" || :; done
     trap - USR1
-    got=$(grep -v ready "$work/heard" | sort -u | tr '\n' ' ' || :)
-    if grep -q ready "$work/heard"; then got=$batch$got; echo "${got:-nobody}" > "$work/got"
+    got=$batch$(grep -v ready "$work/heard" | sort -u | tr '\n' ' ' || :)
+    if grep -q ready "$work/heard"; then got=${got% }; echo "${got:-nobody}" > "$work/got"
     else echo "the listener did not start" > "$work/got"; fi
 }
 heard '' one; fact signal.to_job "$(cat "$work/got")" "scancel --signal=USR1 JOB: who hears it"
 heard --batch one; fact signal.to_batch "$(cat "$work/got")" "scancel --batch --signal=USR1 JOB: who hears it"
 
 # ---- MPI's wire-up.
-fact mpi.list "$(srun --mpi=list 2>&1 | tr '\n\t' '  ')" "srun --mpi=list"
+fact mpi.list "$(srun --mpi=list 2>&1 | sed 's/^.*\.\.\.//; s/.*: *//' | tr -s ',\n\t' '   ')" "srun --mpi=list"
 fact mpi.pmix_folder "$(one --mpi=pmix sh -c 'echo "${PMIX_SERVER_TMPDIR:-none}"' 2>/dev/null | tail -n 1 || :)" \
     "PMIX_SERVER_TMPDIR of a task of srun --mpi=pmix"
 
@@ -161,9 +161,9 @@ fact gpus.inside "$(inside "$at_first" sh -c 'set -- /dev/nvidia[0-9]*; [ -e "$1
 
 case $runtime in apptainer | singularity)
     plain() { one "$program" exec "$@"; }
-    enter=/opt/argosy/enter
+    started=/opt/argosy/enter
     if [ -n "$part" ]; then
-        fact attach.overlay "$(yes_no plain "$image" test -x "$enter")" "$program exec IMAGE test -x $enter"
+        fact attach.overlay "$(yes_no plain "$image" test -x "$started")" "$program exec IMAGE test -x $started"
         fact attach.bind "$(yes_no plain -B "$image:/mnt:id=$part,image-src=/opt/argosy" "$image" test -x /mnt/enter)" \
             "$program exec -B IMAGE:/mnt:id=$part,image-src=/opt/argosy"
     else

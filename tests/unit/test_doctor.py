@@ -1,0 +1,97 @@
+"""A machine is judged by what was seen of it: each fault with what to do, and a code for what is missing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from argosy.cli.app import app
+from argosy.doctor import Folder, Seen, judge_machine
+from argosy.model import Host, Person
+from argosy.sites import Site, read_site
+
+HOST = Host(
+    hostname="login1",
+    arch="x86_64",
+    person=Person(1000, 1000, "ada", "/home/ada"),
+    cwd="/home/ada",
+    tmp="/tmp",  # noqa: S108 - a name
+    cpus=8,
+    memory=1 << 34,
+    programs={name: f"/usr/bin/{name}" for name in ("apptainer", "mksquashfs", "unsquashfs", "sbatch")},
+    user_namespaces=True,
+    can_mount=False,
+    fuse=True,
+)
+CACHE = Folder("cache", "/home/ada/.cache/argosy", writable=True, kind="ext4", free=10**12, inodes=10**7)
+SEEN = Seen(
+    host=HOST,
+    versions={"apptainer": "1.4.5", "mksquashfs": "4.6", "sbatch": "24.11.5"},
+    namespaces=True,
+    subuid=True,
+    folders=(CACHE,),
+    slurm="Slurmctld(primary) at ctl is UP",
+    slurm_up=True,
+    driver="",
+    over_quota="",
+)
+SLURM = Site(name="desk", title="a desk", scheduler="slurm")
+
+
+def states(seen: Seen, site: Site | None = None) -> dict[str, str]:
+    return {each.name: each.state for each in judge_machine(seen, site) if each.state != "ok"}
+
+
+def with_programs(*names: str) -> Seen:
+    return replace(SEEN, host=replace(HOST, programs={name: f"/usr/bin/{name}" for name in names}))
+
+
+@pytest.mark.parametrize(
+    ("seen", "site", "name", "state"),
+    [
+        (with_programs("mksquashfs"), None, "container runtime", "missing"),
+        (with_programs("mksquashfs"), read_site("mn5-acc"), "container runtime", "mind"),
+        (with_programs("apptainer"), None, "mksquashfs", "missing"),
+        (with_programs("apptainer"), SLURM, "Slurm", "missing"),
+        (replace(with_programs("bwrap"), namespaces=False), None, "user namespaces", "missing"),
+        (replace(SEEN, namespaces=False), None, "user namespaces", "mind"),
+        (replace(SEEN, host=replace(HOST, fuse=False)), None, "fuse", "mind"),
+        (replace(SEEN, slurm_up=False), SLURM, "Slurm", "missing"),
+        (replace(SEEN, slurm_up=False), None, "Slurm", "mind"),
+        (replace(SEEN, folders=(replace(CACHE, writable=False),)), None, "cache", "missing"),
+        (replace(SEEN, folders=(replace(CACHE, kind="tmpfs"),)), None, "cache", "mind"),
+        (replace(SEEN, folders=(replace(CACHE, free=10**9),)), None, "cache", "mind"),
+        (replace(SEEN, folders=(replace(CACHE, inodes=1000),)), None, "cache", "mind"),
+        (replace(SEEN, folders=(replace(CACHE, what="work files", kind="lustre"),)), None, "work files", "mind"),
+        (replace(SEEN, over_quota="/home: over"), None, "quota", "mind"),
+        (replace(SEEN, host=replace(HOST, environment={"PYTHONPATH": "/x"})), None, "variables", "mind"),
+        (replace(SEEN, host=replace(HOST, environment={"PIP_TARGET": "/x"})), None, "variables", "mind"),
+        (
+            replace(SEEN, host=replace(HOST, environment={"SINGULARITY_BIND": "/x"})),
+            None,
+            "runtime's variables",
+            "mind",
+        ),
+        (replace(SEEN, host=replace(HOST, arch="aarch64")), read_site("lumi-g"), "site", "mind"),
+    ],
+)
+def test_each_fault_is_found_under_its_name_with_what_to_do(
+    seen: Seen, site: Site | None, name: str, state: str
+) -> None:
+    assert states(seen, site)[name] == state
+    assert all(each.hint for each in judge_machine(seen, site) if each.state != "ok")
+
+
+def test_a_machine_that_has_all_is_found_well() -> None:
+    whole = replace(HOST, programs={**HOST.programs, **dict.fromkeys(("mmdebstrap", "skopeo", "squashfuse"), "/x")})
+    assert states(replace(SEEN, host=whole), SLURM) == {}
+
+
+def test_the_command_looks_at_this_machine_and_programs_can_read_it() -> None:
+    done = CliRunner().invoke(app, ["doctor", "--json"])
+    told = json.loads(done.output)
+    assert {"cache", "container runtime", "site"} <= {each["name"] for each in told["findings"]}
+    assert done.exit_code == (0 if told["good"] else 7)

@@ -1,0 +1,188 @@
+"""The job that tries a site is one plain script, and what it found becomes evidence; contradictions are told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.cli.app import app
+from argosy.errors import SiteError, UsageError
+from argosy.prove import Fact, Result, merge_result, read_result
+from argosy.prove.merging import with_table, with_value
+from argosy.sites import Site, read_site
+from argosy.sites.resolving import evident_choice
+from argosy.sites.telling import rows_of
+
+PROFILE = """\
+name = "desk"  # ours
+title = "a desk"
+scheduler = "slurm"
+checked = "2026-01-01"
+[node]
+cores = 8
+gpus = 4 # as documented
+gpu_vendor = "nvidia"
+[runtime]
+name = "apptainer"
+version = "1.4"
+[slurm]
+master_suffix = "i"
+[[settings]]
+name = "A"
+value = "1"
+"""
+
+RESULT = Result(
+    argosy_prove=1,
+    site="desk",
+    job="7",
+    date="2026-11-21",
+    partition="gpu",
+    nodes="node[1-2]",
+    runtime="apptainer",
+    image="",
+    facts=(
+        Fact("slurm.version", "slurm 24.11.5"),
+        Fact("node.cores", "8"),
+        Fact("node.gpus", "2"),
+        Fact("node.arch", "x86_64"),
+        Fact("node.numa", "1|2"),
+        Fact("node.tmp", "tmpfs"),
+        Fact("runtime.version", "1.4.5"),
+        Fact("attach.overlay", "not tried", "no image"),
+        Fact("master.resolves", "no"),
+    ),
+)
+
+
+def parse(text: str) -> Site:
+    return msgspec.convert(tomllib.loads(text), Site)
+
+
+def test_values_that_a_run_shows_become_proved_with_date_and_versions() -> None:
+    merged = merge_result(PROFILE, parse(PROFILE), RESULT)
+    site = parse(merged.text)
+    assert [row.key for row in merged.proved] == ["node.cores", "runtime.version"]
+    assert [row.key for row in merged.added] == ["node.arch", "node.tmp_in_memory"]
+    assert (site.node.arch, site.node.tmp_in_memory, site.node.numa) == ("x86_64", True, 0)
+    assert site.node.proofs["cores"] == "2026-11-21, job 7, slurm 24.11.5, apptainer 1.4.5"
+    choice = evident_choice(site, site.node, "cores", "8", key="cores")
+    assert (choice.proof, choice.checked) == ("proved", "2026-11-21")
+    rows = {row.key: row for row in rows_of(site)}
+    assert (rows["node.cores"].proof, rows["node.gpus"].proof) == ("proved", "documented")
+    assert rows["proved.master.resolves"].value == "no"
+    assert "proved.attach.overlay" not in rows
+
+
+def test_what_contradicts_a_documented_value_is_told_and_not_written() -> None:
+    merged = merge_result(PROFILE, parse(PROFILE), RESULT)
+    assert [(row.key, row.documented, row.found) for row in merged.against] == [
+        ("node.gpus", 4, 2),
+        ("slurm.master_suffix", "i", "names with it do not resolve"),
+    ]
+    assert parse(merged.text).node.gpus == 4
+    assert "gpus = 4 # as documented" in merged.text
+
+
+def test_a_contradiction_is_taken_only_when_asked_and_only_where_it_is_a_plain_value() -> None:
+    site = parse(merge_result(PROFILE, parse(PROFILE), RESULT, accept=True).text)
+    assert (site.node.gpus, site.slurm.master_suffix) == (2, "i")
+    assert "gpus" in site.node.proofs
+
+
+def test_merging_twice_gives_the_same_text_and_a_later_denial_takes_a_proof_away() -> None:
+    once = merge_result(PROFILE, parse(PROFILE), RESULT).text
+    assert merge_result(once, parse(once), RESULT).text == once
+    denied = msgspec.structs.replace(RESULT, facts=(Fact("node.cores", "16"),))
+    after = parse(merge_result(once, parse(once), denied).text)
+    assert (after.node.cores, "cores" in after.node.proofs) == (8, False)
+
+
+def test_all_other_lines_of_a_profile_stay_as_they_are() -> None:
+    merged = merge_result(PROFILE, parse(PROFILE), RESULT)
+    assert set(PROFILE.splitlines()) <= set(merged.text.splitlines())
+
+
+def test_a_profile_in_a_form_that_cannot_be_merged_is_refused_whole() -> None:
+    odd = PROFILE.replace("[node]\n", '[node]\nproofs = { gpus = "before" }\n')
+    with pytest.raises(SiteError, match="written in a way"):
+        merge_result(odd, parse(odd), RESULT)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(TEXT, TEXT)
+def test_any_text_of_a_fact_arrives_in_the_profile_as_data(value: str, name: str) -> None:
+    text = with_table("a = 1\n", "proved.facts", {name: value})
+    assert tomllib.loads(text)["proved"]["facts"] == {name: value}
+
+
+def test_a_value_is_set_in_its_own_table_only() -> None:
+    text = with_value("[a]\nx = 1\n[b]\nx = 2\n[[c]]\nx = 3\n", "b", "x", "9")
+    assert text == "[a]\nx = 1\n[b]\nx = 9\n[[c]]\nx = 3\n"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"argosy_prove": 1}', "\xff"])
+def test_a_file_that_is_no_result_is_said(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(UsageError, match="no result of argosy prove"):
+        read_result(path)
+
+
+@pytest.mark.parametrize("site", ["lumi-g", "mn5-acc", "nvidia-pyxis", "alps-daint", "dawn"])
+def test_the_job_is_one_plain_script_for_each_site(site: str, tmp_path: Path) -> None:
+    script = tmp_path / "prove.sh"
+    image = "docker://nvcr.io/nvidia/pytorch:25.10-py3" if site == "alps-daint" else "my.sqsh"
+    words = ["prove", site, "--image", image, "--account", "x", "--qos", "debug", "--script", str(script)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    text = script.read_text()
+    assert "#SBATCH --nodes=2\n" in text
+    assert "#SBATCH --time=00:05:00\n" in text
+    assert "inside() {" in text
+    assert subprocess.run(["/bin/sh", "-n", str(script)], check=False).returncode == 0
+
+
+def test_the_maps_masks_are_tried_where_the_site_has_one(tmp_path: Path) -> None:
+    script = tmp_path / "prove.sh"
+    done = CliRunner().invoke(app, ["prove", "lumi-g", "--account", "x", "--script", str(script)])
+    assert done.exit_code == 0, done.output
+    assert "planned='49-55 57-63 17-23 25-31 1-7 9-15 33-39 41-47'" in script.read_text()
+    if found := shutil.which("shellcheck"):
+        checked = subprocess.run([found, str(script)], check=False, capture_output=True, encoding="utf-8")
+        assert not checked.stdout
+
+
+def test_a_site_without_slurm_has_no_job_to_try_it_by() -> None:
+    done = CliRunner().invoke(app, ["prove", "local", "--script", "x.sh"])
+    assert isinstance(done.exception, UsageError)
+
+
+def test_a_shipped_profile_is_copied_to_the_users_own_before_evidence_goes_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    shipped = read_site("lumi-g")
+    facts = (Fact("node.cores", str(shipped.node.cores)), Fact("node.gpus", "8"))
+    result = msgspec.structs.replace(RESULT, site="lumi-g", runtime="singularity", facts=facts)
+    (tmp_path / "r.json").write_bytes(msgspec.json.encode(result))
+    done = CliRunner().invoke(app, ["sites", "merge", "r.json", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert told["profile"] == str(tmp_path / "argosy/sites/lumi-g.toml")
+    shown = CliRunner().invoke(app, ["sites", "show", "lumi-g", "--json"])
+    rows = {row["key"]: row for row in json.loads(shown.output)["values"]}
+    assert (rows["node.cores"]["proof"], rows["node.cores"]["checked"]) == ("proved", "2026-11-21")
+    assert rows["node.gpu_vendor"]["proof"] == "documented"
