@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from argosy.doctor.judging import Finding, judge_machine
 from argosy.doctor.looking import look
 from argosy.launch.story import find_site
 from argosy.session import Session
-from argosy.sites import Site, search_path
-from argosy.sites.here import find_sites_here
+from argosy.sites import Site
+from argosy.sites.here import sites_here
 
 
 def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
@@ -24,8 +22,7 @@ def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
 
 
 def _profile(session: Session, name: str) -> Site | None:
-    host = session.host
     if name:
-        return find_site(name, host)
-    found = find_sites_here(host, search_path(host.environment, Path(host.cwd)))
-    return find_site(found[0].site, host) if len(found) == 1 else None
+        return find_site(name, session.host)
+    found = sites_here(session.host)
+    return found[0] if len(found) == 1 else None

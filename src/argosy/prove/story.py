@@ -15,7 +15,7 @@ from argosy.prove.result import Result, read_result
 from argosy.schedulers.slurm import JobOptions
 from argosy.session import Session
 from argosy.sites import read_site, search_path
-from argosy.sites.here import find_sites_here
+from argosy.sites.here import sites_here
 from argosy.sites.reading import find_profile, user_profiles
 
 NODES = 2
@@ -40,13 +40,12 @@ def site_here(session: Session, asked: str = "") -> str:
     """
     if asked:
         return asked
-    host = session.host
-    found = find_sites_here(host, search_path(host.environment, Path(host.cwd)))
+    found = sites_here(session.host)
     if len(found) == 1:
-        return found[0].site
+        return found[0].name
     raise SiteError(
         "it is not known which site this is",
-        evidence=f"profiles that fit: {', '.join(match.site for match in found) or 'none'}",
+        evidence=f"profiles that fit: {', '.join(each.name for each in found) or 'none'}",
         hint="name it, as in: argosy prove my-site.toml; 'argosy sites ls' lists them",
     )
 
