@@ -117,3 +117,36 @@ def test_completion_in_bash_offers_commands_and_options() -> None:
 
     assert "plain,launch" in offers("argosy la")
     assert "plain,--base" in offers("argosy build --ba")
+
+
+def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of sh in which $ARGOSY starts Argosy."""
+    env = {**os.environ, **environment, "ARGOSY": str(Path(sys.executable).with_name("argosy")), "ARGOSY_DEBUG": ""}
+    return subprocess.run(("/bin/sh", "-c", line), capture_output=True, text=True, check=False, env=env)
+
+
+def test_a_full_disk_under_the_output_is_no_defect_of_argosy() -> None:
+    said = shell("$ARGOSY sites ls > /dev/full")
+    assert said.returncode == 7
+    assert "no space is left" in said.stderr
+    assert "defect" not in said.stderr
+
+
+def test_a_removed_working_folder_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    said = shell(f"cd '{folder}' && rmdir '{folder}' && $ARGOSY why nothing")
+    assert said.returncode == 2
+    assert "the folder that you are in was removed" in said.stderr
+
+
+def test_closed_standard_streams_end_nothing() -> None:
+    said = shell("$ARGOSY --version <&- >&-")
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_a_name_that_no_file_can_have_is_refused_in_few_words() -> None:
+    said = argosy("why", "a" * 100_000)
+    assert said.returncode == 7
+    assert "a name is too long" in said.stderr
+    assert len(said.stderr) < 1000

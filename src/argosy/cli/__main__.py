@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -10,9 +11,31 @@ from types import FrameType
 import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
-from argosy.errors import USER_PROGRAM_FAILURE, ArgosyError, Interrupted, Stopped, UsageError
+from argosy.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
 
 SIGPIPE_CODE = 141
+
+EVIDENCE = 300
+"""So many signs of an error of the system are shown: a name may be as long as the command line."""
+
+MACHINE_REFUSES = {
+    errno.ENOSPC: ("no space is left on the disk", "free some space there, or write to another file system"),
+    errno.EDQUOT: (
+        "your quota of disk space or files is used up",
+        "remove files there, or write to another file system",
+    ),
+    errno.EROFS: ("this file system is read-only", "write to another folder; ARGOSY_CACHE names the one of the cache"),
+    errno.EACCES: ("reading or writing here is not permitted", "see who owns it with: ls -ld PATH"),
+    errno.ENAMETOOLONG: (
+        "a name is too long for the file system",
+        "see whether a quote is missing on the command line",
+    ),
+    errno.E2BIG: ("the command line is longer than the system allows", "put the words into a file or script"),
+    errno.EMFILE: ("too many files are open", "raise the limit with: ulimit -n 4096"),
+    errno.EIO: ("the disk or file server cannot be read or written", "try again; tell the support team if it stays"),
+    errno.ESTALE: ("the file server has lost this file", "change to the folder anew, and try again"),
+}
+"""What the machine refused, and what to do next; no defect of ours, wherever it is met."""
 
 
 def main() -> None:
@@ -23,6 +46,7 @@ def main() -> None:
 def run_app(arguments: list[str]) -> int:
     """Run the command line; every way out is an exit code and at most one message."""
     _catch_signals()
+    _open_standard_streams()
     try:
         code = app.main(arguments, prog_name="argosy", standalone_mode=False)
         sys.stdout.flush()
@@ -56,7 +80,28 @@ def _explain(error: BaseException) -> ArgosyError:
             return Stopped(signal.SIGINT)
         case click.ClickException():
             return _as_usage(error)
+        case OSError():
+            return _as_refusal(error) or _as_defect(error)
     return _as_defect(error)
+
+
+def _as_refusal(error: OSError) -> ArgosyError | None:
+    if isinstance(error, FileNotFoundError) and not _has_folder():
+        return UsageError("the folder that you are in was removed", hint="change to one that exists: cd")
+    what, hint = MACHINE_REFUSES.get(error.errno or 0, ("", ""))
+    return CheckFailed(what, evidence=_shorten(str(error)), hint=hint) if what else None
+
+
+def _has_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd does the same; only whether it fails is asked
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= EVIDENCE else f"{text[:EVIDENCE]}… ({len(text)} signs)"
 
 
 def _as_usage(error: click.ClickException) -> ArgosyError:
@@ -72,6 +117,17 @@ def _as_defect(error: BaseException) -> ArgosyError:
         evidence=f"{type(error).__name__}: {error}",
         hint="set ARGOSY_DEBUG=1 to see where, and report it",
     )
+
+
+def _open_standard_streams() -> None:
+    """Give a closed standard stream (``>&-``) the null device, so that no file we open takes its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _catch_signals() -> None:
