@@ -150,3 +150,23 @@ def test_a_name_that_no_file_can_have_is_refused_in_few_words() -> None:
     assert said.returncode == 7
     assert "a name is too long" in said.stderr
     assert len(said.stderr) < 1000
+
+
+def dry_run(*words: str) -> subprocess.CompletedProcess[str]:
+    job = ("--nodes", "2", "--account", "p", "--qos", "q", "--time", "1:00:00", "--dry-run", "--", "python", "t.py")
+    return argosy("launch", "/p/x.sif", *words, *job)
+
+
+def test_a_job_without_gpus_where_containers_get_gpus_is_told_how_to_ask_for_them() -> None:
+    said = dry_run("--site", "mn5-acc")
+    assert said.returncode == 2
+    assert "no GPU was asked for" in said.stderr
+    assert "--gpus-per-node 4; or --gpu none" in said.stderr
+    assert dry_run("--site", "mn5-acc", "--gpu", "none").returncode == 0
+
+
+def test_a_script_says_which_partition_was_meant_and_how_to_get_gpus() -> None:
+    script = dry_run("--site", "lumi-g", "--partition", "standrad-g").stdout
+    assert "#SBATCH --partition=standrad-g" in script
+    assert "did you mean standard-g;" in script
+    assert "GPUs per node = 0: no GPU was asked for; a node has 8: --gpus-per-node 8" in script

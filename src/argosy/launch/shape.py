@@ -51,11 +51,16 @@ def choose_shape(wanted: Wanted, site: Site, host: Host) -> tuple[Shape, tuple[C
         Choice(
             "nodes", str(nodes), "asked for" if wanted.nodes else "nothing else was asked for", _source(wanted.nodes)
         ),
-        Choice("GPUs per node", str(gpus), "asked for" if gpus else "no GPU was asked for", _source(gpus)),
+        Choice("GPUs per node", str(gpus), "asked for" if gpus else _why_no_gpu(site), _source(gpus)),
         Choice("ranks per node", str(ranks), why, _source(wanted.ranks)),
         Choice("cores per rank", str(cpus), why_cpus, _source(wanted.cpus_per_rank)),
     )
     return Shape(nodes, ranks, gpus, cpus), rows
+
+
+def _why_no_gpu(site: Site) -> str:
+    there = site.node.gpus
+    return f"no GPU was asked for; a node has {there}: --gpus-per-node {there}" if there else "no GPU was asked for"
 
 
 def _source(number: int) -> str:

@@ -158,6 +158,14 @@ def plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
     if site.scheduler == "local":
         return host
     shape, _ = choose_shape(request.wanted, site, host)
+    way = container_at_site(request.container, site).gpu
+    if not shape.gpus_per_node and way is not request.container.gpu and WAY_VENDOR.get(way):
+        count = site.node.gpus or 1
+        raise UsageError(
+            f"no GPU was asked for, and jobs of {site.name} pass GPUs into the container",
+            evidence=f"its profile has gpu = {way.value!r} in [runtime]",
+            hint=f"add --gpus-per-node {count}; or --gpu none for a job without GPUs",
+        )
     vendor = WAY_VENDOR.get(request.container.gpu) or site.node.gpu_vendor
     if shape.gpus_per_node and not vendor and request.container.gpu is GpuWay.AUTO:
         raise SiteError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from argosy.errors import SiteError
 from argosy.model import Choice
+from argosy.nearest import nearest_word
 from argosy.sites.records import Partition, Site
 from argosy.sites.resolving import evident_choice, minutes
 
@@ -45,7 +46,7 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
                 evidence=refusal,
                 hint=f"use --partition {fitting[0]}" if fitting else "ask for less, or submit several jobs",
             )
-        return partition, tuple(_billing(site, partition, demand))
+        return partition, (*_unknown(site, asked), *_billing(site, partition, demand))
     candidates = [p for p in site.partitions if p.choose]
     if not candidates:
         return None, ()
@@ -61,6 +62,16 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
     why = "the job uses whole nodes" if whole else "the job uses parts of nodes"
     row = evident_choice(site, chosen, "partition", chosen.name, why=f"{why}; none was asked for")
     return chosen, (row, *_billing(site, chosen, demand))
+
+
+def _unknown(site: Site, asked: str) -> Iterator[Choice]:
+    """Say that a partition is not in the profile: it may be new, or a slip of the hand."""
+    known = [p.name for p in site.partitions]
+    if not known or site.partition(asked):
+        return
+    near = nearest_word(asked, known)
+    meant = f"asked for; did you mean {near}" if near else f"asked for; known: {', '.join(known)}"
+    yield Choice("partition", asked, f"{meant}; the profile of {site.name} does not name it", "option")
 
 
 def refuse_demand(partition: Partition, demand: Demand) -> str:
