@@ -12,6 +12,7 @@ from argosy.cli.common import open_session, print_json
 from argosy.containers import parse_bind
 from argosy.errors import CheckFailed, UsageError
 from argosy.model import GpuWay
+from argosy.shell import quote
 from argosy.wrap import Settings, UpdateRequest, WrapReport, WrapRequest
 from argosy.wrap import history as read_history
 from argosy.wrap import prune as prune_prefix
@@ -213,6 +214,27 @@ def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
     ctx.exit(0 if all(finding.well for finding in findings) else CheckFailed.code)
 
 
+@wrap.command("kernel")
+@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--to", type=click.Path(path_type=Path), metavar="FOLDER", help="Jupyter's data folder.  [default: yours]"
+)
+@click.option("--name", default="", metavar="NAME", help="What commands call the kernel.  [default: as DIR]")
+@click.option("--title", default="", metavar="TEXT", help="What people see.  [default: as DIR]")
+@click.option("--force", is_flag=True, help="Replace another kernel of that name.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def kernel(prefix: Path, to: Path | None, name: str, title: str, *, force: bool, as_json: bool) -> None:
+    """Let Jupyter start the python of DIR: a kernel specification in your folder, or in FOLDER."""
+    from argosy.wrap.kernel import KernelRequest, add_kernel  # noqa: PLC0415 - this command alone
+
+    request = KernelRequest(prefix.absolute(), to.absolute() if to else None, name, title, force)
+    spec = add_kernel(request, open_session(quiet=True))
+    if as_json:
+        print_json({"kernel": spec.parent.name, "file": str(spec)})
+    else:
+        click.echo(f"{spec.parent.name}: {spec}")
+
+
 def render_json(report: WrapReport) -> object:
     """Give a report for programs."""
     import msgspec  # noqa: PLC0415 - for --json
@@ -237,6 +259,6 @@ def render_report(report: WrapReport, shown: Path) -> str:
         (
             *report.notes,
             f"{shown}: version {version.number}{before} · {commands} commands of {version.recipe} · {size}",
-            f"use it: export PATH={shown.absolute()}/bin:$PATH",
+            f"use it: export PATH={quote(str(shown.absolute() / 'bin'))}:$PATH",
         )
     )

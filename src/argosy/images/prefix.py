@@ -8,6 +8,7 @@
     DIR/versions/2/image.sif       the image, or a link to one that lies elsewhere
     DIR/versions/2/inside          what DIR shows inside the container
     DIR/versions/2/wrap.json       what was asked, and what came of it
+    DIR/activate, DIR/modulefiles  the same commands for a shell and for `module`
     DIR/cache                      unpacked trees, where the runtime mounts no image file
 """
 

@@ -12,12 +12,13 @@ import msgspec
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.session import Session
-from argosy.store import explained, lease, remove_tree
+from argosy.store import explained, lease, remove_tree, whole_file
+from argosy.wrap.entrances import ACTIVATE, MODULES, module_name, render_activate, render_lua, render_tcl
 from argosy.wrap.records import Version
 
 LEASE = ".wrap.lease"
 CACHE = "cache"
-OURS = frozenset({VERSIONS, CACHE, LEASE})
+OURS = frozenset({VERSIONS, CACHE, LEASE, ACTIVATE, MODULES})
 """What a start of a prefix that was killed may have left."""
 
 
@@ -79,6 +80,23 @@ def switch(prefix: Path, number: int) -> None:
         beside.unlink(missing_ok=True)
         beside.symlink_to(f"{VERSIONS}/{number}/bin")
         beside.replace(prefix / SWITCH)
+
+
+def write_entrances(prefix: Path, version: Version) -> None:
+    """Write the activate script and the modulefiles, which are the same for all versions but for what they tell."""
+    modules = prefix / MODULES
+    with explained(prefix):
+        modules.mkdir(exist_ok=True)
+    known = module_name(prefix.name)
+    lua = next(iter(sorted(modules.glob("*.lua"))), modules / f"{known}.lua")
+    what = str(version.recipe)
+    for file, text in (
+        (prefix / ACTIVATE, render_activate(str(prefix), prefix.name)),
+        (lua, render_lua(str(prefix), prefix.name, what)),
+        (lua.with_suffix(""), render_tcl(prefix.name, what)),
+    ):
+        with whole_file(file, force=True) as beside:
+            beside.write_text(text)
 
 
 def read_version(prefix: Path, number: int) -> Version:

@@ -17,6 +17,7 @@ from argosy.model import ContainerRequest
 from argosy.session import Session
 from argosy.store import remove_tree, whole_folder
 from argosy.version import VERSION as ARGOSY
+from argosy.wrap.entrances import ACTIVATE, MODULES
 from argosy.wrap.furnish import furnish
 from argosy.wrap.inside import look_inside
 from argosy.wrap.places import (
@@ -29,6 +30,7 @@ from argosy.wrap.places import (
     sweep,
     switch,
     versions,
+    write_entrances,
 )
 from argosy.wrap.plan import (
     chosen_inside,
@@ -191,6 +193,7 @@ def _advance(prefix: Path, first: _First, bring: Bring, session: Session, *, pre
         with session.step("wrap", "its commands") as step:
             version = _furnish(prefix, number, first, brought, session)
             step.result = f"{len(version.commands)} commands, started by {version.runtime}"
+    write_entrances(prefix, version)
     switch(prefix, number)
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
 
@@ -273,7 +276,8 @@ def _clear(prefix: Path, *, keep: bool) -> None:
     """Leave nothing of a new prefix that failed."""
     if current_version(prefix) is not None or not prefix.is_dir():
         return
-    for name in (VERSIONS, CACHE):
+    for name in (VERSIONS, CACHE, MODULES):
         remove_tree(prefix / name)
+    (prefix / ACTIVATE).unlink(missing_ok=True)
     if not keep and not any(prefix.iterdir()):
         prefix.rmdir()

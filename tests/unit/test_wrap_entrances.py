@@ -1,0 +1,136 @@
+"""The ways into a prefix beside its commands: what a shell, `module` and Jupyter read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from argosy.errors import CheckFailed, UsageError
+from argosy.model import Host, Person
+from argosy.process import FakeRunner, Reply
+from argosy.session import Places, QuietReporter, Session
+from argosy.wrap.entrances import module_name, render_activate, render_lua, render_tcl
+from argosy.wrap.kernel import KernelRequest, add_kernel
+from argosy.wrap.places import switch, write_entrances, write_version
+from argosy.wrap.records import Recipe, Settings, SourceKind, Version, Wrapped
+
+VERSION = Version(
+    number=1,
+    identity="abc",
+    made="2026-01-01T00:00:00Z",
+    reason="new",
+    argosy="0",
+    recipe=Recipe(SourceKind.FILES, ("/a/environment.yml",)),
+    settings=Settings(),
+    runtime="apptainer",
+    image="image.sif",
+    commands=(Wrapped("python", "/opt/argosy/env/bin/python"),),
+)
+
+HOST = Host(
+    hostname="ctl",
+    arch="x86_64",
+    person=Person(2001, 2001, "alice", "/home/alice"),
+    cwd="/home/alice",
+    tmp="/nowhere",
+    cpus=8,
+    memory=8 << 30,
+    programs={},
+    user_namespaces=True,
+    can_mount=False,
+    fuse=True,
+)
+
+
+def make_session(runner: FakeRunner) -> Session:
+    return Session(HOST, runner, Places(Path("/nowhere"), Path("/nowhere"), ()), QuietReporter())
+
+
+SHELLS = [shell for shell in ("bash", "dash", "zsh") if shutil.which(shell)]
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    made = tmp_path / "my $env"
+    (made / "versions/1/bin").mkdir(parents=True)
+    tool = made / "versions/1/bin/tool"
+    tool.write_text("#!/bin/sh\necho of the prefix\n")
+    tool.chmod(0o755)
+    write_version(made / "versions/1", VERSION)
+    write_entrances(made, VERSION)
+    switch(made, 1)
+    return made
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_an_activated_prefix_gives_its_commands_and_takes_them_back(prefix: Path, shell: str) -> None:
+    script = (
+        'PATH=/usr/bin:/bin; . "$1/activate"; tool; echo "$ARGOSY_ACTIVE"; deactivate; echo "$PATH $ARGOSY_ACTIVE."'
+    )
+    done = subprocess.run([shell, "-c", script, "x", prefix], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["of the prefix", str(prefix), "/usr/bin:/bin ."]
+    assert done.stderr == ""
+
+
+def test_activating_another_prefix_leaves_the_first(prefix: Path) -> None:
+    other = prefix.with_name("other")
+    shutil.copytree(prefix, other, symlinks=True)
+    script = 'PATH=/usr/bin:/bin; . "$1/activate"; . "$2/activate"; echo "$PATH"; deactivate; echo "$PATH"'
+    done = subprocess.run(["/bin/bash", "-euc", script, "x", prefix, other], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{other}/bin:/usr/bin:/bin", "/usr/bin:/bin"]
+
+
+def test_the_activate_script_passes_shellcheck(tmp_path: Path) -> None:
+    shellcheck = shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed here")
+    (tmp_path / "activate").write_text(render_activate("/data/it's mine", "it's mine"))
+    done = subprocess.run([shellcheck, tmp_path / "activate"], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+def test_a_module_has_a_name_that_can_be_typed(prefix: Path) -> None:
+    assert module_name("my env, 2") == "my-env-2"
+    assert sorted(path.name for path in (prefix / "modulefiles").iterdir()) == ["my-env", "my-env.lua"]
+
+
+def test_modulefiles_find_the_prefix_by_their_own_place_and_quote_what_they_tell(tmp_path: Path) -> None:
+    lua = render_lua('/a "b"', "env", 'x "y" [z]')
+    assert 'match(myFileName(), "^(/.*)/modulefiles/' in lua
+    assert 'or "/a \\"b\\""' in lua
+    tcl = render_tcl("env", 'x "y" [exit 3] $z')
+    assert 'module-whatis "x \\"y\\" \\[exit 3\\] \\$z"' in tcl
+    if shutil.which("tclsh"):
+        head = "proc module-whatis text {puts $text}; proc prepend-path {n v} {puts $v}; proc setenv {n v} {}\n"
+        script = tmp_path / "x.tcl"
+        script.write_text(f'set ModulesCurrentModulefile "/p q/modulefiles/env"\n{head}{tcl}')
+        done = subprocess.run([shutil.which("tclsh") or "", script], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == ['x "y" [exit 3] $z', "/p q/bin"]
+
+
+def test_a_kernel_starts_the_python_of_the_prefix(prefix: Path, tmp_path: Path) -> None:
+    session = make_session(FakeRunner())
+    spec = add_kernel(KernelRequest(prefix, tmp_path / "jupyter"), session)
+    assert spec == tmp_path / "jupyter/kernels/my-env/kernel.json"
+    told = json.loads(spec.read_text())
+    assert told["argv"] == [f"{prefix}/bin/python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    assert told["display_name"] == "my $env"
+    add_kernel(KernelRequest(prefix, tmp_path / "jupyter"), session)
+    spec.write_text('{"argv": ["/usr/bin/python3"]}')
+    with pytest.raises(UsageError, match="another kernel"):
+        add_kernel(KernelRequest(prefix, tmp_path / "jupyter"), session)
+    add_kernel(KernelRequest(prefix, tmp_path / "jupyter", force=True), session)
+    assert json.loads(spec.read_text()) == told
+
+
+def test_a_python_without_ipykernel_is_told_how_to_get_it(prefix: Path, tmp_path: Path) -> None:
+    python = (f"{prefix}/bin/python", "-c", "import ipykernel")
+    session = make_session(FakeRunner([(python, Reply(1, "", "ModuleNotFoundError: No module"))]))
+    with pytest.raises(CheckFailed) as error:
+        add_kernel(KernelRequest(prefix, tmp_path / "jupyter"), session)
+    assert error.value.hint == f"add it: argosy wrap update {prefix} ipykernel"
+    assert not (tmp_path / "jupyter").exists()
