@@ -34,6 +34,14 @@ class Program:
 PROGRAMS: Mapping[str, Program] = MappingProxyType(
     {
         "cotainr": Program("cotainr", "argosy.cli.cmd_cotainr:cotainr", "cotainr build, cotainr info"),
+        "conda-containerize": Program(
+            "tykky", "argosy.cli.cmd_tykky:conda_containerize", "conda-containerize new, update, advanced"
+        ),
+        "pip-containerize": Program(
+            "tykky", "argosy.cli.cmd_tykky:pip_containerize", "pip-containerize new, update, advanced"
+        ),
+        "wrap-container": Program("tykky", "argosy.cli.cmd_tykky:wrap_container", "wrap commands of an image"),
+        "wrap-install": Program("tykky", "argosy.cli.cmd_tykky:wrap_install", "wrap an installation on disk"),
     }
 )
 """The name that users type -> what answers it."""

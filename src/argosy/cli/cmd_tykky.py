@@ -1,0 +1,97 @@
+"""The command lines of tykky: their words to requests of `argosy wrap`, which does the work."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from argosy.compat.tykky import Words, parse_words, plan_advanced, plan_new, plan_settings, plan_update
+from argosy.compat.tykky_site import Conf, merge_conf, read_conf
+from argosy.errors import UsageError
+
+SITE_FILE = "CW_GLOBAL_YAML"
+"""Variable of tykky that names a site's configuration."""
+
+
+def _command(name: str) -> click.Command:
+    """Make the command of a name: all of its words are read by tykky's own rules, `--help` included."""
+
+    @click.command(name, context_settings={"ignore_unknown_options": True, "help_option_names": []})
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    def command(words: tuple[str, ...]) -> None:
+        answer(parse_words(name, list(words)))
+
+    return command
+
+
+conda_containerize = _command("conda-containerize")
+pip_containerize = _command("pip-containerize")
+wrap_container = _command("wrap-container")
+wrap_install = _command("wrap-install")
+
+
+def answer(words: Words) -> None:
+    """Do what the words ask for, and tell it as `argosy wrap` does."""
+    from argosy.cli.cmd_wrap import render_report  # noqa: PLC0415 - --help does nothing
+    from argosy.cli.common import open_session  # noqa: PLC0415 - likewise
+    from argosy.wrap import update, wrap  # noqa: PLC0415 - likewise
+    from argosy.wrap.asking import script_paths  # noqa: PLC0415 - likewise
+    from argosy.wrap.places import open_prefix  # noqa: PLC0415 - likewise
+
+    cwd = Path.cwd()
+    script_paths(tuple(Path(file) for file in (words.before, words.after) if file))
+    for note in words.notes:
+        click.echo(note, err=True)
+    session = open_session()
+    if words.action == "update":
+        request = plan_update(words, cwd, read_text)
+        old = open_prefix(request.prefix)
+        report = update(request, plan_settings(words, Conf(), old.settings, old.recipe, read_text), session)
+    else:
+        conf = read_confs(words)
+        words = plan_advanced(words, conf) if words.action == "advanced" else words
+        asked = plan_new(words, conf, cwd, read_text)
+        _need(asked.recipe.sources)
+        report = wrap(replace(asked, prefix=asked.prefix.absolute()), session)
+    click.echo(render_report(report, Path(report.prefix)))
+
+
+def read_confs(words: Words) -> Conf:
+    """Read the site's configuration and the user's."""
+    site = read_yaml(os.environ.get(SITE_FILE, ""))
+    user = read_yaml(words.what if words.action == "advanced" else words.yaml)
+    conf = read_conf(merge_conf(site, user), dict(os.environ))
+    return replace(conf, prefix="") if Path(conf.prefix or ".").absolute() == Path.cwd() else conf
+
+
+def read_yaml(file: str) -> dict[str, Any]:
+    """Read a configuration; nothing where no file is named."""
+    if not file:
+        return {}
+    import yaml  # noqa: PLC0415 - only who has a configuration waits for it
+
+    try:
+        found = yaml.safe_load(read_text(file)) or {}
+    except yaml.YAMLError as error:
+        raise UsageError(f"{file} is no YAML", evidence=str(error)) from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{file} holds no keys", hint="write KEY: VALUE")
+    return found
+
+
+def read_text(file: str) -> str:
+    """Read a file that the words name."""
+    try:
+        return Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read", evidence=str(error), hint="check the path") from error
+
+
+def _need(sources: tuple[str, ...]) -> None:
+    for source in sources:
+        if "://" not in source and not Path(source).exists():
+            raise UsageError(f"there is no {source}", hint="check the path")

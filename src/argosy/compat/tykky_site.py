@@ -1,0 +1,152 @@
+"""The site configuration of tykky as what we need of it; pure.
+
+Its sections and keys: https://github.com/CSCfi/hpc-container-wrapper, ``configs/*.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Template
+
+from argosy.errors import UsageError
+from argosy.model import Bind
+from argosy.nearest import nearest_word
+
+SECTIONS = ("defaults", "force", "appends", "prepends")
+
+TAKEN = frozenset(
+    {
+        *("container_src", "isolate", "share_container", "installation_prefix", "mount_points"),
+        *("wrapper_paths", "extra_envs", "wrapper_ld_library_paths", "installation_file_paths"),
+    }
+)
+
+NOTHING_TO_DO = frozenset(
+    {
+        *("add_ld", "build_tmpdir_base", "composable", "conda_arch", "conda_version", "container_image"),
+        *("create_wrappers", "env_name", "installation_path", "log_level", "max_num_cpus", "num_cpus", "pipcache"),
+        *("singularity_executable_path", "source_mount_point", "sqfs_image", "sqfs_options", "workdir"),
+    }
+)
+"""What tells tykky how to do its work, and changes nothing of what users get."""
+
+REFUSED: Mapping[str, str] = {
+    "wrap_all": "name what is to be wrapped: -w PATH,PATH",
+    "template_script": "give the steps as a script: --post-install FILE",
+    "pre_install": "write the lines to a script: --pre-install FILE",
+    "post_install": "write the lines to a script: --post-install FILE",
+    "excluded_mount_points": "argosy run --contain IMAGE shows nothing of the host",
+}
+"""What we do in another way -> that way."""
+
+SYSTEM = ("bin", "etc", "lib", "lib64", "opt", "run", "sbin", "usr", "var")
+"""Of these folders nothing of the host is seen unasked; all others at a node's root are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conf:
+    """What a configuration asks for.
+
+    Attributes
+    ----------
+    base
+        The base of a build; empty: ours.
+    isolate
+        Whether the host's system folders stay outside; None: as the command has it.
+    share
+        Link to an image instead of copying it.
+    prefix
+        Folder that a new prefix is made as where none is named.
+    files
+        What is to be installed, where a configuration alone says it.
+    """
+
+    base: str = ""
+    isolate: bool | None = None
+    share: bool = False
+    prefix: str = ""
+    files: tuple[str, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    paths: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def merge_conf(site: Mapping[str, object], user: Mapping[str, object]) -> dict[str, object]:
+    """Join a site's sections and a user's keys: defaults, then the user's, then lists that are added, then the forced.
+
+    Raises
+    ------
+    UsageError
+        When the site's has something else than sections.
+    """
+    for name, section in site.items():
+        if name not in SECTIONS or not isinstance(section, Mapping | None):
+            raise UsageError(f"the site configuration of tykky has no section {name!r}", evidence=", ".join(SECTIONS))
+    parts = {name: section for name in SECTIONS if isinstance(section := site.get(name), Mapping)}
+    merged: dict[str, object] = {**parts.get("defaults", {}), **user}
+    for key, more in parts.get("appends", {}).items():
+        merged[key] = [*_list(merged.get(key)), *_list(more)]
+    for key, more in parts.get("prepends", {}).items():
+        merged[key] = [*_list(more), *_list(merged.get(key))]
+    return merged | dict(parts.get("force", {}))
+
+
+def read_conf(merged: Mapping[str, object], environment: Mapping[str, str]) -> Conf:
+    """Take what we need; a key that we have no word for is an error that names what to use.
+
+    Parameters
+    ----------
+    environment
+        What ``$NAME`` in a value stands for.
+
+    Raises
+    ------
+    UsageError
+        For a key that tykky does not have, or that we do in another way.
+    """
+    for key in merged:
+        if key in REFUSED:
+            raise UsageError(f"the key {key} of tykky is not taken over", hint=REFUSED[key])
+        if key not in TAKEN | NOTHING_TO_DO:
+            near = nearest_word(key, TAKEN | NOTHING_TO_DO | set(REFUSED))
+            raise UsageError(f"tykky has no key {key!r}", hint=f"did you mean {near}?" if near else "")
+
+    def texts(key: str) -> tuple[str, ...]:
+        return tuple(Template(str(each)).safe_substitute(environment) for each in _list(merged.get(key)))
+
+    source = next(iter(texts("container_src")), "auto")
+    isolate = merged.get("isolate")
+    libraries = ":".join(texts("wrapper_ld_library_paths"))
+    return Conf(
+        base="" if source == "auto" else source,
+        isolate=None if isolate is None else _yes(isolate),
+        share=_yes(merged.get("share_container", False)),
+        prefix=next(iter(texts("installation_prefix")), ""),
+        files=texts("installation_file_paths"),
+        binds=tuple(Bind(point, point) for point in texts("mount_points") if point.split("/")[1:2][0] in SYSTEM),
+        paths=texts("wrapper_paths"),
+        variables=(*_variables(merged.get("extra_envs")), *((("LD_LIBRARY_PATH", libraries),) if libraries else ())),
+    )
+
+
+def _variables(value: object) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    for row in _list(value):
+        given = row if isinstance(row, Mapping) else {}
+        if given.get("type", "set") != "set" or "name" not in given:
+            raise UsageError(
+                "extra_envs: a variable with a fixed value is taken over",
+                evidence=str(row),
+                hint="type: set, name: NAME, value: VALUE; what is computed belongs into the user's environment",
+            )
+        found[str(given["name"])] = str(given.get("value", ""))
+    return tuple(found.items())
+
+
+def _yes(value: object) -> bool:
+    return str(value).lower() in {"yes", "true", "1"}
+
+
+def _list(value: object) -> list[object]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
