@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,28 @@ from argosy.session import Session
 STEPS_SHOWN = ("base", "packages", "pack")
 
 
+def node_options(command: Any) -> Any:
+    """Add the options of a build on a compute node."""
+    for option in reversed(
+        (
+            click.option("--on-node", is_flag=True, help="Build on a compute node of --site, and wait (srun)."),
+            click.option("--submit", is_flag=True, help="Build as a job of --site; prints its number (sbatch)."),
+            click.option("--account", default="", help="Of the job on the node."),
+            click.option("--partition", default="", help="Of that job.  [default: the site's]"),
+            click.option("--qos", default="", help="Of that job.  [default: the site's]"),
+            click.option("--time", default="", help="Of that job.  [default: the site's, else 1 hour]"),
+            click.option("--mem", default="", help="Of that job.  [default: the site's]"),
+            click.option("--cpus", default=0, help="Cores of that job.  [default: the site's]"),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+WORDS = "argosy.build.words"
+"""Where a context keeps the words as they were typed: a build on a node is given them again."""
+
+
 class BuildCommand(click.Command):
     """A command that understands cotainr's words, too."""
 
@@ -35,7 +57,10 @@ class BuildCommand(click.Command):
         """Leave a line in cotainr's words to the command that has them."""
         if speaks_cotainr(args):
             return cotainr_build.make_context(info_name, args, parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
+        words = tuple(args)  # click takes them out of the list
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[WORDS] = words
+        return context
 
 
 @click.command(cls=BuildCommand)
@@ -68,13 +93,14 @@ class BuildCommand(click.Command):
 @click.option("-f", "--file", default="", metavar="FILE", help="The Dockerfile, where a SOURCE is its folder.")
 @click.option("--build-arg", "arguments", multiple=True, metavar="NAME=VALUE", help="For a definition or Dockerfile.")
 @click.option("--no-cache", is_flag=True, help="Carry out every instruction of a Dockerfile anew.")
+@node_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def build(
     sources: tuple[str, ...], *, base: str, locked: str, bundle: Path | None, output: Path | None, form: str,
     work_dir: str, carrier: str | None, cuda: str, site: str, file: str, arguments: tuple[str, ...],
-    no_cache: bool, force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool,
+    no_cache: bool, force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool, **node: Any,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
 
@@ -106,6 +132,9 @@ def build(
         site=site,
     )
     request = request if sources or locked or bundle else _of_project(request, session)
+    if node["on_node"] or node["submit"]:
+        _build_elsewhere(node, replace(request, bundle=bundle), session, as_json=as_json)
+        return
     report = build_bundle(bundle, request, session) if bundle else build_image(request, session)
     if as_json:
         print_json(asdict(report))
@@ -125,6 +154,26 @@ def _of_project(request: BuildRequest, session: Session) -> BuildRequest:
             hint="argosy build environment.yml --base debian:bookworm -o my.sif",
         )
     return request_of_project(project, request)
+
+
+def _build_elsewhere(node: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
+    """Build on a compute node, now or later; what the command says is the node's, or the number of the job."""
+    from argosy.build.node_plan import NodeWishes  # noqa: PLC0415 - where it is asked for
+    from argosy.build.on_node import build_on_node, submit_build  # noqa: PLC0415 - likewise
+
+    context = click.get_current_context()
+    now, later = node.pop("on_node"), node.pop("submit")
+    if now and later:
+        raise UsageError("--on-node waits for the build and --submit does not", hint="leave one of them out")
+    words, wishes = context.meta[WORDS], NodeWishes(**node)
+    if now:
+        context.exit(build_on_node(words, wishes, request, session))
+    submitted = submit_build(words, wishes, request, session)
+    if as_json:
+        print_json(asdict(submitted))
+        return
+    session.reporter.note(f"job {submitted.job} builds {request.output}; see: argosy logs {submitted.job} -f")
+    click.echo(submitted.job)
 
 
 def render_report(report: BuildReport, shown: Path) -> str:

@@ -316,6 +316,10 @@ class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Variables that a build sets.
     unload
         Modules that break a build.
+    partition, qos, time, mem, cpus, gpus, exclusive
+        What a job that builds an image asks for (`argosy build --on-node`, `--submit`); empty and 0 leave it to Slurm.
+    work_dir
+        Folder of compute nodes for work files; empty leaves it to Argosy.
     """
 
     where: str = ""
@@ -323,6 +327,14 @@ class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     carriers: tuple[str, ...] = ()
     variables: dict[str, str] = msgspec.field(default_factory=dict)
     unload: tuple[str, ...] = ()
+    partition: str = ""
+    qos: str = ""
+    time: str = ""
+    mem: str = ""
+    cpus: int = 0
+    gpus: int = 0
+    exclusive: bool = False
+    work_dir: str = ""
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,77 @@
+"""Builds on compute nodes: what the job asks for, and what the node is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.build.node_plan import NodeWishes, plan_node_options, plan_node_words, render_node_script
+from argosy.errors import SiteError, UsageError
+from argosy.sites import Site, Slurm
+from argosy.sites.records import Build
+
+PLACE = Build(partition="debug", qos="short", mem="64G", cpus=32, time="00:30:00")
+SITE = Site(name="big", title="t", scheduler="slurm", build=PLACE)
+
+
+def test_the_profile_says_where_builds_run() -> None:
+    assert plan_node_options(NodeWishes(), SITE, {}) == (
+        *("--job-name=argosy-build", "--nodes=1", "--ntasks=1", "--cpus-per-task=32"),
+        *("--partition=debug", "--qos=short", "--time=00:30:00", "--mem=64G"),
+    )
+
+
+def test_options_win_over_the_users_variables_and_those_over_the_profile() -> None:
+    said = plan_node_options(NodeWishes(time="5", cpus=2), SITE, {"SBATCH_TIMELIMIT": "9", "SBATCH_ACCOUNT": "me"})
+    assert {"--time=5", "--account=me", "--cpus-per-task=2", "--partition=debug"} <= set(said)
+
+
+def test_another_partition_has_not_the_qos_of_the_profiles() -> None:
+    said = plan_node_options(NodeWishes(partition="mine"), SITE, {})
+    assert "--partition=mine" in said
+    assert not any(option.startswith("--qos") for option in said)
+
+
+@pytest.mark.parametrize(("form", "option"), [("gres", "--gres=gpu:1"), ("gpus-per-node", "--gpus-per-node=1")])
+def test_a_site_that_builds_with_a_gpu_asks_for_one_in_its_own_form(form: str, option: str) -> None:
+    slurm = Slurm(gpu_option=form)  # type: ignore[arg-type]
+    site = Site(name="big", title="t", scheduler="slurm", slurm=slurm, build=Build(gpus=1))
+    assert option in plan_node_options(NodeWishes(), site, {})
+
+
+def test_an_account_that_the_site_requires_is_asked_for_before_anything_is_started() -> None:
+    site = Site(name="big", title="t", scheduler="slurm", slurm=Slurm(required=("account",)))
+    with pytest.raises(SiteError, match="--account"):
+        plan_node_options(NodeWishes(), site, {})
+
+
+def test_a_site_without_slurm_has_no_nodes_to_build_on() -> None:
+    with pytest.raises(UsageError, match="no compute nodes"):
+        plan_node_options(NodeWishes(), Site(name="here", title="t"), {})
+
+
+TYPED = ("env.yml", "--base", "b.sif", "-o", "out.sif", "--on-node", "--time=5", "--mem", "1G", "--site", "big", "-v")
+
+
+def test_the_node_is_told_what_was_typed_less_what_is_about_the_job() -> None:
+    assert plan_node_words(TYPED, work_dir="/local") == (
+        *("env.yml", "--base", "b.sif", "-o", "out.sif", "--site", "big", "-v", "--work-dir", "/local"),
+    )
+
+
+def test_with_a_bundle_the_node_is_told_neither_sources_nor_base() -> None:
+    assert plan_node_words((*TYPED, "--force"), bundle="x.tar") == (
+        "-o",
+        "out.sif",
+        "-v",
+        "--force",
+        "--bundle",
+        "x.tar",
+    )
+
+
+def test_the_job_removes_its_bundle_and_ends_with_the_builds_code() -> None:
+    script = render_node_script(
+        ("--nodes=1",), ("argosy", "build", "-o", "a b.sif"), output="o-%j", title="t", bundle="x y"
+    )
+    assert script.startswith("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --output=o-%j\n")
+    assert script.endswith("code=0; argosy build -o 'a b.sif' || code=$?\nrm -f 'x y'\nexit \"$code\"\n")
