@@ -47,7 +47,7 @@ END
   printf '%s\n' SlurmdTimeout=20 MessageTimeout=10 KillWait=3
   # Schedule at once, not every 30 s; finished jobs stay visible for the tests.
   printf '%s\n' SchedulerParameters=bf_interval=2,sched_interval=2,batch_sched_delay=0 MinJobAge=3600
-  echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
+  render_partitions
 }
 
 render_accounting() {

@@ -5,6 +5,7 @@ readonly IDLE_SECONDS=60
 
 bring_up() {
   NODES="" SOCKETS=1 CORES=8 THREADS=1 NUMA=1 GPUS=2 MEMORY=16000 RESERVED="" VARIANT=trixie BINDS="" LINES="" lifeline=""
+  PARTITIONS="" DEVICES="" STANDINS="" REQUIRED="" MPIEXEC="" HOSTS="node%.0f"
   read_up_options "$@"
   pid_of fabric > /dev/null && die "the cluster in $RUN is up already"
   ROOT=$(root_path "$VARIANT")
@@ -28,6 +29,7 @@ read_up_options() {
       --accounting) VARIANT=accounting && shift && continue ;;
       --bookworm) VARIANT=bookworm && shift && continue ;;
       --*) [ $# -ge 2 ] || usage ;;&
+      --like) read_like "$2" ;;
       --hosts) NODES=${2//,/ } ;;
       --cpus) read_cpus "$2" ;;
       --numa) require_number "$1" "$2" && NUMA=$2 ;;
@@ -42,7 +44,7 @@ read_up_options() {
     esac
     shift 2
   done
-  [ -n "$NODES" ] || NODES=$(seq -s ' ' -f node%.0f "$count")
+  [ -n "$NODES" ] || NODES=$(seq -s ' ' -f "$HOSTS" "$count")
   require_shape
 }
 
