@@ -142,10 +142,10 @@ def named_binds(command: tuple[str, ...], request: ContainerRequest, host: Host)
         return ()
     folders: dict[str, Bind] = {}
     for word in command:
-        path = Path(host.cwd, word)
-        if "/" not in word or not path.is_file():
+        path = os.path.join(host.cwd, word)  # noqa: PTH118 - isfile answers for any text; Path's may raise
+        if "/" not in word or not os.path.isfile(path):  # noqa: PTH113 - likewise
             continue
-        folder = os.path.normpath(path.parent)
+        folder = os.path.normpath(os.path.dirname(path))  # noqa: PTH120 - likewise
         if folder != "/" and folder.split("/")[1] not in SYSTEM_FOLDERS:
             folders.setdefault(folder, Bind(folder, folder))
     return tuple(folders.values())

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attach": ("argosy.cli.cmd_jobs:attach", "Open a shell in the container of a running job."),
     "queues": ("argosy.cli.cmd_jobs:queues", "List partitions, free nodes and your accounts."),
     "verify": ("argosy.cli.cmd_verify:verify", "Tell what a run proved: network, GPUs, cores."),
+    "bench": ("argosy.cli.cmd_bench:bench", "Measure what a job gets: bandwidths, and what to expect."),
     "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from what it printed."),
     "prove": ("argosy.cli.cmd_prove:prove", "Try what plans assume of a site, by one small job."),
     "images": ("argosy.cli.cmd_images:images", "Keep images by name, tell what is in one, hand them on."),

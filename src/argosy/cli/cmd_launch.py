@@ -137,7 +137,7 @@ def _launch(
     session = open_session(verbose=verbose)
     request = read_request(session, **options)
     if dry_run or script is not None:
-        return _show(request, session, script if not dry_run else None, as_json=as_json, kept=script is not None)
+        return show_plan(request, session, script if not dry_run else None, as_json=as_json, kept=script is not None)
     if interactive:
         from argosy.launch.interactive import launch_interactive  # noqa: PLC0415 - only where it is asked for
 
@@ -147,7 +147,7 @@ def _launch(
     launched = launch_story(request, session, here=here)
     if not launched.job:
         return launched.code
-    return _submitted(launched.job, request, session, follow=follow)
+    return submitted(launched.job, request, session, follow=follow)
 
 
 def _refuse_several(**wishes: bool) -> None:
@@ -156,7 +156,8 @@ def _refuse_several(**wishes: bool) -> None:
         raise UsageError(f"{' and '.join(several)} exclude each other", hint="say one of them")
 
 
-def _show(request: LaunchRequest, session: Session, script: Path | None, *, as_json: bool, kept: bool) -> int:
+def show_plan(request: LaunchRequest, session: Session, script: Path | None, *, as_json: bool, kept: bool) -> int:
+    """Print a plan, or write its script; give the exit code."""
     plan = plan_here(request, session, dry=True, kept=kept)
     if script is not None:
         write_script(plan, script)
@@ -177,10 +178,11 @@ def _smoke_first(request: LaunchRequest, session: Session, *, follow: bool) -> i
         code = _follow(session, smoke.job, request)
         if code:
             return code
-    return _submitted(launched.job, request, session, follow=follow)
+    return submitted(launched.job, request, session, follow=follow)
 
 
-def _submitted(job: str, request: LaunchRequest, session: Session, *, follow: bool) -> int:
+def submitted(job: str, request: LaunchRequest, session: Session, *, follow: bool) -> int:
+    """Say the number of a job, or follow it to its end; give the exit code."""
     if follow:
         return _follow(session, job, request)
     click.echo(job)

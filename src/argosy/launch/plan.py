@@ -184,7 +184,7 @@ def plan_launch(
         raise UsageError(f"the launcher {launcher.value} needs Slurm", hint="use --launcher torchrun or none here")
     at_site = plan_at_site(settled, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions)
     variables, why_variables = plan_variables(request, site, host, shape, at_site, launcher=launcher.value)
-    name = request.name or _name_of(request.command)
+    name = request.name or name_of(request.command)
     is_slurm = site.scheduler == "slurm"
     options, why_options = plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
     binding = plan_binding(shape, site) if is_slurm else ()
@@ -396,7 +396,7 @@ def _debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[Variab
         return (), ()
     from argosy.launch.debug import plan_debug  # noqa: PLC0415 - where it is asked for
 
-    files = f"{host.cwd or '.'}/{_file_name(_name_of(request.command))}"
+    files = f"{host.cwd or '.'}/{_file_name(name_of(request.command))}"
     return plan_debug(request.debug, files, site.node.gpu_vendor)
 
 
@@ -436,10 +436,11 @@ def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) ->
     return replace(container, entry=replace(container.entry, variables=variables))
 
 
-def _name_of(command: tuple[str, ...]) -> str:
-    """Name a job after its program: ``train`` for ``python examples/train.py``."""
+def name_of(command: tuple[str, ...]) -> str:
+    """Name a job after its program: ``train`` for ``python examples/train.py``, ``python`` for ``python -c TEXT``."""
     words = [word for word in command if not word.startswith("-")]
-    chosen = words[1] if len(words) > 1 and words[0].startswith("python") else (words or command)[0]
+    is_file = len(words) > 1 and words[0].startswith("python") and "-c" not in command[: command.index(words[1])]
+    chosen = words[1] if is_file else (words or command)[0]
     return chosen.rstrip("/").rsplit("/", 1)[-1].removesuffix(".py") or "job"
 
 

@@ -29,8 +29,8 @@ COMPLAINT = re.compile(
 )
 MOST_COMPLAINTS = 8
 
-BANDWIDTH = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)", re.MULTILINE)
-"""The last lines of nccl-tests and rccl-tests, in GB/s."""
+BANDWIDTH = re.compile(r"^#\s*(?:Avg|Peak) bus bandwidth\s*:\s*(\d+(?:\.\d+)?)", re.MULTILINE)
+"""The last lines of nccl-tests, rccl-tests and `argosy bench collectives`, in GB/s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,67 @@
+"""The measurement that ranks run is a command like any other: its text is an argument."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from argosy.collectives import OPERATIONS, benchmark_command, parse_size
+from argosy.entering import named_binds
+from argosy.errors import UsageError
+from argosy.launch.plan import name_of
+from argosy.model import ContainerRequest, Host, Person
+from argosy.verify import parse_netlog
+
+
+@pytest.mark.parametrize(("text", "size"), [("4", 4), ("64K", 65536), ("256MiB", 256 << 20), ("4g", 4 << 30)])
+def test_a_size_is_read_as_people_write_it(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "K", "-1", "1.5G", "65G", "3", "12X", "٣K", "1e9"])
+def test_what_is_no_size_of_a_message_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no size of a message"):
+        parse_size(text)
+
+
+def test_the_program_knows_each_operation_and_needs_only_torch() -> None:
+    program = benchmark_command("all_reduce", "")[2]
+    tree = ast.parse(program)
+    assert set(OPERATIONS) <= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert modules | names == {
+        "__future__",
+        "collections.abc",
+        "os",
+        "sys",
+        "time",
+        "typing",
+        "torch",
+        "torch.distributed",
+    }
+
+
+def test_a_text_among_the_words_is_no_path_however_long() -> None:
+    host = Host(
+        hostname="laptop", arch="x86_64", person=Person(1000, 1000, "alice", "/home/alice"), cwd="/", tmp="/tmp",  # noqa: S108
+        cpus=4, memory=8 << 30, programs={}, user_namespaces=False, can_mount=False, fuse=False,
+    )  # fmt: skip
+    assert named_binds(("python", "-c", "a/b\n" * 5000, "x\0/y"), ContainerRequest(), host) == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python", "-c", "a = 1\nprint(a / 2)"), "python"),
+        (("python", "-u", "examples/train.py", "-c"), "train"),
+        (("python", "-m", "torch.distributed.run"), "torch.distributed.run"),
+    ],
+)
+def test_a_job_is_named_after_a_program_and_not_after_its_text(command: tuple[str, ...], name: str) -> None:
+    assert name_of(command) == name
+
+
+def test_its_last_line_is_read_as_the_bandwidth_of_the_run() -> None:
+    assert parse_netlog("  1 GiB 1 2 3\n# Peak bus bandwidth : 149.250 GB/s at 1 GiB\n").bandwidth == 149.25
