@@ -135,18 +135,23 @@ class RealRunner:
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
         """Run a program to its end and capture what it says."""
+        from argosy.leases import undisturbed  # noqa: PLC0415 - planning starts no program
+
         self._say(command)
         with contextlib.ExitStack() as stack:
             source = stack.enter_context(Path(command.stdin_file).open("rb")) if command.stdin_file else None
             child: subprocess.Popen[bytes] | None = None
             try:
-                child = self._popen(command, capture=True, source=source)
-                with contextlib.closing(_Pipes(child)):
-                    return _collect(child, command.stdin, on_line)
+                with undisturbed():  # a program that was started and that nobody knows of could not be ended
+                    child = self._popen(command, capture=True, source=source)
+                return _collect(child, command.stdin, on_line)
             except BaseException:
                 if child is not None and child.returncode is None:
                     _end_group(child)
                 raise
+            finally:
+                if child is not None:
+                    _close_pipes(child)
 
     def hand_over(self, command: Command, heard: OnBlock | None = None) -> int:
         """Give the terminal to a program until it ends; signals that reach us go to it."""
@@ -244,18 +249,12 @@ def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine 
     return Reply(128 - code if code < 0 else code, b"".join(out).decode(errors="replace"), "".join(err))
 
 
-class _Pipes:
-    """The ends of a child's pipes that are ours."""
-
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
-        self._child = child
-
-    def close(self) -> None:
-        """Close them; what the child did not read is lost."""
-        for stream in (self._child.stdin, self._child.stdout, self._child.stderr):
-            if stream is not None:
-                with contextlib.suppress(OSError, ValueError):
-                    stream.close()
+def _close_pipes(child: subprocess.Popen[bytes]) -> None:
+    """Close our ends of a child's pipes; what the child did not read is lost."""
+    for stream in (child.stdin, child.stdout, child.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.close()
 
 
 def _drain(stream: IO[bytes] | None, put: Callable[[bytes], None]) -> None:

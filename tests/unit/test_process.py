@@ -82,12 +82,12 @@ def test_an_interrupted_program_is_ended_with_its_children(tmp_path: Path) -> No
 
     def interrupt() -> None:
         seen.extend(map(int, told.read_text().split()))
-        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def stop(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGUSR1, stop)
+    before = signal.signal(signal.SIGTERM, stop)
     watcher = threading.Thread(target=interrupt)
     watcher.start()
     try:
@@ -95,11 +95,36 @@ def test_an_interrupted_program_is_ended_with_its_children(tmp_path: Path) -> No
             RealRunner().run(Command(("sh", "-c", f"sleep 600 & echo $$ $! > {told}; wait")))
     finally:
         watcher.join()
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGTERM, before)
     assert len(seen) == 2
     deadline = time.monotonic() + 30
     while alive := [pid for pid in seen if is_alive(pid)]:
         assert time.monotonic() < deadline, f"still there: {alive}"
+
+
+def test_an_interrupt_while_a_program_is_being_started_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    start = subprocess.Popen
+    seen: list[int] = []
+
+    def start_and_be_interrupted(*words: object, **more: object) -> object:
+        child = start(*words, **more)  # type: ignore[call-overload]  # as it is called
+        seen.append(int(told.read_text()))
+        signal.raise_signal(signal.SIGTERM)
+        return child
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_be_interrupted)
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            RealRunner().run(Command(("sh", "-c", f"echo $$ > {told}; exec sleep 600")))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not is_alive(seen[0])
 
 
 def is_alive(pid: int) -> bool:
