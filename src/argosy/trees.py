@@ -8,6 +8,7 @@ from argosy.process import Command, failed, run_checked
 from argosy.session import Session
 from argosy.store import whole_folder
 from argosy.whiteouts import parse_whiteouts, restore_whiteouts
+from argosy.uses import note_use
 
 UNSQUASHFS_SOME_NOT_WRITTEN = 2
 """unsquashfs(1): non-fatal errors, as device nodes that an ordinary user cannot make."""
@@ -29,6 +30,7 @@ def unpacked(session: Session, image: Path, *, offset: int, key: str, part: str 
         When unsquashfs fails, is not there, or the disk is full.
     """
     place = session.places.cache / "trees" / key.removeprefix("sha256:")
+    note_use(session.places.cache, f"trees/{place.name}", waiting=session.waiting)
     what = f"the {part} of {image.name}" if part else image.name
     with whole_folder(place, what=f"unpacking {what}", waiting=session.waiting) as folder:
         if folder is not None:

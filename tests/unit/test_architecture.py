@@ -15,12 +15,12 @@ LAYERS = tuple(
     frozenset(line.split())
     for line in (
         "errors model shell scrub version layout refusals nearest toml_lines",
-        "process store leases whiteouts",
+        "process store leases whiteouts uses",
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
         "gpus cdi carriers containers images binding node_picture formats",
         "gpu_probe probe",
         "session trees",
-        "entering opening",
+        "entering opening cache",
         "build wrap running launch collectives lint why verify prove doctor survey",
         "api compat",
         "cli",

@@ -24,6 +24,7 @@ from argosy.model import Image, ImageKind
 from argosy.process import Command, Reply, Words, failed
 from argosy.session import Session, Step
 from argosy.store import explained, whole_folder, write_text
+from argosy.uses import note_use
 
 DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
 """Two plus signs belong to a package's name (g++, libstdc++6), one begins the next."""
@@ -186,6 +187,7 @@ def _debian_base(reference: str, session: Session, *, needs_python: bool) -> Bas
     wanted = tuple(sorted({*packages, *added, "ca-certificates"}))
     key = hashlib.sha256(repr((suite, wanted, session.host.arch, LEFT_OUT)).encode()).hexdigest()[:16]
     place = session.places.cache / "bases" / f"debian-{suite}-{key}"
+    note_use(session.places.cache, f"bases/{place.name}", waiting=session.waiting)
     with whole_folder(place, what=f"making {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             _bootstrap(session, suite, wanted, folder)

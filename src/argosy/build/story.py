@@ -66,6 +66,7 @@ from argosy.session import Session, Step
 from argosy.sites import Site, read_site, search_path
 from argosy.store import lease, sweep_parts, whole_file, work_folder
 from argosy.trees import run_unsquashfs
+from argosy.uses import BUILD, note_use
 from argosy.version import VERSION
 
 OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
@@ -103,6 +104,8 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
         return stands
     refuse_output(request.output, request.form, force=request.force)
     clock = Clock(session)
+    for used in (BUILD, "uv", "conda"):
+        note_use(session.places.cache, used, waiting=session.waiting)
     with _alone(request.output, session), work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
         refuse_output(request.output, request.form, force=request.force)

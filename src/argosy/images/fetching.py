@@ -49,6 +49,7 @@ from argosy.images.tarheads import read_tar_names
 from argosy.process import Command, failed
 from argosy.session import Session, Step
 from argosy.store import explained, remove_tree, whole_folder, work_folder, write_text
+from argosy.uses import BUILD, note_use
 
 TAR_NAME = "image.sqsh"
 FORMAT = 1
@@ -118,6 +119,13 @@ def fetch_image(reference: Reference, session: Session) -> Fetched:
     ToolMissing, ToolFailed, CheckFailed
         When no program here can fetch it; the registry does not let us in or cannot be reached; the disk is full.
     """
+    note_use(session.places.cache, BUILD, waiting=session.waiting)  # until its entry is known
+    fetched = _fetch(reference, session)
+    note_use(session.places.cache, f"fetched/{fetched.path.parent.name}", waiting=session.waiting)
+    return fetched
+
+
+def _fetch(reference: Reference, session: Session) -> Fetched:
     memo = session.places.cache / "references" / f"{_memo_key(reference, session)}.json"
     known = _read_known(memo)
     if known is not None and _is_final(reference) and (Path(known.place) / IMAGE_NAME).is_file():
@@ -370,6 +378,7 @@ def _packed_tar(path: Path, kind: FileKind, session: Session) -> Path:
     _check_root_tar(path, kind)
     key = hashlib.sha256(json.dumps([*_identity(path), FORMAT]).encode()).hexdigest()[:32]
     place = session.places.cache / "fetched" / f"tar-{key}"
+    note_use(session.places.cache, f"fetched/tar-{key}", waiting=session.waiting)
     with whole_folder(place, what=f"packing {path.name}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("pack", f"{path.name} into the cache, once"):

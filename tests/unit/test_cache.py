@@ -1,0 +1,123 @@
+"""The cache: nothing that a living process or a job's script needs is collected; the longest unused goes first."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.cache import CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
+from argosy.leases import this_owner
+from argosy.opening import open_session
+from argosy.session import Places, Session
+from argosy.uses import BUILD, USES, note_use, read_uses
+
+NOBODY = 1e12
+"""Later than any use: everything is old."""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    """Give a session whose cache holds two trees, a base and wheels."""
+    cache = tmp_path / "cache"
+    for name in ("trees/one/root", "trees/two/root", "bases/debian", "uv"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "file").write_bytes(b"x" * 5000)
+    (cache / "trees/one.lease").touch()
+    return replace(open_session(), places=Places(cache, tmp_path / "state", ()))
+
+
+def names(entries: tuple[CacheEntry, ...]) -> set[str]:
+    return {entry.name for entry in entries}
+
+
+def test_what_nobody_uses_goes_and_leaves_nothing(session: Session) -> None:
+    everything = {"trees/one", "trees/two", "bases/debian", "uv"}
+    assert names(collect(Limits(NOBODY), session, dry=True)) == everything
+    assert names(list_entries(session)) == everything
+    assert names(collect(Limits(NOBODY), session)) == everything
+    assert list_entries(session) == ()
+    assert list((session.places.cache / "work").iterdir()) == []
+
+
+def test_what_a_living_process_uses_stays_and_what_a_dead_one_used_goes(session: Session) -> None:
+    cache = session.places.cache
+    note_use(cache, "trees/one", waiting=session.waiting)
+    dead = replace(this_owner("trees/two"), started="1")
+    (cache / USES / "1.dead").write_text(json.dumps(asdict(dead)))
+    assert names(collect(Limits(NOBODY), session)) == {"trees/two", "bases/debian", "uv"}
+    assert set(read_uses(cache)) == {"trees/one"}
+
+
+def test_a_process_of_another_machine_is_believed_for_a_week(session: Session) -> None:
+    cache = session.places.cache
+    record = cache / USES / "1.far"
+    record.parent.mkdir()
+    record.write_text(json.dumps(asdict(replace(this_owner("trees/two"), host="elsewhere"))))
+    assert "trees/two" not in names(collect(Limits(NOBODY), session, dry=True))
+    os.utime(record, (0, 0))
+    assert "trees/two" in names(collect(Limits(NOBODY), session, dry=True))
+
+
+def test_while_something_is_built_only_trees_are_collected(session: Session) -> None:
+    note_use(session.places.cache, BUILD, waiting=session.waiting)
+    assert names(collect(Limits(NOBODY), session)) == {"trees/one", "trees/two"}
+
+
+def test_what_the_script_of_a_job_names_stays_with_the_reason(session: Session) -> None:
+    script = session.places.state / "runs/1/job.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"bwrap --ro-bind {session.places.cache}/trees/one/root /\n")
+    kept = {entry.name: entry.kept for entry in list_entries(session) if entry.kept}
+    assert kept == {"trees/one": f"named by {script}"}
+    assert "trees/one" not in names(collect(Limits(NOBODY), session))
+
+
+def test_a_use_makes_an_entry_young_again(session: Session) -> None:
+    os.utime(session.places.cache / "trees/one", (1, 1))
+    os.utime(session.places.cache / "trees/two", (1, 1))
+    note_use(session.places.cache, "trees/one", waiting=session.waiting)
+    used = {entry.name: entry.used for entry in list_entries(session)}
+    assert used["trees/two"] == 1 < used["trees/one"]
+
+
+def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 100_000)
+    one = disk_bytes(tmp_path)
+    os.link(tmp_path / "a", tmp_path / "b")
+    assert disk_bytes(tmp_path) == one
+
+
+entries = st.lists(
+    st.builds(
+        CacheEntry,
+        name=st.uuids().map(str),
+        kind=st.just("trees"),
+        bytes=st.integers(0, 100),
+        used=st.floats(0, 100),
+        kept=st.sampled_from(["", "", "in use"]),
+    ),
+    max_size=8,
+)
+
+
+@given(entries=entries, since=st.floats(0, 100), keep=st.integers(-1, 300))
+def test_what_goes_is_free_and_the_oldest_and_no_more_than_needed(
+    entries: list[CacheEntry], since: float, keep: int
+) -> None:
+    gone = choose_garbage(entries, Limits(since, keep))
+    stays = [each for each in entries if each not in gone]
+    assert not [each for each in gone if each.kept]
+    assert all(each.used >= since for each in stays if not each.kept)
+    assert max((each.used for each in gone), default=0) <= min((e.used for e in stays if not e.kept), default=100)
+    if keep >= 0 and sum(each.bytes for each in stays) > keep:
+        assert all(each.kept for each in stays)
+    young = [each for each in gone if each.used >= since]
+    if young:
+        assert keep >= 0
+        assert sum(each.bytes for each in stays) + young[-1].bytes > keep
