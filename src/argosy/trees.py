@@ -7,8 +7,8 @@ from pathlib import Path
 from argosy.process import Command, failed, run_checked
 from argosy.session import Session
 from argosy.store import whole_folder
-from argosy.whiteouts import parse_whiteouts, restore_whiteouts
 from argosy.uses import note_use
+from argosy.whiteouts import parse_whiteouts, restore_whiteouts
 
 UNSQUASHFS_SOME_NOT_WRITTEN = 2
 """unsquashfs(1): non-fatal errors, as device nodes that an ordinary user cannot make."""
