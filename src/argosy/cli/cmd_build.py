@@ -93,6 +93,7 @@ class BuildCommand(click.Command):
 @click.option("-f", "--file", default="", metavar="FILE", help="The Dockerfile, where a SOURCE is its folder.")
 @click.option("--build-arg", "arguments", multiple=True, metavar="NAME=VALUE", help="For a definition or Dockerfile.")
 @click.option("--no-cache", is_flag=True, help="Carry out every instruction of a Dockerfile anew.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, with sizes; make nothing.")
 @node_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
@@ -100,7 +101,8 @@ class BuildCommand(click.Command):
 def build(
     sources: tuple[str, ...], *, base: str, locked: str, bundle: Path | None, output: Path | None, form: str,
     work_dir: str, carrier: str | None, cuda: str, site: str, file: str, arguments: tuple[str, ...],
-    no_cache: bool, force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool, **node: Any,
+    no_cache: bool, force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool, dry_run: bool,
+    **node: Any,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
 
@@ -132,6 +134,9 @@ def build(
         site=site,
     )
     request = request if sources or locked or bundle else _of_project(request, session)
+    if dry_run:
+        _preview(node, replace(request, bundle=bundle), session, as_json=as_json)
+        return
     if node["on_node"] or node["submit"]:
         _build_elsewhere(node, replace(request, bundle=bundle), session, as_json=as_json)
         return
@@ -154,6 +159,24 @@ def _of_project(request: BuildRequest, session: Session) -> BuildRequest:
             hint="argosy build environment.yml --base debian:bookworm -o my.sif",
         )
     return request_of_project(project, request)
+
+
+def _preview(node: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
+    from argosy.build.preview import preview_build, render_preview  # noqa: PLC0415 - where it is asked for
+
+    if request.bundle:
+        raise UsageError("a bundle's content is fixed: --dry-run tells nothing new of it", hint="leave --dry-run out")
+    preview = preview_build(request, session)
+    if node.pop("on_node") | node.pop("submit"):
+        from argosy.build.node_plan import NodeWishes, plan_node_options  # noqa: PLC0415 - likewise
+        from argosy.build.on_node import find_build_site  # noqa: PLC0415 - likewise
+
+        site = find_build_site(request, session)
+        preview = replace(preview, node=plan_node_options(NodeWishes(**node), site, session.host.environment))
+    if as_json:
+        print_json(asdict(preview))
+    else:
+        click.echo(render_preview(preview))
 
 
 def _build_elsewhere(node: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:

@@ -1,0 +1,111 @@
+"""Say what a build would do: it reads the user's files and asks the machine, and makes nothing."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from argosy.build.asking import settle_request
+from argosy.build.exporting import refuse_output
+from argosy.build.order import Order, read_order
+from argosy.build.report import BuildRequest
+from argosy.carriers import candidates
+from argosy.session import Session
+from argosy.shell import quote
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPreview:
+    """What a build would do.
+
+    Attributes
+    ----------
+    base_bytes
+        Size of the base's file; 0 where it must be fetched or made first.
+    pip, conda
+        What is asked for by name, or stands in the lock.
+    locked
+        Whether versions are fixed already.
+    carrier
+        The first way that is tried to run programs in the base, and why.
+    work, work_free, output_free
+        Folder for work files; bytes that are free there and where the image will be.
+    node
+        What a job on a compute node asks for; empty where it is built here.
+    """
+
+    output: str
+    form: str
+    base: str
+    base_bytes: int
+    pip: tuple[str, ...]
+    conda: tuple[str, ...]
+    locked: bool
+    carrier: str
+    work: str
+    work_free: int
+    output_free: int
+    node: tuple[str, ...] = ()
+
+
+def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
+    """Read what is asked for, and give what would be done.
+
+    Raises
+    ------
+    ArgosyError
+        As a build does, for what can be seen before it begins.
+    """
+    request = settle_request(request)
+    order = read_order(request, session)
+    refuse_output(request.output, request.form, force=request.force)
+    carrier = next(iter(candidates(session.host, request.carrier)))
+    file, work = Path(order.base), session.work_parent()
+    pip, conda = _asked(order)
+    return BuildPreview(
+        output=str(request.output),
+        form=request.form.value,
+        base=order.base,
+        base_bytes=file.stat().st_size if file.is_file() else 0,
+        pip=pip,
+        conda=conda,
+        locked=order.lock is not None,
+        carrier=f"{carrier.value}: {carrier.why}",
+        work=str(work),
+        work_free=_free(work),
+        output_free=_free(request.output.parent),
+    )
+
+
+def _asked(order: Order) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    recipe = order.recipe
+    asked = (*recipe.interpreter, *recipe.conda) if recipe.conda else ()
+    conda = (*(pin.name for pin in recipe.conda_pins), *(spec.name for spec in asked))
+    return tuple(line.name or line.text for line in recipe.pip), conda
+
+
+def _free(folder: Path) -> int:
+    """Give the free bytes of the disk that a folder is, or will be, on."""
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def render_preview(preview: BuildPreview) -> str:
+    """Render a preview for people."""
+    size = f"{preview.base_bytes / 1e6:.0f} MB, copied as it is" if preview.base_bytes else "fetched or made first"
+    how = "as locked" if preview.locked else "versions are chosen by the build"
+    names = ", ".join((*preview.conda, *preview.pip)) or "none"
+    copies = f"{preview.base_bytes / 1e6:.0f} MB for the base, and" if preview.base_bytes else "the base, and"
+    return "\n".join(
+        (
+            f"would build  {preview.output} ({preview.form})",
+            f"base         {preview.base}: {size}",
+            f"packages     {len(preview.conda)} of conda, {len(preview.pip)} of pip, {how}: {names}",
+            f"carrier      {preview.carrier}",
+            f"disk         {copies} the packages packed, beside the image: {preview.output_free / 1e9:.1f} GB free",
+            f"work files   the packages unpacked, in {preview.work}: {preview.work_free / 1e9:.1f} GB free",
+            *((f"on a node    {' '.join(map(quote, preview.node))}",) if preview.node else ()),
+        )
+    )

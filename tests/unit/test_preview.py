@@ -1,0 +1,62 @@
+"""`argosy build --dry-run`: what would be done, and nothing of it done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from argosy.build.preview import preview_build, render_preview
+from argosy.build.report import BuildRequest
+from argosy.errors import UsageError
+from argosy.model import Host, Person
+from argosy.process import FakeRunner
+from argosy.session import Places, QuietReporter, Session
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    person = Person(1000, 1000, "alice", str(tmp_path))
+    programs = {name: f"/usr/bin/{name}" for name in ("bwrap", "unshare")}
+    host = Host("h", "x86_64", person, str(tmp_path), "/tmp", 2, 1 << 30, programs, True, False, True, environment={})  # noqa: S108
+    return Session(host, FakeRunner(), Places(tmp_path / "cache", tmp_path / "state", ()), QuietReporter())
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> BuildRequest:
+    recipe = tmp_path / "environment.yml"
+    recipe.write_text("dependencies: [python=3.11, numpy, {pip: [torch==2.13.0, ./mine]}]\n")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/setup.py").touch()
+    base = tmp_path / "base.sif"
+    base.write_bytes(b"\0" * 3_000_000)
+    return BuildRequest((recipe,), str(base), tmp_path / "out.sif")
+
+
+def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Session, request_: BuildRequest) -> None:
+    before = sorted(Path(request_.base).parent.iterdir())
+    preview = preview_build(request_, session)
+    assert preview.base_bytes == 3_000_000
+    assert preview.conda == ("python", "numpy")
+    assert preview.pip[0] == "torch"
+    assert len(preview.pip) == 2
+    assert preview.carrier.startswith("userns: ")
+    assert preview.work_free > 0
+    assert isinstance(session.runner, FakeRunner)
+    assert session.runner.seen == []
+    assert sorted(Path(request_.base).parent.iterdir()) == before
+
+
+def test_a_preview_reads_as_a_table(session: Session, request_: BuildRequest) -> None:
+    preview = preview_build(request_, session)
+    text = render_preview(replace(preview, node=("--time=5", "--comment=a b")))
+    assert "base.sif: 3 MB, copied as it is" in text
+    assert "2 of conda, 2 of pip, versions are chosen by the build" in text
+    assert text.endswith("on a node    --time=5 '--comment=a b'")
+
+
+def test_an_output_that_is_there_is_refused_in_a_dry_run_too(session: Session, request_: BuildRequest) -> None:
+    request_.output.touch()
+    with pytest.raises(UsageError, match="exists already"):
+        preview_build(request_, session)
