@@ -262,8 +262,11 @@ def test_a_partition_that_does_not_allow_the_job_is_refused_with_both_numbers(
     assert caught.value.code == 3
 
 
-def test_a_partition_that_the_profile_does_not_know_is_left_to_slurm() -> None:
-    assert choose_partition(read_site("lumi-g"), "secret", Demand(1, 8)) == (None, ())
+def test_a_partition_that_the_profile_does_not_know_is_left_to_slurm_and_said() -> None:
+    partition, (row,) = choose_partition(read_site("lumi-g"), "secret", Demand(1, 8))
+    assert partition is None
+    assert (row.what, row.value, row.source) == ("partition", "secret", "option")
+    assert "standard-g" in row.why
 
 
 def test_the_time_limit_follows_the_size_of_the_job() -> None:
