@@ -17,6 +17,7 @@ from argosy.launch.ranks import RankFacts, parse_cores, parse_ranks
 from argosy.sites import Site, read_site
 from argosy.verify import Expected, NetFacts, judge_run, parse_netlog
 from argosy.verify.judging import Check, Verdict
+from argosy.verify.story import expect
 
 CORPUS = Path(__file__).parents[1] / "corpus/nccl"
 LUMI = read_site("lumi-g")
@@ -88,7 +89,25 @@ def test_a_bandwidth_far_below_the_sites_own_is_bad() -> None:
 def test_the_interface_of_the_first_handshake_proves_nothing() -> None:
     net = parse_netlog("nid1:1:1 [0] NCCL INFO Bootstrap : Using hsn0:10.0.0.1<0>\n")
     assert not net.told
-    assert check(judge_run(net, RANKS, TWO_NODES, LUMI), "network").state == "not shown"
+    assert check(judge_run(net, RANKS, TWO_NODES, LUMI), "network").state == "bad"
+    assert check(judge_run(net, RANKS, TWO_NODES, ANY), "network").state == "not shown"
+
+
+def test_no_log_at_all_is_bad_only_for_gpus_on_several_nodes_of_a_site_that_has_proof_lines() -> None:
+    assert not judge_run(NetFacts(), RANKS, TWO_NODES, LUMI).good
+    assert judge_run(NetFacts(), RANKS, TWO_NODES, ANY).good
+    assert judge_run(NetFacts(), RANKS[:2], Expected(nodes=1, ranks=2, gpus=2), LUMI).good
+
+
+@pytest.mark.parametrize(
+    ("word", "own"), [("--gpus-per-task=1", 1), ("--gpu-bind=closest", 1), ("--network=job_vni", 8), ("", 8)]
+)
+def test_the_gpus_that_each_rank_should_see_follow_from_the_plan(word: str, own: int) -> None:
+    plan: dict[str, object] = {
+        "shape": {"nodes": 2, "ranks_per_node": 8, "gpus_per_node": 8},
+        "choices": [{"what": "srun", "value": word}],
+    }
+    assert expect(plan, ()).own_gpus == own
 
 
 def test_fewer_network_cards_than_the_node_has_are_bad() -> None:

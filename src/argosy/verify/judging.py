@@ -127,7 +127,9 @@ def judge_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence
         return Check("network", BAD if few else OK, said + more, "each rank must see all network cards" if few else "")
     if not expected.gpus and not any(each.gpus for each in ranks):
         return Check("network", UNKNOWN, "TCP: no GPU, so no NCCL or RCCL was used (gloo or MPI say nothing)")
-    return Check("network", UNKNOWN, "no line of NCCL or RCCL tells it", "run it with --debug net")
+    wanted = nodes > 1 and expected.gpus and site.network.proof_lines
+    said = "no line of NCCL or RCCL tells it" + (f", and {site.name} has lines that prove it" if wanted else "")
+    return Check("network", BAD if wanted else UNKNOWN, said, "run it with --debug net")
 
 
 def describe_network(net: NetFacts) -> str:

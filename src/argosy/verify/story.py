@@ -117,8 +117,20 @@ def expect(plan: dict[str, object], ranks: Sequence[RankFacts]) -> Expected:
         nodes=nodes,
         ranks=nodes * int(shape.get("ranks_per_node", 0)),
         gpus=int(shape.get("gpus_per_node", 0)),
+        own_gpus=own_gpus(plan, int(shape.get("gpus_per_node", 0)), int(shape.get("ranks_per_node", 0))),
         cores=tuple(map(str, cores)) if isinstance(cores, list) else (),
     )
+
+
+GPUS_APART = ("--gpus-per-task", "--gpu-bind", "--ntasks-per-gpu", "--tres-bind")
+"""Options of srun by which each task sees GPUs of its own only."""
+
+
+def own_gpus(plan: dict[str, object], gpus: int, ranks: int) -> int:
+    """Give how many GPUs each rank should see: its node's, or its share where srun keeps them apart."""
+    words = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("what") == "srun")
+    apart = any(word.startswith(GPUS_APART) for word in words)
+    return max(1, gpus // ranks) if gpus and ranks and apart else gpus
 
 
 def _rows(value: object) -> list[dict[str, object]]:
