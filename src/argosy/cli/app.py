@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("argosy.cli.cmd_verify:verify", "Tell what a run proved: network, GPUs, cores."),
     "bench": ("argosy.cli.cmd_bench:bench", "Measure what a job gets: bandwidths, and what to expect."),
     "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from what it printed."),
+    "check": ("argosy.cli.cmd_check:check", "Tell whether an image will work at a site, before the queue."),
     "prove": ("argosy.cli.cmd_prove:prove", "Try what plans assume of a site, by one small job."),
     "images": ("argosy.cli.cmd_images:images", "Keep images by name, tell what is in one, hand them on."),
     "cache": ("argosy.cli.cmd_cache:cache", "Tell what the cache holds, and remove what is not needed."),

@@ -70,7 +70,16 @@ def explain_plan(plan: LaunchPlan) -> tuple[Explained, ...]:
         return _sorted((*map(_of_choice, plan.choices), *policy))
     said = {row.what for row in directives} | {"nodes", "GPUs per node", "partition", "sbatch"}
     rows = (*directives, *(_of_choice(choice) for choice in plan.choices if choice.what not in said))
-    return _sorted((*rows, *policy))
+    return _sorted((*rows, *policy, *_told_by_ranks(plan)))
+
+
+def _told_by_ranks(plan: LaunchPlan) -> tuple[Explained, ...]:
+    """Explain what ranks with GPUs set by themselves, so that the end can tell which network was used (rank.sh)."""
+    if not plan.shape.gpus_per_node or any(choice.what == "NCCL_DEBUG" for choice in plan.choices):
+        return ()
+    value = "INFO, subsystems INIT,NET, into the job's record"
+    why = "so that the verdict can tell the network; left alone where the image or the caller sets it"
+    return (Explained("variables", "NCCL_DEBUG", value, why, "default"),)
 
 
 def _policy(plan: LaunchPlan) -> Iterator[Explained]:

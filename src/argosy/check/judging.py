@@ -1,0 +1,170 @@
+"""Judge an image against a site: what cannot work there, what may be slow, what cannot be told from here; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from argosy.build.gpu_backend import BACKENDS, INDEXES
+from argosy.check.looking import Contents
+from argosy.images.opening import GO_ARCH
+from argosy.model import Image, ImageKind
+from argosy.runtimes import RUNTIMES, load_runtime, refuse_image
+from argosy.sites import Site
+
+OK, BAD, MIND, UNKNOWN = "ok", "bad", "mind", "not known"
+MOUNTED_BY_ALL = frozenset({"gzip"})
+OLDEST_GLIBC = (2, 28)
+"""What wheels of today's torch need (manylinux_2_28)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    state
+        ``ok``; ``bad`` for what cannot work there; ``mind`` for what may be slow; ``not known``.
+    hint
+        What to change where it is not ok.
+    """
+
+    name: str
+    state: str
+    said: str
+    hint: str = ""
+
+
+def judge_image(
+    image: Image, compressors: tuple[str, ...], contents: Contents | None, site: Site
+) -> tuple[Finding, ...]:
+    """Judge an image.
+
+    Parameters
+    ----------
+    compressors
+        Of its file systems: the base's, the layer's.
+    contents
+        None where the image cannot be started on this machine.
+    """
+    return (
+        *_arch(image, site),
+        *_runtime(image, site),
+        *_layer(image, site),
+        *_compressors(compressors, site),
+        *(_inside(image, contents, site) if contents else _not_started()),
+    )
+
+
+def _arch(image: Image, site: Site) -> Iterator[Finding]:
+    wanted = GO_ARCH.get(site.node.arch, site.node.arch)
+    if not image.arch or not wanted:
+        yield Finding("architecture", UNKNOWN, "the image or the profile does not tell it")
+    elif image.arch != wanted:
+        hint = f"build it on a machine of that kind; a site's own base for {wanted} helps"
+        yield Finding("architecture", BAD, f"the image is {image.arch}, nodes of {site.name} are {wanted}", hint)
+    else:
+        yield Finding("architecture", OK, image.arch)
+
+
+def _runtime(image: Image, site: Site) -> Iterator[Finding]:
+    name = site.runtime.name
+    if name not in RUNTIMES:
+        yield Finding("runtime", UNKNOWN, f"the profile of {site.name} names {name or 'none'}", "try it: argosy prove")
+        return
+    refusal, hint = refuse_image(load_runtime(name), image.kind, image.path)
+    yield Finding("runtime", BAD, refusal, hint) if refusal else Finding("runtime", OK, f"{name} starts such an image")
+
+
+def _layer(image: Image, site: Site) -> Iterator[Finding]:
+    if image.layer_offset < 0:
+        yield Finding("layer", OK, "none of its own: nothing to attach")
+        return
+    facts = site.proved.facts
+    overlay, bind = facts.get("attach.overlay", ""), facts.get("attach.bind", "")
+    if site.runtime.name not in {"apptainer", "singularity"} and site.runtime.name in RUNTIMES:
+        takes = ImageKind.SIF in load_runtime(site.runtime.name).traits.images
+        hint = "build it with --flatten, or in the form that the runtime takes: --format sqsh"
+        yield Finding("layer", MIND if takes else BAD, f"{site.runtime.name} attaches no layer of a SIF", hint)
+    elif overlay == "yes":
+        yield Finding("layer", OK, f"attaches as overlay: proved on {site.proved.date}")
+    elif bind == "yes":
+        yield Finding("layer", OK, f"attaches by a bind mount: proved on {site.proved.date}; launch chooses it there")
+    elif overlay == "no":
+        yield Finding("layer", BAD, "attaches neither as overlay nor by a bind mount there", "build it with --flatten")
+    else:
+        hint = f"try it: argosy prove {site.name} --image {image.path}; a layer that is skipped ends a job with code 6"
+        yield Finding("layer", UNKNOWN, "nobody has tried overlays there", hint)
+
+
+def _compressors(compressors: tuple[str, ...], site: Site) -> Iterator[Finding]:
+    odd = sorted({name for name in compressors if name not in MOUNTED_BY_ALL})
+    by_fuse = site.runtime.user_namespaces or site.proved.facts.get("runtime.mode") == "user namespace"
+    if not odd or by_fuse:
+        yield Finding("compressor", OK, ", ".join(compressors) or "none")
+    else:
+        said = f"{', '.join(odd)}: a setuid starter mounts it by the kernel, which must know it"
+        yield Finding("compressor", UNKNOWN, said, f"try it: argosy prove {site.name} --image IMAGE")
+
+
+def _not_started() -> Iterator[Finding]:
+    hint = "ask again on a machine that can start it"
+    yield Finding("contents", UNKNOWN, "the image cannot be started here: torch, glibc, MPI were not looked at", hint)
+
+
+def _inside(image: Image, contents: Contents, site: Site) -> Iterator[Finding]:
+    if image.argosy:
+        hint = "the runtime did not attach the layer here, or the image is damaged: build it again"
+        entry = "/opt/argosy/enter is there"
+        yield Finding("entry", OK, entry) if contents.entry else Finding("entry", BAD, "no /opt/argosy/enter", hint)
+    yield from _glibc(contents)
+    yield from _torch(contents, site)
+    yield from _network(contents, site)
+    if site.launcher.mpi or site.launcher.mpiexec:
+        hint = "only programs of --launcher mpi need one: take a base that has it, or bind the host's"
+        yield Finding("MPI", OK, contents.mpi) if contents.mpi else Finding("MPI", MIND, "none in the image", hint)
+
+
+def _glibc(contents: Contents) -> Iterator[Finding]:
+    version = tuple(map(int, re.findall(r"\d+", contents.glibc)[:2]))
+    if not version:
+        hint = "the host's libraries and most wheels need it: take a base such as debian:bookworm"
+        yield Finding("glibc", MIND, "another C library", hint)
+    elif version < OLDEST_GLIBC:
+        hint = "take a newer base: today's wheels need 2.28"
+        yield Finding("glibc", MIND, contents.glibc, hint)
+    else:
+        yield Finding("glibc", OK, contents.glibc)
+
+
+def _torch(contents: Contents, site: Site) -> Iterator[Finding]:
+    version, vendor = contents.torch.get("__version__", ""), site.node.gpu_vendor
+    if not version:
+        yield Finding("torch", OK, "none in the image")
+    elif vendor not in BACKENDS:
+        yield Finding("torch", OK, f"{version}; {site.name} has no GPUs" if not vendor else version)
+    elif contents.torch.get(BACKENDS[vendor]):
+        yield Finding("torch", OK, f"{version}, {BACKENDS[vendor]} {contents.torch[BACKENDS[vendor]]}")
+    else:
+        others = ", ".join(name for name in BACKENDS.values() if contents.torch.get(name)) or "the CPU only"
+        said = f"{version} is for {others}; GPUs of {site.name} are {vendor}'s and need {BACKENDS[vendor]}"
+        index = f"https://download.pytorch.org/whl/{INDEXES[vendor]}"
+        hint = f"build it with --site {site.name} and --extra-index-url {index}, or over a base that has torch"
+        yield Finding("torch", BAD, said, hint)
+
+
+def _network(contents: Contents, site: Site) -> Iterator[Finding]:
+    wanted = site.network.plugin
+    if not wanted:
+        return
+    binds = [path for bind in site.binds for path in bind.paths if "nccl" in path or "fabric" in path or "cxi" in path]
+    has = contents.plugin or contents.libfabric
+    if contents.plugin:
+        yield Finding("network plugin", OK, contents.plugin)
+    elif binds:
+        yield Finding("network plugin", OK, f"not in the image; {site.name} binds {binds[0]}")
+    else:
+        hint = f"{site.name} needs {wanted}: take one of its bases (argosy sites show {site.name}), else NCCL uses TCP"
+        yield Finding("network plugin", MIND, f"none in the image{f' beside {has}' if has else ''}", hint)

@@ -1,0 +1,63 @@
+"""An image is judged for a site by what its file and its contents say; what only the site can tell is called so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from argosy.check import Contents, judge_image, parse_contents
+from argosy.model import Image, ImageKind
+from argosy.sites import Site, read_site
+from argosy.sites.records import Proved
+
+LUMI = read_site("lumi-g")
+IMAGE = Image("my.sif", ImageKind.SIF, "sha256:1", "amd64", layer_offset=4096, layer_part=2, argosy=True)
+ROCM = {"__version__": "2.6.0", "cuda": "", "hip": "6.2", "xpu": ""}
+CONTENTS = Contents(glibc="2.36", python="3.11.2", torch=ROCM, mpi="mpirun 5", plugin="/x/librccl-net.so", entry=True)
+
+
+def proved(**facts: str) -> Site:
+    named = {name.replace("_", "."): value for name, value in facts.items()}
+    return msgspec.structs.replace(LUMI, proved=Proved(date="2026-11-21", facts=named))
+
+
+def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Site = LUMI) -> dict[str, str]:
+    return {each.name: each.state for each in judge_image(image, ("gzip", "zstd"), contents, site)}
+
+
+@pytest.mark.parametrize(
+    ("image", "contents", "site", "name", "state"),
+    [
+        (replace(IMAGE, arch="arm64"), CONTENTS, LUMI, "architecture", "bad"),
+        (IMAGE, replace(CONTENTS, torch=ROCM | {"hip": "", "cuda": "12.4"}), LUMI, "torch", "bad"),
+        (IMAGE, replace(CONTENTS, torch={}), LUMI, "torch", "ok"),
+        (IMAGE, CONTENTS, LUMI, "torch", "ok"),
+        (IMAGE, replace(CONTENTS, entry=False), LUMI, "entry", "bad"),
+        (IMAGE, replace(CONTENTS, glibc="2.17"), LUMI, "glibc", "mind"),
+        (IMAGE, replace(CONTENTS, glibc=""), LUMI, "glibc", "mind"),
+        (IMAGE, None, LUMI, "contents", "not known"),
+        (IMAGE, CONTENTS, LUMI, "layer", "not known"),
+        (IMAGE, CONTENTS, proved(attach_overlay="yes"), "layer", "ok"),
+        (IMAGE, CONTENTS, proved(attach_overlay="no", attach_bind="yes"), "layer", "ok"),
+        (IMAGE, CONTENTS, proved(attach_overlay="no", attach_bind="no"), "layer", "bad"),
+        (replace(IMAGE, layer_offset=-1), CONTENTS, LUMI, "layer", "ok"),
+        (IMAGE, CONTENTS, read_site("nvidia-pyxis"), "runtime", "bad"),
+    ],
+)
+def test_each_fault_is_found_under_its_name(
+    image: Image, contents: Contents | None, site: Site, name: str, state: str
+) -> None:
+    assert states(image, contents, site)[name] == state
+    found = judge_image(image, ("gzip",), contents, site)
+    assert all(each.hint for each in found if each.state == "bad")
+
+
+def test_what_the_image_prints_is_read_and_an_answer_that_breaks_off_is_none() -> None:
+    rows = ("glibc=2.36", "entry=yes", 'torch={"__version__": "2.6.0"}', "mpilib=/l/libmpi.so")
+    said = "noise\n" + "".join(f"argosy:{row}\n" for row in rows)
+    contents = parse_contents(f"{said}argosy:end=yes\n")
+    assert contents == Contents(glibc="2.36", torch={"__version__": "2.6.0"}, mpi="/l/libmpi.so", entry=True)
+    assert parse_contents(said) is None
+    assert parse_contents("argosy:torch=no json\nargosy:end=yes\n") == Contents()
