@@ -209,6 +209,8 @@ class Lock:
         Whether the layer changes files outside ``/opt/argosy``: then binding that folder alone is not enough.
     known_as, labels
         What makes it look as another tool would have made it: see `argosy.layout.Guise`.
+    unisolated
+        Packages that were built after all others, and saw them.
     steps, stages
         What a project file asked for beside packages.
     """
@@ -228,6 +230,7 @@ class Lock:
     system: bool = False
     known_as: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    unisolated: tuple[str, ...] = ()
     steps: tuple[LockedStep, ...] = ()
     stages: tuple[LockedStage, ...] = ()
     schema: int = SCHEMA

@@ -58,6 +58,7 @@ def locked_recipe(lock: Lock, file: str) -> Recipe:
         sources=tuple(Source(source.path, source.sha256) for source in lock.sources),
         exact=True,
         requested=lock.requested,
+        unisolated=lock.unisolated,
     )
 
 

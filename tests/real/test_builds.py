@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +62,57 @@ def test_requirements_over_a_sif_are_importable_and_runnable(shop: Shop) -> None
     image = shop.build("tinypkg\n")
     assert shop.run(image, "python", "-c", SHOW).out == SHOWN
     assert shop.run(image, "tinypkg").out == "tinypkg 2.0\n"
+
+
+BACKEND = """\
+import os
+import zipfile
+import tinypkg
+
+FILES = {
+    "compiled/__init__.py": f"AGAINST = {tinypkg.VERSION!r}\\n",
+    "compiled-1.0.dist-info/METADATA": "Metadata-Version: 2.1\\nName: compiled\\nVersion: 1.0\\n",
+    "compiled-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+}
+
+def build_wheel(folder, settings=None, metadata=None):
+    with zipfile.ZipFile(os.path.join(folder, "compiled-1.0-py3-none-any.whl"), "w") as wheel:
+        for name, text in FILES.items():
+            wheel.writestr(name, text)
+        wheel.writestr("compiled-1.0.dist-info/RECORD", "".join(f"{name},,\\n" for name in FILES))
+    return "compiled-1.0-py3-none-any.whl"
+"""
+PYPROJECT = """\
+[project]
+name = "compiled"
+version = "1.0"
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+def test_a_package_is_built_against_what_the_image_has_when_that_is_asked_for(shop: Shop) -> None:
+    source, wheels = shop.folder / "compiled-1.0", shop.folder / "wheels"
+    source.mkdir()
+    shutil.copytree(shop.wheels, wheels)
+    (source / "backend.py").write_text(BACKEND)
+    (source / "pyproject.toml").write_text(PYPROJECT)
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.2\nName: compiled\nVersion: 1.0\n")
+    shop.tool("tar", "-C", shop.folder, "-czf", wheels / "compiled-1.0.tar.gz", "compiled-1.0")
+    own, show = replace(shop, wheels=wheels), ("python", "-c", "import compiled; print(compiled.AGAINST)")
+    recipe = shop.write("requirements.txt", "compiled\ntinypkg==1.0\n")
+    words = ("build", recipe, "--base", shop.base, "-o", "out.sif")
+    apart = own.argosy(*words)
+    assert (apart.code, "No module named 'tinypkg'" in apart.err) == (5, True), apart.err
+    assert "--no-build-isolation compiled" in apart.err
+    done = own.argosy(*words, "--no-build-isolation", "Compiled")
+    assert done.code == 0, done.err
+    assert own.run(shop.folder / "out.sif", *show).out == "1.0\n"
+    again = own.argosy("build", "--locked", "out.sif", "-o", "again.sif")
+    assert again.code == 0, again.err
+    assert own.run(shop.folder / "again.sif", *show).out == "1.0\n"
 
 
 def test_the_base_is_copied_byte_for_byte_and_one_layer_is_added(shop: Shop) -> None:

@@ -319,3 +319,8 @@ def test_uv_takes_our_form_of_local_packages_hashes_and_markers(tmp_path: Path) 
     reply = resolve_with_uv(tmp_path, config_of(no_index="true"), asked)
     assert reply.code == 0, reply.stderr
     assert "argosylocal" in reply.stderr
+
+
+def test_packages_that_are_built_against_the_others_are_named_to_uv() -> None:
+    planned = plan_uv_settings(config_of(), Recipe(unisolated=("flash-attn", "apex")))
+    assert values_of("--no-build-isolation-package", planned) == ["flash-attn", "apex"]

@@ -12,12 +12,13 @@ from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
 from argosy.images.references import is_reference
 from argosy.project import Project
+from argosy.project.records import words
 
 NO_PATH = Path()
 """The output that nobody named."""
 
 
-def split_sources(words: Sequence[str], base: str = "") -> tuple[tuple[Path, ...], str]:
+def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...], str]:
     """Tell the files among the words of a command line from the base, which may be among them: ``docker://NAME``.
 
     Raises
@@ -25,11 +26,11 @@ def split_sources(words: Sequence[str], base: str = "") -> tuple[tuple[Path, ...
     UsageError
         When there are several bases.
     """
-    images = [word for word in words if word.startswith(STORE) or is_reference(word)]
+    images = [word for word in given if word.startswith(STORE) or is_reference(word)]
     bases = [*images, *filter(None, (base,))]
     if len(bases) > 1:
         raise UsageError("an image has one base, and several are named", evidence=" and ".join(bases))
-    return tuple(Path(word) for word in words if word not in images), "".join(bases)
+    return tuple(Path(word) for word in given if word not in images), "".join(bases)
 
 
 def settle_request(request: BuildRequest) -> BuildRequest:
@@ -79,6 +80,7 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
         flatten=request.flatten or image.flatten,
         carrier=request.carrier or image.carrier,
         cuda=request.cuda or image.cuda,
+        unisolated=(*words(image.no_build_isolation), *request.unisolated),
         engine=replace(request.engine, arguments=(*arguments, *request.engine.arguments)),
         project=project,
     )

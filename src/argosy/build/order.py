@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from argosy.build.base import Base
 from argosy.build.report import BuildReport, BuildRequest
 from argosy.build.step_locks import locked_project, refuse_changed_steps
@@ -91,6 +93,7 @@ def _read_files(request: BuildRequest, session: Session) -> Recipe:
     if not request.sources:
         return Recipe()
     recipe = read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
+    recipe = replace(recipe, unisolated=tuple(str(canonicalize_name(name)) for name in request.unisolated))
     return with_own_python(recipe) if request.guise.own_python else recipe
 
 

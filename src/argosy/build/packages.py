@@ -164,6 +164,8 @@ class Installer:
     ----------
     layer, work
         The layer's tree, and a folder for small files; both on disk.
+    fresh
+        Whether what was built for another image is built again: it may be for another torch.
     """
 
     room: Room
@@ -171,6 +173,7 @@ class Installer:
     settings: UvSettings
     layer: Path
     work: Path
+    fresh: bool = False
 
     @property
     def choosing(self) -> tuple[str, ...]:
@@ -195,7 +198,8 @@ class Installer:
 
     def variables(self) -> tuple[tuple[str, str], ...]:
         """Give uv's environment; the caller's PIP_*, UV_* and PYTHON* never reach it."""
-        return (*UV_VARIABLES, *self.settings.environment)
+        own = (("UV_CACHE_DIR", f"{WORK_INSIDE}/cache"),) if self.fresh else ()
+        return (*UV_VARIABLES, *own, *self.settings.environment)
 
 
 def open_installer(
@@ -340,6 +344,28 @@ def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: b
         judge_demands(read_demands(folder), builds, installer.python.version)
 
 
+def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
+    """Choose versions and install them; packages that are built against the others come last, in a second go.
+
+    Raises
+    ------
+    CheckFailed, ToolFailed
+        As `resolve` and `install`.
+    """
+    late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
+    pins = resolve(installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), step)
+    install(installer, pins, step, exact=recipe.exact)
+    if not late:
+        return pins
+    python = installer.python
+    there = {**dict(python.packages), **{pin.package.name: pin.package.version for pin in pins}}
+    whole = replace(python, executable=f"{ENV_PREFIX}/bin/python", packages=tuple(there.items()))
+    second = replace(installer, python=whole, fresh=True)
+    more = resolve(second, replace(recipe, pip=late), step)
+    install_pins(second, more, step, "--compile-bytecode")
+    return (*pins, *more)
+
+
 def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *options: str, exact: bool = False) -> None:
     """Put exactly these packages into the environment; `exact` ones come from a lock."""
     (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins))
@@ -380,10 +406,12 @@ def explain_uv(room: Room, words: tuple[str, ...], reply: Reply, *, doing: str) 
     """Say what uv's failure means for the user; its own explanation is the evidence."""
     text = reply.stderr
     if built := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
+        lacks = "ModuleNotFoundError" in text
         return ToolFailed(
             f"{built[1]} has no wheel for this base, and could not be built",
             evidence="\n".join(text[built.start() :].strip().splitlines()[:MOST_OF_A_BUILD]),
-            hint="take a version that has one, or a base that has what its build needs",
+            hint="take a version that has one, or a base that has what its build needs"
+            + (f"; where it needs what the image has: --no-build-isolation {_bare(built[1])}" if lacks else ""),
         )
     if "No solution found" in text or "no version of" in text:
         return _no_solution(text)
@@ -391,6 +419,10 @@ def explain_uv(room: Room, words: tuple[str, ...], reply: Reply, *, doing: str) 
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; where nodes have no network, build on a login node"
     return error
+
+
+def _bare(name: str) -> str:
+    return re.split(r"[ @=]", name, maxsplit=1)[0]
 
 
 MOST_OF_A_BUILD = 40

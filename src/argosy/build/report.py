@@ -43,6 +43,8 @@ class BuildRequest:
         Scripts run inside before and after the packages are installed; what they leave in the layer stays, unlocked.
     engine
         What the engine of a definition file or Dockerfile is told.
+    unisolated
+        Names of packages that are built after all others, and see them: extensions that compile against torch.
     project
         The project file whose steps and stages are carried out; None for none.
     """
@@ -62,6 +64,7 @@ class BuildRequest:
     before: tuple[Path, ...] = ()
     after: tuple[Path, ...] = ()
     engine: EngineOptions = field(default_factory=EngineOptions)
+    unisolated: tuple[str, ...] = ()
     project: Project | None = None
 
 

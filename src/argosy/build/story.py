@@ -22,9 +22,8 @@ from argosy.build.packages import (
     BasePython,
     Pin,
     ask_python,
-    install,
+    choose_and_install,
     open_installer,
-    resolve,
     write_namesakes,
 )
 from argosy.build.packing import digest_tree, normalise_tree, run_pack
@@ -246,8 +245,7 @@ def _install_packages(
     python = _python_of(recipe, base, room)
     cache = session.places.cache / "uv"
     installer = open_installer(room, python, settings, layer=tree, work=work / "uv", cache=cache)
-    pins = resolve(installer, recipe, step)
-    install(installer, pins, step, exact=recipe.exact)
+    pins = choose_and_install(installer, recipe, step)
     write_namesakes(tree, python)
     packages = _merged(base, pins)
     step.result = f"{_count(packages, base)} for Python {python.version} ({room.carrier.value}: {room.carrier.why})"
@@ -363,6 +361,7 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         system=made.system,
         known_as=made.guise.prefix,
         labels=made.guise.labels,
+        unisolated=recipe.unisolated,
         steps=record_steps(made.project),
         stages=record_stages(made.project),
     )

@@ -95,14 +95,17 @@ class BuildCommand(click.Command):
 @click.option("--no-cache", is_flag=True, help="Carry out every instruction of a Dockerfile anew.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, with sizes; make nothing.")
 @node_options
+@click.option(
+    "--no-build-isolation", "unisolated", multiple=True, metavar="NAME", help="Built last, against what is installed."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def build(
     sources: tuple[str, ...], *, base: str, locked: str, bundle: Path | None, output: Path | None, form: str,
     work_dir: str, carrier: str | None, cuda: str, site: str, file: str, arguments: tuple[str, ...],
-    no_cache: bool, force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool, dry_run: bool,
-    **node: Any,
+    no_cache: bool, unisolated: tuple[str, ...], force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool,
+    dry_run: bool, **node: Any,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
 
@@ -132,6 +135,7 @@ def build(
         engine=EngineOptions(arguments, file, no_cache),
         locked=locked,
         site=site,
+        unisolated=unisolated,
     )
     request = request if sources or locked or bundle else _of_project(request, session)
     if dry_run:

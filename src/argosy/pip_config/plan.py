@@ -193,4 +193,8 @@ def _plan_packages(recipe: Recipe) -> UvSettings:
     nameless = [line for line in recipe.pip if line.settings and not line.name]
     notes = tuple(f"{line.where}: --config-settings need the package's name before its address" for line in nameless)
     paths = tuple(line.path for line in recipe.pip if line.path)
-    return UvSettings(tuple(_repeat("--config-settings-package", settings)), (), paths, notes)
+    arguments = (
+        *_repeat("--config-settings-package", settings),
+        *_repeat("--no-build-isolation-package", recipe.unisolated),
+    )
+    return UvSettings(arguments, (), paths, notes)

@@ -40,6 +40,8 @@ class ImageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         relative to the project's folder.  Merged in this order.
     output
         The image file; empty takes the folder's name.
+    no_build_isolation
+        Names of packages that are built after all others, and see them.
     flatten, carrier, cuda, build_args
         As the options of these names.
     """
@@ -52,6 +54,7 @@ class ImageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     flatten: bool = False
     carrier: str = ""
     cuda: str = ""
+    no_build_isolation: OneOrMore = ()
     build_args: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property

@@ -217,6 +217,8 @@ class Recipe:
         ours.  Each pip line's `text` is then ``name==version``, also where it is installed from an address.
     requested
         What was asked of conda when an exact recipe was locked, as conda writes it.
+    unisolated
+        Names of packages that are built after all others and see them: extensions that compile against torch.
     """
 
     name: str = ""
@@ -235,6 +237,7 @@ class Recipe:
     notes: tuple[Note, ...] = ()
     exact: bool = False
     requested: tuple[str, ...] = ()
+    unisolated: tuple[str, ...] = ()
 
     @property
     def wants_conda(self) -> bool:
