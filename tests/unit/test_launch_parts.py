@@ -247,6 +247,41 @@ def test_a_job_that_slurm_forgot_is_known_by_its_record(tmp_path: Path) -> None:
         find_job(session(tmp_path, [(("scontrol",), forgotten)]), "8")
 
 
+@pytest.mark.parametrize(
+    ("row", "code", "meaning"),
+    [
+        ("7|OUT_OF_MEMORY|0:125|n[1-2]", 137, "ran out of memory: ask for more with --mem"),
+        ("7|TIMEOUT|0:0|n1", 143, "was ended by its time limit: ask for more with --time"),
+        ("7|CANCELLED by 2001|0:15|n1", 143, "was cancelled"),
+        ("7|COMPLETED|0:0|n1", 0, "ended well"),
+    ],
+)
+def test_a_job_that_left_the_queue_is_asked_for_in_the_accounting(
+    tmp_path: Path, row: str, code: int, meaning: str
+) -> None:
+    forgotten = Reply(1, "", "slurm_load_jobs error: Invalid job id specified")
+    place = session(tmp_path, [(("scontrol",), forgotten), (("sacct",), Reply(0, row + "\n", ""))])
+    facts = find_job(place, "7")
+    assert (facts.code, facts.meaning, facts.nodes) == (code, meaning, row.split("|")[-1])
+    with pytest.raises(UsageError, match="no job 8"):
+        find_job(place, "8")
+
+
+def test_memory_that_ran_out_says_which_line_to_change(tmp_path: Path) -> None:
+    record = tmp_path / "runs" / "20260101-000000-abc"
+    record.mkdir(parents=True)
+    (record / "submitted.json").write_text('{"job": "7", "output": "/x/%j.out", "site": "lab"}')
+    (record / "job.sh").write_text("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --mem=4G\n")
+    (record / "job.json").write_text('{"choices": [{"what": "--mem", "value": "4G", "source": "argosy.toml:7"}]}')
+    forgotten = Reply(1, "", "slurm_load_jobs error: Invalid job id specified")
+    told = Reply(0, "7|OUT_OF_MEMORY|0:125|n1\n", "")
+    facts = find_job(session(tmp_path, [(("scontrol",), forgotten), (("sacct",), told)]), "7")
+    assert facts.verdict.splitlines() == [
+        "job 7 ran out of memory: ask for more with --mem (code 137)",
+        "  -> change --mem, which was 4G (argosy.toml:7)",
+    ]
+
+
 def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
     for name, text in (("a", "{"), ("b", "[]"), ("c", "")):
         (tmp_path / "runs" / name).mkdir(parents=True)

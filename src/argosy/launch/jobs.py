@@ -20,8 +20,10 @@ from argosy.schedulers.slurm import (
     judge_code,
     judge_state,
     parse_exit_code,
+    parse_sacct,
     parse_scontrol_job,
     parse_squeue,
+    plan_sacct,
     plan_squeue,
     says_no_answer,
 )
@@ -104,11 +106,21 @@ def find_job(session: Session, job: str) -> JobFacts:
     if says_no_answer(reply.stderr):
         raise no_answer(reply)
     facts = parse_scontrol_job(reply.stdout.splitlines()[0]) if reply.code == 0 and reply.stdout.strip() else {}
+    facts = facts or _ask_accounting(session, job)
     if not facts and record is None:
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
     return _join(job, facts, record)
+
+
+def _ask_accounting(session: Session, job: str) -> dict[str, str]:
+    """Ask about a job that left the queue; nothing where the cluster keeps no accounts."""
+    try:
+        reply = session.runner.run(Command(plan_sacct(job)))
+    except ToolMissing:
+        return {}
+    return parse_sacct(reply.stdout, job) if reply.code == 0 else {}
 
 
 def _join(job: str, facts: dict[str, str], record: Path | None) -> JobFacts:

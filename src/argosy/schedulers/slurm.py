@@ -60,9 +60,15 @@ FROM_OUTSIDE = frozenset({"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"})
 NO_ANSWER = re.compile(r"Unable to contact slurm controller|Connection refused|timed out|Zero Bytes", re.IGNORECASE)
 
 
+OUT_OF_MEMORY_SIGNAL = 125
+"""The signal number that Slurm invents for a job that ran out of memory: ``0:125`` (SIG_OOM in its slurm.h)."""
+
+
 def judge_code(state: str, code: int) -> int:
     """Give the exit code of an ended job: never 0 where it did not end well, whatever Slurm's ExitCode says."""
     name = state.split(maxsplit=1)[0] if state else ""
+    if code == 128 + OUT_OF_MEMORY_SIGNAL and name == "OUT_OF_MEMORY":
+        return 137  # what the kernel did: SIGKILL
     if code or name == "COMPLETED":
         return code
     return 143 if name in FROM_OUTSIDE else 1
@@ -206,6 +212,23 @@ def parse_scontrol_job(text: str) -> dict[str, str]:
     """Read ``scontrol show job --oneliner ID``: ``Key=Value`` words; a value may hold blanks."""
     pairs = re.findall(r"(?:^| )([A-Za-z][\w:/]*)=(.*?)(?= [A-Za-z][\w:/]*=|\Z)", text.strip())
     return dict(pairs)
+
+
+SACCT_FIELDS = {"JobState": "State", "ExitCode": "ExitCode", "NodeList": "NodeList"}
+"""What is asked of the accounting, by the names that scontrol has for it."""
+
+
+def plan_sacct(job: str) -> Words:
+    """Ask the accounting about a job that the controller has forgotten; of its runs, the last one."""
+    columns = ",".join(("JobID", *SACCT_FIELDS.values()))
+    return ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", f"--format={columns}")
+
+
+def parse_sacct(text: str, job: str) -> dict[str, str]:
+    """Read the reply to `plan_sacct` by scontrol's names; empty where the accounting knows no such job."""
+    rows = (line.split("|") for line in text.splitlines())
+    whole = [row[1:] for row in rows if row[0] == job and len(row) == 1 + len(SACCT_FIELDS)]
+    return dict(zip(SACCT_FIELDS, whole[-1], strict=True)) if whole else {}
 
 
 def parse_exit_code(text: str) -> int:

@@ -74,8 +74,11 @@ rank='# One per rank: what PyTorch looks for, from what the MPI launcher told th
 RANK=${PMIX_RANK:-${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}}}
 WORLD_SIZE=${PMI_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-1}}}
 LOCAL_RANK=${MPI_LOCALRANKID:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
-NODE_RANK=${SLURM_NODEID:-0} LOCAL_WORLD_SIZE=$1
+LOCAL_WORLD_SIZE=$1 NODE_RANK=$((RANK / $1))
 export RANK WORLD_SIZE LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE
+# Ranks in user namespaces of their own may open no files of others in /proc, nor read their memory.
+export UCX_POSIX_USE_PROC_LINK="${UCX_POSIX_USE_PROC_LINK:-n}"
+export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
 shift
 exec "$@"'
 # srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
