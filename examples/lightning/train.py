@@ -22,7 +22,7 @@ TRAINED = 1347
 """Scans to train with, three quarters of them."""
 
 
-class Digits(lightning.LightningModule):
+class Digits(lightning.LightningModule):  # type: ignore[misc]  # Lightning is not beside the checker
     """A network of two layers, which counts its steps."""
 
     def __init__(self) -> None:

@@ -262,7 +262,7 @@ def test_a_job_that_left_the_queue_is_asked_for_in_the_accounting(
     forgotten = Reply(1, "", "slurm_load_jobs error: Invalid job id specified")
     place = session(tmp_path, [(("scontrol",), forgotten), (("sacct",), Reply(0, row + "\n", ""))])
     facts = find_job(place, "7")
-    assert (facts.code, facts.meaning, facts.nodes) == (code, meaning, row.split("|")[-1])
+    assert (facts.code, facts.meaning, facts.nodes) == (code, meaning, row.rsplit("|", maxsplit=1)[-1])
     with pytest.raises(UsageError, match="no job 8"):
         find_job(place, "8")
 

@@ -28,6 +28,7 @@ REPO = Path(__file__).parents[3]
 LAB = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab"))  # noqa: S108 - kept between runs on purpose
 TELL = ("python", str(Path(__file__).with_name("tell.py")))
 BASE = "debian:bookworm"
+ARGOSY = (sys.executable, "-m", "argosy.cli")
 
 SITE = """\
 name = "desk"
@@ -141,17 +142,26 @@ class Desk:
 
 def kept_image(name: str, requirements: str) -> Path:
     """Let Argosy build an image, or give the one that it built before from the same words."""
-    what = hashlib.sha256("\n".join([BASE, requirements, (REPO / "src/argosy/layout.py").read_text()]).encode())
+
+    def words(image: Path) -> tuple[str, ...]:
+        recipe = image.with_suffix(".txt")
+        recipe.write_text(requirements)
+        return (*ARGOSY, "build", str(recipe), "--base", BASE, "-o", str(image))
+
+    return built_once(name, f"{BASE}\n{requirements}", words)
+
+
+def built_once(name: str, text: str, words: Callable[[Path], Sequence[str]], folder: Path = REPO) -> Path:
+    """Run the command that builds an image, or give the image that was built before from the same text."""
+    what = hashlib.sha256("\n".join([text, (REPO / "src/argosy/layout.py").read_text()]).encode())
     image = LAB / "images" / f"{name}-{what.hexdigest()[:12]}.sif"
     image.parent.mkdir(parents=True, exist_ok=True)
     with image.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not image.is_file():
-            recipe = image.with_suffix(".txt")
-            recipe.write_text(requirements)
-            words = (sys.executable, "-m", "argosy.cli", "build", str(recipe), "--base", BASE, "-o", str(image))
             done = subprocess.run(
-                words,
+                words(image),
+                cwd=folder,
                 env={**os.environ, "ARGOSY_CACHE": str(LAB / "cache")},
                 capture_output=True,
                 encoding="utf-8",
@@ -182,6 +192,20 @@ def small_image() -> Path:
 def torch_image() -> Path:
     """Give an image with torch and what the examples need."""
     return kept_image("torch", (REPO / "examples/pi/requirements.txt").read_text() + "numpy\nscikit-learn\n")
+
+
+@pytest.fixture(scope="session")
+def mpi_image() -> Path:
+    """Give the image of the MPI example, built by its project file."""
+    folder = REPO / "examples/mpi"
+    text = "".join((folder / name).read_text() for name in ("argosy.toml", "requirements.txt"))
+    return built_once("mpi", text, lambda image: (*ARGOSY, "build", "-o", str(image)), folder)
+
+
+@pytest.fixture(scope="session")
+def lightning_image() -> Path:
+    """Give an image with torch and Lightning."""
+    return kept_image("lightning", (REPO / "examples/lightning/requirements.txt").read_text())
 
 
 def sit_down(cluster: Cluster, image: Path, name: str) -> Desk:

@@ -31,13 +31,14 @@ output=$(readlink "/proc/$$/fd/2")
 network=$(cat "$record/nccl-$restart-"*.log 2>/dev/null | sed -n '
     s/.*NET\/OFI Selected [Pp]rovider is \([^ ,]*\).*/libfabric \1/p
     s/.*Using network \([^ ].*\)/\1/p' | sort -u | tr '\n' ',')
-cat "$record"/ranks-* 2>/dev/null | awk -v restart="$restart" -v wanted="$wanted" \
+cat "$record"/ranks-* 2>/dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v wanted="$wanted" \
     -v cores="$cores" -v network="$network" '
     BEGIN { split("ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES CUDA_VISIBLE_DEVICES ZE_AFFINITY_MASK", names, " ") }
     {
         split("", word)
         for (i = 1; i <= NF; i++) { at = index($i, "="); word[substr($i, 1, at - 1)] = substr($i, at + 1) }
-        if (word["restart"] != restart) next
+        # The jobs of an array share this folder.
+        if (word["job"] != job || word["restart"] != restart) next
         if (!(word["host"] in hosts)) { hosts[word["host"]] = 1; nodes++ }
         ranks++
         split(cores, planned, " ")

@@ -9,7 +9,7 @@ argosy_note() (  # a subshell: nothing of it stays in the program's environment
     set -- /dev/nvidia[0-9]*; [ -e "$1" ] || set -- /dev/dri/renderD*
     [ -e "$1" ] && devices=$# || devices=0
     line="rank=${RANK:-${SLURM_PROCID:-0}} local=${LOCAL_RANK:-${SLURM_LOCALID:-0}} host=$host"
-    line="$line restart=${SLURM_RESTART_COUNT:-0} started=$(date +%s) cores=${cores##*[!0-9,:-]} devices=$devices$seen"
+    line="$line job=${SLURM_JOB_ID:-0} restart=${SLURM_RESTART_COUNT:-0} started=$(date +%s) cores=${cores##*[!0-9,:-]} devices=$devices$seen"
     printf '%s\n' "$line" >> "${0%/*}/ranks-$host"
     [ "$devices" -gt 0 ]
 )
