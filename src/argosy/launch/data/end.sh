@@ -38,7 +38,7 @@ cat "$record"/ranks-* 2>/dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$rest
         split("", word)
         for (i = 1; i <= NF; i++) { at = index($i, "="); word[substr($i, 1, at - 1)] = substr($i, at + 1) }
         # The jobs of an array share this folder.
-        if (word["job"] != job || word["restart"] != restart) next
+        if (("job" in word && word["job"] != job) || word["restart"] != restart) next
         if (!(word["host"] in hosts)) { hosts[word["host"]] = 1; nodes++ }
         ranks++
         split(cores, planned, " ")
