@@ -9,10 +9,21 @@ from argosy.errors import UsageError
 from argosy.gpus import choose_gpu_way
 from argosy.images.opening import check_arch
 from argosy.layout import NOT_FROM_CALLER
-from argosy.model import Bind, Choice, ContainerRequest, Devices, Entry, Host, Image, ImageKind, Variable, Word
+from argosy.model import (
+    BARE_PREFIX,
+    Bind,
+    Choice,
+    ContainerRequest,
+    Devices,
+    Entry,
+    Host,
+    Image,
+    ImageKind,
+    Variable,
+    Word,
+)
 from argosy.runtimes import Runtime, load_runtime
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
-from argosy.runtimes.bare import PREFIX
 from argosy.runtimes.choose import choose_attach, choose_runtime
 from argosy.shell import NAME
 
@@ -96,8 +107,8 @@ def named_image(reference: str, runtime: str) -> Image | None:
 
     None where it means a file, or an image that Argosy fetches.
     """
-    if reference.startswith(PREFIX):
-        return Image(path=reference.removeprefix(PREFIX), kind=ImageKind.HOST, digest="", arch="")
+    if reference.startswith(BARE_PREFIX):
+        return Image(path=reference.removeprefix(BARE_PREFIX), kind=ImageKind.HOST, digest="", arch="")
     fetches = bool(runtime) and ImageKind.REGISTRY in load_runtime(runtime).traits.images
     if runtime == "edf" and reference.endswith(".toml"):
         return Image(path=reference, kind=ImageKind.EDF, digest="", arch="")

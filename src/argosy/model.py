@@ -30,6 +30,10 @@ class GpuWay(StrEnum):
     CDI = "cdi"
 
 
+BARE_PREFIX = "bare:"
+"""What stands in place of an image where there is no container; the folder of an installation may follow."""
+
+
 class ImageKind(StrEnum):
     """What an image is, once it is resolved.
 

@@ -44,7 +44,7 @@ FENCE = re.compile(r"^```(?P<info>[^\n`]+)\n(?P<body>.*?)^```$", re.MULTILINE | 
 NEEDS = re.compile(r"<!-- needs: (?P<names>[^>]*) -->")
 MEASURED = (
     (re.compile(r"\b\d+(\.\d+)?(?= (s|seconds|MB)\b)"), "N"),
-    (re.compile(r"(?<=\(base )\d+, packages \d+, pack \d+"), "N"),
+    (re.compile(r"(?<=\(base )\d+, packages \d+, pack \d+(, clean up \d+)?"), "N"),
     (re.compile(r"(?<=loss )\d+\.\d+"), "N"),
     (re.compile(r"sha256:[0-9a-f]{64}"), "sha256:N"),
 )

@@ -125,6 +125,7 @@ def test_the_readme_shows_the_last_line_of_the_demonstration_as_it_is_printed(
 def test_measured_numbers_and_marked_gaps_may_differ_and_nothing_else(compare: Callable[[str, str], bool]) -> None:
     page = "made in 12 s (base 1, packages 2, pack 3)\n…\nend of a … line"
     assert compare(page, "made in 7.5 s (base 10, packages 20, pack 30)\none\ntwo\nend of a longer line\n")
+    assert compare(page, "made in 7.5 s (base 10, packages 20, pack 30, clean up 2)\none\ntwo\nend of a longer line\n")
     assert compare(page, "made in 1 s (base 1, packages 2, pack 3)\nend of a  line\n")
     assert not compare(page, "made in 7.5 s (base 10, packages 20)\nend of a longer line\n")
     assert not compare(page, "made in 7.5 s (base 1, packages 2, pack 3)\nend of a longer line\nmore\n")

@@ -8,7 +8,6 @@ from pathlib import Path
 from argosy.errors import UsageError
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import Opened, torch_version
-from argosy.images.prefix import image_of_prefix
 from argosy.layout import ENTER, LOCK
 from argosy.lock import parse_lock, python_names
 from argosy.model import ImageKind
@@ -57,9 +56,12 @@ def find_image(reference: str, session: Session) -> Path:
 
 
 def _local(path: Path, session: Session) -> Path:
-    image = image_of_prefix(path)
-    if image is not None:
-        return image
+    if path.is_dir():
+        from argosy.images.prefix import image_of_prefix  # noqa: PLC0415 - most images are files
+
+        image = image_of_prefix(path)
+        if image is not None:
+            return image
     if identify_file(path).kind in READY:
         return path
     from argosy.images.fetching import local_image  # noqa: PLC0415 - likewise

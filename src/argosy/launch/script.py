@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from argosy.containers import ContainerPlan
 from argosy.gpus import WAY_VENDOR
-from argosy.launch.before import before_command, render_before_here
 from argosy.launch.reasons import as_comment, render_choices, render_exports, split_choices
 from argosy.launchers import Shape, Started
 from argosy.model import Choice, ImageKind, Word
@@ -47,8 +46,11 @@ def render_script(facts: ScriptFacts) -> str:
     """Render the script of a launch on the machine at hand."""
     programs, words = name_programs(facts.container.words(facts.started.command))
     lines = ["#!/bin/sh", *render_head(facts), *_checks(facts), *render_environment(facts)]
-    first = render_before_here(facts.container.words(before_command(facts.before))) if facts.before else ()
-    return "\n".join([*lines, *first, *render_programs(programs), *_start(facts, words)]) + "\n"
+    if facts.before:
+        from argosy.launch.before import before_command, render_before_here  # noqa: PLC0415 - where it is asked for
+
+        lines += render_before_here(facts.container.words(before_command(facts.before)))
+    return "\n".join([*lines, *render_programs(programs), *_start(facts, words)]) + "\n"
 
 
 def render_head(facts: ScriptFacts) -> Iterator[str]:

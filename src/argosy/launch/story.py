@@ -17,9 +17,8 @@ from argosy.gpus import WAY_VENDOR
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
 from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
 from argosy.launch.shape import choose_shape
-from argosy.model import NO_WORDS, Bind, ContainerRequest, Gpu, GpuWay, Host
+from argosy.model import BARE_PREFIX, NO_WORDS, Bind, ContainerRequest, Gpu, GpuWay, Host
 from argosy.process import Command, Reply, failed
-from argosy.runtimes.bare import PREFIX
 from argosy.schedulers.slurm import parse_job_id, says_no_answer
 from argosy.session import Session
 from argosy.sites import Site, read_site, search_path
@@ -131,7 +130,7 @@ def settle_request(request: LaunchRequest, site: Site) -> LaunchRequest:
 
 def without_container(request: LaunchRequest) -> LaunchRequest:
     """Let a request for the machine's own software (``bare:``) have no container, whatever runtime the site has."""
-    if not request.image.startswith(PREFIX) or request.container.runtime:
+    if not request.image.startswith(BARE_PREFIX) or request.container.runtime:
         return request
     return replace(request, container=replace(request.container, runtime="bare"))
 
@@ -143,7 +142,7 @@ def find_site(name: str, host: Host) -> Site:
 
 def _is_path(reference: str) -> bool:
     """Tell whether a word means a file: names of the catalog, ``docker://…`` and ``bare:`` are looked up instead."""
-    if "://" in reference or reference.startswith(PREFIX):
+    if "://" in reference or reference.startswith(BARE_PREFIX):
         return False
     return "/" in reference or reference.endswith(FILE_ENDINGS)
 

@@ -12,9 +12,6 @@ from argosy.model import Entry, Host, ImageKind, Word
 from argosy.runtimes import Traits, assignment
 from argosy.shell import Program
 
-PREFIX = "bare:"
-"""What stands in place of an image."""
-
 STEP_IN = Program(
     "step_in",
     """\
