@@ -25,7 +25,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
-	$(BIN)/pytest -q tests/unit
+	$(BIN)/pytest -q -n auto tests/unit
 
 test: check
 	$(BIN)/pytest -q -m "not soak" tests --ignore=tests/unit || $(AGAIN) -m "not soak" tests --ignore=tests/unit; }
