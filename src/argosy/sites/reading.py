@@ -16,7 +16,6 @@ import msgspec
 from argosy.errors import SiteError
 from argosy.nearest import nearest_word
 from argosy.sites.records import Site
-from argosy.toml_lines import find_fault, find_line, toml_line
 
 DATA = Path(__file__).parent / "data"
 FRAGMENT = "_"
@@ -103,6 +102,8 @@ def read_table(path: Path) -> Table:
         text = path.read_text()
         table = _parse_table(text)
     except tomllib.TOMLDecodeError as error:
+        from argosy.toml_lines import toml_line  # noqa: PLC0415 - a faulty profile only
+
         line = toml_line(str(error))
         place = f"{path}:{line}" if line else str(path)
         raise SiteError(f"{path.name} is not valid TOML", evidence=f"{place}: {error}") from error
@@ -141,6 +142,8 @@ def _find_fragment(name: str, path: Path, folders: Sequence[Path]) -> Path:
     found = next((p for place in places if (p := place / f"{FRAGMENT}{name}.toml").is_file()), None)
     if found is None:
         known = sorted(p.stem.removeprefix(FRAGMENT) for place in places for p in place.glob(f"{FRAGMENT}*.toml"))
+        from argosy.toml_lines import find_line  # noqa: PLC0415 - likewise
+
         line = find_line(path.read_text(), ("use",))
         near = nearest_word(name, known)
         raise SiteError(
@@ -172,6 +175,8 @@ def join_tables(first: Table, second: Table) -> Table:
 
 def explain_invalid(path: Path, text: str, message: str) -> SiteError:
     """Turn a validator's message into an error with file, line, key, and the nearest known key."""
+    from argosy.toml_lines import find_fault  # noqa: PLC0415 - likewise
+
     fault = find_fault(text, message, Site)
     place = f"{path}:{fault.line}: {fault.key}"
     if not fault.unknown:
