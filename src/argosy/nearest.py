@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def nearest_word(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
-    """Give the known word nearest to `word`, or nothing where none is like it.
+    """Give the known word nearest to `word`, upper or lower case alike, or nothing where none is like it.
 
     Parameters
     ----------
@@ -15,4 +15,6 @@ def nearest_word(word: str, known: Iterable[str], *, likeness: float = 0.6) -> s
     """
     import difflib  # noqa: PLC0415 - needed by a typo only, and every start would pay for it
 
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)), "")
+    folded = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(word.casefold(), list(folded), n=1, cutoff=likeness)
+    return folded[near[0]] if near else ""

@@ -1,0 +1,16 @@
+"""What a user probably meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.nearest import nearest_word
+
+KNOWN = ("lumi-g", "mn5-acc", "Dawn")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("lumig", "lumi-g"), ("LUMI-G", "lumi-g"), ("dwan", "Dawn"), ("perlmutter", ""), ("", "")]
+)
+def test_the_nearest_word_is_named_whatever_its_case(word: str, meant: str) -> None:
+    assert nearest_word(word, KNOWN) == meant
