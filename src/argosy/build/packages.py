@@ -180,6 +180,12 @@ class Installer:
         """Give the settings for choosing versions: hashes are asked for once these are known."""
         return tuple(word for word in self.settings.arguments if word != REQUIRE_HASHES)
 
+    @property
+    def placing(self) -> tuple[str, ...]:
+        """Give the settings for installing pins; uv would ask for hashes of constraints, which have done their part."""
+        words = iter(self.choosing)
+        return tuple(word for word in words if word != "--constraints" or not next(words))  # with its file
+
     def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
         """Run uv inside the base's root."""
         return self.room.run(UV_INSIDE, *words, variables=self.variables(), on_line=on_line)
@@ -372,7 +378,7 @@ def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *optio
     hashed = (REQUIRE_HASHES,) if all(pin.package.sha256 for pin in pins) else ()
     words = (
         *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps", *options),
-        *(*hashed, *installer.choosing, "-r", f"{WORK_INSIDE}/lock.txt"),
+        *(*hashed, *installer.placing, "-r", f"{WORK_INSIDE}/lock.txt"),
     )
     # What was locked and fetched before needs no network: the cache is asked first.
     if exact and installer.uv(*words, "--offline").code == 0:
