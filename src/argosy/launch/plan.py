@@ -28,7 +28,7 @@ from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variabl
 from argosy.schedulers import plan_submit
 from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults
 from argosy.sites import Site
-from argosy.sites.resolving import AtSite, evident_choice
+from argosy.sites.resolving import AtSite
 from argosy.version import VERSION
 
 if TYPE_CHECKING:
@@ -172,6 +172,56 @@ def plan_launch(
         When the request cannot be meant: no command, no such launcher, a shape that does not fit, an option that the
         site requires.
     """
+    facts = _settle(request, container, site, host, record=record, versions=versions)
+    is_slurm = facts.site.scheduler == "slurm"
+    script, directives = _slurm_text(facts) if is_slurm else (_local_text(facts), ())
+    return LaunchPlan(
+        name=facts.name,
+        site=facts.site.name,
+        scheduler=facts.site.scheduler,
+        image=container.entry.image.path,
+        digest=container.entry.image.digest,
+        shape=facts.shape,
+        script=script,
+        submit=plan_submit(facts.site.scheduler),
+        choices=facts.choices,
+        attach=_attach_text(facts) if is_slurm and not container.runtime.traits.by_srun else "",
+        cores=_cores(facts) if is_slurm else (),
+        logs=request.logs,
+        versions={"argosy": VERSION, **versions},
+        output=facts.options.output if is_slurm else "",
+        directives=directives,
+        polling_seconds=facts.site.slurm.polling_seconds,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """A launch with every choice made; the two kinds of script are written from it."""
+
+    request: LaunchRequest
+    site: Site
+    host: Host
+    shape: Shape
+    launcher: str
+    container: ContainerPlan
+    name: str
+    choices: tuple[Choice, ...]
+    record: str
+    options: JobOptions
+    at_site: AtSite
+
+
+def _settle(
+    request: LaunchRequest,
+    container: ContainerPlan,
+    site: Site,
+    host: Host,
+    *,
+    record: str,
+    versions: Mapping[str, str],
+) -> _Facts:
+    """Make every choice of a launch, each with its reason; what is written afterwards decides nothing."""
     if not request.command:
         raise UsageError("no command to launch", hint="write it after --, as in: -- python train.py")
     settled = settle_site(request, site, host)
@@ -187,49 +237,13 @@ def plan_launch(
     name = request.name or name_of(request.command)
     is_slurm = site.scheduler == "slurm"
     options, why_options = plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
-    binding = plan_binding(shape, site) if is_slurm else ()
+    binding = _binding(shape, site) if is_slurm else ()
     why_container = told_by_site(container.choices, request.container, site)
     why_job = (*settled.choices, *why_shape, *binding, launcher, *why_container, *more, *why_options, *why_variables)
     choices = _told((*request.told, *why_job), request)
     refuse_launch(container, launcher.value, at_site, site)
     whole = with_site_words(with_site_binds(with_variables(container, variables), at_site.binds), at_site)
-    facts = _Facts(request, site, host, shape, launcher.value, whole, name, choices, record, options, at_site)
-    script, directives = _slurm_text(facts) if is_slurm else (_local_text(facts), ())
-    return LaunchPlan(
-        name=name,
-        site=site.name,
-        scheduler=site.scheduler,
-        image=container.entry.image.path,
-        digest=container.entry.image.digest,
-        shape=shape,
-        script=script,
-        submit=plan_submit(site.scheduler),
-        choices=choices,
-        attach=_attach_text(facts) if is_slurm and not container.runtime.traits.by_srun else "",
-        cores=_bound(facts) if is_slurm else (),
-        logs=request.logs,
-        versions={"argosy": VERSION, **versions},
-        output=options.output if is_slurm else "",
-        directives=directives,
-        polling_seconds=site.slurm.polling_seconds,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What the two kinds of script have in common."""
-
-    request: LaunchRequest
-    site: Site
-    host: Host
-    shape: Shape
-    launcher: str
-    container: ContainerPlan
-    name: str
-    choices: tuple[Choice, ...]
-    record: str
-    options: JobOptions
-    at_site: AtSite
+    return _Facts(request, site, host, shape, launcher.value, whole, name, choices, record, options, at_site)
 
 
 def _local_text(facts: _Facts) -> str:
@@ -256,6 +270,7 @@ def _slurm_text(facts: _Facts) -> tuple[str, tuple[str, ...]]:
 
 def _slurm_facts(facts: _Facts) -> SlurmFacts:
     from argosy.binding import render_core_list  # noqa: PLC0415 - a local plan needs nothing of Slurm
+    from argosy.launch.cores import choose_masks  # noqa: PLC0415 - likewise
     from argosy.launch.recording import told_words  # noqa: PLC0415 - likewise
     from argosy.launch.resume import plan_resume  # noqa: PLC0415 - likewise
     from argosy.launch.slurm_script import SlurmFacts  # noqa: PLC0415 - likewise
@@ -309,37 +324,16 @@ def _attach_text(facts: _Facts) -> str:
     return render_attach(_script_facts(facts, facts.container, Started(facts.request.command)))
 
 
-def _bound(facts: _Facts) -> tuple[str, ...]:
-    """Give the cores that each local rank is bound to; the host's mpiexec binds as it likes."""
-    from argosy.binding import render_core_list  # noqa: PLC0415 - likewise
+def _binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
+    from argosy.launch.cores import plan_binding  # noqa: PLC0415 - likewise
 
-    by_mpiexec = facts.launcher == "mpi" and facts.site.launcher.mpiexec
-    return () if by_mpiexec else tuple(map(render_core_list, choose_masks(facts.shape, facts.site)))
+    return plan_binding(shape, site)
 
 
-def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
-    """Say whether ranks are bound to cores, and why."""
-    from argosy.binding import render_core_list  # noqa: PLC0415 - likewise
+def _cores(facts: _Facts) -> tuple[str, ...]:
+    from argosy.launch.cores import bound_cores  # noqa: PLC0415 - likewise
 
-    masks = choose_masks(shape, site)
-    if masks:
-        where = " ".join(map(render_core_list, masks))
-        why = "those nearest to its GPU, on whole nodes"
-        return (evident_choice(site, site.node, "cores of each rank", where, key="gpu_cpus", why=why),)
-    if site.node.gpu_cpus and shape.gpus_per_node:
-        why = f"the site's map is for {site.node.gpus} ranks with a GPU each, on a whole node, with its own cores"
-        return (Choice("cores of each rank", "Slurm's choice", why, f"site {site.name}"),)
-    return ()
-
-
-def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
-    """Give the masks of a node's ranks where they are the map's own: a full node, as many cores as the map gives."""
-    if not shape.gpus_per_node == shape.ranks_per_node == site.node.gpus > 0:
-        return ()
-    from argosy.binding import plan_masks  # noqa: PLC0415 - likewise
-
-    masks = plan_masks(site.node)
-    return masks if all(mask.bit_count() == shape.cpus_per_rank for mask in masks) else ()
+    return bound_cores(facts.shape, facts.site, facts.launcher)
 
 
 def plan_options(

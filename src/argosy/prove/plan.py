@@ -8,8 +8,9 @@ from pathlib import Path
 
 from argosy.binding import render_core_list, render_mask_option
 from argosy.launch.at_site import plan_at_site, settle_site, with_site_binds, with_site_words
+from argosy.launch.cores import choose_masks
 from argosy.launch.in_step import has_document, render_document, step_lines, step_prefix
-from argosy.launch.plan import LaunchPlan, LaunchRequest, choose_masks, plan_launch, plan_variables, with_variables
+from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch, plan_variables, with_variables
 from argosy.launch.rendezvous import PORT
 from argosy.launch.script import ScriptFacts
 from argosy.launch.shape import Wanted, choose_shape

@@ -1,0 +1,36 @@
+"""The cores that ranks of a Slurm job are bound to, by the site's map; pure."""
+
+from __future__ import annotations
+
+from argosy.binding import plan_masks, render_core_list
+from argosy.launchers import Shape
+from argosy.model import Choice
+from argosy.sites import Site
+from argosy.sites.resolving import evident_choice
+
+
+def bound_cores(shape: Shape, site: Site, launcher: str) -> tuple[str, ...]:
+    """Give the cores that each local rank is bound to; the host's mpiexec binds as it likes."""
+    by_mpiexec = launcher == "mpi" and site.launcher.mpiexec
+    return () if by_mpiexec else tuple(map(render_core_list, choose_masks(shape, site)))
+
+
+def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
+    """Say whether ranks are bound to cores, and why."""
+    masks = choose_masks(shape, site)
+    if masks:
+        where = " ".join(map(render_core_list, masks))
+        why = "those nearest to its GPU, on whole nodes"
+        return (evident_choice(site, site.node, "cores of each rank", where, key="gpu_cpus", why=why),)
+    if site.node.gpu_cpus and shape.gpus_per_node:
+        why = f"the site's map is for {site.node.gpus} ranks with a GPU each, on a whole node, with its own cores"
+        return (Choice("cores of each rank", "Slurm's choice", why, f"site {site.name}"),)
+    return ()
+
+
+def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
+    """Give the masks of a node's ranks where they are the map's own: a full node, as many cores as the map gives."""
+    if not shape.gpus_per_node == shape.ranks_per_node == site.node.gpus > 0:
+        return ()
+    masks = plan_masks(site.node)
+    return masks if all(mask.bit_count() == shape.cpus_per_rank for mask in masks) else ()
