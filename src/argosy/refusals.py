@@ -56,6 +56,6 @@ def refuse_folder(folder: Path) -> None:
         When there is no such folder, or it may not be written to.
     """
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", hint="make it first, or name another output with -o")
+        raise UsageError(f"there is no folder {folder}", hint=f"make it first: mkdir -p {folder}")
     if not os.access(folder, os.W_OK):
-        raise CheckFailed(f"{folder} cannot be written", hint="name another output with -o")
+        raise CheckFailed(f"{folder} cannot be written", hint="name another folder")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.entering import enter, outer_environment, refuse_missing_binds, with_shell
+from argosy.errors import UsageError
 from argosy.model import ContainerRequest
 from argosy.process import Command
 from argosy.session import Session
@@ -31,6 +32,10 @@ class RunRequest:
 
 def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tuple[ContainerPlan, Command]:
     """Plan a run: the container, and the very command that will be started."""
+    if request.command[:1] == ("",):
+        raise UsageError(
+            "the command is empty", evidence="its first word is ''", hint="is a variable unset, or a quote too many?"
+        )
     refuse_missing_binds(request.container)
     plan = enter(request.container, request.image, session, command=request.command, dry=dry)
     refuse_outside_jobs(plan)

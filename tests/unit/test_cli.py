@@ -29,11 +29,33 @@ def test_help_lists_every_command_and_says_what_argosy_is() -> None:
         assert line.split(",")[0][:30] in said.stdout
 
 
+DAWN = ("launch", "x.sif", "--site", "dawn", "--account", "a", "--time", "1:00:00", "--gpus-per-node", "4")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str) -> None:
     said = argosy(name, "--help")
     assert said.returncode == 0
     assert said.stdout.startswith(f"Usage: argosy {name}")
+
+
+def test_help_cuts_no_line_of_a_command() -> None:
+    for name in ("images", "jobs", "sites"):
+        assert "..." not in argosy(name, "--help").stdout.partition("Commands:")[2]
+
+
+def test_explain_tells_of_its_own_options_what_they_do_there() -> None:
+    said = argosy("explain", "--help").stdout
+    assert "Print as JSON." in said
+    assert "--dry-run" not in said
+
+
+def test_a_removed_folder_is_said_also_when_started_as_a_module(tmp_path: Path) -> None:
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m argosy.cli images ls'
+    words = ("sh", "-c", script, sys.executable)
+    said = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert said.returncode == 2
+    assert "the folder that you are in was removed" in said.stderr
 
 
 def test_help_imports_no_story() -> None:
@@ -53,6 +75,12 @@ def test_help_imports_no_story() -> None:
         (("run", "nothing.sif", "--", "true"), 125, "there is no image 'nothing.sif'"),
         (("run", "nothing.sif"), 125, "COMMAND"),
         (("launch", "nothing.sif", "--site", "locl", "--dry-run", "--", "true"), 3, "did you mean --site local?"),
+        (("run", "nothing.sif", ""), 125, "the command is empty"),
+        (("run", "nothing.sif", "--", "prog", "--dry-run"), 125, "there is no image"),
+        (("why", ""), 2, "there is no log ''"),
+        ((*DAWN, "--script", "no/dir/job.sh", "--", "true"), 2, "mkdir -p no/dir"),
+        ((*DAWN, "--nodes", "999", "--dry-run", "--", "true"), 3, "at most 256"),
+        ((*DAWN, "--sbatch-arg=--nodes=4", "--dry-run", "--", "true"), 2, "say it by --nodes"),
         (("sites", "show", "nowhere"), 3, "there is no site 'nowhere'"),
     ],
 )

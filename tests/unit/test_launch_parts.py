@@ -20,7 +20,7 @@ from argosy.launch.follow import follow_job
 from argosy.launch.jobs import find_job, list_jobs
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
 from argosy.launch.rendezvous import PORT
-from argosy.launch.resume import Resume, parse_warning, plan_resume
+from argosy.launch.resume import Resume, plan_resume
 from argosy.launch.story import explain_sbatch, submission_environment
 from argosy.model import ContainerRequest, Host, Image, ImageKind, Person, Variable
 from argosy.process import Command, FakeRunner, Reply
@@ -141,20 +141,6 @@ def test_json_is_as_long_as_go_writes_it(words: list[str]) -> None:
 
 
 # Warnings
-
-
-@pytest.mark.parametrize(
-    ("text", "signal", "seconds"),
-    [
-        ("USR1", "USR1", 60),
-        ("B:USR1@30", "USR1", 30),
-        ("SIGTERM@5", "TERM", 5),
-        ("RB:10@7", "10", 7),
-        ("R:USR2@1", "USR2", 1),
-    ],
-)
-def test_a_warning_is_read_as_sbatch_reads_it(text: str, signal: str, seconds: int) -> None:
-    assert parse_warning(text) == (signal, seconds)
 
 
 def test_ranks_have_most_of_the_grace_and_torchrun_its_half_minute() -> None:

@@ -7,5 +7,5 @@ import sys
 
 # A console script's own folder stands first on sys.path, and every import of the standard library would look there
 # before it looks where the module is: a hundred calls a start, which on a shared file system are the start.
-if len(sys.path) > 1 and sys.argv[:1] and sys.path[0] == os.path.dirname(os.path.abspath(sys.argv[0])):  # noqa: PTH100, PTH120 - pathlib is not loaded yet
+if len(sys.path) > 1 and os.path.isabs(sys.argv[0]) and sys.path[0] == os.path.dirname(sys.argv[0]):  # noqa: PTH117, PTH120 - pathlib is not loaded yet
     del sys.path[0]

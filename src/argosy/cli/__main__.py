@@ -15,6 +15,9 @@ from argosy.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interr
 
 SIGPIPE_CODE = 141
 
+STARTS_NOTHING = frozenset({"--dry-run", "--script"})
+"""With one of these no user's program starts, so Argosy's own codes say what was wrong."""
+
 EVIDENCE = 300
 """So many signs of an error of the system are shown: a name may be as long as the command line."""
 
@@ -66,7 +69,8 @@ def run_app(arguments: list[str]) -> int:
 
 def _say(error: ArgosyError, arguments: list[str]) -> int:
     click.echo(f"argosy: {error}", err=True)
-    starts_program = bool(arguments) and arguments[0] in RUNS_A_PROGRAM and "--dry-run" not in arguments
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    starts_program = ours[:1] and ours[0] in RUNS_A_PROGRAM and not STARTS_NOTHING & {w.partition("=")[0] for w in ours}
     return USER_PROGRAM_FAILURE if starts_program and not isinstance(error, Stopped) else error.code
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from argosy.cli import cmd_launch
-from argosy.cli.common import open_session
+from argosy.cli.common import WholeLines, open_session
 from argosy.collectives import OPERATIONS, benchmark_command
 from argosy.launch.story import launch as launch_story
 
@@ -16,7 +16,7 @@ NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "che
 """Parameters of launch that a measurement has no use for."""
 
 
-@click.group()
+@click.group(cls=WholeLines)
 def bench() -> None:
     """Measure what a job gets: numbers, and what to expect there."""
 

@@ -9,14 +9,14 @@ from dataclasses import asdict
 import click
 
 from argosy.cache import KINDS, CacheEntry, Limits, collect, list_entries
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.images.catalog import render_age
 
 UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}
 SPANS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
-@click.group()
+@click.group(cls=WholeLines)
 def cache() -> None:
     """Tell what the cache holds, and remove what is not needed."""
 

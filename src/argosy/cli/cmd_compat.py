@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from argosy.cli.common import WholeLines
 from argosy.compat import PROGRAMS, programs_of, render_program, tools
 from argosy.errors import UsageError
 
 
-@click.group()
+@click.group(cls=WholeLines)
 def compat() -> None:
     """Commands of other tools, answered by Argosy.
 

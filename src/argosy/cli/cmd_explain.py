@@ -57,10 +57,16 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+OWN = (
+    click.Option(["--json", "as_json"], is_flag=True, help="Print as JSON."),
+    click.Option(["-v", "--verbose"], is_flag=True, help="Show whole reasons, and the addresses of their sources."),
+)
+NOT_LAUNCHS = {*NOT_HERE, *(option.name for option in OWN)}
+
 explain = click.Command(
     "explain",
-    params=[option for option in cmd_launch.launch.params if option.name not in NOT_HERE],
+    params=[*(option for option in cmd_launch.launch.params if option.name not in NOT_LAUNCHS), *OWN],
     callback=_explain,
     help="Explain a launch: every option, variable, bind mount and mask with its reason, source and date.\n\n"
-    "Takes the words of 'argosy launch'; starts nothing.  -v shows whole reasons and addresses.",
+    "Takes the words of 'argosy launch'; starts nothing.",
 )

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.formats import FORMATS, OutputFormat
 from argosy.images.describing import describe_image, render_description
 from argosy.images.finding import find_image, refined
 from argosy.images.opening import open_image
 
 
-@click.group()
+@click.group(cls=WholeLines)
 def images() -> None:
     """Keep images by name, tell what is in one, and hand them on."""
 

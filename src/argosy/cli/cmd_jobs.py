@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.errors import Interrupted
 from argosy.launch.follow import follow_job
 from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, list_jobs, read_output, read_plan
@@ -18,7 +18,7 @@ MOST_RANKS = 32
 """Ranks that are shown to people; --json has all."""
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=WholeLines, invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
 def jobs(ctx: click.Context, /, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.errors import SiteError, UsageError
 from argosy.sites import Site, read_site, search_path, site_names
 
@@ -21,7 +21,7 @@ WRONG = 7
 """Exit code of a check that found something (errors.CheckFailed)."""
 
 
-@click.group()
+@click.group(cls=WholeLines)
 def sites() -> None:
     """List, show, check and compare site profiles."""
 

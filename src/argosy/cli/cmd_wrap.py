@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.containers import parse_bind
 from argosy.errors import CheckFailed, UsageError
 from argosy.model import GpuWay
@@ -24,7 +24,7 @@ from argosy.wrap.asking import plan_recipe, script_paths
 DEFAULT_BASE = "debian:bookworm"
 
 
-class ShortForm(click.Group):
+class ShortForm(WholeLines):
     """A group in which `wrap SOURCE …` means `wrap new SOURCE …`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

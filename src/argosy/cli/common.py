@@ -20,6 +20,19 @@ from argosy.session import BothReporters, PlainReporter, QuietReporter, Reporter
 
 Decorated = Callable[..., Any]
 
+LONGEST_SENTENCE = 1000
+"""Signs; no first sentence of a command's help is longer."""
+
+
+class WholeLines(click.Group):
+    """A group whose help gives the first sentence of each command whole; click cuts it to what fits into a line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help's list."""
+        with formatter.section("Commands"):
+            names = self.list_commands(ctx)
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(LONGEST_SENTENCE)) for name in names])
+
 
 def open_session(
     *, verbose: bool = False, quiet: bool = False, plain: bool = False, work: str = "", log: TextIO | None = None

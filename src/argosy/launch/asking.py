@@ -44,7 +44,7 @@ def make_request(words: Mapping[str, Any], host: Host) -> LaunchRequest:
     for key in PATHS:
         if key in said:
             said[key] = str(Path(host.cwd, Path(said[key]).expanduser()))
-    after = str(said.get("after", ""))
+    after = str(said.get("after", "")).replace(",", ":")
     options = {name: said[name] for name in JOB if name in said}
     return LaunchRequest(
         image=said.get("image", ""),

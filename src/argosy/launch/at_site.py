@@ -12,7 +12,7 @@ from argosy.errors import SiteError
 from argosy.launchers import Shape
 from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host, Variable
 from argosy.runtimes import RUNTIMES
-from argosy.schedulers.slurm import JobOptions
+from argosy.schedulers.slurm import JobOptions, choose_defaults
 from argosy.sites import Facts, Site
 from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_choice, resolve
 
@@ -51,6 +51,8 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
 
     Raises
     ------
+    UsageError
+        When an option of the job is none that Slurm takes, or says what another one says.
     SiteError
         When the site has no such mode, or no partition allows the job.
     """
@@ -58,21 +60,19 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
     rows = (evident_choice(site, site.modes[mode], "mode", mode),) if mode else ()
     if site.scheduler != "slurm":
         return Settled(moded, mode, choices=rows)
-    from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - Slurm's sites only
+    from argosy.schedulers.slurm_options import check_options  # noqa: PLC0415 - Slurm's sites only
+    from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - likewise
 
-    wanted = request.wanted
-    nodes = wanted.nodes or 1
-    demand = Demand(
-        nodes,
-        wanted.gpus_per_node or wanted.gpus // max(1, nodes),
-        request.options.time or host.environment.get("SBATCH_TIMELIMIT", ""),
-        exclusive=request.options.exclusive,
-    )
+    asked = replace(request.options, **choose_defaults(request.options, host.environment))  # type: ignore[arg-type]  # the names are those of text fields
+    check_options(asked, request.extra)
+    wanted, nodes = request.wanted, request.wanted.nodes or 1
+    gpus = wanted.gpus_per_node or wanted.gpus // max(1, nodes)
+    demand = Demand(nodes, gpus, asked.time, exclusive=asked.exclusive)
     _check_whole_nodes(moded, demand)
-    asked = request.options.partition or host.environment.get("SBATCH_PARTITION", "")
-    partition, why = choose_partition(moded, asked, demand)
+    partition, why = choose_partition(moded, asked.partition, demand)
     whole = is_whole(moded, partition, demand)
-    return Settled(at_partition(moded, partition), mode, partition.name if partition else asked, whole, (*rows, *why))
+    name = partition.name if partition else asked.partition
+    return Settled(at_partition(moded, partition), mode, name, whole, (*rows, *why))
 
 
 def _check_whole_nodes(site: Site, demand: Demand) -> None:

@@ -222,7 +222,7 @@ def _settle(
     versions: Mapping[str, str],
 ) -> _Facts:
     """Make every choice of a launch, each with its reason; what is written afterwards decides nothing."""
-    if not request.command:
+    if not any(request.command[:1]):
         raise UsageError("no command to launch", hint="write it after --, as in: -- python train.py")
     settled = settle_site(request, site, host)
     site = settled.site

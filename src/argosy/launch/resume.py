@@ -6,11 +6,11 @@ the next run, which ends the chain where the run before left no new checkpoint.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from argosy.errors import UsageError
+from argosy.schedulers.slurm_options import parse_warning
 from argosy.shell import quote
 
 SIGNAL, GRACE = "USR2", 120
@@ -43,20 +43,6 @@ class Resume:
     def patience(self) -> int:
         """Seconds that ranks go on after the warning, before they are ended."""
         return self.grace - min(LONGEST_END, self.grace // 3)
-
-
-def parse_warning(text: str) -> tuple[str, int]:
-    """Read sbatch's ``[R][B:]SIGNAL[@SECONDS]``: the signal and the seconds, 60 where none are said (sbatch(1)).
-
-    Raises
-    ------
-    UsageError
-        When it is not of that form.
-    """
-    match = re.fullmatch(r"(?:[RB]+:)?(?:SIG)?([A-Z]+[12]?|\d+)(?:@(\d+))?", text)
-    if match is None:
-        raise UsageError(f"{text!r} is no warning signal", hint="write --signal USR2@120")
-    return match[1], int(match[2] or 60)
 
 
 def plan_resume(restarts: int, checkpoint: str, warning: str) -> Resume | None:

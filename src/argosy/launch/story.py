@@ -391,8 +391,10 @@ def render_record(plan: LaunchPlan) -> str:
 
 def write_script(plan: LaunchPlan, path: Path) -> None:
     """Write the script where the user wants it."""
+    from argosy.refusals import refuse_folder  # noqa: PLC0415 - likewise
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
+    refuse_folder(path.parent)
     with explained(path.parent):
         write_text(path, plan.script)
         path.chmod(0o755)

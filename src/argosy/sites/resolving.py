@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -231,13 +232,15 @@ def late_word(text: str, devices: int) -> Word:
 
 
 def minutes(text: str) -> float:
-    """Read a time as Slurm takes it: ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``.
+    """Read a time as Slurm takes it: ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``, no limit.
 
     Raises
     ------
     SiteError
         When it is none.
     """
+    if text.upper() in {"UNLIMITED", "INFINITE", "-1"}:
+        return math.inf
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:  # noqa: PLR2004

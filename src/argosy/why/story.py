@@ -46,7 +46,7 @@ def find_log(session: Session, log: str) -> Path:
     if path.is_file():
         return path
     if not log.isdigit():
-        raise UsageError(f"there is no log {log}", hint="give a file, the number of a job, or - for standard input")
+        raise UsageError(f"there is no log {log!r}", hint="give a file, the number of a job, or - for standard input")
     facts = find_job(session, log)
     if not facts.output or not Path(facts.output).is_file():
         raise UsageError(f"job {log} has written nothing", evidence=f"it {facts.meaning}; output: {facts.output}")

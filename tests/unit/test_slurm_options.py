@@ -1,0 +1,114 @@
+"""What users write for a job, judged before sbatch sees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from argosy.errors import UsageError
+from argosy.schedulers.slurm import JobOptions
+from argosy.schedulers.slurm_options import check_options, parse_warning
+
+
+def options(name: str, value: str) -> JobOptions:
+    return replace(JobOptions(), **{name: value})  # type: ignore[arg-type]  # the names are those of text fields
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("mem", "0 60G 60g 60GB 4000 500M 1T"),
+        ("mem_per_gpu", "60G"),
+        ("array", "0 0-9 1,3,5-7 1-9:2 0-15%4 [1-3]"),
+        ("mail_type", "END end,FAIL TIME_LIMIT_90 ALL"),
+        ("time", "30 30:00 1:30:00 1-2 1-2:30 2-00:00:00 UNLIMITED"),
+        ("signal", "USR1 B:USR1@60 usr2@5 SIGTERM R:10@30"),
+        ("dependency", "afterok:1 afterok:1:2 afterok:5_3 afterok:1+10 afterok:1,afterok:2"),
+    ],
+)
+def test_what_sbatch_takes_is_taken(option: str, values: str) -> None:
+    for value in values.split():
+        check_options(options(option, value))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("mem", "60", "--mem 60G for gigabytes; --mem 60M if you mean it"),
+        ("mem_per_gpu", "60", "--mem-per-gpu 60G"),
+        ("mem", "60Q", "no amount of memory"),
+        ("mem", "1.5G", "no amount of memory"),
+        ("array", "9-0x", "no list of array tasks"),
+        ("array", "9-0", "no list of array tasks"),
+        ("array", "0-9%", "no list of array tasks"),
+        ("array", "1-9:0", "no list of array tasks"),
+        ("mail_type", "foo", "write --mail-type END,FAIL"),
+        ("mail_type", "ENDS,FAIL", "did you mean END?"),
+        ("time", "99x", "no time"),
+        ("time", "1:2:3:4", "no time"),
+        ("signal", "foo", "no warning signal"),
+        ("signal", "USR3@60", "USR1, USR2"),
+        ("signal", "USR1@99999", "at most 65535"),
+        ("signal", "99", "no warning signal"),
+        ("dependency", "afterok:abc", "--after 123:124"),
+    ],
+)
+def test_what_sbatch_refuses_or_misreads_is_refused_with_what_to_write(option: str, value: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_options(options(option, value))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("--nodes=4", "--nodes"),
+        ("--nodes 4", "--nodes"),
+        ("-N4", "--nodes"),
+        ("-N 4", "--nodes"),
+        ("--ntasks-per-node=2", "--ranks"),
+        ("--gres=gpu:a100:2", "--gpus-per-node"),
+        ("--job-name=x", "--name"),
+        ("--exclusive", "--exclusive"),
+        ("--dependency=afterok:1", "--after"),
+        ("--wrap=true", "the command after --"),
+    ],
+)
+def test_another_word_that_says_what_has_an_option_is_refused_by_its_name(word: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_options(JobOptions(), (word,))
+    assert f"say it by {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("word", "hint"), [("nodes=4", "--sbatch-arg=--nodes=4"), ("", "leave it out"), ("--", "out")])
+def test_another_word_without_dashes_is_no_option(word: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_options(JobOptions(), (word,))
+    assert hint in str(caught.value)
+
+
+def test_other_options_of_sbatch_pass() -> None:
+    words = (
+        "--hold",
+        "--comment=nodes=4",
+        "-L matlab",
+        "--gres=nvme:100",
+        "--dependency=singleton",
+        "--exclusive=user",
+    )
+    check_options(JobOptions(), words)
+
+
+@pytest.mark.parametrize(
+    ("text", "signal", "seconds"),
+    [
+        ("USR1", "USR1", 60),
+        ("B:USR1@30", "USR1", 30),
+        ("SIGTERM@5", "TERM", 5),
+        ("RB:10@7", "10", 7),
+        ("R:usr2@1", "USR2", 1),
+    ],
+)
+def test_a_warning_is_read_as_sbatch_reads_it(text: str, signal: str, seconds: int) -> None:
+    assert parse_warning(text) == (signal, seconds)
