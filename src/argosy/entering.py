@@ -177,7 +177,7 @@ def _parts(opened: Opened) -> list[tuple[int, str, str]]:
     known by its identity on this disk.
     """
     image, lock = opened.image, opened.lock
-    base = lock.base.digest.removeprefix("sha256:") if lock and image.layer_offset >= 0 else _identity(image)
+    base = lock.base.digest.removeprefix("sha256:") if lock and image.layer_offset >= 0 else file_identity(image)
     delta = lock is not None and image.layer_offset >= 0
     parts = [(image.base_offset, base, "base" if delta else "")]
     if lock and image.layer_offset >= 0:
@@ -194,7 +194,8 @@ def layer_key(lock: Lock) -> str:
     return lock.base.digest.removeprefix("sha256:")[:half] + lock.content.removeprefix("sha256:")[:half]
 
 
-def _identity(image: Image, offset: int = 0) -> str:
+def file_identity(image: Image, offset: int = 0) -> str:
+    """Tell files apart on this disk, for images that do not say what is in them."""
     import hashlib  # noqa: PLC0415 - images that Argosy made are known by their digests
 
     status = Path(image.path).stat()

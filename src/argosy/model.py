@@ -262,6 +262,9 @@ class Entry:
         Words that the site gives the runtime.
     annotations
         What the site tells the hooks of the runtime, by name (edf).
+    dev
+        An existing folder with ``upper`` and ``work``, which takes what is written into the image; empty: it is
+        read-only.
     """
 
     image: Image
@@ -279,3 +282,4 @@ class Entry:
     scratch: str = ""
     options: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
+    dev: str = ""

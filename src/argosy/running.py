@@ -23,11 +23,21 @@ WRITES_ELSEWHERE = frozenset({"--target", "-t", "--prefix", "--root", "--user", 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What the user asks of `argosy run`; no command is a shell."""
+    """What the user asks of `argosy run`; no command is a shell.
+
+    Attributes
+    ----------
+    dev
+        What is written into the image stays in a folder of the project, for the next start like this.
+    dev_folder
+        That folder; empty means one below ``.argosy/dev`` here.
+    """
 
     image: str
     command: tuple[str, ...]
     container: ContainerRequest = field(default_factory=ContainerRequest)
+    dev: bool = False
+    dev_folder: str = ""
 
 
 def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tuple[ContainerPlan, Command]:
@@ -41,6 +51,10 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
     refuse_outside_jobs(plan)
     if not request.command:
         plan = with_shell(plan)
+    if request.dev:
+        from argosy.dev import plan_dev  # noqa: PLC0415 - rarely asked for
+
+        plan = plan_dev(plan, session.host, request.dev_folder)
     words = plain_words(plan.words(request.command or SHELL))
     return plan, Command(words, env=outer_environment(plan, session.host.environment))
 
@@ -67,13 +81,35 @@ def read_only_note(request: RunRequest) -> str:
     name = words[0].rpartition("/")[2] if words else ""
     if request.command and not (name in INSTALLERS and "install" in words[1:] and not WRITES_ELSEWHERE & {*words}):
         return ""
-    way = f"packages are added by: argosy build requirements.txt --base {request.image} -o NEW.sif"
+    way = f"packages are added by: {_lasting(request)}; to try some first: --dev"
     return f"the image is read-only: files go to this folder, your home or /tmp; {way}"
 
 
+def dev_note(request: RunRequest, folder: str, cwd: str) -> str:
+    """Say where what is written stays, and how it becomes an image."""
+    place = folder.removeprefix(cwd.rstrip("/") + "/")
+    return f"what is written into the image stays in {place}, for --dev; an image of it: {_lasting(request)}"
+
+
+def _lasting(request: RunRequest) -> str:
+    return f"argosy build requirements.txt --base {request.image} -o NEW.sif"
+
+
 def run(request: RunRequest, session: Session) -> int:
-    """Run a command in an image; it takes this process's place."""
-    _, command = plan_run(request, session)
+    """Run a command in an image; it takes this process's place.
+
+    Raises
+    ------
+    ArgosyError
+        As `plan_run` and `opened_dev` do.
+    """
+    plan, command = plan_run(request, session)
+    if request.dev:
+        from argosy.dev import opened_dev  # noqa: PLC0415 - rarely asked for
+
+        with opened_dev(plan):
+            session.reporter.note(dev_note(request, plan.entry.dev, session.host.cwd))
+            return session.runner.become(command)
     note = read_only_note(request)
     if note and (request.command or sys.stdin.isatty()):
         session.reporter.note(note)

@@ -197,6 +197,20 @@ def test_a_start_says_nothing_of_its_own(stage: Stage) -> None:
     assert (reply.stdout, reply.stderr) == ("out\n", "err\n")
 
 
+def test_what_is_written_into_an_image_stays_in_the_folder_for_it(stage: Stage) -> None:
+    made = "mkdir -p dev/upper dev/work; [ $# = 0 ] || { mkdir trees; for t; do cp -r $t trees/${t##*/}; done; }"
+    stage.outside(("/bin/sh", "-c", made, "sh", *stage.entry().trees), {"PATH": "/usr/bin:/bin"})
+    own = tuple(f"{stage.work}/trees/{tree.rpartition('/')[2]}" for tree in stage.entry().trees)
+    entry = stage.entry(dev=f"{stage.work}/dev", trees=own)
+    change = "echo a > /opt/argosy/made; echo b >> /opt/argosy/env.sh; rm /opt/argosy/env/bin/hello /bin/cat"
+    look = "tail -n 1 /opt/argosy/env.sh; grep a /opt/argosy/made; ls /opt/argosy/env/bin /bin/cat 2> /dev/null"
+    first = stage.start(entry, ("sh", "-c", change))
+    assert first.code == 0, first.stderr
+    assert stage.start(entry, ("sh", "-c", look)).stdout == "b\na\n/opt/argosy/env/bin:\n"
+    assert stage.start(stage.entry(), ("hello",)).stdout == "hello from /opt/argosy\n"
+    stage.outside(("rm", "-rf", "dev", "trees"), {"PATH": "/usr/bin:/bin"})
+
+
 def test_where_the_layer_is_missing_nothing_runs(stage: Stage) -> None:
     entry = stage.entry(trees=stage.entry().trees[1:])
     without_layer = "APPTAINER_UNDERLAY=1; export APPTAINER_UNDERLAY; "

@@ -120,6 +120,6 @@ def test_making_a_debian_base_that_is_killed_leaves_no_half_base_and_no_process(
         child.communicate()
         assert wait_until_all_have_ended(child.pid) == []
         assert str(own.folder) not in Path("/proc/self/mounts").read_text()
-        bases = [path for path in (own.cache / "bases").iterdir() if path.is_dir() and not path.name.startswith(".")]
+        bases = [path for path in (own.cache / "bases").glob("[!.]*") if path.is_dir()]
         assert bases == []
         assert strays() - before == set()

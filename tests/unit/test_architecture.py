@@ -21,6 +21,7 @@ LAYERS = tuple(
         "gpu_probe probe",
         "session trees",
         "entering opening cache",
+        "dev",
         "build wrap running launch collectives lint why verify prove doctor check survey",
         "api compat",
         "cli",

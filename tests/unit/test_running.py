@@ -99,6 +99,7 @@ def test_what_apt_says_becomes_one_sentence(said: str, kind: type[Exception], wh
 def test_who_is_about_to_write_into_an_image_is_told_the_way_out(command: tuple[str, ...], *, said: bool) -> None:
     note = read_only_note(RunRequest("my.sif", command))
     assert ("argosy build requirements.txt --base my.sif" in note) == said
+    assert ("--dev" in note) == said
 
 
 def test_a_dry_run_shows_the_small_programs_by_name_and_the_command_as_a_line() -> None:

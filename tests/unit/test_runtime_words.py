@@ -138,6 +138,15 @@ def test_bwrap_refuses_where_it_can_mount_nothing() -> None:
     assert "nvidia-container-cli" in BWRAP.refuse(replace(ENTRY, gpu=GpuWay.NVCCLI), HOST)
 
 
+def test_with_a_folder_for_what_is_written_the_image_is_not_made_read_only() -> None:
+    written = replace(ENTRY, dev="/project/.argosy/dev/x")
+    assert "--remount-ro" in BWRAP.words(ENTRY, ("true",))
+    assert "--remount-ro" not in BWRAP.words(written, ("true",))
+    words = APPTAINER.words(written, ("true",))
+    assert words[words.index("--overlay") + 1] == "/project/.argosy/dev/x"
+    assert "a,b" in APPTAINER.refuse(replace(ENTRY, dev="/a,b"), HOST)
+
+
 def test_bwrap_needs_a_user_namespace_for_users_only() -> None:
     assert BWRAP.words(ENTRY, ("true",))[:3] == ("unshare", "--user", "--map-root-user")
     assert "--user" not in BWRAP.words(replace(ENTRY, person=Person(0, 0, "root", "/root")), ("true",))

@@ -63,6 +63,8 @@ class Traits:
         Whether the host's MPI can wire up ranks in it.
     late_binds
         Whether it can mount what only a node can look for.
+    overlays
+        Whether it can lay a writable folder over an image.
     """
 
     images: frozenset[ImageKind]
@@ -72,6 +74,7 @@ class Traits:
     unpacks: bool = False
     host_mpi: bool = True
     late_binds: bool = False
+    overlays: bool = False
 
 
 class Runtime(Protocol):

@@ -63,6 +63,7 @@ TRAITS = Traits(
     images=FILES,
     caller="all of it, except what names software of the host; an image's own value wins",
     late_binds=True,
+    overlays=True,
 )
 
 
@@ -87,6 +88,8 @@ class ApptainerFamily:
         """Say why this runtime cannot do what is asked on this machine; empty where it can."""
         if entry.gpu not in GPU_FLAGS:
             return f"{self.name} has no option for GPUs by '{entry.gpu}'; it knows nv, nvccli and rocm"
+        if ODD.search(entry.dev):
+            return f"{self.name} --overlay takes no folder with one of , : in its name: {entry.dev}"
         if any(variable.name == "HOME" for variable in entry.variables):
             return f"{self.name} does not let HOME be set; bind another directory onto it instead"
         return ""
@@ -111,6 +114,7 @@ class ApptainerFamily:
             *GPU_FLAGS[entry.gpu],
             *(("--contain",) if entry.contain else ()),
             *_layer_words(entry),
+            *(("--overlay", entry.dev) if entry.dev else ()),
             *_all_binds(entry.binds),
             *(("--pwd", entry.workdir) if entry.workdir else ()),
             image.path,

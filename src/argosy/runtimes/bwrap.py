@@ -33,6 +33,7 @@ TRAITS = Traits(
     unlike="the image's environment scripts see the caller's variables",
     unpacks=True,
     late_binds=True,
+    overlays=True,
 )
 
 
@@ -77,6 +78,7 @@ class Bubblewrap:
             "\n".join(filter(NAME.match, entry.drop)),
             ENTER,
             entry.workdir or (entry.person.home if entry.contain else ""),
+            entry.dev,
             *(str(len(entry.trees)), *entry.trees),
             *(str(len(bwrap)), *bwrap),
             ":".join(_library_folders(entry.devices)),
@@ -101,7 +103,7 @@ def _container_words(entry: Entry) -> tuple[str, ...]:
     for bind in entry.binds:
         words += ["--ro-bind" if bind.read_only else "--bind", bind.source, bind.target]
     words += _device_words(entry.devices, contain=entry.contain)
-    return (*words, "--remount-ro", "/")
+    return (*words, *(() if entry.dev else ("--remount-ro", "/")))
 
 
 def _usual_places(entry: Entry) -> list[str]:

@@ -21,7 +21,7 @@ from argosy.shell import Program
 JOIN = Program(
     "join",
     """\
-# Words: SCRATCH PASSWD GROUP PARENTS DROP ENTER WORKDIR, count and TREES, count and the words of BWRAP, those of ENTER.
+# Words: SCRATCH PASSWD GROUP PARENTS DROP ENTER WORKDIR DEV, count and TREES, count and words of BWRAP, those of ENTER.
 set -eu
 argosy_fail() { printf "argosy: %s\\n" "$1" >&2; exit 125; }
 # As cat does, without the millisecond of a start of a program.
@@ -31,8 +31,8 @@ argosy_show() {
     done < "$1"
 }
 argosy_scratch=$1 argosy_passwd=$2 argosy_group=$3 argosy_parents=$4 argosy_drop=$5 argosy_enter=$6
-argosy_workdir=${7:-$PWD} argosy_count=$8
-shift 8
+argosy_workdir=${7:-$PWD} argosy_dev=$8 argosy_count=$9
+shift 9
 mount -t tmpfs -o mode=755 argosy "$argosy_scratch" || argosy_fail "cannot mount on $argosy_scratch"
 cd "$argosy_scratch"
 # Mount options split at comma and colon, so a tree with an odd name is called by a link.
@@ -60,10 +60,19 @@ if [ -n "$argosy_passwd" ]; then
     { printf "%s\\n" "$argosy_passwd"; argosy_show "${argosy_etc:-.}/passwd"; } > upper/etc/passwd
     { argosy_show "${argosy_etc:-.}/group"; printf "%s\\n" "$argosy_group"; } > upper/etc/group
 fi
-argosy_options=lowerdir=${argosy_lower#:},upperdir=upper,workdir=work argosy_fuse=""
+argosy_upper=upper argosy_work=work argosy_fuse=""
+# DEV is a folder that keeps what is written; what this start needs lies below it, then.
+if [ -n "$argosy_dev" ]; then
+    ln -s "$argosy_dev" dev
+    argosy_lower=:upper$argosy_lower argosy_upper=dev/upper argosy_work=dev/work
+fi
+argosy_options=lowerdir=${argosy_lower#:},upperdir=$argosy_upper,workdir=$argosy_work
 mount -t overlay -o "$argosy_options${argosy_passwd:+,userxattr}" argosy root 2> failed ||
     { fuse-overlayfs -o "$argosy_options" root 2>> failed && argosy_fuse=yes; } ||
-    { cat failed >&2; argosy_fail "no overlay of the trees of the image: neither kernel nor fuse-overlayfs makes one"; }
+    {
+        cat failed >&2
+        argosy_fail "neither kernel nor fuse-overlayfs makes an overlay of the trees${argosy_dev:+ on $argosy_dev}"
+    }
 [ -z "$argosy_drop" ] || unset -v $argosy_drop
 argosy_count=$1
 shift

@@ -1,0 +1,100 @@
+"""A writable folder of the project, laid over an image (``--dev``); the image's file stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from argosy.containers import ContainerPlan
+from argosy.entering import file_identity
+from argosy.errors import CheckFailed, UsageError
+from argosy.leases import Owner, lease
+from argosy.model import Attach, Host, Image
+from argosy.refusals import explained
+from argosy.runtimes import AUTOMATIC, load_runtime
+
+FOLDER = ".argosy/dev"
+"""Where the folders of a project are, below the current directory."""
+
+SHORT = 12
+"""Digits of a digest that tell images apart for a reader."""
+
+
+def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan:
+    """Give the plan whose image can be written into: what is written goes to a folder, for this image and runtime.
+
+    A runtime has its own: they mark what was deleted in ways of their own.
+
+    Parameters
+    ----------
+    folder
+        The folder; empty means one below ``.argosy/dev`` in the current directory.
+
+    Raises
+    ------
+    UsageError, CheckFailed
+        When the runtime, or the machine's Apptainer, can lay no folder over an image.
+    """
+    runtime, image = plan.runtime, plan.entry.image
+    if not runtime.traits.overlays:
+        able = " or ".join(name for name in AUTOMATIC if load_runtime(name).traits.overlays)
+        raise UsageError(
+            f"{runtime.name} can lay no writable folder over an image",
+            evidence="--dev",
+            hint=f"use --dev with --runtime {able}",
+        )
+    if plan.entry.attach is Attach.BIND:
+        raise CheckFailed(
+            "no writable folder can be laid over this image here",
+            evidence=next((choice.why for choice in plan.choices if choice.what == "layer"), ""),
+            hint="--dev needs overlays: ask for enable overlay = yes, or use --runtime bwrap",
+        )
+    place = folder or f"{FOLDER}/{_short(image)}-{runtime.name}"
+    entry = replace(plan.entry, dev=str(Path(host.cwd, place)))
+    refusal = runtime.refuse(entry, host)
+    if refusal:
+        raise UsageError(f"{runtime.name} cannot do this: {refusal}", hint="name another folder with --dev-dir")
+    return replace(plan, entry=entry)
+
+
+@contextmanager
+def opened_dev(plan: ContainerPlan) -> Iterator[None]:
+    """Make the folder of a plan where there is none, and hold it: two overlays on one folder would spoil each other.
+
+    Raises
+    ------
+    CheckFailed
+        When it cannot be made, or somebody else holds it, or the image's unpacked files are another user's.
+    """
+    folder = Path(plan.entry.dev)
+    with explained(folder):
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            if folder.parent.match(FOLDER):
+                (folder.parent / ".gitignore").write_text("*\n")
+        for name in ("upper", "work"):
+            (folder / name).mkdir(exist_ok=True)
+        others = [tree for tree in plan.entry.trees if Path(tree).stat().st_uid != plan.entry.person.uid]
+    if others:
+        raise CheckFailed(
+            "the unpacked image belongs to another user, so what is in it could not be changed",
+            evidence=others[0],
+            hint="give ARGOSY_CACHE a folder of your own",
+        )
+    with lease(folder / "lease", what=f"--dev with {Path(plan.entry.image.path).name}", waiting=_refuse):
+        yield
+
+
+def _refuse(owner: Owner) -> None:
+    raise CheckFailed(
+        "another shell writes into this image already",
+        evidence=str(owner),
+        hint="end it first, or use a folder of your own: --dev-dir DIR",
+    )
+
+
+def _short(image: Image) -> str:
+    """Name an image: by what is in it, where it says so, else by its file."""
+    return (image.digest.removeprefix("sha256:") or file_identity(image))[:SHORT]

@@ -1,0 +1,88 @@
+"""A writable folder over an image: which one, by whom, and what is refused; nothing is started."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from argosy.containers import ContainerPlan
+from argosy.dev import opened_dev, plan_dev
+from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.model import Attach, Image, ImageKind
+from argosy.probe import probe_host
+from argosy.running import RunRequest, dev_note
+from argosy.runtimes import RUNTIMES, load_runtime
+from argosy.runtimes.choose import bare_entry
+
+HOST = replace(probe_host({"PATH": "/usr/bin", "HOME": "/home/ada"}), cwd="/project")
+IMAGE = Image("/images/my.sif", ImageKind.SIF, "sha256:0123456789abcdef", "amd64")
+
+
+def plan_with(runtime: str = "bwrap", **changes: object) -> ContainerPlan:
+    entry = replace(bare_entry(IMAGE, HOST), **changes)  # type: ignore[arg-type] # a test names the fields it changes
+    return ContainerPlan(load_runtime(runtime), entry, ())
+
+
+def test_each_image_has_a_folder_of_its_own_below_the_project() -> None:
+    planned = plan_dev(plan_with("apptainer"), HOST)
+    assert planned.entry.dev == "/project/.argosy/dev/0123456789ab-apptainer"
+    assert plan_dev(plan_with(), HOST).entry.dev != planned.entry.dev
+    assert plan_dev(plan_with(), HOST, "mine").entry.dev == "/project/mine"
+
+
+def test_an_image_that_does_not_say_what_is_in_it_is_told_by_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "other.sif"
+    file.write_text("one")
+    image = Image(str(file), ImageKind.SIF, "", "")
+    first = plan_dev(plan_with(image=image), HOST).entry.dev
+    file.write_text("another")
+    assert plan_dev(plan_with(image=image), HOST).entry.dev != first
+
+
+@pytest.mark.parametrize("name", [name for name in RUNTIMES if name not in {"apptainer", "singularity", "bwrap"}])
+def test_a_runtime_that_lays_no_folder_over_an_image_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} can lay no writable folder"):
+        plan_dev(plan_with(name), HOST)
+
+
+def test_where_the_machine_skips_overlays_it_is_said() -> None:
+    with pytest.raises(CheckFailed, match="no writable folder can be laid over this image here"):
+        plan_dev(plan_with("apptainer", attach=Attach.BIND), HOST)
+
+
+def test_one_at_a_time_writes_and_the_folder_is_no_matter_of_git(tmp_path: Path) -> None:
+    plan = plan_dev(plan_with(), replace(HOST, cwd=str(tmp_path)))
+    with opened_dev(plan):
+        assert {path.name for path in Path(plan.entry.dev).iterdir()} >= {"upper", "work"}
+        assert (tmp_path / ".argosy/dev/.gitignore").read_text() == "*\n"
+        with pytest.raises(CheckFailed, match="another shell") as caught, opened_dev(plan):
+            pass
+        assert f"process {os.getpid()}" in caught.value.evidence
+    with opened_dev(plan):
+        pass
+
+
+@pytest.mark.parametrize("place", ["/proc/none", "file"])
+def test_a_folder_that_cannot_be_is_one_error(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    plan = plan_dev(plan_with(), HOST, str(tmp_path / place))
+    with pytest.raises(ArgosyError) as caught, opened_dev(plan):
+        pass
+    assert caught.value.hint
+
+
+def test_unpacked_files_of_another_user_are_said(tmp_path: Path) -> None:
+    stranger = replace(HOST.person, uid=HOST.person.uid + 1)
+    plan = plan_dev(plan_with(trees=(str(tmp_path),), person=stranger), HOST, str(tmp_path / "dev"))
+    with pytest.raises(CheckFailed, match="belongs to another user") as caught, opened_dev(plan):
+        pass
+    assert "ARGOSY_CACHE" in caught.value.hint
+
+
+def test_the_note_names_the_folder_and_the_way_to_an_image() -> None:
+    note = dev_note(RunRequest("my.sif", ()), "/project/.argosy/dev/x-bwrap", "/project")
+    assert "stays in .argosy/dev/x-bwrap" in note
+    assert "argosy build requirements.txt --base my.sif -o NEW.sif" in note
