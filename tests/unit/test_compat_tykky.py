@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from argosy.cli.cmd_compat import compat
 from argosy.compat import PROGRAMS
-from argosy.compat.tykky import OURS, Words, parse_words, plan_advanced, plan_new, plan_settings, plan_update
-from argosy.compat.tykky_site import Conf, merge_conf, read_conf
+from argosy.compat.tykky import plan_advanced, plan_new, plan_settings, plan_update
+from argosy.compat.tykky_site import NOTHING_TO_DO, REFUSED, TAKEN, Conf, Ways, merge_conf, read_conf, read_ways
+from argosy.compat.tykky_words import ACTIONS, OURS, Words, options_of, parse_words
 from argosy.errors import UsageError
 from argosy.model import Bind
 from argosy.wrap.records import Recipe, Settings, SourceKind, WrapRequest
@@ -29,6 +32,45 @@ def new(line: str, conf: Conf | None = None) -> WrapRequest:
 
 def test_each_command_of_tykky_is_installed() -> None:
     assert {name for name, program in PROGRAMS.items() if program.tool == "tykky"} == set(OURS)
+
+
+BASE = "--pre-install --post-install --environ -w --wrapper-paths"
+THEIRS = {
+    "conda-containerize new": f"{BASE} --prefix --mamba --uv --nocache -r --requirement --requirements-file",
+    "conda-containerize update": f"{BASE} --nocache -r --requirement --requirements-file",
+    "conda-containerize advanced": "",
+    "pip-containerize new": f"{BASE} --prefix --uv --slim --pyver --system-site-packages --nocache",
+    "pip-containerize update": f"{BASE} --nocache -r --requirement --requirements-file",
+    "pip-containerize advanced": "",
+    "wrap-container": "-w --wrapper-paths --prefix -y --yaml --environ",
+    "wrap-install": f"{BASE} --prefix -y --yaml --mask",
+}
+"""What each command of tykky takes, of its versions 0.4 and 0.5."""
+
+
+def test_each_command_has_the_options_that_tykky_gives_it_and_no_other() -> None:
+    ours = {
+        f"{program} {action}".strip(): options_of(program, action) for program in ACTIONS for action in ACTIONS[program]
+    }
+    assert {place: {flag for each in options for flag in each.flags} for place, options in ours.items()} == {
+        place: set(flags.split()) for place, flags in THEIRS.items()
+    }
+
+
+def compat_run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(compat, ["run", *words])
+    return (done.exit_code if not isinstance(done.exception, UsageError) else 2), done.output or str(done.exception)
+
+
+@pytest.mark.parametrize("program", OURS)
+def test_a_command_without_words_and_one_that_is_asked_for_help_tell_what_it_takes(program: str) -> None:
+    for words in ((), ("--help",)):
+        code, said = compat_run(program, *words)
+        assert code == 0
+        assert OURS[program] in " ".join(said.split())
+    if "new" in ACTIONS[program]:
+        assert "--post-install" in compat_run(program, "new", "--help")[1]
+        assert "arguments are required" in compat_run(program, "new")[1]
 
 
 def test_a_conda_environment_sees_the_host_as_under_tykky() -> None:
@@ -61,6 +103,8 @@ def test_a_version_of_python_is_one_of_the_base() -> None:
     slim = new("pip-containerize new --uv --pyver 3.12 --prefix e req.txt")
     assert slim.recipe.base == "docker://python:3.12-slim"
     assert not slim.settings.host
+    named = new("pip-containerize new --slim --pyver 3.13.2-slim-bullseye --prefix e req.txt")
+    assert named.recipe.base == "docker://python:3.13.2-slim-bullseye"
 
 
 def test_a_container_is_copied_unless_the_site_shares_it() -> None:
@@ -91,6 +135,20 @@ def test_an_update_adds_packages_and_keeps_how_commands_start() -> None:
     assert plan_settings(words, Conf(), old, recipe, read) == old
     more = parse_words("conda-containerize", ["update", "env", "--environ", "vars"])
     assert plan_settings(more, Conf(), old, recipe, read).variables == (("B", "1"), ("A", "x y"))
+    paths = parse_words("conda-containerize", ["update", "env", "-w", "/y,/x"])
+    assert plan_settings(paths, Conf(), old, recipe, read).paths == ("/x", "/y")
+    other = parse_words("pip-containerize", ["update", "env", "--requirements-file", "req.txt"])
+    assert plan_update(other, CWD, read).packages == ("scipy", "pandas>=2")
+
+
+def test_what_tykky_itself_made_cannot_be_updated_and_is_said_with_what_it_was_made_of(tmp_path: Path) -> None:
+    for name in ("common.sh", "share/conf.yaml", "share/previous_input/1/env.yml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    code, said = compat_run("conda-containerize", "update", str(tmp_path), "--post-install", "x.sh")
+    assert code == 2
+    assert "was made by tykky" in said
+    assert f"conda-containerize new --prefix DIR {tmp_path}/share/previous_input/1/env.yml" in said
 
 
 @pytest.mark.parametrize(
@@ -101,7 +159,8 @@ def test_an_update_adds_packages_and_keeps_how_commands_start() -> None:
         ("conda-containerize new e.yml", "--prefix DIR"),
         ("wrap-container --prefix e x.sif", "argosy wrap IMAGE -w PATHS"),
         ("wrap-install --prefix e x -w bin --unknown", "argosy wrap FOLDER"),
-        ("conda-containerize", "argosy wrap environment.yml"),
+        ("wrap-container -w /x --prefix e x.sif --post-install p.sh", "argosy wrap IMAGE -w PATHS"),
+        ("pip-containerize remove", "argosy wrap requirements.txt"),
     ],
 )
 def test_what_has_no_word_of_ours_is_an_error_that_names_what_to_use(line: str, said: str) -> None:
@@ -142,11 +201,70 @@ def test_a_configuration_sets_variables_and_refuses_what_must_be_computed() -> N
         read_conf({"extra_envs": [{"type": "append", "name": "PATH", "value": "/x"}]}, {})
 
 
-@pytest.mark.parametrize(("key", "hint"), [("post_install", "--post-install FILE"), ("isolat", "did you mean isolate")])
-def test_a_key_without_a_word_of_ours_is_an_error_that_names_what_to_use(key: str, hint: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("post_install", "pip install x", "post_install: [{file: SCRIPT}]"),
+        ("isolat", "x", "did you mean isolate"),
+        ("wrap_all", "yes", "-w PATH,PATH"),
+        ("template_script", "mine.sh", "--post-install SCRIPT"),
+        ("tykky_abuse", "x", "no shell code"),
+        ("excluded_mount_points", ["/x"], "--contain"),
+    ],
+)
+def test_a_key_without_a_word_of_ours_is_an_error_that_names_what_to_use(key: str, value: object, hint: str) -> None:
     with pytest.raises(UsageError) as error:
-        read_conf({key: "x"}, {})
+        read_conf({key: value}, {})
     assert hint in error.value.hint
+
+
+KEYS = """
+add_ld build_tmpdir build_tmpdir_base composable conda_arch conda_version container_image container_src create_wrappers
+env_file env_name excluded_mount_points extra_envs installation_file_paths installation_path
+installation_prefix isolate log_level mamba max_num_cpus mode mount_points num_cpus pipcache post_install pre_install
+requirements_file share_container singularity_executable_path source_mount_point sqfs_image sqfs_options sqfs_src
+template_script tykky_abuse update_installation uv workdir wrap_all wrap_src wrapper_ld_library_paths wrapper_paths
+"""
+
+
+def test_every_key_of_tykky_is_taken_or_without_effect_or_refused_by_name() -> None:
+    assert TAKEN | NOTHING_TO_DO | set(REFUSED) == set(KEYS.split())
+
+
+def test_the_configuration_of_a_site_is_read_as_it_stands() -> None:
+    site = {
+        "defaults": {
+            "log_level": 2,
+            "env_name": "env1",
+            "conda_version": "latest",
+            "installation_prefix": "$PWD",
+            "installation_path": "/LUMI_TYKKY",
+            "composable": True,
+            "container_src": "docker://opensuse/leap:15.4",
+            "container_image": "container.sif",
+            "sqfs_image": "img.sqfs",
+            "source_mount_point": "/TMP_MP",
+            "mount_points": ["/projappl", "/flash", "/scratch", "/run"],
+            "isolate": False,
+            "create_wrappers": True,
+            "wrap_all": False,
+            "num_cpus": 8,
+            "sqfs_options": "-noappend",
+            "add_ld": True,
+        },
+        "force": {
+            "build_tmpdir_base": "$TMPDIR",
+            "conda_arch": "Linux-x86_64",
+            "max_num_cpus": 16,
+            "workdir": "$PWD",
+        },
+        "appends": None,
+        "prepends": None,
+    }
+    conf = read_conf(merge_conf(site, {}), {"PWD": "/here"})
+    assert conf == Conf(
+        base="docker://opensuse/leap:15.4", isolate=False, prefix="/here", binds=(Bind("/run", "/run"),)
+    )
 
 
 def test_a_configuration_alone_says_what_to_install() -> None:
@@ -157,3 +275,37 @@ def test_a_configuration_alone_says_what_to_install() -> None:
     assert asked.recipe.sources == ("/project/me/environment.yml", "/project/me/req.txt")
     with pytest.raises(UsageError, match="nothing to install"):
         plan_advanced(words, Conf())
+
+
+def test_a_configuration_alone_in_tykkys_own_keys_with_scripts_and_variables() -> None:
+    keys = {
+        "mode": "conda",
+        "env_file": "environment.yml",
+        "requirements_file": "req.txt",
+        "template_script": "conda.sh",
+        "update_installation": "no",
+        "pre_install": [{"file": "before.sh"}],
+        "post_install": [{"file": "after.sh"}],
+        "extra_envs": [{"file": "vars"}, {"type": "set", "name": "B", "value": 2}],
+        "installation_prefix": "/p/env",
+    }
+    conf = read_conf(keys, {})
+    asked = plan_new(plan_advanced(Words("conda-containerize", "advanced", "c.yaml"), conf), conf, CWD, read)
+    assert asked.recipe.sources == ("/project/me/environment.yml", "/project/me/req.txt")
+    assert (asked.recipe.before, asked.recipe.after) == (("/project/me/before.sh",), ("/project/me/after.sh",))
+    assert dict(asked.settings.variables) == {"A": "x y", "B": "2"}
+    with pytest.raises(UsageError) as error:
+        plan_advanced(Words("pip-containerize", "advanced", "c.yaml"), conf)
+    assert error.value.hint == "conda-containerize advanced c.yaml"
+    with pytest.raises(UsageError, match="asks for an update"):
+        plan_advanced(Words("conda-containerize", "advanced", "c.yaml"), read_conf({"mode": "conda_modify"}, {}))
+
+
+def test_variables_of_tykky_say_how_the_work_is_told_and_where_it_is_done() -> None:
+    assert read_ways({}) == Ways()
+    assert read_ways({"CW_BUILD_TMPDIR": "/local/me", "CW_LOG_LEVEL": "3"}) == Ways("/local/me", verbose=True)
+    assert read_ways({"CW_LOG_LEVEL": "0"}) == Ways(quiet=True)
+    notes = read_ways({"CW_DEBUG_KEEP_FILES": "1", "CW_EXTRA_BIND_MOUNTS": "/a:/b", "CW_ENABLE_CONDARC": "1"}).notes
+    assert [note.split(":")[0] for note in notes] == ["CW_DEBUG_KEEP_FILES", "CW_EXTRA_BIND_MOUNTS"]
+    with pytest.raises(UsageError, match="no number"):
+        read_ways({"CW_LOG_LEVEL": "debug"})

@@ -37,17 +37,20 @@ def list_programs() -> None:
 @click.option("--force", is_flag=True, help="Replace commands that are there.")
 def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     """Put the commands of TOOL (of all tools, where none is named) into FOLDER."""
-    from argosy.store import explained, refuse_existing, whole_file  # noqa: PLC0415 - installing only
+    from argosy.compat.tykky_shell import render_files  # noqa: PLC0415 - installing only
+    from argosy.store import explained, refuse_existing, whole_file  # noqa: PLC0415 - likewise
 
     names = programs_of(tool)
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
+    programs = {name: render_program(name, sys.executable) for name in names}
+    texts = programs | (render_files(str(folder.absolute())) if "wrap-install" in names else {})
+    for name in texts:
         refuse_existing(folder / name, force=force)
-    for name in names:
+    for name, text in texts.items():
         with whole_file(folder / name, force=force) as beside:
-            beside.write_text(render_program(name, sys.executable))
-            beside.chmod(0o755)
+            beside.write_text(text)
+            beside.chmod(0o755 if name in programs else 0o644)
         click.echo(folder / name)
 
 

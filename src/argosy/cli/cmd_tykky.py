@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from argosy.compat.tykky import Words, parse_words, plan_advanced, plan_new, plan_settings, plan_update
-from argosy.compat.tykky_site import Conf, merge_conf, read_conf
+from argosy.compat.tykky import plan_advanced, plan_new, plan_settings, plan_update
+from argosy.compat.tykky_site import Conf, merge_conf, read_conf, read_ways
+from argosy.compat.tykky_words import Words, parse_words, render_help
 from argosy.errors import UsageError
 
 SITE_FILE = "CW_GLOBAL_YAML"
@@ -23,7 +24,10 @@ def _command(name: str) -> click.Command:
     @click.command(name, context_settings={"ignore_unknown_options": True, "help_option_names": []})
     @click.argument("words", nargs=-1, type=click.UNPROCESSED)
     def command(words: tuple[str, ...]) -> None:
-        answer(parse_words(name, list(words)))
+        if words:
+            answer(parse_words(name, list(words)))
+        else:
+            click.echo(render_help(name), nl=False)
 
     return command
 
@@ -43,12 +47,14 @@ def answer(words: Words) -> None:
     from argosy.wrap.places import open_prefix  # noqa: PLC0415 - likewise
 
     cwd = Path.cwd()
-    script_paths(tuple(Path(file) for file in (words.before, words.after) if file))
-    for note in words.notes:
+    ways = read_ways(os.environ)
+    for note in (*words.notes, *ways.notes):
         click.echo(note, err=True)
-    session = open_session()
+    session = open_session(verbose=ways.verbose, quiet=ways.quiet, work=ways.work)
     if words.action == "update":
         request = plan_update(words, cwd, read_text)
+        _refuse_tykkys_own(request.prefix, words.program)
+        script_paths(tuple(Path(file) for file in request.after))
         old = open_prefix(request.prefix)
         report = update(request, plan_settings(words, Conf(), old.settings, old.recipe, read_text), session)
     else:
@@ -56,6 +62,7 @@ def answer(words: Words) -> None:
         words = plan_advanced(words, conf) if words.action == "advanced" else words
         asked = plan_new(words, conf, cwd, read_text)
         _need(asked.recipe.sources)
+        script_paths(tuple(Path(file) for file in (*asked.recipe.before, *asked.recipe.after)))
         report = wrap(replace(asked, prefix=asked.prefix.absolute()), session)
     click.echo(render_report(report, Path(report.prefix)))
 
@@ -89,6 +96,17 @@ def read_text(file: str) -> str:
         return Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read", evidence=str(error), hint="check the path") from error
+
+
+def _refuse_tykkys_own(prefix: Path, program: str) -> None:
+    """Say what becomes of an environment that tykky itself made: its image is seen by its own wrappers alone."""
+    if (prefix / "share/conf.yaml").is_file() and (prefix / "common.sh").is_file():
+        given = sorted(str(file) for file in (prefix / "share/previous_input").rglob("*") if file.is_file())
+        raise UsageError(
+            f"{prefix} was made by tykky, whose image only its own wrappers can read",
+            evidence=f"what it was made of: {', '.join(given)}" if given else "",
+            hint=f"make it anew: {program} new --prefix DIR {given[-1] if given else 'FILE'}",
+        )
 
 
 def _need(sources: tuple[str, ...]) -> None:

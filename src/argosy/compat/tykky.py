@@ -1,17 +1,13 @@
-"""The words of tykky (the LUMI container wrapper) as requests of `argosy wrap`; pure.
-
-Its words: https://github.com/CSCfi/hpc-container-wrapper, ``frontends/*.py``.
-"""
+"""What tykky (the LUMI container wrapper) is asked, as requests of `argosy wrap`; pure."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from argosy.compat.tykky_site import Conf
+from argosy.compat.tykky_words import Words
 from argosy.errors import UsageError
 from argosy.layout import ENV_PREFIX
 from argosy.shell import quote
@@ -22,128 +18,11 @@ DEFAULT_BASE = "debian:bookworm"
 INSTALLED = "/opt/argosy/installation"
 """Where an installation that keeps its place on the host is seen inside."""
 
-OURS: Mapping[str, str] = {
-    "conda-containerize": "argosy wrap environment.yml --prefix DIR",
-    "pip-containerize": "argosy wrap requirements.txt --prefix DIR",
-    "wrap-container": "argosy wrap IMAGE -w PATHS --prefix DIR",
-    "wrap-install": "argosy wrap FOLDER --prefix DIR",
-}
-"""Each command, and ours in its place."""
-
-NOTHING_TO_DO: Mapping[str, str] = {
-    "mamba": "--mamba: nothing to do: conda packages are solved by a fast solver anyway",
-    "uv": "--uv: nothing to do: pip packages are installed by uv anyway",
-    "nocache": "--nocache: nothing to do: what was downloaded is checked before it is used again",
-}
+MODES: Mapping[str, str] = {"conda": "conda-containerize", "venv": "pip-containerize"}
+"""What a configuration alone may ask for, and the command that does it."""
 
 Read = Callable[[str], str]
 """Gives the text of a file."""
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors name our own command."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of leaving."""
-        program = self.prog.split()[0]
-        raise UsageError(f"{self.prog}: {message}", hint=f"{program} --help; with our own words: {OURS[program]}")
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What a command line says, whichever command it is; what a command does not have is empty.
-
-    Attributes
-    ----------
-    action
-        ``new``, ``update`` or ``advanced``.
-    what
-        The file, image, folder or prefix that is named.
-    yaml
-        A user's configuration.
-    """
-
-    program: str
-    action: str
-    what: str
-    prefix: str = ""
-    yaml: str = ""
-    requirements: str = ""
-    environ: str = ""
-    paths: tuple[str, ...] = ()
-    before: str = ""
-    after: str = ""
-    python: str = ""
-    slim: bool = False
-    mask: bool = False
-    notes: tuple[str, ...] = ()
-
-
-def parse_words(program: str, words: list[str]) -> Words:
-    """Read a command line; options may be shortened, as tykky's users do.
-
-    Raises
-    ------
-    UsageError
-        For words that tykky does not have, or that we have no word for: what to use.
-    """
-    given = vars(_parser(program).parse_args(words))
-    if given.get("system_site_packages"):
-        raise UsageError(
-            "--system-site-packages: packages of the host do not go into an image",
-            hint="name an image that has them: argosy wrap FILE --base IMAGE --prefix DIR",
-        )
-    if given.get("uv") and program == "conda-containerize" and not given.get("mamba"):
-        raise UsageError("--uv needs --mamba", hint="leave --uv away: pip packages are installed by uv anyway")
-    names = Words.__dataclass_fields__
-    taken = {name: value for name, value in given.items() if name in names and value is not None}
-    taken["paths"] = tuple(part for part in (given.get("paths") or "").split(",") if part)
-    notes = tuple(text for name, text in NOTHING_TO_DO.items() if given.get(name))
-    return Words(program=program, notes=notes, **({"action": "new"} | taken))
-
-
-def _parser(program: str) -> Parser:
-    parser = Parser(prog=program, description=f"Answered by Argosy; with its own words: {OURS[program]}")
-    if program in {"wrap-container", "wrap-install"}:
-        parser.add_argument("what", metavar="CONTAINER" if program == "wrap-container" else "DIR")
-        parser.add_argument("-y", "--yaml", help="keys of a tykky configuration")
-        _base(parser, needs_paths=True)
-        _prefix(parser)
-        if program == "wrap-install":
-            parser.add_argument("--mask", action="store_true", help="show it at its original path")
-        return parser
-    actions = parser.add_subparsers(dest="action", required=True, metavar="new|update|advanced")
-    new, update = actions.add_parser("new"), actions.add_parser("update")
-    new.add_argument("what", metavar="FILE", help="packages to install")
-    update.add_argument("what", metavar="DIR", help="the prefix to change")
-    actions.add_parser("advanced").add_argument("what", metavar="YAML")
-    _base(new)
-    _base(update)
-    _prefix(new)
-    for each in (new, update):
-        each.add_argument("--nocache", action="store_true", help="nothing to do")
-    new.add_argument("--uv", action="store_true", help="nothing to do")
-    update.add_argument("-r", "--requirement", dest="requirements", metavar="FILE", help="packages for pip")
-    if program == "conda-containerize":
-        new.add_argument("-r", "--requirement", dest="requirements", metavar="FILE", help="packages for pip")
-        new.add_argument("--mamba", action="store_true", help="nothing to do")
-        return parser
-    new.add_argument("--slim", action="store_true", help="over the image python:VERSION-slim")
-    new.add_argument("--pyver", dest="python", metavar="VERSION", help="version of Python")
-    new.add_argument("--system-site-packages", action="store_true", help="not taken over")
-    return parser
-
-
-def _base(parser: argparse.ArgumentParser, *, needs_paths: bool = False) -> None:
-    parser.add_argument("--pre-install", dest="before", metavar="FILE", help="script to run before installing")
-    parser.add_argument("--post-install", dest="after", metavar="FILE", help="script to run after installing")
-    parser.add_argument("--environ", metavar="FILE", help="variables to set inside")
-    text = "folders and programs inside to wrap"
-    parser.add_argument("-w", "--wrapper-paths", dest="paths", metavar="PATH,PATH", required=needs_paths, help=text)
-
-
-def _prefix(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--prefix", metavar="DIR", help="folder to make")
 
 
 def plan_advanced(words: Words, conf: Conf) -> Words:
@@ -152,10 +31,16 @@ def plan_advanced(words: Words, conf: Conf) -> Words:
     Raises
     ------
     UsageError
-        When it names no file to install.
+        When it names no file to install, or asks for what another command does.
     """
+    if conf.mode.endswith("_modify"):
+        raise UsageError(f"{words.what} asks for an update", hint=f"{words.program} update DIR")
+    if MODES.get(conf.mode, words.program) != words.program:
+        hint = f"{MODES[conf.mode]} advanced {quote(words.what)}"
+        raise UsageError(f"mode: {conf.mode} is not for {words.program}", evidence=words.what, hint=hint)
     if not conf.files:
-        raise UsageError(f"{words.what} names nothing to install", hint="installation_file_paths: [environment.yml]")
+        key = "env_file: environment.yml" if words.program == MODES["conda"] else "requirements_file: requirements.txt"
+        raise UsageError(f"{words.what} names nothing to install", hint=key)
     what, *more = conf.files
     return replace(words, action="new", what=what, requirements=next(iter(more), ""))
 
@@ -172,7 +57,8 @@ def plan_new(words: Words, conf: Conf, cwd: Path, read: Read) -> WrapRequest:
     if prefix == cwd:
         raise UsageError("no folder is named", hint="--prefix DIR, which is not there yet or empty")
     recipe = RECIPES[words.program](words, conf, cwd, read)
-    recipe = replace(recipe, before=_scripts(words.before, cwd), after=_scripts(words.after, cwd))
+    before, after = _scripts((*conf.before, words.before), cwd), _scripts((*conf.after, words.after), cwd)
+    recipe = replace(recipe, before=before, after=after)
     host = words.program == "conda-containerize" and not conf.isolate
     settings = Settings(binds=conf.binds, variables=conf.variables, host=host)
     return WrapRequest(prefix, recipe, plan_settings(words, conf, settings, recipe, read))
@@ -195,19 +81,18 @@ def plan_update(words: Words, cwd: Path, read: Read) -> UpdateRequest:
     if any(text.startswith("-") for text in packages):
         hint = f"argosy wrap update {quote(words.what)} {quote(words.requirements)}"
         raise UsageError(f"{words.requirements} holds options of pip", hint=hint)
-    return UpdateRequest(cwd / words.what, packages, after=_scripts(words.after, cwd))
+    return UpdateRequest(cwd / words.what, packages, after=_scripts((words.after,), cwd))
 
 
 def plan_settings(words: Words, conf: Conf, old: Settings, recipe: Recipe, read: Read) -> Settings:
-    """Give how commands start: tykky's paths come beside those of the environment."""
-    named = (*conf.paths, *words.paths)
-    paths = tuple(_inside(path, words, recipe) for path in named)
-    if paths and recipe.kind is SourceKind.FILES:
-        paths = (f"{ENV_PREFIX}/bin", *paths)
+    """Give how commands start: tykky's paths come beside those of the environment, an update's beside the old ones."""
+    asked = tuple(_inside(path, words, recipe) for path in (*conf.paths, *words.paths))
+    known = old.paths or ((f"{ENV_PREFIX}/bin",) if recipe.kind is SourceKind.FILES else ())
     variables = dict(old.variables)
-    if words.environ:
-        variables |= dict(parse_environ(read(words.environ), words.environ))
-    return replace(old, paths=paths or old.paths, variables=tuple(variables.items()))
+    for file in filter(None, (*conf.environs, words.environ)):
+        variables |= dict(parse_environ(read(file), file))
+    paths = tuple(dict.fromkeys((*known, *asked))) if asked else old.paths
+    return replace(old, paths=paths, variables=tuple(variables.items()))
 
 
 def _inside(path: str, words: Words, recipe: Recipe) -> str:
@@ -219,8 +104,8 @@ def _inside(path: str, words: Words, recipe: Recipe) -> str:
     return path
 
 
-def _scripts(file: str, cwd: Path) -> tuple[str, ...]:
-    return (str(cwd / file),) if file else ()
+def _scripts(files: tuple[str, ...], cwd: Path) -> tuple[str, ...]:
+    return tuple(str(cwd / file) for file in files if file)
 
 
 def _conda(words: Words, conf: Conf, cwd: Path, read: Read) -> Recipe:
@@ -234,7 +119,8 @@ def _conda(words: Words, conf: Conf, cwd: Path, read: Read) -> Recipe:
 
 def _pip(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:
     if words.slim or words.python:
-        conf = replace(conf, base=f"docker://python:{words.python or '3'}-slim")
+        tag = words.python if "slim" in words.python else f"{words.python or '3'}-slim"
+        conf = replace(conf, base=f"docker://python:{tag}")
     return _files(words, conf, cwd)
 
 
