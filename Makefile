@@ -28,7 +28,7 @@ check: $(STAMP)
 	$(BIN)/pytest -q -n auto tests/unit
 
 test: check
-	$(BIN)/pytest -q -m "not soak" tests --ignore=tests/unit || $(AGAIN) -m "not soak" tests --ignore=tests/unit; }
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not soak" tests --ignore=tests/unit || $(AGAIN) -m "not soak" tests --ignore=tests/unit; }
 
 soak: $(STAMP)
 	ARGOSY_SOAK=1 $(BIN)/pytest -q tests

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REPO = Path(__file__).parents[2]
 BUILD_SECONDS = 1200
-UP_SECONDS = 120
+PATIENCE_S = 300  # a hang ends here; no test is about time
 POLL_SECONDS = 0.1
 
 
@@ -47,7 +47,7 @@ class Lab:
         env: Mapping[str, str] | None = None,
         stdin: str = "",
         check: bool = True,
-        timeout: float = 300,
+        timeout: float = PATIENCE_S,
     ) -> Ran:
         """Run a command in a login node of its own; folders in `binds` are the machine's (`SRC` or `SRC:DST[:ro]`).
 
@@ -82,7 +82,7 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         stdin: str = "",
         check: bool = True,
-        timeout: float = 120,
+        timeout: float = PATIENCE_S,
     ) -> Ran:
         """Run a command on a node in a clean environment; fails the test when the command does, unless told not to."""
         words = self.words("exec", "-u", user, "-w", str(cwd))
@@ -90,7 +90,7 @@ class Cluster:
         return run_program([*words, "--", node, *argv], stdin=stdin, check=check, timeout=timeout)
 
     def sh(
-        self, script: str, *, node: str = "ctl", user: str = "alice", check: bool = True, timeout: float = 120
+        self, script: str, *, node: str = "ctl", user: str = "alice", check: bool = True, timeout: float = PATIENCE_S
     ) -> Ran:
         """Run a shell script on a node (the login node) in /shared; it stops at its first failure."""
         return self.on(node, ["bash", "-euc", script], user=user, check=check, timeout=timeout)
@@ -103,7 +103,7 @@ class Cluster:
         """Return the words that start lab/cluster for this cluster."""
         return [str(REPO / "lab" / "cluster"), "--run", str(self.run), *words]
 
-    def wait_for(self, job: str, *, timeout: float = 120) -> str:
+    def wait_for(self, job: str, *, timeout: float = PATIENCE_S) -> str:
         """Wait until a job has ended and Slurm has cleaned up after it; return its state."""
         asked = f"squeue --noheader --jobs={job} --states=all --format=%T"
         return wait_until(lambda: self.finished_state(asked), f"job {job} did not end", timeout=timeout)
@@ -115,7 +115,7 @@ class Cluster:
         return None if going or not states else states.pop()
 
 
-def wait_until(ask: Callable[[], str | None], complaint: str, *, timeout: float = 60) -> str:
+def wait_until(ask: Callable[[], str | None], complaint: str, *, timeout: float = PATIENCE_S) -> str:
     """Ask until there is an answer; fail the test when none comes in time."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
@@ -125,7 +125,7 @@ def wait_until(ask: Callable[[], str | None], complaint: str, *, timeout: float 
     pytest.fail(f"{complaint} within {timeout:g} s")
 
 
-def run_program(words: Sequence[str], *, stdin: str = "", check: bool = True, timeout: float = 300) -> Ran:
+def run_program(words: Sequence[str], *, stdin: str = "", check: bool = True, timeout: float = PATIENCE_S) -> Ran:
     """Run a program of this machine; its words and both streams are in the failure."""
     done = subprocess.run(
         list(words), input=stdin, capture_output=True, encoding="utf-8", errors="replace", timeout=timeout, check=False

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 REPO = Path(__file__).parents[3]
 LAB = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab"))  # noqa: S108 - kept between runs on purpose
 TELL = ("python", str(Path(__file__).with_name("tell.py")))
+PATIENCE_S = 300  # a hang ends here; no test is about time
 BASE = "debian:bookworm"
 ARGOSY = (sys.executable, "-m", "argosy.cli")
 
@@ -65,7 +66,7 @@ class Desk:
         return TELL
 
     def argosy(
-        self, *words: str, check: bool = True, env: Mapping[str, str] | None = None, timeout: float = 120
+        self, *words: str, check: bool = True, env: Mapping[str, str] | None = None, timeout: float = PATIENCE_S
     ) -> Ran:
         """Type a command on the login node."""
         return self.cluster.on("ctl", ["argosy", *words], cwd=self.folder, env=env, check=check, timeout=timeout)
@@ -73,7 +74,7 @@ class Desk:
     def words(self, *options: str, command: Sequence[str]) -> list[str]:
         return ["launch", self.image, "--site", self.site, *options, "--", *command]
 
-    def follow(self, *options: str, command: Sequence[str], check: bool = True, timeout: float = 120) -> Ran:
+    def follow(self, *options: str, command: Sequence[str], check: bool = True, timeout: float = PATIENCE_S) -> Ran:
         """Launch a job and follow it to its end."""
         return self.argosy(*self.words(*options, "--follow", command=command), check=check, timeout=timeout)
 
@@ -91,10 +92,10 @@ class Desk:
         found = list(self.here.glob(f"*-{job}.out"))
         return found[0].read_text(errors="replace") if found else ""
 
-    def wait(self, job: str, timeout: float = 90) -> str:
+    def wait(self, job: str, timeout: float = PATIENCE_S) -> str:
         return self.cluster.wait_for(job, timeout=timeout)
 
-    def until(self, ask: Callable[[], bool], complaint: str, timeout: float = 60) -> None:
+    def until(self, ask: Callable[[], bool], complaint: str, timeout: float = PATIENCE_S) -> None:
         """Wait until something is so."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:
@@ -103,7 +104,7 @@ class Desk:
             time.sleep(0.1)
         pytest.fail(f"{complaint} within {timeout:g} s")
 
-    def until_written(self, job: str, text: str, times: int = 1, timeout: float = 60) -> None:
+    def until_written(self, job: str, text: str, times: int = 1, timeout: float = PATIENCE_S) -> None:
         """Wait until a job has written something so often."""
         end = time.monotonic() + timeout
         while self.output(job).count(text) < times:
@@ -111,7 +112,7 @@ class Desk:
                 pytest.fail(f"job {job} did not write {text!r} {times} times within {timeout:g} s:\n{self.output(job)}")
             time.sleep(0.1)
 
-    def sh(self, script: str, *, node: str = "ctl", check: bool = True, timeout: float = 120) -> Ran:
+    def sh(self, script: str, *, node: str = "ctl", check: bool = True, timeout: float = PATIENCE_S) -> Ran:
         words = ["bash", "-euc", script]
         return self.cluster.on(node, words, cwd=self.folder, check=check, timeout=timeout)
 

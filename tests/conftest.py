@@ -1,0 +1,17 @@
+"""Share the tests out over processes (`pytest -n 2 --dist loadgroup`): what needs the same cluster stays together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put every test of the lab's cluster into one group; elsewhere a file is a group, for its costly fixtures."""
+    for item in items:
+        where = item.path.relative_to(HERE)
+        on_cluster = where.parts[0] == "lab" or "cluster" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("lab" if on_cluster else str(where)))
