@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.commands import run_commands
 from bench.inputs import FULL, QUICK, Inputs, make_inputs
+from bench.job import run_job
 from bench.kept import read_result, render_result, write_page, write_result
 from bench.machine import read_load, read_machine, read_tools
 from bench.memory import run_memory
@@ -17,6 +18,7 @@ from bench.packing import run_packing
 from bench.place import REPO
 from bench.planning import run_planning
 from bench.records import Outcome, Result
+from bench.script import run_script
 from bench.start import run_start
 from bench.table import render_markdown, render_plain
 
@@ -26,6 +28,8 @@ PARTS: Mapping[str, Callable[..., Outcome]] = {
     "memory": run_memory,
     "commands": run_commands,
     "planning": run_planning,
+    "script": run_script,
+    "job": run_job,
 }
 """In this order: the longest first, the ones that need quiet last."""
 

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the bench lies beside the package, not in it
 
 from bench.__main__ import parse_arguments
+from bench.job import median_interval, read_times
 from bench.kept import read_result, render_result
 from bench.machine import file_system_of, machine_id
 from bench.meter import Calls, parse_strace
 from bench.records import Budget, Result, Row, Verdict, judge_budget, many, one, ratio_of, render_number
+from bench.script import Before, count_before
 from bench.start import pairwise
 from bench.table import render_markdown, render_plain
 
@@ -27,6 +29,19 @@ STRACE = """\
 8 access("/etc/y", R_OK) = -1 ENOENT (No such file or directory)
 7 <... openat resumed>) = 3
 8 +++ exited with 0 +++
+"""
+
+
+JOB = """\
+7 execve("/usr/bin/sh", ["sh", "job.sh"], 0x7ffe /* 9 vars */) = 0
+7 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|SIGCHLD <unfinished ...>
+8 execve("/usr/bin/scontrol", ["scontrol", "show", "hostnames"], 0x55 /* 9 vars */) = 0
+8 connect(3, {sa_family=AF_UNIX, sun_path="/run/nscd/socket"}, 110) = -1 ENOENT
+8 connect(3, {sa_family=AF_INET, sin_port=htons(6817), sin_addr=inet_addr("10.77.0.1")}, 16) = 0
+8 clone3({flags=CLONE_VM|CLONE_THREAD, exit_signal=0}, 88) = 9
+7 vfork()                                = 10
+10 execve("/x/srun", ["srun", "sh"], 0x55 /* 9 vars */) = 0
+10 clone(child_stack=NULL, flags=SIGCHLD) = 11
 """
 
 
@@ -174,3 +189,20 @@ def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         parse_arguments(["--only", "packin"])
     assert "packing, start, memory, commands, planning" in capsys.readouterr().err
+
+
+def test_forks_and_questions_are_counted_until_the_ranks_start_threads_and_local_sockets_are_none() -> None:
+    assert count_before(JOB) == Before(forks=2, rpcs=1)
+    with pytest.raises(RuntimeError, match="never came to srun: no scontrol"):
+        count_before(JOB.partition("7 vfork")[0], "no scontrol")
+
+
+def test_a_script_is_timed_by_the_first_of_its_ranks() -> None:
+    assert read_times("argosy 1000000 4000000 3000000\nhand 1000000 2000000\n") == ([2.0], [1.0])
+    with pytest.raises(RuntimeError, match="started no rank"):
+        read_times("hand 1000000\n")
+
+
+def test_the_interval_of_a_median_is_that_of_the_tables_and_of_few_values_all() -> None:
+    assert median_interval(list(range(1, 31))) == (10, 21)
+    assert median_interval([3, 1, 2]) == (1, 3)

@@ -1,0 +1,171 @@
+"""A job on two nodes: from the script's start to the first rank, Argosy's script against one written by hand."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.inputs import Inputs, bench_folder
+from bench.place import REPO, open_folder, why_no_lab
+from bench.records import Budget, Outcome, Row, many, one
+
+PAIRS, QUICK_PAIRS = 30, 3
+NOT_SLOWER = Budget(0)
+MILLI = 1e-6
+"""Milliseconds in a nanosecond, as date +%N counts."""
+
+SITE = """\
+name = "lab"
+title = "two nodes of the lab"
+scheduler = "slurm"
+
+[node]
+cores = 8
+
+[runtime]
+name = "apptainer"
+"""
+
+BY_HAND = """\
+#!/bin/bash
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=29500
+export WORLD_SIZE=$SLURM_NTASKS
+srun --cpus-per-task=1 apptainer exec {image} sh -c \
+    'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec {rank}'
+"""
+"""What a careful user writes: the rendezvous from Slurm, rank variables in the task, one container per rank."""
+
+RANK = "date +%s%N"
+"""What each rank does: tell when it started."""
+
+COMPARE = """\
+#!/bin/sh
+#SBATCH --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output=compare.out
+# Both scripts in this one allocation, in turns, each first every other time.
+once() {{ printf '%s %s' "$1" "$(date +%s%N)"; $2 2>>said | tr '\\n' ' ' | sed 's/^/ /'; echo; }}
+argosy() {{ once argosy "sh {script}"; }}
+hand() {{ once hand "bash by-hand.sh"; }}
+argosy >warm; hand >>warm
+pair=0
+while [ "$pair" -lt {pairs} ]; do
+    if [ $((pair % 2)) -eq 0 ]; then argosy; hand; else hand; argosy; fi
+    pair=$((pair + 1))
+done >times
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster of the lab that is up."""
+
+    run: Path
+
+    def on_login(self, folder: Path, *words: str) -> str:
+        """Run a command as an ordinary user on the login node; give what it printed.
+
+        Raises
+        ------
+        RuntimeError
+            When it failed.
+        """
+        line = (*_cluster(self.run), "exec", "-u", "alice", "-w", str(folder), "--", "ctl", *words)
+        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+
+def _cluster(run: Path) -> tuple[str, ...]:
+    return (str(REPO / "lab/cluster"), "--run", str(run))
+
+
+@contextmanager
+def lab_cluster(run: Path) -> Iterator[Cluster]:
+    """Bring two nodes up, and down again; should this process be killed, they end by themselves."""
+    theirs, ours = os.pipe()
+    up = (*_cluster(run), "up", "--lifeline", str(theirs), "--bind", str(bench_folder()), "2")
+    try:
+        subprocess.run(up, pass_fds=[theirs], stdin=subprocess.DEVNULL, capture_output=True, check=True)
+        yield Cluster(run)
+    finally:
+        os.close(theirs)
+        subprocess.run((*_cluster(run), "down"), capture_output=True, check=False)
+        os.close(ours)
+
+
+def run_job(inputs: Inputs, *, quick: bool) -> Outcome:
+    """Run both scripts in one allocation of a real cluster, pair by pair."""
+    missing = why_no_lab()
+    if missing:
+        return Outcome((), (f"job: {missing}",))
+    with open_folder() as folder, lab_cluster(folder / "cluster") as cluster:
+        times = measure_pairs(cluster, folder, inputs.delta, QUICK_PAIRS if quick else PAIRS)
+    remark = (
+        "job: 2 nodes, 2 ranks each, a container per rank, Apptainer as an ordinary user; both scripts in one "
+        "allocation, in turns; the interval is that of the median of the differences, pair by pair"
+    )
+    return Outcome(tuple(job_rows(*times)), (remark,))
+
+
+def measure_pairs(cluster: Cluster, folder: Path, image: Path, pairs: int) -> tuple[list[float], list[float]]:
+    """Give the milliseconds of Argosy's script and of the one by hand, in the order of the pairs."""
+    (folder / "lab.toml").write_text(SITE)
+    (folder / "by-hand.sh").write_text(BY_HAND.format(image=image, rank=RANK))
+    # Submitted and held: the script is the very one that a job runs, its record with it.
+    shape = ("--site", "lab.toml", "--nodes", "2", "--ranks", "4", "--launcher", "srun", "--sbatch-arg=--hold")
+    held = ("argosy", "launch", str(image), *shape, "--", *RANK.split())
+    cluster.on_login(folder, "env", f"ARGOSY_STATE={folder / 'state'}", *held)
+    (script,) = (folder / "state/runs").glob("*/job.sh")
+    (folder / "compare.sh").write_text(COMPARE.format(script=script, pairs=pairs))
+    cluster.on_login(folder, "sbatch", "--wait", "compare.sh")
+    return read_times((folder / "times").read_text())
+
+
+def read_times(text: str) -> tuple[list[float], list[float]]:
+    """Read lines of a script's name, its start and the start of each of its ranks; give what passed until the first.
+
+    Raises
+    ------
+    RuntimeError
+        When a script started no rank.
+    """
+    taken: dict[str, list[float]] = {"argosy": [], "hand": []}
+    for line in text.splitlines():
+        name, start, *ranks = line.split()
+        told = [int(rank) for rank in ranks if rank.isdigit()]
+        if not told:
+            raise RuntimeError(f"the script of {name} started no rank: {line}")
+        taken[name].append((min(told) - int(start)) * MILLI)
+    return taken["argosy"], taken["hand"]
+
+
+def job_rows(argosy: Sequence[float], hand: Sequence[float]) -> Iterator[Row]:
+    """Give the rows: both medians, their difference, and the least that it is with 95 % certainty."""
+    differences = [ours - theirs for ours, theirs in zip(argosy, hand, strict=True)]
+    low, _ = median_interval(differences)
+    yield many("job.hand", "2 nodes, script by hand: to the first rank", hand, "ms")
+    yield many("job.argosy", "2 nodes, Argosy's script: to the first rank", argosy, "ms", against="job.hand")
+    yield many("job.difference", "what Argosy's takes longer, pair by pair", differences, "ms")
+    yield one("job.difference.low", "lower end of its 95 % interval: not above 0", low, "ms", budget=NOT_SLOWER)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Give a 95 % interval of the median: the values of those ranks that hold it so often, whatever they come from.
+
+    The number of values below the median is binomial with one half; few values have no such interval, and give all.
+    """
+    ordered, count = sorted(values), len(values)
+    below, tail = 0, 0.0
+    while below < count // 2:
+        tail += math.comb(count, below) / 2**count
+        if tail > 0.025:  # noqa: PLR2004 - half of what 95 % leave
+            break
+        below += 1
+    first = max(0, below - 1)
+    return ordered[first], ordered[count - 1 - first]

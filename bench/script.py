@@ -1,0 +1,102 @@
+"""The batch script: what it does before its ranks start, and its size, on 2 nodes and on 10,000; counts, no times."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+
+from argosy.launch import LaunchRequest, Wanted, plan_here
+from bench.inputs import Inputs, bench_folder, open_session
+from bench.place import REPO, open_folder, why_no_lab
+from bench.planning import COMMAND, write_large_site
+from bench.records import Budget, Outcome, Row, one
+
+FEW, MANY = 2, 10_000
+MOST_FORKS, NO_RPC, MOST_BYTES = Budget(15), Budget(0), Budget(8192)
+
+RECORD = "/home/alice/.local/share/argosy/runs/20260101-120000-abcdef"
+"""Where a submitted script tells its ranks and its end; as long as a real one."""
+
+SLURM_CONF = "ClusterName=bench\nSlurmctldHost=nowhere\n"
+"""Enough for what asks no controller; what asks one would fail."""
+
+FORK = re.compile(r"^\d+ +(?:v?fork|clone3?)\((?!.*CLONE_THREAD)", re.MULTILINE)
+RPC = re.compile(r"^\d+ +connect\(.*sa_family=AF_INET", re.MULTILINE)
+STEP = re.compile(r'^\d+ +execve\("[^"]*/srun"', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a script does until its ranks are started.
+
+    Attributes
+    ----------
+    rpcs
+        Connections over the network: each question to Slurm's controller is one at least.
+    """
+
+    forks: int
+    rpcs: int
+
+
+def run_script(_inputs: Inputs, *, quick: bool) -> Outcome:  # noqa: ARG001 - counts are the same for few runs
+    """Count forks and questions to Slurm in the lab, with its real scontrol and a controller that does not exist."""
+    missing = why_no_lab()
+    if missing:
+        return Outcome((), (f"script: {missing}",))
+    rows = [row for nodes in (FEW, MANY) for row in _counted(nodes)]
+    remark = (
+        "script: the submitted form, torchrun on 8 GPUs a node; counted by strace up to the first srun of the ranks"
+    )
+    return Outcome(tuple(rows), (remark,))
+
+
+def _counted(nodes: int) -> list[Row]:
+    request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), Wanted(nodes=nodes, gpus_per_node=8))
+    text = plan_here(request, open_session(bench_folder() / "cache"), dry=True, record=RECORD).script
+    before = run_until_srun(text, nodes)
+    what = f"script of {nodes:,} nodes"
+    return [
+        one(f"script.forks.{nodes}", f"{what}: forks before srun", before.forks, "", budget=MOST_FORKS),
+        one(f"script.rpcs.{nodes}", f"{what}: questions to Slurm before srun", before.rpcs, "", budget=NO_RPC),
+        one(f"script.bytes.{nodes}", f"{what}: size", len(text.encode()), "bytes", budget=MOST_BYTES),
+    ]
+
+
+def run_until_srun(script: str, nodes: int) -> Before:
+    """Run a script as its batch host would, with an srun that does nothing, under strace."""
+    with open_folder() as folder:
+        (folder / "job.sh").write_text(script)
+        (folder / "slurm.conf").write_text(SLURM_CONF)
+        (folder / "srun").write_text("#!/bin/sh\n")
+        (folder / "srun").chmod(0o755)
+        log = folder / "calls"
+        job = {
+            "PATH": f"{folder}:/usr/bin:/bin", "HOME": "/home/alice", "USER": "alice",
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "SLURM_JOB_ID": "1234567", "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_JOB_NODELIST": f"node[1-{nodes}]",
+            "SLURMD_NODENAME": "node1", "SLURM_GPUS_ON_NODE": "8",
+        }  # fmt: skip
+        traced = ("strace", "-f", "-e", "trace=process,connect", "-e", "signal=none", "-o", str(log), "sh", "job.sh")
+        there = (str(REPO / "lab/in"), "-u", "alice", "-w", str(folder), "-b", str(folder), "--")
+        words = (*there, "env", "-i", *(f"{name}={value}" for name, value in job.items()), *traced)
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if not log.is_file():
+            raise RuntimeError(f"nothing was traced: {done.stderr[-2000:]}")
+        return count_before(log.read_text(errors="replace"), done.stderr)
+
+
+def count_before(text: str, said: str = "") -> Before:
+    """Count forks and connections in a log of ``strace -f``, up to the start of the ranks.
+
+    Raises
+    ------
+    RuntimeError
+        When the ranks were never started.
+    """
+    step = STEP.search(text)
+    if step is None:
+        raise RuntimeError(f"the script never came to srun: {said[-2000:]}")
+    before = text[: step.start()]
+    return Before(len(FORK.findall(before)), len(RPC.findall(before)))
