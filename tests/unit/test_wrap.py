@@ -25,8 +25,10 @@ from argosy.wrap.plan import (
 )
 from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, UpdateRequest
 from argosy.wrap.render import render_start, render_wrapper
+from argosy.wrap.starters_bwrap import render_join, render_names
 from argosy.wrap.starting import Start
 from argosy.wrap.story import plan_update
+from argosy.wrap.tops import How, Root, Top
 from argosy.wrap.venvs import render_venv
 
 START = Start(
@@ -45,6 +47,13 @@ START = Start(
     variables=(("GREETING", "it's $5"),),
     gpu=GpuWay.AUTO,
     host=False,
+)
+
+ROOT = Root(
+    (Top("/bin", How.LINK, "usr/bin"), Top("/etc", How.BIND, "joined-a1/root/etc"), Top("/opt", How.FOLDER)),
+    folder="joined-a1",
+    users="root:x:0:0:it's $0:/root:/bin/sh\n",
+    groups="root:x:0:\n",
 )
 
 
@@ -277,17 +286,19 @@ def test_a_missing_image_and_a_missing_runtime_are_said_with_the_way_out(prefix:
         START,
         replace(START, host=True, gpu=GpuWay.ROCM, attach=Attach.BIND, layer_part=2, elsewhere="/data/vendor.sif"),
         replace(START, runtime="bwrap", program="unshare", trees=("a1", "/big/tree")),
+        replace(START, runtime="bwrap", program="unshare", trees=("a1", "b2"), root=ROOT),
     ],
-    ids=["apptainer", "host", "bwrap"],
+    ids=["apptainer", "host", "bwrap", "bwrap, folder by folder"],
 )
 def test_what_is_generated_passes_shellcheck(start: Start, tmp_path: Path) -> None:
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed here")
-    # As one file, since the two are one program: what one sets the other uses.
-    lines = render_wrapper("python", 3).splitlines()
+    # As one file, since they are one program: what one sets the others use.
+    text = "\n".join([*render_wrapper("python", 3).splitlines()[:-1], render_start(start)])
+    text = text.replace('. "$argosy_version/join.sh"\n', render_join(start))
     script = tmp_path / "whole.sh"
-    script.write_text("\n".join([*lines[:-1], render_start(start)]))
+    script.write_text(text.replace('. "$argosy_version/names.sh"\n', render_names(start)))
     # SC2016: programs of other shells stand in single quotes on purpose.
     done = subprocess.run([shellcheck, "-s", "sh", "-e", "SC2016", script], capture_output=True, text=True, check=False)
     assert done.stdout == ""

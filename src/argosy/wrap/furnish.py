@@ -10,16 +10,24 @@ from argosy.wrap.places import write_version
 from argosy.wrap.plan import CommandsPlan, dropped_variables, shadowed_folders
 from argosy.wrap.records import Inside, Version
 from argosy.wrap.render import render_start, render_wrapper
+from argosy.wrap.starters_bwrap import render_join, render_names
 from argosy.wrap.starting import Start
+from argosy.wrap.tops import Root
 from argosy.wrap.venvs import CONFIG, ON_TOP, render_customize, render_venv
 
 
-def furnish(folder: Path, version: Version, plan: ContainerPlan, inside: Inside, commands: CommandsPlan) -> None:
+def furnish(
+    folder: Path, version: Version, plan: ContainerPlan, inside: Inside, commands: CommandsPlan, root: Root
+) -> None:
     """Fill the folder of a version; its image is there already."""
     _write_wrappers(folder / "bin", commands, version.number)
     _write_inside(folder / "inside", commands, version.identity)
     _write_venv(folder / "inside", inside)
-    (folder / "start.sh").write_text(render_start(_start(folder, version, plan, inside)))
+    start = _start(folder, version, plan, inside, root)
+    (folder / "start.sh").write_text(render_start(start))
+    if start.runtime == "bwrap":
+        (folder / "join.sh").write_text(render_join(start))
+        (folder / "names.sh").write_text(render_names(start))
     write_version(folder, version)
 
 
@@ -59,10 +67,9 @@ def _write_venv(folder: Path, inside: Inside) -> None:
         (folder / ON_TOP / "sitecustomize.py").write_text(customize)
 
 
-def _start(folder: Path, version: Version, plan: ContainerPlan, inside: Inside) -> Start:
+def _start(folder: Path, version: Version, plan: ContainerPlan, inside: Inside, root: Root) -> Start:
     image = folder / version.image
     entry = plan.entry
-    outside = [tree for tree in entry.trees if Path(tree).parent.name not in version.trees]
     return Start(
         number=version.number,
         identity=version.identity,
@@ -82,6 +89,12 @@ def _start(folder: Path, version: Version, plan: ContainerPlan, inside: Inside) 
         attach=entry.attach,
         at="" if version.recipe.at.startswith(ROOT) else version.recipe.at,
         layer_part=entry.image.layer_part,
-        trees=version.trees or tuple(str(Path(tree).resolve()) for tree in outside),
+        trees=tuple(_named(Path(tree), version) for tree in entry.trees),
         devices=entry.devices,
+        root=root,
     )
+
+
+def _named(tree: Path, version: Version) -> str:
+    """Name a tree as start.sh does: one of the prefix by its name there, which stays right where the prefix moves."""
+    return tree.parent.name if tree.parent.name in version.trees else str(tree.resolve())

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from argosy.model import Bind
-from argosy.shell import Late, quote
+from argosy.shell import Late, in_double_quotes, quote
 from argosy.wrap.plan import SYSTEM_FOLDERS
 from argosy.wrap.starting import Start
 
@@ -51,9 +51,14 @@ def _installation(start: Start, mount: str) -> list[str]:
         f"    argosy_fail {quote(message)} {quote(f'leave an empty folder there: mkdir {quote(start.at)}')}",
     ]
     if mount == "bwrap":
-        return [*rows, f'set -- --ro-bind {quote("root" + start.at)} {quote(start.at)} "$@"']
+        return [*rows, f'set -- --ro-bind {quote(tree_path(start.trees[0], start.at))} {quote(start.at)} "$@"']
     fields = ('\\"src=$argosy_image\\"', f'\\"dst={_inner(start.at)}\\"', f'\\"image-src={_inner(start.at)}\\"', "ro")
     return [*rows, f'set -- --mount "type=bind,{",".join(fields)},id={start.layer_part}" "$@"']
+
+
+def tree_path(tree: str, path: str = "") -> Late | str:
+    """Give a path in an unpacked tree, which lies in the prefix, or elsewhere under a whole path."""
+    return tree + path if "/" in tree else Late(f"$argosy_prefix/cache/trees/{tree}/root{in_double_quotes(path)}")
 
 
 def _places(start: Start, mount: str) -> list[str]:

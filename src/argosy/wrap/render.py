@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from argosy.shell import quote
 from argosy.version import VERSION as ARGOSY
-from argosy.wrap.starters import render_apptainer, render_bwrap
+from argosy.wrap.starters import render_apptainer
+from argosy.wrap.starters_bwrap import render_bwrap
 from argosy.wrap.starting import Start
 from argosy.wrap.venvs import ON_TOP
 

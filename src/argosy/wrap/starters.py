@@ -1,13 +1,12 @@
-"""How each runtime is started by a wrapper, as lines of sh; text only."""
+"""How Apptainer and SingularityCE are started by a wrapper, as lines of sh; text only."""
 
 from __future__ import annotations
 
 import textwrap
 
-from argosy.model import Attach, Devices, GpuWay
+from argosy.model import Attach, GpuWay
 from argosy.runtimes.apptainer import FAMILIES, GPU_FLAGS
-from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
-from argosy.shell import Late, quote, render_programs
+from argosy.shell import Late, quote
 from argosy.wrap.mounts import render_visible, system_cases
 from argosy.wrap.starting import Start
 
@@ -76,68 +75,3 @@ def _forget(between: str, names: tuple[str, ...]) -> list[str]:
 
 def _workdir(start: Start) -> list[str]:
     return ["case $PWD in", f"{system_cases(start)}) ;;", '*) set -- --pwd "$PWD" "$@" ;;', "esac"]
-
-
-def render_bwrap(start: Start) -> str:
-    """Render the start by bubblewrap, whose container is joined out of unpacked trees."""
-    path = Late("PATH=$argosy_prefix/bin:$PATH") if start.host else Late("PATH=$argosy_path")
-    libraries = ":".join(start.devices.library_folders)
-    variables = [quote(path), *(quote(f"{name}={value}") for name, value in start.variables)]
-    variables += [quote(f"{variable.name}={variable.value}") for variable in start.devices.variables]
-    trees = [
-        quote(Late(f"$argosy_prefix/cache/trees/{tree}/root") if "/" not in tree else tree) for tree in start.trees
-    ]
-    rows = [
-        *_who(),
-        "",
-        f'set -- "HOME=${{HOME:-/}}" {" ".join(variables)} "$argosy_command" "$@"',
-        f'set -- {quote(libraries)} {len(variables) + 1} "$@"',
-        "argosy_rest=$#",
-        'set -- -- /bin/sh -c "$hold" argosy-hold "$@"',
-        'set -- --remount-ro / "$@"',
-        *_devices(start.devices),
-        render_visible(start, "bwrap").rstrip(),
-        "for argosy_place in /tmp /var/tmp; do",
-        '    [ ! -d "$argosy_place" ] || set -- --bind "$argosy_place" "$argosy_place" "$@"',
-        "done",
-        "for argosy_place in resolv.conf hosts localtime; do",
-        '    set -- --ro-bind-try "/etc/$argosy_place" "/etc/$argosy_place" "$@"',
-        "done",
-        'set -- --bind root / --dev-bind /dev /dev --bind /proc /proc --bind /sys /sys "$@"',
-        '[ "$argosy_uid" = 0 ] || set -- --unshare-user --uid "$argosy_uid" --gid "$argosy_gid" "$@"',
-        f'set -- {len(trees)} {" ".join(trees)} "$(($# - argosy_rest))" "$@"',
-        'set -- "$argosy_passwd" "$argosy_group" "$argosy_parents" "" "$walk_in" "" "$@"',
-        'set -- sh -c "$join" argosy-join "$argosy_prefix/cache/mount" "$@"',
-        'set -- --mount --propagation slave -- "$@"',
-        '[ "$argosy_uid" = 0 ] || set -- --user --map-root-user "$@"',
-        "# The tools of the system, not those of this prefix.",
-        f"PATH={quote('/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin')}{':$PATH' if start.host else ''}",
-        'exec unshare "$@"',
-    ]
-    programs = render_programs((JOIN, HOLD, ENTER))
-    return "\n".join([*programs, *rows]) + "\n"
-
-
-def _who() -> list[str]:
-    return [
-        "# Who calls, without a start of id(1).",
-        "while read -r argosy_key argosy_id argosy_rest; do",
-        "    case $argosy_key in Uid:) argosy_uid=$argosy_id ;; Gid:) argosy_gid=$argosy_id ;; esac",
-        "done < /proc/self/status",
-        'argosy_passwd="" argosy_group="" argosy_user=${USER:-user$argosy_uid}',
-        'if [ "$argosy_uid" != 0 ]; then',
-        "    argosy_passwd=$argosy_user:x:$argosy_uid:$argosy_gid::${HOME:-/}:/bin/sh",
-        "    argosy_group=$argosy_user:x:$argosy_gid:$argosy_user",
-        "fi",
-        "# Folders that mounts lie in are made in the upper tree, where they belong to the caller.",
-        'argosy_parents=""',
-        'for argosy_place in "$argosy_prefix" "${HOME:-/}" "$PWD"; do',
-        "    case $argosy_place in /bin* | /sbin* | /lib* | /run* | /usr* | /etc*) continue ;; esac",
-        '    argosy_parents="${argosy_parents}upper${argosy_place%/*}',
-        '"',
-        "done",
-    ]
-
-
-def _devices(devices: Devices) -> list[str]:
-    return [f'set -- --ro-bind-try {quote(bind.source)} {quote(bind.target)} "$@"' for bind in devices.binds]

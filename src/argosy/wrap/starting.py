@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from argosy.model import Attach, Bind, Devices, GpuWay
+from argosy.wrap.tops import Root
 
 NO_DEVICES = Devices()
+NO_ROOT = Root()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Start:
         Unpacked trees in ``DIR/cache/trees``, the layer first, or absolute paths (bwrap).
     at
         Path of an installation in the layer that folders of the host would hide; empty otherwise.
+    root
+        How the root is put together without an overlay, where it can be (bwrap).
     layer_part
         Descriptor id of the layer, where it has to be bound out of the image's file; 0 otherwise.
     """
@@ -57,3 +61,4 @@ class Start:
     layer_part: int = 0
     trees: tuple[str, ...] = ()
     devices: Devices = NO_DEVICES
+    root: Root = NO_ROOT

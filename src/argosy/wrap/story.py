@@ -43,6 +43,7 @@ from argosy.wrap.plan import (
 )
 from argosy.wrap.records import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.sources import Brought, extend_image, keep_image, make_image
+from argosy.wrap.tops import find_root
 
 Bring = Callable[[Path, Session], Brought]
 """Brings the image into the folder of a version."""
@@ -213,6 +214,8 @@ def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session
     judge_glibc(brought.needs, inside)
     commands = plan_commands(inside, paths, image=str(recipe))
     judge_host(settings, inside)
+    own = tuple(Path(tree).parent.name for tree in plan.entry.trees if Path(tree).is_relative_to(prefix))
+    root = find_root(plan.entry, own, prefix / CACHE / "trees", recipe.at, settings.binds, session)
     version = Version(
         number=number,
         identity=first.identity,
@@ -225,11 +228,11 @@ def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session
         image=image.name,
         digest=opened.image.digest,
         size=_size(opened),
-        trees=tuple(Path(tree).parent.name for tree in plan.entry.trees if Path(tree).is_relative_to(prefix)),
+        trees=(*own, root.folder) if root.folder else own,
         commands=commands.commands,
         notes=_notes(commands.hidden),
     )
-    furnish(image.parent, version, plan, inside, commands)
+    furnish(image.parent, version, plan, inside, commands, root)
     return version
 
 

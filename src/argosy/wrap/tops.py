@@ -1,0 +1,199 @@
+"""The root of a container put together by bubblewrap itself, folder by folder, so that no overlay has to be mounted.
+
+A start then runs one program that mounts instead of six.  Folders that one tree has are bound from there; the few that
+several have (``/etc`` as a rule) are joined once by hard links.  ``/opt`` and ``/run`` are shown one by one, so that
+folders of the host find room beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from argosy.model import Bind, Entry
+from argosy.session import Session
+from argosy.store import whole_folder
+from argosy.whiteouts import FUSE_WHITEOUT, is_whiteout
+
+NOT_THE_IMAGES = frozenset({"dev", "proc", "sys", "tmp"})
+SYSTEM = frozenset({"", "etc", "opt", "usr", "var"})
+OPEN = ("/opt", "/run")
+JOINED = "/etc"
+"""Always joined: the machine's files and the caller's name need places there."""
+
+OF_THE_MACHINE = ("hosts", "resolv.conf", "localtime")
+OF_THE_CALLER = ("passwd", "group")
+MOST_LINKS = 20_000
+
+
+class How(StrEnum):
+    """How one entry of the root comes about."""
+
+    BIND = "bind"
+    FOLDER = "folder"
+    LINK = "link"
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """One entry of the root.
+
+    Attributes
+    ----------
+    source
+        What is bound, a path in the prefix's ``cache/trees``; or what a link says; empty for an empty folder.
+    """
+
+    target: str
+    how: How
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """How a root is put together; without `tops` it cannot be so, and needs an overlay.
+
+    Attributes
+    ----------
+    folder
+        What was joined by links, in the cache; not below it where nothing was.
+    users, groups
+        What the image's ``/etc/passwd`` and ``/etc/group`` say.
+    """
+
+    tops: tuple[Top, ...] = ()
+    folder: str = ""
+    users: str = ""
+    groups: str = ""
+
+
+class _NeedsOverlay(Exception):
+    """These trees cannot be joined by links."""
+
+
+def find_root(
+    entry: Entry, names: tuple[str, ...], cache: Path, at: str, binds: tuple[Bind, ...], session: Session
+) -> Root:
+    """Tell how the root of a version is put together.
+
+    Parameters
+    ----------
+    names
+        Its trees in `cache`, the layer first.
+    at
+        Where an installation is found: its first folder is left to the host, unless it is the system's.
+
+    Returns
+    -------
+    Root
+        Without `tops` where there is no tree, something was removed from a lower one, or a mount needs a place in a
+        folder of the image that it does not have.
+    """
+    if len(names) != len(entry.trees) or not names or entry.devices.binds:
+        return Root()
+    place = cache / f"joined-{names[0]}"
+    trees = tuple(cache / name / "root" for name in names)
+    left = at.split("/")[1] if at else ""
+    skipped = NOT_THE_IMAGES | ({left} if left not in SYSTEM else set())
+    try:
+        tops = tuple(_tops(trees, "", place, skipped))
+        with whole_folder(place, what="joining the image's folders", waiting=session.waiting) as folder:
+            if folder is not None:
+                _join(trees, tops, folder / "root", place / "root")
+        users, groups = ((place / "root/etc" / name).read_text(errors="replace") for name in OF_THE_CALLER)
+    except (_NeedsOverlay, PermissionError):
+        return Root()
+    if not all(_has_place(tops, bind.target) for bind in binds):
+        return Root()
+    relative = (replace(top, source=top.source.removeprefix(f"{cache}/")) for top in tops)
+    return Root(tuple(relative), place.name, users, groups)
+
+
+def _has_place(tops: tuple[Top, ...], target: str) -> bool:
+    """Tell whether something can be mounted at a path: it is in no folder of the image, or there."""
+    above = [top for top in tops if top.how is How.BIND and target.startswith(f"{top.target}/")]
+    return all(os.path.lexists(top.source + target.removeprefix(top.target)) for top in above)
+
+
+def _tops(trees: tuple[Path, ...], above: str, place: Path, skipped: frozenset[str] = frozenset()) -> Iterator[Top]:
+    names = {name for tree in trees for name in _names(tree, above)} | (set() if above else {JOINED[1:]})
+    for name in sorted(names - skipped):
+        target = f"{above}/{name}"
+        first, *others = [tree for tree in trees if os.path.lexists(tree / target[1:])] or [place]
+        path = first / target[1:]
+        if target == JOINED or (_is_folder(path) and any(_is_folder(other / target[1:]) for other in others)):
+            joined = Top(target, How.BIND, f"{place}/root{target}")
+        else:
+            joined = None
+        if path.is_symlink() and target != JOINED:
+            yield Top(target, How.LINK, str(path.readlink()))
+        elif target in OPEN or (target == "/var" and not (path / "tmp").is_dir()):
+            yield Top(target, How.FOLDER)
+            yield from _tops(trees, target, place)
+        else:
+            yield joined or _single(target, path)
+
+
+def _single(target: str, path: Path) -> Top:
+    """Give an entry that one tree has."""
+    if path.is_symlink() or not (path.is_file() or path.is_dir()):
+        raise _NeedsOverlay
+    empty = path.is_dir() and not any(path.iterdir())
+    return Top(target, How.FOLDER) if empty else Top(target, How.BIND, str(path))
+
+
+def _names(tree: Path, above: str) -> list[str]:
+    folder = tree / above.removeprefix("/")
+    return [path.name for path in folder.iterdir()] if _is_folder(folder) else []
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _join(trees: tuple[Path, ...], tops: tuple[Top, ...], root: Path, final: Path) -> None:
+    """Make the folders that several trees have, the lowest tree first."""
+    left = MOST_LINKS
+    root.mkdir()
+    for target in (top.target for top in tops if Path(top.source).is_relative_to(final)):
+        for tree in reversed(trees):
+            if _is_folder(tree / target[1:]):
+                left -= _link_tree(tree / target[1:], root / target[1:], left)
+    etc = root / JOINED[1:]
+    etc.mkdir(exist_ok=True)
+    for name in (*OF_THE_MACHINE, *OF_THE_CALLER):
+        if (etc / name).is_symlink() or not (etc / name).is_file():
+            (etc / name).unlink(missing_ok=True)
+            (etc / name).touch()
+
+
+def _link_tree(source: Path, target: Path, most: int) -> int:
+    """Lay one folder over another by hard links; give how many there were."""
+    done = 0
+    for folder, _, names in os.walk(source):
+        place = target / os.path.relpath(folder, source)
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copymode(folder, place)
+        links = [name for name in os.listdir(folder) if Path(folder, name).is_symlink()]  # noqa: PTH208 - names
+        for name in dict.fromkeys((*names, *links)):
+            if name.startswith(FUSE_WHITEOUT) or is_whiteout(Path(folder, name)):
+                raise _NeedsOverlay
+            _link(Path(folder, name), place / name)
+        done += len(names)
+        if done > most:
+            raise _NeedsOverlay
+    return done
+
+
+def _link(source: Path, target: Path) -> None:
+    if _is_folder(target):
+        raise _NeedsOverlay
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
