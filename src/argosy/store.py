@@ -195,7 +195,9 @@ def _sweep_work(parent: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree, read-only folders in it included; nothing happens where it does not exist."""
+    """Remove a tree, read-only folders in it included; nothing happens where it does not exist.  A link is unlinked."""
+    if path.is_symlink():
+        path.unlink(missing_ok=True)
     if not path.exists():
         return
 

@@ -49,8 +49,14 @@ def prefix(pool: Shop) -> Path:
 
 
 def copy(prefix: Path, target: Path) -> None:
-    """Copy a prefix by hard links: nothing changes a file of one."""
-    shutil.copytree(prefix, target, symlinks=True, copy_function=partial(os.link, follow_symlinks=False))
+    """Copy a prefix by hard links: nothing changes a file of one; its unpacked trees are links to those there are."""
+    trees = prefix / "cache/trees"
+    link = partial(os.link, follow_symlinks=False)
+    shutil.copytree(prefix, target, symlinks=True, copy_function=link, ignore=lambda folder, names:
+                    [name for name in names if Path(folder) == trees and (trees / name).is_dir()])  # fmt: skip
+    for tree in trees.iterdir():
+        if tree.is_dir():
+            (target / "cache/trees" / tree.name).symlink_to(tree)
 
 
 def wrap(shop: Shop, source: Path, prefix: Path, *more: str | Path) -> Ended:
@@ -119,11 +125,20 @@ def test_an_environment_made_on_top_sees_the_packages_and_starts_the_same_contai
 
 def test_a_prefix_works_for_others_and_where_it_is_moved_to(shop: Shop, prefix: Path) -> None:
     moved = shop.folder / "moved"
-    copy(prefix, moved)
     shop.home.chmod(0o777)
     environment = {"PATH": "/usr/bin:/bin:/usr/sbin", "HOME": str(shop.home), "USER": "alice"}
     ask = "import os, pwd, sys; print(pwd.getpwuid(os.getuid()).pw_name, sys.executable)"
-    assert call(moved, "-c", ask, around=AS_ALICE, env=environment) == f"alice {moved}/bin/python"
+    prefix.rename(moved)
+    try:
+        assert call(moved, "-c", ask, around=AS_ALICE, env=environment) == f"alice {moved}/bin/python"
+    finally:
+        moved.rename(prefix)
+
+
+def test_a_directory_of_the_host_below_a_folder_of_the_image_is_shown_too(prefix: Path) -> None:
+    ask = "import os, tinypkg; print(os.getcwd(), len(os.listdir()), tinypkg.VERSION)"
+    place = Path("/var/lib/dpkg")
+    assert call(prefix, "-c", ask, cwd=place) == f"{place} {len(list(place.iterdir()))} 2.0"
 
 
 def test_a_prefix_is_an_image_to_other_commands(shop: Shop, prefix: Path) -> None:
@@ -160,27 +175,27 @@ def test_an_update_that_fails_leaves_the_prefix_as_it_was(shop: Shop, prefix: Pa
     assert sorted(path.name for path in own.rglob("*") if "cache" not in path.parts) == before
 
 
-def test_paths_of_an_image_are_wrapped_and_one_that_is_not_there_is_an_error(shop: Shop) -> None:
-    done = wrap(shop, shop.base, shop.folder / "p", "-w", "/usr/bin/env,/nowhere/bin")
+def test_paths_of_an_image_are_wrapped_and_one_that_is_not_there_is_an_error(shop: Shop, tiny: Path) -> None:
+    done = wrap(shop, tiny, shop.folder / "p", "-w", "/bin/env,/nowhere/bin")
     assert (done.code, "no programs at /nowhere/bin" in done.err) == (6, True)
     assert not (shop.folder / "p").exists()
-    gone = shop.folder / "vendor.sif"
-    gone.hardlink_to(shop.base)
-    done = wrap(shop, gone, shop.folder / "p", "-w", "/usr/bin,/bin/sh")
+    gone = shop.folder / "vendor.sqsh"
+    gone.hardlink_to(tiny)
+    done = wrap(shop, gone, shop.folder / "p", "-w", "/bin")
     assert done.code == 0, done.err
-    assert call(shop.folder / "p", "-n", name="uname") == os.uname().nodename
+    assert call(shop.folder / "p", "/etc/old", name="cat") == "old"
     gone.unlink()
     checked = shop.argosy("wrap", "check", shop.folder / "p")
     assert (checked.code, f"it was {gone}, which is gone" in checked.out) == (7, True)
 
 
-def test_an_installation_is_found_at_its_own_path_when_it_is_gone_from_the_disk(shop: Shop) -> None:
+def test_an_installation_is_found_at_its_own_path_when_it_is_gone_from_the_disk(shop: Shop, tiny: Path) -> None:
     place = shop.folder / "tools"
     (place / "bin").mkdir(parents=True)
     (place / "data").write_text("of the tool\n")
     (place / "bin/tool").write_text(f"#!/bin/sh\nexec cat {place}/data\n")
     (place / "bin/tool").chmod(0o755)
-    done = wrap(shop, place, shop.folder / "p", "--base", shop.base)
+    done = wrap(shop, place, shop.folder / "p", "--base", tiny)
     assert done.code == 0, done.err
     (place / "data").unlink()
     assert call(shop.folder / "p", name="tool") == "of the tool"

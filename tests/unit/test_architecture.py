@@ -22,7 +22,7 @@ LAYERS = tuple(
         "session trees",
         "entering opening cache",
         "dev",
-        "build wrap running launch collectives lint why verify prove doctor check survey",
+        "build wrap startup running launch collectives lint why verify prove doctor check survey",
         "api compat",
         "cli",
     )

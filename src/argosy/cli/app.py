@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attach": ("argosy.cli.cmd_jobs:attach", "Open a shell in the container of a running job."),
     "queues": ("argosy.cli.cmd_jobs:queues", "List partitions, free nodes and your accounts."),
     "verify": ("argosy.cli.cmd_verify:verify", "Tell what a run proved: network, GPUs, cores."),
-    "bench": ("argosy.cli.cmd_bench:bench", "Measure what a job gets: bandwidths, and what to expect."),
+    "bench": ("argosy.cli.cmd_bench:bench", "Measure what a job gets: bandwidths; and what a start costs."),
     "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from what it printed."),
     "check": ("argosy.cli.cmd_check:check", "Tell whether an image will work at a site, before the queue."),
     "prove": ("argosy.cli.cmd_prove:prove", "Try what plans assume of a site, by one small job."),

@@ -1,16 +1,20 @@
-"""`argosy bench`: the words of `argosy launch` without a command; what runs is a measurement."""
+"""`argosy bench`: collectives, by the words of `argosy launch` with a measurement as the command; and starts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import click
 
 from argosy.cli import cmd_launch
-from argosy.cli.common import WholeLines, open_session
+from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.collectives import OPERATIONS, benchmark_command
+from argosy.errors import UsageError
 from argosy.launch.story import launch as launch_story
+from argosy.refusals import explained
+from argosy.startup.records import CASES
 
 NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "checkpoint", "array", "elastic", "before")
 """Parameters of launch that a measurement has no use for."""
@@ -41,6 +45,57 @@ def _collectives(ctx: click.Context, /, *, operation: str, most: str, **options:
 
         ctx.invoke(verify, runs=(launched.job,), site="", nodes=0, as_json=False)
     ctx.exit(code)
+
+
+QUICK = ((1, 3), (4, 1))
+
+
+@bench.command("startup")
+@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--code", default="pass", show_default=True, metavar="PYTHON", help="What is run, as 'import torch'.")
+@click.option("--only", default="", metavar="WAY[,WAY…]", help=f"Ways to start it: {', '.join(CASES)}.  [default: all]")
+@click.option("--at-once", default="1,8,64", show_default=True, metavar="N[,N…]", help="Starts at the same moment.")
+@click.option(
+    "--times", default=30, show_default=True, metavar="N", help="Starts of each way; fewer where many at once."
+)
+@click.option("--quick", is_flag=True, help="A few starts, one and four at once.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Write a picture, too.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but the report.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: Path | None, *,
+            quick: bool, quiet: bool, as_json: bool) -> None:  # fmt: skip
+    """Measure what a start of the python of DIR costs, which 'argosy wrap' made.
+
+    Beside it the program itself, the runtime's plain line, and a wrapper of many small programs; warm and cold, one and
+    many at once; and the file-system calls of one start.
+    """
+    from argosy.startup import StartupRequest, measure_startup  # noqa: PLC0415 - this command alone
+    from argosy.startup.report import render_picture, render_table  # noqa: PLC0415 - likewise
+
+    batches = QUICK if quick else tuple((n, max(3, times // n)) for n in _numbers(at_once))
+    request = StartupRequest(prefix.absolute(), code, _ways(only), batches, cold=1 if quick else max(3, times // 6))
+    report = measure_startup(request, open_session(quiet=quiet))
+    if plot is not None:
+        with explained(plot.parent):
+            plot.write_text(render_picture(report))
+    if as_json:
+        print_json(asdict(report))
+    else:
+        click.echo(render_table(report))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    if not all(part.isdigit() and int(part) for part in text.split(",")):
+        raise UsageError(f"{text!r} are no numbers of starts", hint="as in --at-once 1,8,64")
+    return tuple(dict.fromkeys(map(int, text.split(","))))
+
+
+def _ways(text: str) -> tuple[str, ...]:
+    ways = tuple(part for part in text.split(",") if part)
+    for way in ways:
+        if way not in CASES:
+            raise UsageError(f"there is no way {way!r} to start it", hint=f"choose among {', '.join(CASES)}")
+    return ways
 
 
 bench.add_command(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from argosy.model import Devices
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
-from argosy.shell import Late, in_double_quotes, quote, render_programs
+from argosy.shell import Late, Word, in_double_quotes, join, quote, render_programs
 from argosy.wrap.mounts import render_visible, tree_path
 from argosy.wrap.plan import USUALLY_EMPTY
 from argosy.wrap.starting import Start
-from argosy.wrap.tops import How, Top
+from argosy.wrap.tops import How, Top, top_words
 
 SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin"
 
@@ -150,12 +150,10 @@ def _container(start: Start) -> list[str]:
 
 
 def _top(top: Top) -> str:
-    if top.how is How.FOLDER:
-        return f"--dir {quote(top.target)}"
-    if top.how is How.LINK:
-        return f"--symlink {quote(top.source)} {quote(top.target)}"
-    source = top.source if top.source.startswith("/") else Late(f"$argosy_trees/{in_double_quotes(top.source)}")
-    return f"--ro-bind {quote(source)} {quote(top.target)}"
+    words: tuple[Word, ...] = top_words(top)
+    if top.how is How.BIND:
+        words = (words[0], Late(f"$argosy_trees/{in_double_quotes(top.source)}"), top.target)
+    return join(words)
 
 
 def _who() -> list[str]:

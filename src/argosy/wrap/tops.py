@@ -28,6 +28,7 @@ JOINED = "/etc"
 OF_THE_MACHINE = ("hosts", "resolv.conf", "localtime")
 OF_THE_CALLER = ("passwd", "group")
 MOST_LINKS = 20_000
+PLACE = "joined-"
 
 
 class How(StrEnum):
@@ -95,7 +96,7 @@ def find_root(
     """
     if len(names) != len(entry.trees) or not names or entry.devices.binds:
         return Root()
-    place = cache / f"joined-{names[0]}"
+    place = cache / f"{PLACE}{names[0]}"
     trees = tuple(cache / name / "root" for name in names)
     left = at.split("/")[1] if at else ""
     skipped = NOT_THE_IMAGES | ({left} if left not in SYSTEM else set())
@@ -111,6 +112,21 @@ def find_root(
         return Root()
     relative = (replace(top, source=top.source.removeprefix(f"{cache}/")) for top in tops)
     return Root(tuple(relative), place.name, users, groups)
+
+
+def tops_of(cache: Path, names: tuple[str, ...]) -> tuple[Top, ...]:
+    """Give the entries of the root of a version that is there, with whole paths; none where it needs an overlay."""
+    *trees, last = names or ("",)
+    if not last.startswith(PLACE):
+        return ()
+    return tuple(_tops(tuple(cache / name / "root" for name in trees), "", cache / last, NOT_THE_IMAGES))
+
+
+def top_words(top: Top) -> tuple[str, ...]:
+    """Give the words by which bubblewrap makes an entry of the root."""
+    if top.how is How.FOLDER:
+        return ("--dir", top.target)
+    return ("--symlink" if top.how is How.LINK else "--ro-bind", top.source, top.target)
 
 
 def _has_place(tops: tuple[Top, ...], target: str) -> bool:

@@ -1,0 +1,158 @@
+"""The command lines that are compared: each starts the same Python with the same code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from argosy.errors import UsageError
+from argosy.images.opening import open_image
+from argosy.images.prefix import version_folder
+from argosy.layout import ENV_PREFIX, NOT_FROM_CALLER
+from argosy.session import Session
+from argosy.startup.records import BARE, RUNTIME, SCRIPTED, WRAPPER, Case, StartupRequest
+from argosy.startup.scripted import SHARED, render_scripted
+from argosy.trees import unpacked
+from argosy.wrap.places import CACHE, open_prefix
+from argosy.wrap.records import Version
+from argosy.wrap.tops import top_words, tops_of
+
+PYTHON = "python"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the cases are made of.
+
+    Attributes
+    ----------
+    env
+        The caller's environment, without what names software of the host.
+    work
+        A folder for what is written for a case.
+    """
+
+    request: StartupRequest
+    version: Version
+    target: str
+    env: dict[str, str]
+    work: Path
+
+    @property
+    def place(self) -> str:
+        """The folder that the image lies in; empty where it is unpacked."""
+        return "" if self.version.runtime == "bwrap" else str(self.request.prefix)
+
+    @property
+    def image(self) -> Path:
+        """The image of the current version."""
+        return version_folder(self.request.prefix, self.version.number) / self.version.image
+
+
+def open_ground(request: StartupRequest, work: Path, session: Session) -> Ground:
+    """Read the prefix.
+
+    Raises
+    ------
+    UsageError
+        When it is no prefix, or has no python.
+    """
+    version = open_prefix(request.prefix)
+    target = next((each.target for each in version.commands if each.name == PYTHON), "")
+    if not target:
+        raise UsageError(f"{request.prefix} has no python, which is what is started", hint="wrap an environment")
+    dropped = {*NOT_FROM_CALLER, "ARGOSY_WRAP", "APPTAINER_BIND", "SINGULARITY_BIND"}
+    env = {name: value for name, value in session.host.environment.items() if name not in dropped}
+    return Ground(request, version, target, env | {"PYTHONNOUSERSITE": "1"}, work)
+
+
+def find_cases(ground: Ground, session: Session) -> Iterator[Case | str]:
+    """Give the cases asked for, or why one cannot be run."""
+    ways = {BARE: _bare, RUNTIME: _runtime, WRAPPER: _wrapper, SCRIPTED: _scripted}
+    for name, way in ways.items():
+        if not ground.request.only or name in ground.request.only:
+            yield way(ground, session)
+
+
+def _code(ground: Ground) -> tuple[str, ...]:
+    return ("-c", ground.request.code)
+
+
+def _wrapper(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
+    prefix = ground.request.prefix
+    words = (str(prefix / "bin" / PYTHON), *_code(ground))
+    return Case(WRAPPER, words, ground.env, _files(ground), ground.place)
+
+
+def _files(ground: Ground) -> tuple[str, ...]:
+    """Name what holds the image's bytes: its file, or the unpacked trees under bubblewrap."""
+    if ground.version.runtime != "bwrap":
+        return (str(ground.image.resolve()),)
+    return tuple(str(ground.request.prefix / CACHE / "trees" / tree) for tree in ground.version.trees)
+
+
+def _container(ground: Ground) -> tuple[str, ...] | str:
+    """Give the least that starts a program in the container: no home, no folders of the host."""
+    if ground.version.runtime != "bwrap":
+        return (ground.version.runtime, "--quiet", "exec", str(ground.image))
+    root = tops_of(ground.request.prefix / CACHE / "trees", ground.version.trees)
+    if not root:
+        return "its image needs an overlay under bubblewrap, so there is no plain line"
+    words = [word for top in root for word in top_words(top)]
+    return ("bwrap", *words, "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--bind", "/tmp", "/tmp")  # noqa: S108
+
+
+def _runtime(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
+    container = _container(ground)
+    if isinstance(container, str):
+        return f"{RUNTIME}: {container}"
+    return Case(
+        RUNTIME, (*container, ground.target, *_code(ground)), ground.env, _files(ground), str(ground.request.prefix)
+    )
+
+
+def _scripted(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
+    container = _container(ground)
+    if isinstance(container, str):
+        return f"{SCRIPTED}: {container}"
+    folder = ground.work / "scripted"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "common.sh").write_text(SHARED)
+    file = folder / "bin" / PYTHON
+    file.write_text(render_scripted(container, ground.target))
+    file.chmod(0o755)
+    return Case(SCRIPTED, (str(file), *_code(ground)), ground.env, _files(ground), ground.place)
+
+
+def _bare(ground: Ground, session: Session) -> Case | str:
+    """Run the environment's files where they lie unpacked: its own Python, or the host's of the same version."""
+    tree = _layer(ground, session)
+    packages = next(iter(sorted(tree.glob(f"{ENV_PREFIX[1:]}/lib/python3*/site-packages"))), None) if tree else None
+    if tree is None or packages is None:
+        return f"{BARE}: its Python packages lie in no layer of their own"
+    own = tree / ENV_PREFIX[1:] / "bin" / packages.parent.name
+    program = own if own.is_file() and not own.is_symlink() else _host_python(packages.parent.name)
+    if program is None:
+        return f"{BARE}: there is no {packages.parent.name} on this machine"
+    env = ground.env | {"PYTHONPATH": str(packages)}
+    return Case(BARE, (str(program), *_code(ground)), env, (str(packages),), str(tree))
+
+
+def _host_python(name: str) -> Path | None:
+    """Find an interpreter of the system: one from elsewhere on PATH may be a wrapper itself."""
+    found = (Path(folder, name) for folder in ("/usr/bin", "/usr/local/bin", "/opt/argosy-dev/bin"))
+    return next((path for path in found if os.access(path, os.X_OK)), None)
+
+
+def _layer(ground: Ground, session: Session) -> Path | None:
+    """Unpack the layer, where the runtime has not done so."""
+    if ground.version.runtime == "bwrap":
+        return (
+            ground.request.prefix / CACHE / "trees" / ground.version.trees[0] / "root" if ground.version.trees else None
+        )
+    image = open_image(ground.image).image
+    offset = image.layer_offset if image.layer_offset >= 0 else image.base_offset
+    place = replace(session, places=replace(session.places, cache=ground.work))
+    return unpacked(place, ground.image, offset=offset, key="layer", part="layer")

@@ -1,0 +1,97 @@
+"""The root of a container put together folder by folder: what is bound, what is joined, when it needs an overlay."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from argosy.model import Attach, Bind, Devices, Entry, GpuWay, Image, ImageKind, Person
+from argosy.probe import probe_host
+from argosy.process import RealRunner
+from argosy.session import Places, QuietReporter, Session
+from argosy.wrap.tops import How, Root, Top, find_root, tops_of
+
+NO_DEVICES = Devices()
+Find = Callable[..., Root]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Make a layer and a base as they lie unpacked in a prefix."""
+    for name in ("base/root/usr/bin", "base/root/etc", "base/root/home", "base/root/opt/vendor", "base/root/var/tmp",
+                 "base/root/proc", "layer/root/opt/argosy/env", "layer/root/etc/profile.d"):  # fmt: skip
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "base/root/bin").symlink_to("usr/bin")
+    (tmp_path / "base/root/etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (tmp_path / "base/root/etc/localtime").symlink_to("/nowhere")
+    (tmp_path / "base/root/opt/vendor/tool").touch()
+    (tmp_path / "layer/root/opt/argosy/env/a").touch()
+    (tmp_path / "layer/root/etc/profile.d/zz.sh").write_text("layer\n")
+    return tmp_path
+
+
+@pytest.fixture
+def find(cache: Path) -> Find:
+    session = Session(probe_host(), RealRunner(), Places(cache / "c", cache / "s", ()), QuietReporter())
+    names = ("layer", "base")
+
+    def find(*, at: str = "", binds: tuple[Bind, ...] = (), devices: Devices = NO_DEVICES) -> Root:
+        trees = tuple(str(cache / name / "root") for name in names)
+        entry = Entry(Image("x.sif", ImageKind.SIF, "", "amd64"), Attach.OVERLAY, (), (), "", GpuWay.NONE, contain=True,
+                      person=Person(1, 1, "a", "/"), trees=trees, devices=devices)  # fmt: skip
+        return find_root(entry, names, cache, at, binds, session)
+
+    return find
+
+
+def test_a_folder_of_one_tree_is_bound_one_of_several_is_joined_and_an_empty_one_made(find: Find) -> None:
+    assert find().tops == (
+        Top("/bin", How.LINK, "usr/bin"),
+        Top("/etc", How.BIND, "joined-layer/root/etc"),
+        Top("/home", How.FOLDER),
+        Top("/opt", How.FOLDER),
+        Top("/opt/argosy", How.BIND, "layer/root/opt/argosy"),
+        Top("/opt/vendor", How.BIND, "base/root/opt/vendor"),
+        Top("/usr", How.BIND, "base/root/usr"),
+        Top("/var", How.BIND, "base/root/var"),
+    )
+
+
+def test_what_is_joined_has_the_files_of_all_trees_and_places_for_those_of_the_machine(find: Find, cache: Path) -> None:
+    root = find()
+    etc = cache / "joined-layer/root/etc"
+    assert (etc / "profile.d/zz.sh").read_text() == "layer\n"
+    assert [(etc / name).read_bytes() for name in ("hosts", "localtime", "group")] == [b"", b"", b""]
+    assert root.users == "root:x:0:0:root:/root:/bin/sh\n"
+    assert (cache / "base/root/etc/localtime").is_symlink()
+    assert (etc / "passwd").samefile(cache / "base/root/etc/passwd")
+
+
+def test_a_version_that_is_there_tells_the_same_root(find: Find, cache: Path) -> None:
+    found = find()
+    again = tops_of(cache, ("layer", "base", found.folder))
+    assert [(top.target, top.how) for top in again] == [(top.target, top.how) for top in found.tops]
+    assert tops_of(cache, ("layer", "base")) == ()
+
+
+def test_what_was_removed_from_the_base_needs_an_overlay(find: Find, cache: Path) -> None:
+    (cache / "layer/root/etc/.wh.passwd").touch()
+    assert find() == Root()
+    assert not (cache / "joined-layer").exists()
+
+
+def test_a_mount_on_a_folder_of_the_image_that_has_no_place_for_it_needs_an_overlay(find: Find) -> None:
+    assert find(binds=(Bind("/data", "/data/x"), Bind("/data", "/opt/data"), Bind("/x", "/usr/bin"))).tops
+    assert find(binds=(Bind("/data", "/usr/share/data"),)) == Root()
+    assert find(devices=Devices(binds=(Bind("/lib/libcuda.so", "/usr/lib/libcuda.so"),))) == Root()
+
+
+def test_the_first_folder_of_an_installation_is_left_to_the_host(find: Find, cache: Path) -> None:
+    (cache / "layer/root/project/me/tools").mkdir(parents=True)
+    os.truncate(cache / "layer/root/opt/argosy/env/a", 1)
+    assert "/project" in {top.target for top in find().tops}
+    assert "/project" not in {top.target for top in find(at="/project/me/tools").tops}
+    assert "/opt" in {top.target for top in find(at="/opt/tools").tops}
