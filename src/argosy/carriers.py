@@ -6,22 +6,33 @@ trying (see `argosy.build.rooms`), since the kernel's switches alone do not tell
 =============  =====================================================================================================
 root           real root: a private mount namespace, the base mounted or unpacked, bubblewrap on top
 userns         the same in a user namespace, as seen from inside: root
-apptainer      ``apptainer|singularity exec`` of the base: sites with a setuid runtime and no user namespaces (LUMI)
-proot          path translation by ptrace over an unpacked tree: slow, and needs nothing
+apptainer      ``apptainer|singularity exec`` of the base: sites with a setuid runtime and no user namespaces
+proot          path translation by ptrace over an unpacked tree: slow, and needs nothing (LUMI)
 =============  =====================================================================================================
+
+What steps change in the base's system is kept by the upper layer of an overlay (root, userns), or in a copy of the base
+in which programs run as what they take for root (``--fakeroot --writable``, ``proot -0``).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from argosy import seccomp
 from argosy.errors import ToolMissing
 from argosy.layout import DEFAULT_PATH
 from argosy.model import Bind, Choice, Host
 from argosy.process import Command, Words
 
 CARRIERS = ("root", "userns", "apptainer", "singularity", "proot")
+
+WITHOUT_NEW_CALLS = seccomp.__file__
+"""The program that starts proot: older ones would let calls that they do not know reach this machine's files."""
+
+NAMES = ("/etc/resolv.conf", "/etc/hosts")
+"""The machine's name service, which programs inside need too."""
 
 NOT_MOUNTED = 97
 """Exit code of `JOIN` when the base's file cannot be mounted here: it must be unpacked first."""
@@ -47,12 +58,16 @@ fi
 for name in resolv.conf hosts; do
     [ ! -r "/etc/$name" ] || cat "/etc/$name" > "names/etc/$name"
 done
-# Where changes are kept, they lie in a folder on disk.
+# Where changes are kept, they lie in a folder on disk; and who is alone in this namespace is told that owners changed.
 [ -z "$changes" ] || { rmdir up work && ln -s "$changes/up" up && ln -s "$changes/work" work; } || exit 98
 layers=lowerdir=names:lower,upperdir=up,workdir=work
 mount -t overlay -o "$layers,userxattr" argosy root 2>/dev/null || fuse-overlayfs -o "$layers" root || exit 98
+[ ! -r "$changes/owners.bpf" ] || { exec 9<"$changes/owners.bpf" && set -- --seccomp 9 "$@"; }
 exec bwrap --bind "$scratch/root" / "$@"
 """
+
+OWNERS = "owners.bpf"
+"""The file in the folder of changes that holds the filter of `argosy.seccomp`, as `JOIN` calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +84,15 @@ class Ground:
         The base unpacked; empty where it has not been.
     changes
         Folder with the folders ``up`` and ``work``, in which what programs change is kept; empty: it is thrown away.
+    writable
+        Whether `tree` is a copy that programs may change; ``changes`` then is a folder for temporary files.
     """
 
     image: str
     offset: int = 0
     tree: str = ""
     changes: str = ""
+    writable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +147,9 @@ def _missing(host: Host) -> str:
     return "\n".join(lines)
 
 
-def keeps_changes(carrier: str) -> bool:
-    """Tell whether what programs change in the base's root can be kept with a carrier."""
-    return carrier in {"root", "userns"}
+def changes_a_copy(carrier: str) -> bool:
+    """Tell whether programs that change the base's system need a copy of it with a carrier: it has no overlay."""
+    return carrier not in {"root", "userns"}
 
 
 def needs_tree(carrier: str) -> bool:
@@ -152,7 +170,7 @@ def plan_inside(carrier: str, ground: Ground, inside: Inside, *, scratch: str, h
         words = _namespace_words(carrier, ground, inside, scratch)
         return Command(words, env={**environment, "PATH": host.environment.get("PATH", DEFAULT_PATH)})
     if carrier == "proot":
-        return Command(_proot_words(ground, inside), env=environment)
+        return Command(_proot_words(host.programs.get("proot", "proot"), ground, inside), env=environment)
     return Command(_exec_words(carrier, ground, inside), env=_outside(host.environment) | _forced(environment))
 
 
@@ -180,7 +198,9 @@ def _exec_words(program: str, ground: Ground, inside: Inside) -> Words:
     binds = [w for b in inside.binds for w in ("--bind", f"{b.source}:{b.target}{':ro' if b.read_only else ''}")]
     image = ground.tree or ground.image
     clean = ("--cleanenv", "--no-eval", "--contain", "--no-home", "--pwd", "/")
-    return (program, "--silent", "exec", *clean, *binds, image, *inside.words)
+    # Without --workdir, /tmp holds no more than 64 MB.
+    write = ("--fakeroot", "--writable", "--workdir", ground.changes) if ground.writable else ()
+    return (program, "--silent", "exec", *clean, *write, *binds, image, *inside.words)
 
 
 def _forced(variables: Mapping[str, str]) -> dict[str, str]:
@@ -190,7 +210,22 @@ def _forced(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _proot_words(ground: Ground, inside: Inside) -> Words:
-    system = [w for path in ("/dev", "/proc", "/etc/resolv.conf", "/etc/hosts") for w in ("-b", path)]
+def _proot_words(program: str, ground: Ground, inside: Inside) -> Words:
+    # Into a copy the names were written: a step that changes /etc/hosts must not reach this machine's.
+    names = () if ground.writable else NAMES
+    system = [w for path in ("/dev", "/proc", *names) for w in ("-b", path)]
     binds = [w for b in inside.binds for w in ("-b", f"{b.source}:{b.target}")]
-    return ("proot", "-0", "-r", ground.tree, "-w", "/", *system, *binds, *inside.words)
+    return (
+        sys.executable,
+        "-I",
+        WITHOUT_NEW_CALLS,
+        program,
+        "-0",
+        "-r",
+        ground.tree,
+        "-w",
+        "/",
+        *system,
+        *binds,
+        *inside.words,
+    )

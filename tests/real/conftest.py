@@ -275,7 +275,7 @@ def _debian(folder: Path) -> Path:
 
 
 BUSYBOX = Path("/bin/busybox")
-APPLETS = "cat chmod cp dirname echo env ls mkdir mv printf readlink rm sh test touch tr true"
+APPLETS = "cat chmod chown cp dirname echo env find ls mkdir mv printf readlink rm sh stat test touch tr true"
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.real
 
+ALICE = 2001
 REPO = Path(__file__).parents[2]
 MODEL = b"weights\n"
 PROJECT = f"""\
@@ -79,19 +82,49 @@ def test_what_steps_add_change_and_remove_is_so_in_the_image(project: Shop, more
     assert ran.out == SHOWN, ran.err
 
 
-def test_what_steps_removed_is_gone_for_an_ordinary_user_and_over_her_image_as_base(alices: Shop, tiny: Path) -> None:
-    text = '[image]\nbase = "{base}"\noutput = "{name}.sif"\n[[step]]\nrun = "{line}"\n'
-    look = "for file in /etc/old /bin/printf /bin/env /bin/cat; do [ ! -e $file ] || echo $file; done"
-    show = ("sh", "-c", f"cat /etc/new; {look}")
-    for name, base, line, kept in (
-        ("one", tiny, "rm /bin/printf /etc/old; echo one > /etc/new", ["/bin/env"]),
-        ("two", "one.sif", "rm /bin/env; echo two > /etc/new", []),
-    ):
-        alices.write("argosy.toml", text.format(base=base, name=name, line=line))
-        built = alices.argosy("build")
+LINE = """[image]
+base = "{base}"
+output = "{name}.sif"
+[[step]]
+run = "rm {gone}; echo {name} > /etc/new; chown 33:33 /etc/new; chmod 4711 /etc/new; [ $(stat -c %a /etc/new) = 4711 ]"
+"""
+LOOK = "for file in /etc/old /bin/printf /bin/env /bin/cat; do [ ! -e $file ] || echo $file; done"
+IMAGES = (("one", "{tiny}", "/bin/printf /etc/old", ["/bin/env"]), ("two", "one.sif", "/bin/env", []))
+
+
+@pytest.mark.parametrize("carrier", ["userns", "proot"])
+def test_what_steps_removed_is_gone_for_an_ordinary_user_and_over_her_image_as_base(
+    alices: Shop, tiny: Path, carrier: str
+) -> None:
+    need(carrier)
+    for name, base, gone, kept in IMAGES:
+        alices.write("argosy.toml", LINE.format(base=base.format(tiny=tiny), name=name, gone=gone))
+        built = alices.argosy("build", "--carrier", carrier)
         assert built.code == 0, built.err
-        ran = alices.run(alices.folder / f"{name}.sif", *show)
+        alices.nothing_left(alices.folder / f"{name}.sif")
+        ran = alices.run(alices.folder / f"{name}.sif", "sh", "-c", f"cat /etc/new; {LOOK}")
         assert ran.out.split() == [name, *kept, "/bin/cat"], ran.err
+
+
+@pytest.mark.lab
+def test_steps_and_a_stage_run_where_apptainer_alone_carries(shop: Shop, tiny: Path) -> None:
+    lines = "run = 'echo made > made; chown 5:5 made'\nresults = {{ made = '/opt/' }}\n"
+    stage = f"[[stage]]\nname = 's'\nbase = '{{tiny}}'\n{lines}"
+    shop.write("argosy.toml", (LINE + stage).format(base=tiny, tiny=tiny, name="one", gone="/bin/printf /etc/old"))
+    own = replace(shop, cache=shop.folder / "cache")
+    shutil.copytree(shop.cache / "tools", own.cache / "tools")
+    for path in (shop.folder, *own.cache.rglob("*"), own.cache):
+        os.chown(path, ALICE, ALICE)
+    done = own.lab("argosy", "build", "--carrier", "apptainer", ARGOSY_CACHE=str(own.cache))
+    assert done.code == 0, done.err
+    own.nothing_left(own.folder / "one.sif")
+    ran = own.lab("apptainer", "exec", "one.sif", "sh", "-c", f"cat /etc/new /opt/made; {LOOK}")
+    assert ran.out.split() == ["one", "made", "/bin/env", "/bin/cat"], ran.err
+
+
+def need(carrier: str) -> None:
+    if carrier == "proot" and not shutil.which("proot"):
+        pytest.skip("proot is not installed here")
 
 
 def test_steps_are_locked_replayed_to_the_byte_and_missed_when_they_change(project: Shop) -> None:

@@ -17,7 +17,7 @@ LAYERS = tuple(
         "errors model shell scrub version layout refusals nearest toml_lines",
         "process store leases whiteouts uses",
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
-        "gpus cdi carriers containers images binding node_picture formats",
+        "gpus cdi carriers containers images binding node_picture formats seccomp",
         "gpu_probe probe",
         "session trees",
         "entering opening cache",

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
+import struct
 from pathlib import Path
 
 import pytest
 
-from argosy.build.rooms import Room
-from argosy.carriers import CARRIERS, JOIN, PRIVATE_NAMESPACE, Ground, Inside, candidates, needs_tree, plan_inside
+from argosy.build.copied_base import CopiedBase, apply_changes, gather_changes, take_marks
+from argosy.build.rooms import follow_links
+from argosy.carriers import (
+    CARRIERS,
+    JOIN,
+    PRIVATE_NAMESPACE,
+    Ground,
+    Inside,
+    candidates,
+    changes_a_copy,
+    needs_tree,
+    plan_inside,
+)
 from argosy.errors import ToolMissing
 from argosy.layout import DEFAULT_PATH
-from argosy.model import Bind, Choice, Host, Person
-from argosy.process import FakeRunner
-from argosy.session import Places, QuietReporter, Session
+from argosy.model import Bind, Host, Person
+from argosy.seccomp import Step, plan_old_calls, plan_owners, render_filter
+from argosy.whiteouts import is_whiteout
 
 ALL = ("apptainer", "bwrap", "proot", "singularity", "unshare")
 GROUND = Ground("/base.sif", 4096)
@@ -130,12 +144,113 @@ def test_what_joins_base_and_layer_quotes_every_word_it_is_given() -> None:
             assert f" ${name}" not in line.replace(f'"${name}', ""), line
 
 
-@pytest.mark.parametrize("carrier", ["apptainer", "singularity", "proot"])
-def test_steps_are_refused_where_a_carrier_would_lose_what_they_change(carrier: str, tmp_path: Path) -> None:
-    session = Session(host(*ALL), FakeRunner(), Places(tmp_path, tmp_path, ()), QuietReporter())
-    room = Room(Choice("carrier", carrier, "no user namespaces", "machine"), GROUND, "/s", session)
-    with pytest.raises(ToolMissing, match="nothing here can keep such changes") as caught:
-        room.keeping(tmp_path / "changes")
-    assert carrier in caught.value.evidence
-    assert "definition file" in caught.value.hint
-    assert not (tmp_path / "changes").exists()
+@pytest.mark.parametrize(
+    ("carrier", "copied"), [("root", False), ("userns", False), ("apptainer", True), ("proot", True)]
+)
+def test_who_has_no_overlay_changes_a_copy_of_the_base(carrier: str, copied: bool) -> None:  # noqa: FBT001 - a parameter
+    assert changes_a_copy(carrier) is copied
+
+
+def test_programs_that_change_a_copy_run_as_what_they_take_for_root_and_leave_the_machine_alone() -> None:
+    ground = Ground("/base.sif", tree="/copy", changes="/changes", writable=True)
+    words = plan_inside("apptainer", ground, INSIDE, scratch="/s", host=host(*ALL)).words
+    assert words[words.index("--fakeroot") :][:4] == ("--fakeroot", "--writable", "--workdir", "/changes")
+    assert "/copy" in words
+    words = plan_inside("proot", ground, INSIDE, scratch="/s", host=host(*ALL)).words
+    assert words[3:7] == ("/usr/bin/proot", "-0", "-r", "/copy")
+    assert "/etc/hosts" not in words
+    assert "/etc/hosts" in plan_inside("proot", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+
+
+def test_what_changed_in_a_copy_is_what_an_overlay_would_hold(tmp_path: Path) -> None:
+    tree, upper = tmp_path / "tree", tmp_path / "up"
+    for name in ("keep/a", "edit/b", "drop/c", "drop/deep/d", "swap/e", "tmp/f", "old"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("was\n")
+    upper.mkdir()
+    copy = CopiedBase(tree, take_marks(tree))
+    (tree / "edit/b").write_text("now\n")
+    (tree / "new/sub").mkdir(parents=True)
+    (tree / "new/sub/link").symlink_to("/nowhere")
+    shutil.rmtree(tree / "drop")
+    shutil.rmtree(tree / "swap")
+    (tree / "swap").write_text("a file now\n")
+    (tree / "tmp/f").write_text("not kept\n")
+    (tree / "keep").chmod(0o711)
+    (tree / "old").unlink()
+    gather_changes(copy, upper, ignored=("tmp",))
+    found = {str(path.relative_to(upper)) for path in upper.rglob("*")}
+    assert found == {"edit", "edit/b", "new", "new/sub", "new/sub/link", "drop", "swap", "keep", "old"}
+    assert [name for name in sorted(found) if is_whiteout(upper / name)] == ["drop", "old"]
+    assert (upper / "keep").stat().st_mode & 0o777 == 0o711
+    again = tmp_path / "again"
+    shutil.copytree(tree, again, symlinks=True)
+    (again / "old").touch()
+    apply_changes(upper, again)
+    assert not (again / "old").exists()
+    assert (again / "edit/b").read_text() == "now\n"
+
+
+def test_a_path_is_followed_by_the_links_of_its_tree_and_never_leaves_it(tmp_path: Path) -> None:
+    (tmp_path / "usr/opt").mkdir(parents=True)
+    (tmp_path / "opt").symlink_to("/usr/opt")
+    (tmp_path / "up").symlink_to("../../../etc")
+    (tmp_path / "loop").symlink_to("loop")
+    assert follow_links(tmp_path, "/opt/argosy") == tmp_path / "usr/opt/argosy"
+    assert follow_links(tmp_path, "/up/x") == tmp_path / "etc/x"
+    assert follow_links(tmp_path, "/loop/x").is_relative_to(tmp_path)
+
+
+def judge(steps: tuple[Step, ...], machine: int, call: int, *arguments: int) -> int:
+    """Run a filter as the kernel does."""
+    data = struct.pack("=iIQ6Q", call, machine, 0, *arguments, *[0] * (6 - len(arguments)))
+    value, at = 0, 0
+    while True:
+        operation, true, false, operand = steps[at]
+        at += 1
+        if operation == 0x06:
+            return operand
+        if operation == 0x20:
+            value = struct.unpack_from("=I", data, operand)[0]
+        elif operation == 0x54:
+            value &= operand
+        else:
+            assert operation == 0x15
+            at += true if value == operand else false
+
+
+ALLOWED, SUCCEEDS = 0x7FFF0000, 0x00050000
+X86, ARM = 0xC000003E, 0xC00000B7
+
+
+@pytest.mark.parametrize(
+    ("machine", "number", "call", "arguments", "answer"),
+    [
+        ("x86_64", X86, 92, (0, 33, 33), SUCCEEDS),
+        ("x86_64", X86, 260, (0, 0, 33), SUCCEEDS),
+        ("x86_64", X86, 133, (0, 0o020666), SUCCEEDS),
+        ("x86_64", X86, 133, (0, 0o010666), ALLOWED),
+        ("x86_64", X86, 259, (0, 0, 0o060660), SUCCEEDS),
+        ("x86_64", X86, 1, (), ALLOWED),
+        ("x86_64", 0x40000003, 92, (), ALLOWED),
+        ("aarch64", ARM, 54, (0, 0, 33), SUCCEEDS),
+        ("aarch64", ARM, 33, (0, 0, 0o100644), ALLOWED),
+        ("aarch64", ARM, 92, (), ALLOWED),
+    ],
+    ids=["chown", "fchownat", "device", "pipe", "block device", "write", "32 bits", "arm", "arm file", "arm 92"],
+)
+def test_changes_of_owner_succeed_and_all_else_is_the_kernels(
+    machine: str, number: int, call: int, arguments: tuple[int, ...], answer: int
+) -> None:
+    assert judge(plan_owners(machine), number, call, *arguments) == answer
+
+
+@pytest.mark.parametrize(("machine", "number", "statx", "chown"), [("x86_64", X86, 332, 92), ("aarch64", ARM, 291, 55)])
+def test_under_proot_calls_newer_than_it_are_not_there(machine: str, number: int, statx: int, chown: int) -> None:
+    assert judge(plan_old_calls(machine), number, statx) == 0x00050000 + errno.ENOSYS
+    assert judge(plan_old_calls(machine), number, chown) == ALLOWED
+
+
+def test_a_machine_whose_calls_are_not_known_gets_no_filter() -> None:
+    assert render_filter(plan_owners("ppc64le")) == b""
+    assert len(render_filter(plan_owners("aarch64"))) == 8 * len(plan_owners("aarch64"))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from argosy.carriers import NOT_MOUNTED, Ground, Inside, candidates, keeps_changes, needs_tree, plan_inside
-from argosy.errors import ArgosyError, ToolFailed, ToolMissing
+from argosy.build.copied_base import CopiedBase, copy_base
+from argosy.carriers import NOT_MOUNTED, OWNERS, Ground, Inside, candidates, changes_a_copy, needs_tree, plan_inside
+from argosy.errors import ArgosyError, ToolFailed
 from argosy.model import Bind, Choice
 from argosy.process import LAST_LINES, Command, OnLine, Reply, failed
+from argosy.seccomp import plan_owners, render_filter
 from argosy.session import Session
 from argosy.trees import unpacked
 
@@ -20,37 +22,24 @@ WITH_IMAGE_ENV = 'for f in /.singularity.d/env/*.sh; do [ ! -e "$f" ] || . "$f";
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A base's root in which programs can be run."""
+    """A base's root in which programs can be run.
+
+    Attributes
+    ----------
+    copy
+        Where programs may change the base's system and the carrier has no overlay: the copy that they change.
+    """
 
     carrier: Choice
     ground: Ground
     scratch: str
     session: Session
     binds: tuple[Bind, ...] = ()
+    copy: CopiedBase | None = None
 
     def furnished(self, *binds: Bind) -> Room:
         """Give the same room with more bind mounts."""
         return replace(self, binds=(*self.binds, *binds))
-
-    def keeping(self, changes: Path) -> Room:
-        """Give the same room with what its programs change kept in a folder, which is made.
-
-        Raises
-        ------
-        ToolMissing
-            When the carrier can only throw changes away.
-        """
-        if not keeps_changes(self.carrier.value):
-            raise ToolMissing(
-                "steps and stages change the base's system, and nothing here can keep such changes",
-                evidence=f"programs of the base run by {self.carrier.value}: {self.carrier.why}",
-                hint="ask for user namespaces and bubblewrap on this machine, or build on another one; a definition "
-                "file (NAME.def) does the same by apptainer",
-            )
-        for name in ("up", "work"):
-            (changes / name).mkdir(parents=True)
-        (changes / "up").chmod(0o755)
-        return replace(self, ground=replace(self.ground, changes=str(changes)))
 
     def run(self, *words: str, variables: tuple[tuple[str, str], ...] = (), on_line: OnLine | None = None) -> Reply:
         """Run a program of the base, or one bound in, with the base's own environment."""
@@ -72,14 +61,32 @@ class Room:
         return failed(shown, reply, doing=doing, hint=hint)
 
     def command(self, inside: Inside) -> Command:
-        """Give the command that this room's carrier runs."""
+        """Give the command that this room's carrier runs; in a copy the mount points are made first."""
+        if self.copy:
+            for bind in inside.binds:
+                make_mount_point(self.copy.tree, bind)
         return plan_inside(self.carrier.value, self.ground, inside, scratch=self.scratch, host=self.session.host)
 
 
-def find_room(session: Session, image: Path, *, offset: int, key: str, uv: Path, scratch: Path, asked: str) -> Room:
+def find_room(
+    session: Session,
+    image: Path,
+    *,
+    offset: int,
+    key: str,
+    uv: Path,
+    scratch: Path,
+    asked: str,
+    changes: Path | None = None,
+) -> Room:
     """Find the first carrier that runs a program in the base's root on this machine.
 
     The program tried is the static uv that the build needs anyway, so a base without a shell fails later, by name.
+
+    Parameters
+    ----------
+    changes
+        A folder to be made, in which what programs change in the base's system is kept; None: it is thrown away.
 
     Raises
     ------
@@ -89,17 +96,79 @@ def find_room(session: Session, image: Path, *, offset: int, key: str, uv: Path,
     said: list[str] = []
     scratch.mkdir()
     for choice in candidates(session.host, asked):
-        tree = str(unpacked(session, image, offset=offset, key=key)) if needs_tree(choice.value) else ""
-        room = Room(choice, Ground(str(image), offset, tree), str(scratch), session, (Bind(str(uv), UV_INSIDE, True),))
+        tool = Bind(str(uv), UV_INSIDE, True)
+        room = Room(choice, Ground(str(image), offset), str(scratch), session, (tool,))
+        if changes and changes_a_copy(choice.value):
+            room = _in_copy(room, changes)
+        elif changes:
+            room = _keeping(room, changes)
+        elif needs_tree(choice.value):
+            room = _on_tree(room, key)
         reply = _try(room)
         if reply.code == NOT_MOUNTED:
-            tree = str(unpacked(session, image, offset=offset, key=key))
-            room = replace(room, ground=replace(room.ground, tree=tree))
+            room = _on_tree(room, key)
             reply = _try(room)
         if reply.code == 0:
-            return replace(room, carrier=_reasoned(choice, said))
+            return replace(room, carrier=_reasoned(room.carrier, said))
         said += [f"{choice.value}: exit code {reply.code}", *(f"  {x}" for x in _last(reply))]
     raise _none_works(said)
+
+
+def _on_tree(room: Room, key: str) -> Room:
+    """Give the same room over the base unpacked into the cache."""
+    tree = str(unpacked(room.session, Path(room.ground.image), offset=room.ground.offset, key=key))
+    return replace(room, ground=replace(room.ground, tree=tree))
+
+
+def _keeping(room: Room, changes: Path) -> Room:
+    """Give the same room with what its programs change kept as the upper layer of an overlay."""
+    for name in ("up", "work"):
+        (changes / name).mkdir(parents=True, exist_ok=True)
+    (changes / "up").chmod(0o755)
+    if room.carrier.value == "userns" and (steps := plan_owners(room.session.host.arch)):
+        (changes / OWNERS).write_bytes(render_filter(steps))
+    return replace(room, ground=replace(room.ground, changes=str(changes)))
+
+
+def _in_copy(room: Room, changes: Path) -> Room:
+    """Give the same room over a copy of the base that its programs may change."""
+    for name in ("up", "tmp"):
+        (changes / name).mkdir(parents=True, exist_ok=True)
+    (changes / "up").chmod(0o755)
+    tree = changes / room.carrier.value
+    copy = copy_base(room.session, Path(room.ground.image), offset=room.ground.offset, tree=tree)
+    ground = replace(room.ground, tree=str(copy.tree), changes=str(changes / "tmp"), writable=True)
+    carrier = replace(room.carrier, why=f"{room.carrier.why}, in a copy of the base")
+    return replace(room, carrier=carrier, ground=ground, copy=copy)
+
+
+def make_mount_point(tree: Path, bind: Bind) -> None:
+    """Make what a bind mount covers in a tree, by the tree's own links; a file for a file, else a folder."""
+    place = follow_links(tree, bind.target)
+    if place.exists():
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if Path(bind.source).is_dir():
+        place.mkdir()
+    else:
+        place.touch()
+
+
+def follow_links(tree: Path, path: str, most: int = 40) -> Path:
+    """Give where a path of a root file system lies in its unpacked tree; links in it stay below the tree."""
+    parts, done = [part for part in path.split("/") if part], tree
+    while parts:
+        part = parts.pop(0)
+        if part == "..":
+            done = done if done == tree else done.parent
+        elif part != "." and (done / part).is_symlink() and most > 0:
+            most -= 1
+            link = str((done / part).readlink())
+            done = tree if link.startswith("/") else done
+            parts = [*(each for each in link.split("/") if each), *parts]
+        elif part != ".":
+            done = done / part
+    return done
 
 
 def find_room_in_tree(session: Session, tree: Path, *, scratch: Path) -> Room:

@@ -7,11 +7,14 @@ part of the image's layer; a file that it removes becomes a whiteout there, whic
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.build.base import Base, open_base
 from argosy.build.changes import move_changes, settle_changes
+from argosy.build.copied_base import apply_changes, gather_changes
 from argosy.build.downloads import fetch_file
 from argosy.build.engines import EngineOptions
 from argosy.build.rooms import Room, find_room
@@ -43,6 +46,8 @@ APT_INSIDE = "/.argosy/apt.conf"
 QUIET = (("DEBIAN_FRONTEND", "noninteractive"), ("APT_CONFIG", APT_INSIDE))
 """apt gives up being root while it downloads, which only a machine with several users allows."""
 
+GIVE_BACK = "find / -xdev ! -user 0 -exec chown -h 0 {} +"
+
 APT = 'APT::Sandbox::User "root";\n'
 
 
@@ -60,25 +65,29 @@ def has_steps(project: Project | None) -> bool:
     return project is not None and bool(project.table.step or project.table.stage)
 
 
-def open_changes(room: Room, work: Path, tree: Path) -> Room:
-    """Give the room in which changes are kept, with the layer's own folder in its place.
+@contextmanager
+def open_changes(room: Room, work: Path, tree: Path) -> Iterator[Room]:
+    """Give a room that keeps changes in ``work/changes``, with the layer's own folder in its place.
+
+    At the end all files belong to who builds: a namespace with more users than one gives some to others, who alone
+    could remove them.
 
     Parameters
     ----------
     tree
         The layer as far as it is made: of an image of ours that serves as base it may hold a part of the system.
-
-    Raises
-    ------
-    ToolMissing
-        When changes cannot be kept here.
     """
     apt, own = work / "apt.conf", tree / ROOT.lstrip("/")
     apt.write_text(APT)
     own.mkdir(parents=True, exist_ok=True)
-    kept = room.keeping(work / "changes")
     seed_changes(work, tree)
-    return kept.furnished(Bind(str(apt), APT_INSIDE, read_only=True), Bind(str(own), ROOT))
+    if room.copy:
+        apply_changes(work / "changes/up", room.copy.tree)
+    try:
+        yield room.furnished(Bind(str(apt), APT_INSIDE, read_only=True), Bind(str(own), ROOT))
+    finally:
+        if room.copy:
+            room.run("/bin/sh", "-c", GIVE_BACK)
 
 
 def run_steps(room: Room, project: Project, session: Session, step: Step, *, before: bool) -> None:
@@ -177,25 +186,33 @@ def _run_stage(
         uv=uv,
         scratch=work / "mount",
         asked=carrier,
+        changes=work / "changes",
     )
     build, taken = work / "build", work / "taken"
     for folder in (build, taken):
         folder.mkdir()
-    room = open_changes(room, work, work / "layer").furnished(Bind(str(build), STAGE_FOLDER), Bind(str(taken), TAKEN))
-    for word in words(stage.copy):
-        source = _file_of(project, word, "stage", number)
-        copy_in(room, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
-    for line in words(stage.run):
-        run_line(room, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
-    results = [
-        _take(room, project, number, source, target, taken / str(index))
-        for index, (source, target) in enumerate(stage.results.items())
-    ]
+    with open_changes(room, work, work / "layer") as changed:
+        inside = changed.furnished(Bind(str(build), STAGE_FOLDER), Bind(str(taken), TAKEN))
+        results = _work_in_stage(project, number, stage, inside, taken, step)
     session.reporter.note(
         f"stage {stage.name}: {base.image.base_size / 1e6:.0f} MB in {stage.base}, "
         f"of which the image gets {_size(taken) / 1e6:.1f} MB"
     )
     return results
+
+
+def _work_in_stage(
+    project: Project, number: int, stage: StageTable, room: Room, taken: Path, step: Step
+) -> list[Result]:
+    for word in words(stage.copy):
+        source = _file_of(project, word, "stage", number)
+        copy_in(room, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
+    for line in words(stage.run):
+        run_line(room, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
+    return [
+        _take(room, project, number, source, target, taken / str(index))
+        for index, (source, target) in enumerate(stage.results.items())
+    ]
 
 
 def _size(folder: Path) -> int:
@@ -226,6 +243,8 @@ def bring_results(room: Room, results: tuple[Result, ...], step: Step) -> None:
 def take_changes(room: Room, work: Path, tree: Path, base: Base) -> bool:
     """Make what was changed outside the layer's own folder a part of the layer; tell whether anything was."""
     upper = work / "changes/up"
+    if room.copy:
+        gather_changes(room.copy, upper, ignored=NO_CHANGES)
     for name in NO_CHANGES:
         path = upper / name
         if path.is_dir() and not path.is_symlink():

@@ -203,6 +203,8 @@ def _install(request: BuildRequest, order: Order, base: Base, session: Session, 
         recipe = without_held(recipe, base.lock.packages)
     step.say("finding a way into the base")
     uv = static_uv(session, settings)
+    project = order.project if has_steps(order.project) else None
+    changing = project is not None or base.image.system
     room = find_room(
         session,
         Path(base.image.path),
@@ -211,20 +213,20 @@ def _install(request: BuildRequest, order: Order, base: Base, session: Session, 
         uv=uv,
         scratch=work / "mount",
         asked=request.carrier,
+        changes=work / "changes" if changing else None,
     )
-    project = order.project if has_steps(order.project) else None
-    if project is None and not base.image.system:
+    if not changing:
         return _install_packages(request, recipe, base, room, settings, step)
-    room = open_changes(room, work, tree)
     results = run_stages(project, session, work, step, uv=uv, carrier=request.carrier) if project else ()
-    if project:
-        run_steps(room, project, session, step, before=True)
-    made = _install_packages(request, recipe, base, room, settings, step)
-    (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation))
-    bring_results(room, results, step)
-    if project:
-        run_steps(room, project, session, step, before=False)
-    return replace(made, system=take_changes(room, work, tree, base), project=project)
+    with open_changes(room, work, tree) as changed:
+        if project:
+            run_steps(changed, project, session, step, before=True)
+        made = _install_packages(request, recipe, base, changed, settings, step)
+        (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation))
+        bring_results(changed, results, step)
+        if project:
+            run_steps(changed, project, session, step, before=False)
+    return replace(made, system=take_changes(changed, work, tree, base), project=project)
 
 
 def _install_packages(
