@@ -168,13 +168,23 @@ class LockedStep:
 
 @dataclass(frozen=True, slots=True)
 class LockedStage:
-    """Something made in another base, of which the image has the results: path there, path in the image."""
+    """Something made in another base, of which the image has the results: path there, path in the image.
+
+    Attributes
+    ----------
+    digest
+        ``sha256:…`` of the squashfs of its base; empty in the locks of older versions.
+    pinned
+        Its base by digest, where it came from a registry.
+    """
 
     name: str
     base: str
     copy: tuple[LockedSource, ...] = ()
     run: tuple[str, ...] = ()
     results: tuple[tuple[str, str], ...] = ()
+    digest: str = ""
+    pinned: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def changed_steps(lock: Lock, steps: tuple[LockedStep, ...], stages: tuple[Locke
         for name in dict.fromkeys((*locked, *now))
         if locked.get(name) != now.get(name)
     ]
-    there, here = ({stage.name: stage for stage in each} for each in (lock.stages, stages))
+    there, here = ({each.name: replace(each, digest="", pinned="") for each in made} for made in (lock.stages, stages))
     told += [f"stage {name} has changed" for name in sorted(there.keys() & here.keys()) if there[name] != here[name]]
     told += [f"stage {name} is not in the lock" for name in sorted(here.keys() - there.keys())]
     return (*told, *(f"stage {name} was locked, and is not there" for name in sorted(there.keys() - here.keys())))

@@ -89,7 +89,10 @@ output = "{name}.sif"
 run = "rm {gone}; echo {name} > /etc/new; chown 33:33 /etc/new; chmod 4711 /etc/new; [ $(stat -c %a /etc/new) = 4711 ]"
 """
 LOOK = "for file in /etc/old /bin/printf /bin/env /bin/cat; do [ ! -e $file ] || echo $file; done"
-IMAGES = (("one", "{tiny}", "/bin/printf /etc/old", ["/bin/env"]), ("two", "one.sif", "/bin/env", []))
+IMAGES: tuple[tuple[str, str, str, list[str]], ...] = (
+    ("one", "{tiny}", "/bin/printf /etc/old", ["/bin/env"]),
+    ("two", "one.sif", "/bin/env", []),
+)
 
 
 @pytest.mark.parametrize("carrier", ["userns", "proot"])
@@ -172,6 +175,8 @@ def test_a_program_compiled_in_a_stage_runs_in_an_image_without_the_compiler(sho
     before, after = map(float, re.findall(r"stage compile: (\d+) MB .* gets ([\d.]+) MB", done.err)[0])
     assert before > 20 * after
     assert json.loads(done.out)["layer_bytes"] < 2e6
+    lock = json.loads(shop.run(shop.folder / "nbody.sif", "cat", "/opt/argosy/argosy.lock").out)
+    assert lock["stages"][0]["digest"].startswith("sha256:")
     ran = shop.run(shop.folder / "nbody.sif", "nbody", "512", "2")
     assert re.search(r"512 bodies, 2 steps, \d+ threads: [\d.]+ GFLOP/s\nmomentum kept", ran.out), ran.err
     assert shop.run(shop.folder / "nbody.sif", "sh", "-c", "command -v gcc").code != 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from argosy.build.base import Base
 from argosy.build.order import is_same
 from argosy.build.step_locks import (
     digest_copied,
@@ -15,10 +16,14 @@ from argosy.build.step_locks import (
     record_stages,
     record_steps,
     refuse_changed_steps,
+    refuse_other_stage,
 )
 from argosy.errors import CheckFailed, ImageError, UsageError
+from argosy.images.opening import Opened
 from argosy.lock import Lock, LockedBase, LockedStep, Tools, parse_lock, render_lock
+from argosy.model import Image, ImageKind
 from argosy.project import Project, read_project
+from argosy.relock import changed_steps
 
 DIGEST = "5" * 64
 TEXT = f"""\
@@ -69,6 +74,23 @@ def test_a_lock_gives_the_steps_back_that_went_into_it(project: Project) -> None
     assert lock.steps[1].copy[1].sha256 == hashlib.sha256(b"word\n").hexdigest()
     assert "planted" not in render_lock(lock)
     assert locked_project(EMPTY, "argosy.lock", project.folder) is None
+
+
+def test_the_base_of_a_stage_is_locked_by_its_bytes_and_by_digest_where_a_registry_has_it(project: Project) -> None:
+    opened = Opened(Image("/x", ImageKind.SQUASHFS, "", "amd64"))
+    base = Base("docker://x/devel@sha256:" + "1" * 64, opened, "sha256:" + "2" * 64)
+    (stage,) = record_stages(project, {"compile": base})
+    assert (stage.digest, stage.pinned) == (base.digest, base.reference)
+    lock = replace(EMPTY, steps=record_steps(project), stages=(stage,))
+    again = parse_lock(render_lock(lock), "argosy.lock")
+    assert again.stages == (stage,)
+    assert changed_steps(again, record_steps(project), record_stages(project)) == ()
+    refuse_other_stage(stage, base)
+    refuse_other_stage(replace(stage, digest=""), base)
+    with pytest.raises(CheckFailed, match="the base of stage compile is not the one that was locked") as caught:
+        refuse_other_stage(stage, replace(base, digest="sha256:" + "3" * 64))
+    assert "2222" in caught.value.evidence
+    assert "3333" in caught.value.evidence
 
 
 @pytest.mark.parametrize(

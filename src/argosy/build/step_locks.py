@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from argosy.build.base import Base
 from argosy.errors import CheckFailed
 from argosy.lock import Lock, LockedSource, LockedStage, LockedStep
 from argosy.project import Fetch, Project, StageTable, StepTable, check_project
 from argosy.project.records import OneOrMore, ProjectTable, words
 from argosy.relock import changed_steps
 from argosy.scrub import scrub
+
+NO_BASES: Mapping[str, Base] = {}
 
 
 def record_steps(project: Project | None) -> tuple[LockedStep, ...]:
@@ -33,16 +37,43 @@ def _step(project: Project, step: StepTable) -> LockedStep:
     )
 
 
-def record_stages(project: Project | None) -> tuple[LockedStage, ...]:
-    """Give what a lock keeps of a project's stages."""
-    if project is None:
-        return ()
-    return tuple(
-        LockedStage(
-            stage.name, stage.base, _files(project, stage.copy), _lines(stage.run), tuple(stage.results.items())
-        )
-        for stage in project.table.stage
+def record_stages(project: Project | None, bases: Mapping[str, Base] = NO_BASES) -> tuple[LockedStage, ...]:
+    """Give what a lock keeps of a project's stages.
+
+    Parameters
+    ----------
+    bases
+        What each stage was carried out in, by its name; without it the lock does not say which bytes these were.
+    """
+    return tuple(_stage(project, stage, bases.get(stage.name)) for stage in project.table.stage) if project else ()
+
+
+def _stage(project: Project, stage: StageTable, base: Base | None) -> LockedStage:
+    return LockedStage(
+        name=stage.name,
+        base=stage.base,
+        copy=_files(project, stage.copy),
+        run=_lines(stage.run),
+        results=tuple(stage.results.items()),
+        digest=base.digest if base else "",
+        pinned=base.reference if base and "@sha256:" in base.reference else "",
     )
+
+
+def refuse_other_stage(locked: LockedStage | None, base: Base) -> None:
+    """Refuse a base of a stage whose bytes are not those that were locked.
+
+    Raises
+    ------
+    CheckFailed
+        With both digests.
+    """
+    if locked and locked.digest not in {"", base.digest}:
+        raise CheckFailed(
+            f"the base of stage {locked.name} is not the one that was locked",
+            evidence=f"locked: {locked.base}  {locked.digest}\nthere:  {base.digest}",
+            hint="bring the base that was locked, or lock again over this one: argosy lock",
+        )
 
 
 def _lines(value: OneOrMore) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ part of the image's layer; a file that it removes becomes a whiteout there, whic
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from argosy.build.base import Base, open_base
@@ -18,8 +18,10 @@ from argosy.build.copied_base import apply_changes, gather_changes
 from argosy.build.downloads import fetch_file
 from argosy.build.engines import EngineOptions
 from argosy.build.rooms import Room, find_room
+from argosy.build.step_locks import refuse_other_stage
 from argosy.errors import ArgosyError, CheckFailed
 from argosy.layout import ENV_SCRIPT, ROOT
+from argosy.lock import Lock, LockedStage
 from argosy.model import Bind
 from argosy.process import LAST_LINES, Command, Reply
 from argosy.project import Project, StageTable, StepTable
@@ -153,30 +155,56 @@ def _failed(room: Room, reply: Reply, line: str, where: str) -> ArgosyError:
     return error
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What stages made, and in which base each."""
+
+    results: tuple[Result, ...] = ()
+    bases: Mapping[str, Base] = field(default_factory=dict)
+
+
 def run_stages(
-    project: Project, session: Session, work: Path, step: Step, *, uv: Path, carrier: str
-) -> tuple[Result, ...]:
-    """Carry out each stage in its own base, and give the results.
+    project: Project, lock: Lock | None, session: Session, work: Path, step: Step, *, uv: Path, carrier: str
+) -> Staged:
+    """Carry out each stage in its own base, the one that was locked where there is a lock.
 
     Raises
     ------
     ArgosyError
-        As `run_steps`; CheckFailed for a result that the stage did not make.
+        As `run_steps`; CheckFailed for a result that the stage did not make, and for another base than the locked one.
     """
-    return tuple(
-        result
-        for number, stage in enumerate(project.table.stage)
-        for result in _run_stage(project, number, stage, session, work / f"stage-{number}", step, (uv, carrier))
-    )
+    results: list[Result] = []
+    bases: dict[str, Base] = {}
+    locked = {stage.name: stage for stage in lock.stages} if lock else {}
+    for number, stage in enumerate(project.table.stage):
+        place = work / f"stage-{number}"
+        place.mkdir()
+        bases[stage.name] = base = _open_stage(project, stage, locked.get(stage.name), session, place, step)
+        results += _run_stage(project, number, stage, base, session, place, step, (uv, carrier))
+    return Staged(tuple(results), bases)
+
+
+def _open_stage(
+    project: Project, stage: StageTable, locked: LockedStage | None, session: Session, work: Path, step: Step
+) -> Base:
+    step.say(f"stage {stage.name}: {stage.base}")
+    there = project.folder / stage.base
+    name = (locked.pinned if locked else "") or (str(there) if there.exists() else stage.base)
+    base = open_base(name, session, work, needs_python=False, options=EngineOptions(), step=step)
+    refuse_other_stage(locked, base)
+    return base
 
 
 def _run_stage(
-    project: Project, number: int, stage: StageTable, session: Session, work: Path, step: Step, way: tuple[Path, str]
+    project: Project,
+    number: int,
+    stage: StageTable,
+    base: Base,
+    session: Session,
+    work: Path,
+    step: Step,
+    way: tuple[Path, str],
 ) -> list[Result]:
-    work.mkdir()
-    step.say(f"stage {stage.name}: {stage.base}")
-    place = str(project.folder / stage.base) if (project.folder / stage.base).exists() else stage.base
-    base = open_base(place, session, work, needs_python=False, options=EngineOptions(), step=step)
     uv, carrier = way
     room = find_room(
         session,

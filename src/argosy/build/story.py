@@ -31,7 +31,7 @@ from argosy.build.report import BuildReport, BuildRequest, Timing
 from argosy.build.rooms import UV_INSIDE, Room, find_room
 from argosy.build.scripts import run_scripts
 from argosy.build.step_locks import record_stages, record_steps
-from argosy.build.steps import bring_results, has_steps, open_changes, run_stages, run_steps, take_changes
+from argosy.build.steps import Staged, bring_results, has_steps, open_changes, run_stages, run_steps, take_changes
 from argosy.build.tools import static_uv
 from argosy.conda import requested_specs
 from argosy.errors import CheckFailed, UsageError
@@ -54,7 +54,7 @@ from argosy.layout import (
     render_env_script,
     render_source_line,
 )
-from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
+from argosy.lock import Lock, LockedBase, LockedPackage, LockedStage, PackageKind, Tools, render_lock
 from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
 from argosy.process import Command
 from argosy.project import Project
@@ -191,6 +191,7 @@ class Made:
     system: bool = False
     guise: Guise = NO_GUISE
     project: Project | None = None
+    stages: tuple[LockedStage, ...] = ()
 
 
 def _install(request: BuildRequest, order: Order, base: Base, session: Session, work: Path, step: Step) -> Made:
@@ -217,16 +218,19 @@ def _install(request: BuildRequest, order: Order, base: Base, session: Session, 
     )
     if not changing:
         return _install_packages(request, recipe, base, room, settings, step)
-    results = run_stages(project, session, work, step, uv=uv, carrier=request.carrier) if project else ()
+    staged = Staged()
+    if project:
+        staged = run_stages(project, order.lock, session, work, step, uv=uv, carrier=request.carrier)
     with open_changes(room, work, tree) as changed:
         if project:
             run_steps(changed, project, session, step, before=True)
         made = _install_packages(request, recipe, base, changed, settings, step)
         (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation))
-        bring_results(changed, results, step)
+        bring_results(changed, staged.results, step)
         if project:
             run_steps(changed, project, session, step, before=False)
-    return replace(made, system=take_changes(changed, work, tree, base), project=project)
+    system = take_changes(changed, work, tree, base)
+    return replace(made, system=system, project=project, stages=record_stages(project, staged.bases))
 
 
 def _install_packages(
@@ -365,7 +369,7 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         labels=made.guise.labels,
         unisolated=recipe.unisolated,
         steps=record_steps(made.project),
-        stages=record_stages(made.project),
+        stages=made.stages,
     )
 
 
