@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from argosy.progress import render_amount
+
 PROGRESS_EVERY_SECONDS = 0.5
-MEGABYTE = 1e6
 SHA256_DIGITS = 64
 
 
@@ -45,6 +46,7 @@ class Progress:
     loaded: dict[int, int] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     said: float = 0.0
+    begun: float = 0.0
 
     def on_populate_cache_start(self, _operation: int, package_name: str) -> int:
         """Give the token by which later calls name this package."""
@@ -62,8 +64,9 @@ class Progress:
         now = time.monotonic()
         if now - self.said > PROGRESS_EVERY_SECONDS:
             self.said = now
-            done = sum(self.loaded.values())
-            say(f"downloading {self.names.get(token, '')}: {done / MEGABYTE:.0f} of {self.size / MEGABYTE:.0f} MB")
+            self.begun = self.begun or now
+            amount = render_amount(sum(self.loaded.values()), self.size, now - self.begun)
+            say(f"downloading {self.names.get(token, '')}: {amount}")
 
     def on_link_start(self, _operation: int, package_name: str) -> int:
         """Say which package is installed now."""

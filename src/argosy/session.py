@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from argosy.store import Owner
 
 
+SILENCE_SECONDS = 30.0
+"""A log that says nothing for longer makes people cancel their job."""
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where Argosy keeps things for this user.
@@ -94,9 +98,11 @@ class PlainReporter:
 
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     verbose: bool = False
+    silent_since: float = field(default_factory=time.monotonic)
 
     def begin(self, step: Step) -> None:
         """Say it under --verbose only: a log tells a step when it ends."""
+        self.silent_since = time.monotonic()
         if self.verbose:
             self._line(f"{step.name:<9} {step.what} …")
 
@@ -106,8 +112,8 @@ class PlainReporter:
         self._line(f"{step.name:<9} {text} ({step.seconds:.1f} s)")
 
     def progress(self, step: Step, text: str) -> None:
-        """Progress is for people; a log gets it under --verbose only."""
-        if self.verbose:
+        """Progress is for people; a log gets it under --verbose, else now and then: all is well."""
+        if self.verbose or time.monotonic() - self.silent_since > SILENCE_SECONDS:
             self._line(f"{step.name:<9}   {text}")
 
     def note(self, text: str) -> None:
@@ -117,6 +123,7 @@ class PlainReporter:
     def _line(self, text: str) -> None:
         self.stream.write(text + "\n")
         self.stream.flush()
+        self.silent_since = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ VENDOR_TORCH = "2.9.0a0+145a3a7bda.nv25.10"
 FENCE = re.compile(r"^```(?P<info>[^\n`]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 NEEDS = re.compile(r"<!-- needs: (?P<names>[^>]*) -->")
 MEASURED = (
-    (re.compile(r"\b\d+(\.\d+)?(?= (s|seconds|MB)\b)"), "N"),
+    (re.compile(r"\b\d+(\.\d+)?(?= (s|seconds|[MG]B)\b)"), "N"),
     (re.compile(r"(?<=\(base )\d+, packages \d+, pack \d+(, clean up \d+)?"), "N"),
     (re.compile(r"(?<=loss )\d+\.\d+"), "N"),
     (re.compile(r"sha256:[0-9a-f]{64}"), "sha256:N"),

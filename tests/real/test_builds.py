@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from argosy.build.cost import MEMORY_DUE, ROUNDING
 from argosy.images.sif import PartKind, Sif
 
 if TYPE_CHECKING:
@@ -192,6 +193,9 @@ def test_a_build_reports_its_times_and_digests_as_json_alone_on_standard_output(
     report = json.loads(done.out)
     assert report["digest"] == info(shop, shop.folder / "x.sif")["digest"]
     assert {timing["step"] for timing in report["timings"]} >= {"base", "packages", "pack"}
+    cost = report["cost"]
+    assert 0 < cost["new"] < cost["disk"] <= report["base_bytes"] + 2 * cost["new"] + ROUNDING
+    assert 0 < cost["memory"] <= MEMORY_DUE
     assert report["carrier"] == "root"
 
 

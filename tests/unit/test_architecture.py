@@ -14,7 +14,7 @@ SOURCE = ROOT / "src/argosy"
 LAYERS = tuple(
     frozenset(line.split())
     for line in (
-        "errors model shell scrub version layout refusals nearest toml_lines",
+        "errors model shell scrub version layout refusals nearest toml_lines progress",
         "process store leases whiteouts uses",
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
         "gpus cdi carriers containers images binding node_picture formats seccomp",
@@ -31,7 +31,7 @@ LAYERS = tuple(
 
 PURE = frozenset(
     "errors model shell layout binding node_picture carriers containers gpus launchers schedulers cdi runtimes".split()  # noqa: SIM905
-) | {"formats"}
+) | {"formats", "progress"}
 """What never touches the machine: planning."""
 
 EFFECTS = {"subprocess", "socket", "shutil", "tempfile", "urllib", "requests"}

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from argosy.build.conflicts import asked_demands, judge_demands, read_demands, vendor_builds
 from argosy.build.hashes import asked_hashes, found_hashes, refuse_unhashed
 from argosy.build.rooms import UV_INSIDE, Room
+from argosy.build.uv_progress import UvProgress
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed
 from argosy.layout import ENV_PREFIX, ROOT
 from argosy.lock import LockedPackage, SourceKind
@@ -383,7 +384,7 @@ def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *optio
     # What was locked and fetched before needs no network: the cache is asked first.
     if exact and installer.uv(*words, "--offline").code == 0:
         return
-    installer.uv_checked(*words, doing="installing the packages", on_line=lambda line: step.say(line.strip()))
+    installer.uv_checked(*words, doing="installing the packages", on_line=UvProgress(step.say).hear)
 
 
 def write_namesakes(layer: Path, python: BasePython) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from argosy.build.cost import Cost
 from argosy.build.engines import EngineOptions
 from argosy.formats import OutputFormat
 from argosy.layout import NO_GUISE, Guise
@@ -94,6 +95,8 @@ class BuildReport:
         How long the whole build took, the removal of its work files included.
     use
         Lines that say how the output is used.
+    cost
+        What it took of disk and memory; None where nothing was done.
     """
 
     output: str
@@ -110,3 +113,4 @@ class BuildReport:
     notes: tuple[str, ...] = ()
     form: str = OutputFormat.SIF.value
     use: tuple[str, ...] = ()
+    cost: Cost | None = None

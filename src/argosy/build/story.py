@@ -14,6 +14,7 @@ from argosy.build.assemble import write_delta
 from argosy.build.base import Base, open_base
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
 from argosy.build.content import content_over
+from argosy.build.cost import judge_cost, measure_cost, render_size
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
 from argosy.build.gpu_backend import check_torch, refuse_other_machine
 from argosy.build.guise import dress, guise_of
@@ -109,12 +110,15 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
         sweep_parts(request.output)
         refuse_output(request.output, request.form, force=request.force)
         base, made = make_layer(order, request, clock, work)
-        with clock.step("pack", "the layer") as step:
+        cost = measure_cost(work, made.tree)
+        with clock.step("pack", f"{render_size(cost.new)} of new files") as step:
             lock = finish_layer(order.recipe, base, made, session)
             size = _write_image(request, base, lock, made, session)
             step.result = f"{_megabytes(size)} written to {request.output}"
-    made = replace(made, notes=(*made.notes, *differences(order, lock)))
-    return _report(request, base, lock, made, size, clock)
+        cost = measure_cost(work, made.tree, request.output, before=cost)
+    dear = () if request.flatten else judge_cost(cost, base.image.base_size)
+    made = replace(made, notes=(*made.notes, *differences(order, lock), *dear))
+    return replace(_report(request, base, lock, made, size, clock), cost=cost)
 
 
 def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) -> tuple[Base, Made]:

@@ -13,6 +13,7 @@ from argosy.build import BuildReport, BuildRequest
 from argosy.build import build as build_image
 from argosy.build.asking import NO_PATH, request_of_project, split_sources
 from argosy.build.bundling import build_bundle
+from argosy.build.cost import render_size
 from argosy.build.engines import EngineOptions
 from argosy.build.order import LOCK_FILE
 from argosy.carriers import CARRIERS
@@ -203,6 +204,16 @@ def _build_elsewhere(node: dict[str, Any], request: BuildRequest, session: Sessi
     click.echo(submitted.job)
 
 
+def _render_cost(report: BuildReport) -> tuple[str, ...]:
+    """Say how large the packages are, and what the build took beside time."""
+    if report.cost is None:
+        return ()
+    sizes = f"base {render_size(report.base_bytes)}, new {render_size(report.cost.new)}"
+    packed = f" (packed {render_size(report.layer_bytes)})" if report.form == OutputFormat.SIF.value else ""
+    most = f"{render_size(report.cost.disk)} of disk, {render_size(report.cost.memory)} of memory"
+    return (f"{sizes}{packed} · at most {most}",)
+
+
 def render_report(report: BuildReport, shown: Path) -> str:
     """Say where the time went, what is in the image, and how to run it."""
     steps = {t.step: t.seconds for t in report.timings if t.step in STEPS_SHOWN}
@@ -216,6 +227,7 @@ def render_report(report: BuildReport, shown: Path) -> str:
         (
             *report.notes,
             f"{shown}: {inside}, over {report.base}{took}",
+            *_render_cost(report),
             *(line.replace(report.output, str(shown)) for line in report.use),
         )
     )

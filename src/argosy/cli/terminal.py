@@ -4,44 +4,45 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.markup import escape
-from rich.status import Status
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from argosy.session import Step
 
-LONGEST = 90
-
 
 class TerminalReporter:
-    """Shows the running step with a spinner, and leaves one line for each step that ended."""
+    """Shows the running step with a spinner and its time so far, and leaves one line for each step that ended."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._status: Status | None = None
+        self._moving: Progress | None = None
 
     def begin(self, step: Step) -> None:
         """Start the spinner."""
         self._stop()
-        self._status = self._console.status(f"[bold]{step.name:<9}[/] {escape(step.what)}")
-        self._status.start()
+        text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+        self._moving = Progress(SpinnerColumn(), text, TimeElapsedColumn(), console=self._console, transient=True)
+        self._moving.add_task(f"[bold]{step.name:<9}[/] {escape(step.what)}")
+        self._moving.start()
 
     def end(self, step: Step, *, failed: bool) -> None:
-        """Leave one line."""
+        """Leave one line, which the terminal wraps where it must."""
         self._stop()
         mark = "[red]✗[/]" if failed else "[green]✓[/]"
         text = "failed" if failed else step.result or step.what
-        self._console.print(f"{mark} [bold]{step.name:<9}[/] {escape(text)} [dim]{step.seconds:.1f} s[/]")
+        line = f"{mark} [bold]{step.name:<9}[/] {escape(text)} [dim]{step.seconds:.1f} s[/]"
+        self._console.print(line, soft_wrap=True)
 
     def progress(self, step: Step, text: str) -> None:
         """Show what is going on beside the spinner."""
-        if self._status is not None:
-            shown = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-            self._status.update(f"[bold]{step.name:<9}[/] {escape(step.what)}: [dim]{escape(shown)}[/]")
+        if self._moving is not None:
+            self._moving.update(self._moving.task_ids[0], description=f"[bold]{step.name:<9}[/] [dim]{escape(text)}[/]")
 
     def note(self, text: str) -> None:
         """Print a line above the spinner."""
-        self._console.print(escape(text))
+        self._console.print(escape(text), soft_wrap=True)
 
     def _stop(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        if self._moving is not None:
+            self._moving.stop()
+            self._moving = None

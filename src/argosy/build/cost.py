@@ -1,0 +1,94 @@
+"""Measure what a build cost beside time: disk and memory at their highest, against what they may be."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+BLOCK = 512
+KIBIBYTE = 1024
+MEMORY_DUE = 1_000_000_000
+"""No build needs more at once, whatever is built: mksquashfs is given a limit, the rest works in streams."""
+
+ROUNDING = 16 << 20
+"""What uv, the lock and the rounding to blocks take in the smallest build: a megabyte of packages needs as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a build took.
+
+    Attributes
+    ----------
+    new
+        Bytes of the layer's tree on disk: what is new in the image, unpacked.
+    disk
+        Bytes on disk at the highest point seen: work files and the output; the cache, which stays, is not counted.
+    memory
+        Bytes of the largest process, this one and all that it started.
+    """
+
+    new: int
+    disk: int
+    memory: int
+
+
+def disk_use(path: Path, *, without: Path | None = None) -> int:
+    """Add up the blocks of a file or a tree, a file with several names once; 0 where there is nothing."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return 0
+    total = status.st_blocks * BLOCK
+    if not stat.S_ISDIR(status.st_mode):
+        return total
+    seen: set[int] = set()
+    folders = [str(path)]
+    skipped = str(without)
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if entry.path == skipped or (status.st_nlink > 1 and status.st_ino in seen):
+                    continue
+                total += status.st_blocks * BLOCK
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(entry.path)
+                elif status.st_nlink > 1:
+                    seen.add(status.st_ino)
+    return total
+
+
+def measure_cost(work: Path, tree: Path, output: Path | None = None, *, before: Cost | None = None) -> Cost:
+    """Measure now; with what was measured `before`, the higher of both, and the tree is not walked again."""
+    new = before.new if before else disk_use(tree)
+    disk = new + disk_use(work, without=tree) + (disk_use(output) if output else 0)
+    return Cost(new, max(disk, before.disk if before else 0), peak_memory())
+
+
+def peak_memory() -> int:
+    """Give the bytes of the largest process since this one began: itself, and each that it waited for."""
+    both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(who).ru_maxrss for who in both) * KIBIBYTE
+
+
+def judge_cost(cost: Cost, base_bytes: int) -> tuple[str, ...]:
+    """Say what a layer's build took more of than it should: base + 2 x new bytes of disk, 1 GB of memory."""
+    due = base_bytes + 2 * cost.new + ROUNDING
+    notes = []
+    if cost.disk > due:
+        notes.append(
+            f"the build took {render_size(cost.disk)} of disk at once, more than the base and twice what is new: "
+            f"{render_size(due)}"
+        )
+    if cost.memory > MEMORY_DUE:
+        notes.append(f"a program of the build took {render_size(cost.memory)} of memory, more than 1 GB")
+    return tuple(notes)
+
+
+def render_size(size: float) -> str:
+    """Give ``71 MB`` or ``1.2 GB``."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"  # noqa: PLR2004

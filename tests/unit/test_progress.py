@@ -1,0 +1,104 @@
+"""Progress for people, and what a build took beside time."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from argosy.build.cost import MEMORY_DUE, ROUNDING, Cost, disk_use, judge_cost, measure_cost, render_size
+from argosy.build.uv_progress import UvProgress
+from argosy.progress import render_amount
+from argosy.session import PlainReporter, Step
+
+SAID = """\
+Using Python 3.11.7 environment at: /opt/argosy/env
+Resolved 3 packages in 832ms
+Downloading pandas (10.0MiB)
+Downloading numpy (30.0MiB)
+ Downloaded pandas
+ Downloaded numpy
+Prepared 3 packages in 11.35s
+Installed 3 packages in 1.19s
+Bytecode compiled 3590 files in 1m 32s
+ + numpy==2.4.6
+"""
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "text"),
+    [
+        (0, 9, "0 of 100 MB"),
+        (25e6, 1, "25 of 100 MB"),
+        (25e6, 10, "25 of 100 MB, 30 s left"),
+        (5e6, 60, "5 of 100 MB, 19 min left"),
+        (100e6, 60, "100 of 100 MB"),
+    ],
+)
+def test_the_time_left_is_told_once_the_pace_is_known(done: float, seconds: float, text: str) -> None:
+    assert render_amount(done, 100e6, seconds) == text
+
+
+def test_what_uv_says_becomes_stages_with_packages_bytes_and_time_left() -> None:
+    told: list[str] = []
+    now = iter(range(0, 100, 10))
+    progress = UvProgress(told.append, clock=lambda: float(next(now)))
+    for line in SAID.splitlines():
+        progress.hear(line)
+    assert told == [
+        "fetching 3 packages",
+        "downloading pandas: 0 of 10 MB",
+        "downloading numpy and 1 more: 0 of 42 MB",
+        "downloading numpy: 10 of 42 MB, 60 s left",
+        "got 42 of 42 MB",
+        "installing 3 packages",
+        "compiling the byte code of 3 packages",
+    ]
+
+
+def test_a_log_gets_no_progress_while_something_is_said_and_a_line_after_a_silence() -> None:
+    out = io.StringIO()
+    reporter = PlainReporter(out)
+    step = Step("packages", "r.txt", lambda _: None)
+    reporter.begin(step)
+    reporter.progress(step, "soon")
+    reporter.silent_since -= 60
+    reporter.progress(step, "downloading torch")
+    reporter.progress(step, "soon again")
+    assert out.getvalue() == "packages    downloading torch\n"
+
+
+def test_a_file_with_two_names_takes_its_place_once_and_a_tree_left_out_takes_none(tmp_path: Path) -> None:
+    tree = tmp_path / "layer"
+    tree.mkdir()
+    (tree / "a").write_bytes(bytes(100_000))
+    one = disk_use(tree)
+    os.link(tree / "a", tree / "b")
+    assert 100_000 <= disk_use(tree) == one
+    assert disk_use(tmp_path, without=tree) < 100_000
+    assert disk_use(tmp_path / "nothing") == 0
+
+
+def test_the_highest_point_is_kept(tmp_path: Path) -> None:
+    tree = tmp_path / "layer"
+    tree.mkdir()
+    (tmp_path / "wheel").write_bytes(bytes(1_000_000))
+    first = measure_cost(tmp_path, tree)
+    (tmp_path / "wheel").unlink()
+    second = measure_cost(tmp_path, tree, tmp_path / "nothing", before=first)
+    assert second.disk == first.disk >= 1_000_000
+    assert second.memory >= first.memory > 0
+
+
+def test_a_build_that_took_too_much_says_so() -> None:
+    new, base = 100_000_000, 70_000_000
+    assert judge_cost(Cost(new, base + 2 * new + ROUNDING, MEMORY_DUE), base) == ()
+    disk, memory = judge_cost(Cost(new, base + 2 * new + ROUNDING + 1, MEMORY_DUE + 1), base)
+    assert "287 MB" in disk
+    assert "1 GB" in memory
+
+
+def test_sizes_are_told_in_the_unit_that_people_use() -> None:
+    assert (render_size(71_400_000), render_size(1_250_000_000)) == ("71 MB", "1.2 GB")
