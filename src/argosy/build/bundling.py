@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from argosy.build.base import Base
+from argosy.build.clock import Clock
 from argosy.build.fetching_wheels import fetch_wheels
 from argosy.build.order import CONDA, LOCK_FILE, WHEELS, read_order
 from argosy.build.report import BuildReport, BuildRequest
-from argosy.build.story import Clock, Made, build, finish_layer, make_layer
+from argosy.build.story import Made, build, finish_layer, make_layer
 from argosy.build.tools import TOOLS, fetched_uv
 from argosy.errors import ArgosyError, CheckFailed, UsageError
 from argosy.lock import Lock, PackageKind, render_lock

@@ -106,7 +106,7 @@ def holds_conda(layer: Path) -> bool:
 
 
 def make_conda(
-    shop: Workshop, recipe: Recipe, variables: tuple[tuple[str, str], ...], *, cuda: str, time: int
+    shop: Workshop, recipe: Recipe, variables: tuple[tuple[str, str], ...], *, cuda: str, archspec: str, time: int
 ) -> CondaEnvironment:
     """Choose and install conda's packages, then what stands under ``pip:``.
 
@@ -114,6 +114,8 @@ def make_conda(
     ----------
     cuda
         Version of CUDA that the nodes' driver supports; empty: none.
+    archspec
+        Instruction set of the nodes; empty: the common one.
     time
         Seconds since 1970, for conda's history.
 
@@ -125,7 +127,7 @@ def make_conda(
     host = shop.session.host
     glibc = parse_glibc(shop.room.run("/bin/sh", "-c", ASK_GLIBC).stdout)
     condarc = read_condarc(host.environment, Path(host.person.home))
-    target = CondaTarget(host.arch, glibc, parse_cuda(cuda))
+    target = CondaTarget(host.arch, glibc, parse_cuda(cuda), archspec)
     plan = plan_conda(recipe, condarc, target, environment=host.environment, cwd=Path(host.cwd))
     chosen = _run_worker(shop, plan, condarc)
     tidy_conda_meta(shop.prefix, requested_specs(recipe), time=time)

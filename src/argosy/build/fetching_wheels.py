@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from argosy.build.packages import WORK_INSIDE
 from argosy.build.story import Made
+from argosy.build.torch_index import INDEX, OPTION
 from argosy.errors import CheckFailed
 from argosy.layout import ENV_PREFIX
 from argosy.lock import Lock, LockedPackage, PackageKind, SourceKind
@@ -61,6 +62,8 @@ def pip_variables(settings: UvSettings) -> tuple[tuple[str, str], ...]:
     for word in words:
         if word in VALUED:
             found.setdefault(VALUED[word], []).append(_with_login(next(words), logins))
+        elif word == OPTION:
+            found.setdefault("PIP_EXTRA_INDEX_URL", []).append(f"{INDEX}{next(words)}")
         elif word == "--no-index":
             found["PIP_NO_INDEX"] = ["1"]
     kept = ((name, value) for name, value in logins.items() if not name.startswith("UV_"))

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from argosy.build.base import Base, open_base
+from argosy.build.clock import Clock
 from argosy.build.order import Order, read_lock, read_order, refuse_changed, refuse_other_base
 from argosy.build.report import BuildRequest
 from argosy.build.step_locks import refuse_changed_steps
-from argosy.build.story import Clock, Made, finish_layer, make_layer, needs_python
+from argosy.build.story import Made, finish_layer, make_layer, needs_python
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import Lock, render_lock
 from argosy.lock_diff import Change, compare_locks

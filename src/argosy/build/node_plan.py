@@ -18,7 +18,9 @@ FLAGS = frozenset({"--on-node", "--submit"})
 VALUED = frozenset({"--account", "--partition", "--qos", "--time", "--mem", "--cpus"})
 """Options of the job: the build on the node does not get them."""
 
-OF_THE_RECIPE = frozenset({"--base", "--locked", "--cuda", "--site", "--file", "-f", "--build-arg", "--bundle"})
+OF_THE_RECIPE = frozenset(
+    {"--base", "--locked", "--cuda", "--site", "--file", "-f", "--build-arg", "--bundle", "--torch-backend"}
+)
 """Options that a bundle has answered."""
 
 

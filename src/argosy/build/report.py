@@ -35,7 +35,10 @@ class BuildRequest:
         A lock file, or an image with its lock, whose packages are installed to the byte; empty: versions are chosen.
         The base may then be empty: the lock names it.
     site
-        Name of the site that the image is for: its torch must be one for the GPUs there; empty: not checked.
+        Name of the site that the image is for: torch is taken from the index for the GPUs there, and checked; empty:
+        neither.
+    torch_backend
+        Last word of PyTorch's index that torch comes from (``cu128``); ``none``: no such index; empty: by the site.
     bundle
         Folder of an unpacked bundle, from which packages are taken: no network is needed; None: from the network.
     guise
@@ -60,6 +63,7 @@ class BuildRequest:
     cuda: str = ""
     locked: str = ""
     site: str = ""
+    torch_backend: str = ""
     bundle: Path | None = None
     guise: Guise = NO_GUISE
     before: tuple[Path, ...] = ()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from argosy.build.asking import settle_request
 from argosy.build.assemble import write_delta
 from argosy.build.base import Base, open_base
+from argosy.build.clock import Clock
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
 from argosy.build.content import content_over
 from argosy.build.cost import judge_cost, measure_cost, render_size
@@ -28,12 +29,20 @@ from argosy.build.packages import (
     write_namesakes,
 )
 from argosy.build.packing import digest_tree, normalise_tree, run_pack
-from argosy.build.report import BuildReport, BuildRequest, Timing
+from argosy.build.report import BuildReport, BuildRequest
 from argosy.build.rooms import UV_INSIDE, Room, find_room
 from argosy.build.scripts import run_scripts
 from argosy.build.step_locks import record_stages, record_steps
 from argosy.build.steps import Staged, bring_results, has_steps, open_changes, run_stages, run_steps, take_changes
 from argosy.build.tools import static_uv
+from argosy.build.torch_index import (
+    Target,
+    aim_torch,
+    aimed_index,
+    choose_target,
+    explain_target,
+    explaining_torch,
+)
 from argosy.conda import requested_specs
 from argosy.errors import CheckFailed, UsageError
 from argosy.formats import OutputFormat, render_use
@@ -71,22 +80,6 @@ from argosy.version import VERSION
 
 OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
 """What a flat image of ours holds of its layer."""
-
-
-@dataclass(slots=True)
-class Clock:
-    """The times of a build's steps, in the order they ended."""
-
-    session: Session
-    timings: list[Timing] = field(default_factory=list)
-    started: float = field(default_factory=time.monotonic)
-
-    @contextmanager
-    def step(self, name: str, what: str) -> Iterator[Step]:
-        """Report a step and remember its time."""
-        with self.session.step(name, what) as step:
-            yield step
-        self.timings.append(Timing(name, step.seconds))
 
 
 def build(request: BuildRequest, session: Session) -> BuildReport:
@@ -131,6 +124,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     """
     session = clock.session
     site = _site_of(request, session)
+    target = choose_target(request.torch_backend, request.cuda, site)
     with clock.step("base", order.base) as step:
         wants = needs_python(order.recipe)
         base = open_base(order.base, session, work, needs_python=wants, options=request.engine, step=step)
@@ -139,10 +133,13 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
             base = replace(base, reference=order.lock.base.reference)
         step.result = _describe_base(base)
     with clock.step("packages", _describe_sources(order.recipe)) as step:
-        made = _install(request, order, base, session, work, step)
+        with explaining_torch(target):
+            made = _install(request, order, base, session, work, step, target)
         run_scripts(request.after, made.room, made.tree, step)
         if site:
             check_torch(site, made.room, made.tree, order.recipe)
+    for note in explain_target(target, made.settings, made.packages):
+        session.reporter.note(note)
     guise = guise_of(request, order)
     return base, replace(made, guise=guise, activation=dress(made.tree, made.room, made.activation, guise))
 
@@ -198,10 +195,12 @@ class Made:
     stages: tuple[LockedStage, ...] = ()
 
 
-def _install(request: BuildRequest, order: Order, base: Base, session: Session, work: Path, step: Step) -> Made:
+def _install(
+    request: BuildRequest, order: Order, base: Base, session: Session, work: Path, step: Step, target: Target
+) -> Made:
     recipe = order.recipe
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
-    settings = plan_uv_settings(config, recipe)
+    settings = aim_torch(plan_uv_settings(config, recipe), recipe, target.backend)
     tree = work / "layer"
     _take_over_layer(base, session, tree)
     if recipe.exact and base.lock:
@@ -221,14 +220,14 @@ def _install(request: BuildRequest, order: Order, base: Base, session: Session, 
         changes=work / "changes" if changing else None,
     )
     if not changing:
-        return _install_packages(request, recipe, base, room, settings, step)
+        return _install_packages(request, recipe, base, room, settings, step, target)
     staged = Staged()
     if project:
         staged = run_stages(project, order.lock, session, work, step, uv=uv, carrier=request.carrier)
     with open_changes(room, work, tree) as changed:
         if project:
             run_steps(changed, project, session, step, before=True)
-        made = _install_packages(request, recipe, base, changed, settings, step)
+        made = _install_packages(request, recipe, base, changed, settings, step, target)
         (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation))
         bring_results(changed, staged.results, step)
         if project:
@@ -238,7 +237,7 @@ def _install(request: BuildRequest, order: Order, base: Base, session: Session, 
 
 
 def _install_packages(
-    request: BuildRequest, recipe: Recipe, base: Base, room: Room, settings: UvSettings, step: Step
+    request: BuildRequest, recipe: Recipe, base: Base, room: Room, settings: UvSettings, step: Step, target: Target
 ) -> Made:
     session = room.session
     work = Path(room.scratch).parent
@@ -247,7 +246,7 @@ def _install_packages(
     if recipe.wants_conda or holds_conda(tree):
         spare = request.bundle / CONDA if request.bundle else None
         shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare)
-        return _make_conda(shop, recipe, base, request.cuda)
+        return _make_conda(shop, recipe, base, target)
     activation = plan_activation(extra=_variables(recipe, base))
     if not needs_python(recipe):
         step.result = f"{_describe_sources(recipe)} ({room.carrier.value}: {room.carrier.why})"
@@ -262,7 +261,7 @@ def _install_packages(
     return Made(tree, room, python, packages, activation, _notes(recipe, settings), settings)
 
 
-def _make_conda(shop: Workshop, recipe: Recipe, base: Base, cuda: str) -> Made:
+def _make_conda(shop: Workshop, recipe: Recipe, base: Base, target: Target) -> Made:
     """Make an environment with a Python of its own, or add pip packages to that of an image of ours."""
     if recipe.wants_conda and shop.prefix.exists():
         raise UsageError(
@@ -273,7 +272,7 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, cuda: str) -> Made:
     variables = _variables(recipe, base)
     held = base.lock.packages if base.lock else ()
     if recipe.wants_conda:
-        made = make_conda(shop, recipe, variables, cuda=cuda, time=base.time)
+        made = make_conda(shop, recipe, variables, cuda=target.cuda.value, archspec=target.archspec, time=base.time)
     else:
         made = extend_conda(shop, recipe, variables, held)
     if made.python:
@@ -367,7 +366,7 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         content=content,
         name=recipe.name,
         requested=requested_specs(recipe) or (base.lock.requested if base.lock else ()),
-        indexes=locked_indexes(recipe),
+        indexes=_indexes(recipe, made.settings),
         system=made.system,
         known_as=made.guise.prefix,
         labels=made.guise.labels,
@@ -375,6 +374,11 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         steps=record_steps(made.project),
         stages=made.stages,
     )
+
+
+def _indexes(recipe: Recipe, settings: UvSettings) -> tuple[str, ...]:
+    torch = aimed_index(settings)
+    return (*locked_indexes(recipe), *((f"extra-index-url {torch}",) if torch else ()))
 
 
 def _tools(made: Made, session: Session) -> Tools:

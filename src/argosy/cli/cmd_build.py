@@ -90,7 +90,10 @@ class BuildCommand(click.Command):
 @click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
 @click.option("--carrier", type=click.Choice(CARRIERS), default=None, help="How programs run in the base.")
 @click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver: conda chooses its GPU builds.")
-@click.option("--site", default="", metavar="NAME", help="The site it is for: torch must have its GPUs' back end.")
+@click.option("--site", default="", metavar="NAME", help="The site it is for: torch comes with its GPUs' back end.")
+@click.option(
+    "--torch-backend", default="", metavar="NAME", help="cu128, rocm6.4, xpu, cpu, none.  [default: the site's]"
+)
 @click.option("-f", "--file", default="", metavar="FILE", help="The Dockerfile, where a SOURCE is its folder.")
 @click.option("--build-arg", "arguments", multiple=True, metavar="NAME=VALUE", help="For a definition or Dockerfile.")
 @click.option("--no-cache", is_flag=True, help="Carry out every instruction of a Dockerfile anew.")
@@ -105,8 +108,8 @@ class BuildCommand(click.Command):
 def build(
     sources: tuple[str, ...], *, base: str, locked: str, bundle: Path | None, output: Path | None, form: str,
     work_dir: str, carrier: str | None, cuda: str, site: str, file: str, arguments: tuple[str, ...],
-    no_cache: bool, unisolated: tuple[str, ...], force: bool, flatten: bool, as_json: bool, verbose: bool, quiet: bool,
-    dry_run: bool, **node: Any,
+    no_cache: bool, unisolated: tuple[str, ...], torch_backend: str, force: bool, flatten: bool, as_json: bool,
+    verbose: bool, quiet: bool, dry_run: bool, **node: Any,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
 
@@ -137,6 +140,7 @@ def build(
         locked=locked,
         site=site,
         unisolated=unisolated,
+        torch_backend=torch_backend,
     )
     request = request if sources or locked or bundle else _of_project(request, session)
     if dry_run:

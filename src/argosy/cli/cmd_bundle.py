@@ -26,13 +26,14 @@ from argosy.cli.common import open_session, print_json
 @click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
 @click.option("--carrier", type=click.Choice(CARRIERS), default=None, help="How programs run in the base.")
 @click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver: conda chooses its GPU builds.")
-@click.option("--site", default="", metavar="NAME", help="The site it is for: torch must have its GPUs' back end.")
+@click.option("--site", default="", metavar="NAME", help="The site it is for: torch comes with its GPUs' back end.")
+@click.option("--torch-backend", default="", metavar="NAME", help="As for argosy build.  [default: the site's]")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def bundle(
     sources: tuple[Path, ...], base: str, locked: str, output: Path, work_dir: str, *,
-    carrier: str | None, cuda: str, site: str,
+    carrier: str | None, cuda: str, site: str, torch_backend: str,
     force: bool, as_json: bool, verbose: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Put base, packages and lock into one archive, from which an image is built without a network.
@@ -43,7 +44,15 @@ def bundle(
     """  # noqa: D301
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     request = BuildRequest(
-        sources, base, output.absolute(), force=force, carrier=carrier or "", cuda=cuda, locked=locked, site=site
+        sources,
+        base,
+        output.absolute(),
+        force=force,
+        carrier=carrier or "",
+        cuda=cuda,
+        locked=locked,
+        site=site,
+        torch_backend=torch_backend,
     )
     report = write_bundle(request, session)
     if as_json:

@@ -30,7 +30,8 @@ from argosy.project import find_project
 @click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
 @click.option("--carrier", type=click.Choice(CARRIERS), default=None, help="How programs run in the base.")
 @click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver: conda chooses its GPU builds.")
-@click.option("--site", default="", metavar="NAME", help="The site it is for: torch must have its GPUs' back end.")
+@click.option("--site", default="", metavar="NAME", help="The site it is for: torch comes with its GPUs' back end.")
+@click.option("--torch-backend", default="", metavar="NAME", help="As for argosy build.  [default: the site's]")
 @click.option(
     "--no-build-isolation", "unisolated", multiple=True, metavar="NAME", help="Built last, against what is installed."
 )
@@ -39,7 +40,8 @@ from argosy.project import find_project
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def lock(
     sources: tuple[Path, ...], base: str, output: Path, upgrade: tuple[str, ...], work_dir: str, carrier: str | None,
-    cuda: str, site: str, *, unisolated: tuple[str, ...], check: bool, as_json: bool, verbose: bool, quiet: bool,
+    cuda: str, site: str, *, torch_backend: str, unisolated: tuple[str, ...], check: bool, as_json: bool,
+    verbose: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Choose versions once and write them to a lock file, each package with its hash, and the digest of the base.
 
@@ -53,7 +55,9 @@ def lock(
     """  # noqa: D301
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     target, how = output.absolute(), carrier or ""
-    build = BuildRequest(sources, base, target, carrier=how, cuda=cuda, site=site, unisolated=unisolated)
+    build = BuildRequest(
+        sources, base, target, carrier=how, cuda=cuda, site=site, torch_backend=torch_backend, unisolated=unisolated
+    )
     project = None if sources else find_project(Path(session.host.cwd))
     request = LockRequest(request_of_project(project, build) if project else build, upgrade)
     if check:

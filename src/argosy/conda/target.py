@@ -26,12 +26,15 @@ class CondaTarget:
     glibc
         Version of the base's C library; empty where it has another one.
     cuda
-        Version of CUDA that the driver of the nodes supports, as the user says; empty: no NVIDIA GPU is assumed.
+        Version of CUDA that the driver of the nodes supports; empty: no NVIDIA GPU is assumed.
+    archspec
+        Instruction set of the site's nodes, as its profile says; empty: the architecture's common one.
     """
 
     arch: str
     glibc: str
     cuda: str = ""
+    archspec: str = ""
 
     @property
     def subdir(self) -> str:
@@ -50,10 +53,10 @@ class CondaTarget:
 def plan_virtual_packages(target: CondaTarget) -> tuple[VirtualPackage, ...]:
     """Give the virtual packages: name, version, build.
 
-    The instruction set is the architecture's common one: packages for newer processors are chosen where somebody asks
-    for them, not because the login node has one.
+    The instruction set is the architecture's common one where no site says more: packages for newer processors are not
+    chosen because the login node has one.
     """
-    rows = [("__unix", "0", "0"), ("__linux", OLDEST_KERNEL, "0"), ("__archspec", "1", target.arch)]
+    rows = [("__unix", "0", "0"), ("__linux", OLDEST_KERNEL, "0"), ("__archspec", "1", target.archspec or target.arch)]
     rows += [("__glibc", target.glibc, "0")] if target.glibc else []
     rows += [("__cuda", target.cuda, "0")] if target.cuda else []
     return tuple(rows)

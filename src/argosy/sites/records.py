@@ -75,6 +75,10 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         For each GPU the cores nearest to it, as range lists: ``49-55``; empty where no map is known.
     gpu_numa, gpu_pci
         NUMA node and PCI bus of each GPU.
+    cuda, rocm
+        Version of CUDA or ROCm that the nodes' driver supports: ``12.8``; empty where it is not known.
+    archspec
+        Instruction set as archspec names it: ``zen3``; empty: the architecture's common one.
     memory_mb
         Memory of a node as Slurm knows it, in MB.
     gpu_memory_gb
@@ -92,6 +96,9 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpu_vendor: Literal["", "amd", "intel", "nvidia"] = ""
     gpu_device: str = ""
     gpu_model: str = ""
+    cuda: str = ""
+    rocm: str = ""
+    archspec: str = ""
     gpu_memory_gb: int = 0
     devices_per_gpu: int = 1
     gpu_cpus: tuple[str, ...] = ()
@@ -102,6 +109,12 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     nic_gbit: int = 0
     local_disk: bool | None = None
     tmp_in_memory: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no version."""
+        for name, text in (("cuda", self.cuda), ("rocm", self.rocm)):
+            if text and not re.fullmatch(r"\d+(\.\d+){0,2}", text):
+                raise ValueError(f'{name} = {text!r} is no version; write {name} = "12.8"')
 
 
 class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,167 @@
+"""Choose from which of PyTorch's indexes torch comes: the one for the GPUs of the site that an image is for.
+
+The default index has one build for everybody; it computes on the CPU where GPUs are AMD's or Intel's, and brings
+gigabytes of NVIDIA's libraries where there are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from argosy.errors import ArgosyError, UsageError
+from argosy.lock import LockedPackage, PackageKind
+from argosy.model import Choice
+from argosy.pip_config import UvSettings
+from argosy.recipe import Recipe
+from argosy.sites import Node, Site
+
+INDEX = "https://download.pytorch.org/whl/"
+OPTION = "--torch-backend"
+WHAT = "torch-backend"
+NONE = "none"
+"""The word that leaves torch to the usual indexes."""
+
+FAMILY = frozenset({"torch", "torchvision", "torchaudio"})
+NAMES_AN_INDEX = frozenset({"--default-index", "--index", "--find-links", "--no-index"})
+
+OF_VENDOR: Mapping[str, str] = MappingProxyType({"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"})
+"""Where a profile does not say what the nodes' driver supports.  Any driver from 525 on runs all of CUDA 12
+(docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility)."""
+
+CUDA = (118, 121, 124, 126, 128, 129, 130, 132)
+ROCM = ("5.7", "6.0", "6.1", "6.2", "6.2.4", "6.3", "6.4", "7.0", "7.1", "7.2")
+"""What PyTorch has indexes for (uv 0.13, --torch-backend)."""
+
+DRIVER_CUDA = "12.8"
+"""What conda's packages are chosen for at a site with NVIDIA's GPUs whose profile does not say more; see OF_VENDOR."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The machines that packages are chosen for.
+
+    Attributes
+    ----------
+    backend
+        PyTorch's index, by its last word; None: the usual indexes.
+    cuda
+        Version of CUDA for conda; empty: no NVIDIA GPU.
+    archspec
+        Instruction set; empty: the architecture's common one.
+    """
+
+    backend: Choice | None
+    cuda: Choice
+    archspec: str = ""
+
+
+def choose_target(torch_backend: str, cuda: str, site: Site | None) -> Target:
+    """Choose by what is asked, else by the site's facts.
+
+    Raises
+    ------
+    UsageError
+        For a word that names no index of PyTorch.
+    """
+    return Target(choose_backend(torch_backend, site), choose_cuda(cuda, site), site.node.archspec if site else "")
+
+
+def choose_backend(asked: str, site: Site | None) -> Choice | None:
+    """Choose the index by its last word (``cu128``); None where nothing is known, or nothing is wanted.
+
+    Raises
+    ------
+    UsageError
+        For a word that names no index.
+    """
+    if asked == NONE:
+        return None
+    if asked:
+        known = {*(f"cu{number}" for number in CUDA), *(f"rocm{number}" for number in ROCM), "xpu", "cpu"}
+        if asked not in known:
+            raise UsageError(f"PyTorch has no index {asked!r}", hint=f"one of {', '.join(sorted(known))}, or {NONE}")
+        return Choice(WHAT, asked, "asked for", "option")
+    if site is None:
+        return None
+    node = site.node
+    if node.gpu_vendor:
+        return Choice(WHAT, *_of_node(node, site.name), "site")
+    return Choice(WHAT, "cpu", f"{site.name} has no GPUs", "site") if node.cores and not node.gpus else None
+
+
+def _of_node(node: Node, name: str) -> tuple[str, str]:
+    if node.gpu_vendor == "nvidia" and node.cuda:
+        fitting = [number for number in CUDA if number <= _tenths(node.cuda)]
+        return f"cu{max(fitting, default=min(CUDA))}", f"the driver of {name} supports CUDA {node.cuda}"
+    if node.gpu_vendor == "amd" and node.rocm:
+        fits = [number for number in ROCM if _parts(number) <= _parts(node.rocm)]
+        return f"rocm{fits[-1] if fits else ROCM[0]}", f"{name} has ROCm {node.rocm}"
+    why = f"{name} has GPUs of {node.gpu_vendor}; its profile does not say what their driver supports"
+    return OF_VENDOR[node.gpu_vendor], why
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _tenths(version: str) -> int:
+    major, minor, *_ = (*_parts(version), 0)
+    return 10 * major + minor
+
+
+def choose_cuda(asked: str, site: Site | None) -> Choice:
+    """Choose the CUDA that conda's packages are chosen for; an empty one: no NVIDIA GPU is assumed."""
+    if asked:
+        return Choice("cuda", asked, "asked for", "option")
+    if site and site.node.gpu_vendor == "nvidia":
+        known = f"the driver of {site.name} supports it"
+        other = f"{site.name} has NVIDIA's GPUs; its profile does not say what their driver supports"
+        return Choice("cuda", site.node.cuda or DRIVER_CUDA, known if site.node.cuda else other, "site")
+    return Choice("cuda", "", "no NVIDIA GPU is assumed", "default")
+
+
+def aim_torch(settings: UvSettings, recipe: Recipe, backend: Choice | None) -> UvSettings:
+    """Point uv at an index for torch, unless the user, a lock or pip's configuration has said where packages are."""
+    if backend is None or recipe.exact:
+        return settings
+    if backend.source != "option" and (NAMES_AN_INDEX.intersection(settings.arguments) or _says_build(recipe)):
+        return settings
+    return replace(settings, arguments=(*settings.arguments, OPTION, backend.value))
+
+
+def _says_build(recipe: Recipe) -> bool:
+    """Tell whether a line names a build of torch itself: ``torch==2.6.0+cu124``, or a wheel's address."""
+    return any(line.name in FAMILY and ("+" in line.spec or "@" in line.spec) for line in recipe.pip)
+
+
+def aimed_index(settings: UvSettings) -> str:
+    """Give the address of the index that `aim_torch` chose; empty where it chose none."""
+    words = settings.arguments
+    return f"{INDEX}{words[words.index(OPTION) + 1]}" if OPTION in words else ""
+
+
+@contextmanager
+def explaining_torch(target: Target) -> Iterator[None]:
+    """Say of a failure that is about torch which index was asked, and how another one is."""
+    try:
+        yield
+    except ArgosyError as error:
+        backend = target.backend
+        if backend and (f"{INDEX}{backend.value}" in error.evidence or re.search(r"\btorch", error.evidence)):
+            told = f"torch was looked for in {INDEX}{backend.value}: {backend.why}"
+            error.hint = f"{told}; {OPTION} NAME or {NONE} changes that. {error.hint}".rstrip(". ")
+        raise
+
+
+def explain_target(target: Target, settings: UvSettings, packages: Iterable[LockedPackage]) -> Iterator[str]:
+    """Say for which GPUs packages were chosen, and why; nothing of what was not installed."""
+    there = {(package.name, package.kind) for package in packages}
+    address, backend = aimed_index(settings), target.backend
+    if backend and address and ("torch", PackageKind.PYPI) in there:
+        yield f"torch comes from {address}: {backend.why} [{backend.source}]; {OPTION} NAME or {NONE} changes it"
+    if target.cuda.value and target.cuda.source == "site" and any(kind is PackageKind.CONDA for _, kind in there):
+        yield f"conda's packages are chosen for CUDA {target.cuda.value}: {target.cuda.why}; --cuda changes it"

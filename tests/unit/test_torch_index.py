@@ -1,0 +1,125 @@
+"""torch comes from the index for the GPUs of the site, unless somebody has said where packages come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from argosy.build.fetching_wheels import pip_variables
+from argosy.build.torch_index import (
+    Target,
+    aim_torch,
+    aimed_index,
+    choose_backend,
+    choose_cuda,
+    choose_target,
+    explain_target,
+    explaining_torch,
+)
+from argosy.conda import CondaTarget
+from argosy.conda.target import plan_virtual_packages
+from argosy.errors import CheckFailed, UsageError
+from argosy.lock import LockedPackage
+from argosy.pip_config import UvSettings
+from argosy.recipe import PipKind, PipLine, Recipe, Where
+from argosy.sites import Node, Site
+
+TORCH = LockedPackage("torch", "2.9.0+rocm6.4")
+PLAIN = Recipe(pip=(PipLine("torch", "torch", PipKind.INDEX, Where("r.txt", 1), spec="torch"),))
+AMD = Site(name="here", node=Node(gpus=8, gpu_vendor="amd"))
+
+
+@pytest.mark.parametrize(
+    ("node", "index"),
+    [
+        (Node(gpus=8, gpu_vendor="amd"), "rocm6.4"),
+        (Node(gpus=8, gpu_vendor="amd", rocm="6.3.4"), "rocm6.3"),
+        (Node(gpus=8, gpu_vendor="amd", rocm="6.2.4"), "rocm6.2.4"),
+        (Node(gpus=8, gpu_vendor="amd", rocm="10.0"), "rocm7.2"),
+        (Node(gpus=4, gpu_vendor="nvidia"), "cu128"),
+        (Node(gpus=4, gpu_vendor="nvidia", cuda="12.5"), "cu124"),
+        (Node(gpus=4, gpu_vendor="nvidia", cuda="13.1"), "cu130"),
+        (Node(gpus=4, gpu_vendor="nvidia", cuda="13"), "cu130"),
+        (Node(gpus=4, gpu_vendor="intel"), "xpu"),
+        (Node(cores=128), "cpu"),
+    ],
+)
+def test_the_index_is_the_newest_that_the_driver_of_the_nodes_supports(node: Node, index: str) -> None:
+    choice = choose_backend("", Site(name="here", node=node))
+    assert choice
+    assert (choice.value, choice.source) == (index, "site")
+    assert "here" in choice.why
+
+
+def test_nothing_is_chosen_where_nothing_is_known_and_where_nobody_wants_it() -> None:
+    assert choose_backend("", None) is None
+    assert choose_backend("", Site(name="here")) is None
+    assert choose_backend("none", AMD) is None
+
+
+def test_what_is_asked_for_wins_and_must_be_an_index() -> None:
+    choice = choose_backend("cu118", AMD)
+    assert choice
+    assert (choice.value, choice.source) == ("cu118", "option")
+    with pytest.raises(UsageError, match="no index 'cu12'") as error:
+        choose_backend("cu12", AMD)
+    assert "cu128" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "recipe"),
+    [
+        (UvSettings(("--default-index", "https://mirror.example/simple")), PLAIN),
+        (UvSettings(("--find-links", "/wheels")), PLAIN),
+        (UvSettings(), replace(PLAIN, pip=(replace(PLAIN.pip[0], spec="torch==2.6.0+cu124"),))),
+        (UvSettings(), replace(PLAIN, exact=True)),
+    ],
+    ids=["an index", "a folder", "a build", "a lock"],
+)
+def test_who_says_where_packages_come_from_is_followed(settings: UvSettings, recipe: Recipe) -> None:
+    assert aim_torch(settings, recipe, choose_backend("", AMD)) == settings
+
+
+def test_an_index_that_was_asked_for_wins_over_pips_configuration() -> None:
+    mirror = UvSettings(("--default-index", "https://mirror.example/simple"))
+    assert aimed_index(aim_torch(mirror, PLAIN, choose_backend("cu128", None))).endswith("/whl/cu128")
+
+
+def test_where_torch_came_from_is_told_with_its_reason_and_the_way_out() -> None:
+    target = choose_target("", "", AMD)
+    settings = aim_torch(UvSettings(), PLAIN, target.backend)
+    assert dict(pip_variables(settings)) == {"PIP_EXTRA_INDEX_URL": "https://download.pytorch.org/whl/rocm6.4"}
+    (line,) = explain_target(target, settings, (TORCH,))
+    assert "whl/rocm6.4: here has GPUs of amd" in line
+    assert "--torch-backend NAME or none" in line
+    assert list(explain_target(target, settings, ())) == []
+
+
+def test_a_failure_about_torch_says_which_index_was_asked() -> None:
+    def fail(about: str) -> None:
+        raise CheckFailed("no versions go together", evidence=about, hint="change one")
+
+    target: Target = choose_target("", "", AMD)
+    with pytest.raises(CheckFailed) as error, explaining_torch(target):
+        fail("there is no version of torch==2.3.0")
+    assert "whl/rocm6.4" in error.value.hint
+    assert "change one" in error.value.hint
+    with pytest.raises(CheckFailed) as other, explaining_torch(target):
+        fail("there is no version of numpy==99")
+    assert other.value.hint == "change one"
+
+
+def test_conda_is_told_the_sites_cuda_and_instruction_set() -> None:
+    node = Node(gpus=4, gpu_vendor="nvidia", cuda="12.4", archspec="zen3")
+    target = choose_target("", "", Site(name="here", node=node))
+    virtual = plan_virtual_packages(CondaTarget("x86_64", "2.36", target.cuda.value, target.archspec))
+    assert {("__cuda", "12.4", "0"), ("__archspec", "1", "zen3"), ("__glibc", "2.36", "0")} <= set(virtual)
+    assert choose_cuda("11.8", Site(name="here", node=node)).value == "11.8"
+    assert choose_cuda("", AMD).value == ""
+    assert choose_cuda("", Site(name="here", node=Node(gpus=1, gpu_vendor="nvidia"))).value == "12.8"
+
+
+def test_a_profile_with_a_version_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="is no version"):
+        Node(cuda="twelve")
