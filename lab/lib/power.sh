@@ -2,7 +2,7 @@
 # Switch a cluster and its machines on and off, pull and plug their network.  What the machines are made of is elsewhere.
 
 # Generous: the computer may be busy with other tests.
-readonly POWER_SECONDS=30
+readonly POWER_SECONDS=60
 handed_on=() # NAME=VALUE words for run_on
 
 # $1 is the descriptor of --lifeline, if any.

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034  # the settings are read by other files
 # Bring a cluster up: read the options, write what its machines read, start them, wait until Slurm calls all of them idle.
 
-readonly IDLE_SECONDS=60
+readonly IDLE_SECONDS=120
 
 bring_up() {
   NODES="" SOCKETS=1 CORES=8 THREADS=1 NUMA=1 GPUS=2 MEMORY=16000 RESERVED="" VARIANT=trixie BINDS="" LINES="" lifeline=""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.errors import ToolFailed, UsageError
-from argosy.launch.queues import Account, Queue, parse_associations, parse_sinfo
+from argosy.launch.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo
 from argosy.schedulers.slurm import (
     ENDED,
     RUNNING,
@@ -190,3 +190,13 @@ def test_accounts_are_read() -> None:
         Account("p1", "", "normal,debug"),
         Account("p2", "main", ""),
     )
+
+
+def test_of_all_qos_those_of_the_users_accounts_are_told_with_their_limits() -> None:
+    text = "normal||||\nlong|2-00:00:00|gres/gpu=16|3|10\nothers|1:00:00|||\n"
+    found = parse_qos(text, (Account("p1", "", "normal,long"), Account("p2", "main", "")))
+    assert found == (Qos("normal", "", "", "", ""), Qos("long", "2-00:00:00", "gres/gpu=16", "3", "10"))
+    assert [qos.told for qos in found] == [
+        "no limit of its own",
+        "up to 2-00:00:00, gres/gpu=16 in all, 3 running jobs, 10 jobs",
+    ]

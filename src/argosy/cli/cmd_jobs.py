@@ -125,13 +125,20 @@ def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: s
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def queues(*, as_json: bool) -> None:
-    """List partitions with limits and free nodes, and the accounts you may use."""
-    from argosy.launch.queues import list_accounts, list_queues  # noqa: PLC0415 - only where it is asked for
+    """List partitions with limits and free nodes, and the accounts and QOS you may use."""
+    from argosy.launch.queues import list_accounts, list_qos, list_queues  # noqa: PLC0415 - only where it is asked for
 
     session = open_session(quiet=True)
     found, accounts = list_queues(session), list_accounts(session)
+    limits = list_qos(session, accounts)
     if as_json:
-        print_json({"queues": [asdict(queue) for queue in found], "accounts": [asdict(each) for each in accounts]})
+        print_json(
+            {
+                "queues": [asdict(queue) for queue in found],
+                "accounts": [asdict(account) for account in accounts],
+                "qos": [asdict(qos) for qos in limits],
+            }
+        )
         return
     for queue in found:
         free = f"{queue.free} of {queue.nodes} nodes free" if queue.up else "closed"
@@ -142,3 +149,5 @@ def queues(*, as_json: bool) -> None:
     for each in accounts:
         partition = f" on {each.partition}" if each.partition else ""
         click.echo(f"account {each.account}{partition}, QOS {each.qos or 'default'}")
+    for qos in limits:
+        click.echo(f"QOS {qos.name}: {qos.told}")

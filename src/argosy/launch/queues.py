@@ -50,6 +50,42 @@ class Account:
     qos: str
 
 
+QOS_FIELDS = ("Name", "MaxWall", "MaxTRESPU", "MaxJobsPU", "MaxSubmitJobsPU")
+"""What is asked of a QOS, by sacctmgr's names, in the order of `Qos`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Qos:
+    """A quality of service; empty where it limits nothing.
+
+    Attributes
+    ----------
+    limit
+        Longest time of a job, as Slurm writes it.
+    resources
+        What all running jobs of a user may hold: ``gres/gpu=16,node=4``.
+    running, jobs
+        Jobs of a user that may run, and that may wait or run.
+    """
+
+    name: str
+    limit: str
+    resources: str
+    running: str
+    jobs: str
+
+    @property
+    def told(self) -> str:
+        """The limits in a line."""
+        forms = (
+            (self.limit, "up to {}"),
+            (self.resources, "{} in all"),
+            (self.running, "{} running jobs"),
+            (self.jobs, "{} jobs"),
+        )
+        return ", ".join(form.format(value) for value, form in forms if value) or "no limit of its own"
+
+
 def parse_sinfo(text: str) -> tuple[Queue, ...]:
     """Read sinfo's rows; a partition whose nodes differ has several."""
     rows = (line.split("|") for line in text.splitlines())
@@ -74,6 +110,13 @@ def parse_associations(text: str) -> tuple[Account, ...]:
     return tuple(Account(*row) for row in rows if len(row) == 3)  # noqa: PLR2004
 
 
+def parse_qos(text: str, accounts: tuple[Account, ...]) -> tuple[Qos, ...]:
+    """Read ``sacctmgr --parsable2 show qos``; of all, those that the user's accounts name."""
+    mine = {name for account in accounts for name in account.qos.split(",")}
+    rows = (line.split("|") for line in text.splitlines())
+    return tuple(Qos(*row) for row in rows if len(row) == len(QOS_FIELDS) and row[0] in mine)
+
+
 def list_queues(session: Session) -> tuple[Queue, ...]:
     """Ask for the partitions."""
     return parse_sinfo(ask_slurm(session, ("sinfo", "--noheader", "-o", SINFO_FORMAT), doing="asking for the queues"))
@@ -82,6 +125,15 @@ def list_queues(session: Session) -> tuple[Queue, ...]:
 def list_accounts(session: Session) -> tuple[Account, ...]:
     """Ask for the user's accounts; none where this cluster keeps no accounts."""
     user = session.host.person.name
-    words = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}")
-    reply = session.runner.run(Command((*words, "format=account,partition,qos")))
-    return parse_associations(reply.stdout) if reply.code == 0 else ()
+    return parse_associations(_ask_accounting(session, "associations", f"user={user}", "format=account,partition,qos"))
+
+
+def list_qos(session: Session, accounts: tuple[Account, ...]) -> tuple[Qos, ...]:
+    """Ask for the limits of each QOS that the accounts name."""
+    asked = accounts and _ask_accounting(session, "qos", f"format={','.join(QOS_FIELDS)}")
+    return parse_qos(asked or "", accounts)
+
+
+def _ask_accounting(session: Session, *words: str) -> str:
+    reply = session.runner.run(Command(("sacctmgr", "--noheader", "--parsable2", "show", *words)))
+    return reply.stdout if reply.code == 0 else ""
