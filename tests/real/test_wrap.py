@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.real
 
-SAMPLE = 5
+SAMPLE, SAMPLE_OF_NEW = 4, 2
 FULL = 50
 SEED = int(os.environ.get("ARGOSY_SEED", "20"))
 AS_ALICE = ("setpriv", "--reuid", "2001", "--regid", "2001", "--clear-groups", "--inh-caps=-all", "--")
@@ -190,6 +190,46 @@ def test_paths_of_an_image_are_wrapped_and_one_that_is_not_there_is_an_error(sho
     assert (checked.code, f"it was {gone}, which is gone" in checked.out) == (7, True)
 
 
+def test_a_thousand_commands_are_wrapped_by_one_start_of_the_container(shop: Shop, tiny: Path) -> None:
+    image, shim, starts = shop.folder / "image", shop.folder / "shim", shop.folder / "starts"
+    shutil.copytree(tiny.with_name("tiny-root"), image, symlinks=True)
+    (image / "many").mkdir()
+    (image / "many/c0").write_text('#!/bin/sh\necho "$@"\n')
+    (image / "many/c0").chmod(0o755)
+    for number in range(1, 1000):
+        (image / f"many/c{number}").hardlink_to(image / "many/c0")
+    shim.mkdir()
+    (shim / "bwrap").write_text(f'#!/bin/sh\necho start >> {starts}\nexec {shutil.which("bwrap")} "$@"\n')
+    (shim / "bwrap").chmod(0o755)
+    path = f"{shim}:{shop.environment()['PATH']}"
+    done = shop.argosy("wrap", image, "--prefix", shop.folder / "p", "-w", "/many", PATH=path)
+    assert done.code == 0, done.err
+    assert starts.read_text() == "start\n"
+    assert len(list((shop.folder / "p/bin").iterdir())) == 1000
+    assert call(shop.folder / "p", "said", name="c999") == "said"
+
+
+def test_an_image_without_a_shell_is_one_clear_error_and_leaves_nothing(shop: Shop, tiny: Path) -> None:
+    image = shop.folder / "image"
+    (image / "usr/bin").mkdir(parents=True)
+    shutil.copy2(tiny.with_name("tiny-root") / "bin/busybox", image / "usr/bin/echo")
+    done = wrap(shop, image, shop.folder / "p", "-w", "/usr/bin/echo")
+    assert (done.code, "has no /bin/sh, so it cannot be asked for its programs" in done.err) == (6, True), done.err
+    assert not (shop.folder / "p").exists()
+
+
+def test_a_prefix_on_a_full_disk_is_said_and_leaves_nothing(shop: Shop, tiny: Path) -> None:
+    small = shop.folder / "small"
+    small.mkdir()
+    shop.tool("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", small)
+    try:
+        done = wrap(shop, tiny, small / "p", "-w", "/bin", "--copy")
+        assert (done.code, "o space left" in done.err) == (7, True), done.err
+        assert list(small.iterdir()) == []
+    finally:
+        shop.tool("umount", small)
+
+
 def test_an_installation_is_found_at_its_own_path_when_it_is_gone_from_the_disk(shop: Shop, tiny: Path) -> None:
     place = shop.folder / "tools"
     (place / "bin").mkdir(parents=True)
@@ -242,3 +282,19 @@ def test_updates_killed_at_any_moment_leave_the_old_or_the_new_version_under_run
     assert call(own, name="another") == "another 0.3"
     assert shop.argosy("wrap", "check", own).code == 0
     assert [path.name for path in own.rglob("*.part")] == []
+
+
+def test_a_new_prefix_killed_at_any_moment_is_whole_or_can_be_made(shop: Shop, tiny: Path) -> None:
+    chance = random.Random(SEED)  # noqa: S311 - the same moments each time
+    own = shop.folder / "own"
+    for turn in range(FULL if os.environ.get("ARGOSY_SOAK") else SAMPLE_OF_NEW):
+        child = shop.start("wrap", tiny, "--prefix", own, "-w", "/bin", "--quiet")
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(chance.uniform(0.2, 2.0))
+        child.send_signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
+        child.communicate()
+        done = wrap(shop, tiny, own, "-w", "/bin")
+        assert done.code == 0 or "holds wrapped commands already" in done.err, done.err
+        assert call(own, "whole", name="echo") == "whole"
+        assert [path.name for path in own.rglob("*.part")] == []
+        shutil.rmtree(own)

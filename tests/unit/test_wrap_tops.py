@@ -42,7 +42,7 @@ def find(cache: Path) -> Find:
         trees = tuple(str(cache / name / "root") for name in names)
         entry = Entry(Image("x.sif", ImageKind.SIF, "", "amd64"), Attach.OVERLAY, (), (), "", GpuWay.NONE, contain=True,
                       person=Person(1, 1, "a", "/"), trees=trees, devices=devices)  # fmt: skip
-        return find_root(entry, names, cache, at, binds, session)
+        return find_root(entry, cache, "layer", at, binds, session)
 
     return find
 

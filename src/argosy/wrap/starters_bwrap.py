@@ -151,7 +151,7 @@ def _container(start: Start) -> list[str]:
 
 def _top(top: Top) -> str:
     words: tuple[Word, ...] = top_words(top)
-    if top.how is How.BIND:
+    if top.how is How.BIND and not top.source.startswith("/"):
         words = (words[0], Late(f"$argosy_trees/{in_double_quotes(top.source)}"), top.target)
     return join(words)
 

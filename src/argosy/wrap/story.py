@@ -214,8 +214,9 @@ def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session
     judge_glibc(brought.needs, inside)
     commands = plan_commands(inside, paths, image=str(recipe))
     judge_host(settings, inside)
-    own = tuple(Path(tree).parent.name for tree in plan.entry.trees if Path(tree).is_relative_to(prefix))
-    root = find_root(plan.entry, own, prefix / CACHE / "trees", recipe.at, settings.binds, session)
+    cache = prefix / CACHE / "trees"
+    own = tuple(Path(tree).parent.name for tree in plan.entry.trees if Path(tree).is_relative_to(cache))
+    root = find_root(plan.entry, cache, own[0] if own else f"version-{number}", recipe.at, settings.binds, session)
     version = Version(
         number=number,
         identity=first.identity,

@@ -46,7 +46,8 @@ class Top:
     Attributes
     ----------
     source
-        What is bound, a path in the prefix's ``cache/trees``; or what a link says; empty for an empty folder.
+        What is bound: a path in the prefix's ``cache/trees``, or a whole one; or what a link says; empty for an empty
+        folder.
     """
 
     target: str
@@ -76,15 +77,15 @@ class _NeedsOverlay(Exception):
     """These trees cannot be joined by links."""
 
 
-def find_root(
-    entry: Entry, names: tuple[str, ...], cache: Path, at: str, binds: tuple[Bind, ...], session: Session
-) -> Root:
+def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, ...], session: Session) -> Root:
     """Tell how the root of a version is put together.
 
     Parameters
     ----------
-    names
-        Its trees in `cache`, the layer first.
+    cache
+        Where what is joined goes.
+    name
+        What it is called there.
     at
         Where an installation is found: its first folder is left to the host, unless it is the system's.
 
@@ -94,10 +95,10 @@ def find_root(
         Without `tops` where there is no tree, something was removed from a lower one, or a mount needs a place in a
         folder of the image that it does not have.
     """
-    if len(names) != len(entry.trees) or not names or entry.devices.binds:
+    if not entry.trees or entry.devices.binds:
         return Root()
-    place = cache / f"{PLACE}{names[0]}"
-    trees = tuple(cache / name / "root" for name in names)
+    place = cache / f"{PLACE}{name}"
+    trees = tuple(tree if tree.is_relative_to(cache) else tree.resolve() for tree in map(Path, entry.trees))
     left = at.split("/")[1] if at else ""
     skipped = NOT_THE_IMAGES | ({left} if left not in SYSTEM else set())
     try:
@@ -117,7 +118,7 @@ def find_root(
 def tops_of(cache: Path, names: tuple[str, ...]) -> tuple[Top, ...]:
     """Give the entries of the root of a version that is there, with whole paths; none where it needs an overlay."""
     *trees, last = names or ("",)
-    if not last.startswith(PLACE):
+    if not trees or not last.startswith(PLACE):
         return ()
     return tuple(_tops(tuple(cache / name / "root" for name in trees), "", cache / last, NOT_THE_IMAGES))
 
