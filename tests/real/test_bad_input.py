@@ -174,6 +174,34 @@ def test_a_suite_that_does_not_exist_is_said_with_those_that_do_and_leaves_no_ba
     assert list((own.cache / "bases").iterdir()) == []
 
 
+SUB_USERS = """\
+for name in passwd subuid subgid; do cp /etc/$name "$1/$name"; done
+echo "alice:x:$2:$2::/:/bin/sh" >> "$1/passwd"
+for name in subuid subgid; do echo "alice:200000:65536" >> "$1/$name"; done
+for name in passwd subuid subgid; do mount --bind "$1/$name" /etc/$name; done
+shift 2 && exec "$@"
+"""
+
+
+def test_an_ordinary_user_without_sub_users_is_told_what_a_debian_needs(alices: Shop) -> None:
+    if "alice" in Path("/etc/subuid").read_text() or shutil.which("fakechroot"):
+        pytest.skip("this user can make one")
+    done = attempt(replace(alices, cache=alices.home / "cache"), base="debian:bookworm")
+    one_error(done)
+    assert done.code == 4
+    assert "/etc/subuid" in done.err
+
+
+@pytest.mark.soak
+def test_an_ordinary_user_with_sub_users_makes_a_debian(alices: Shop) -> None:
+    private = ("unshare", "--mount", "--propagation", "private", "--", "sh", "-c", SUB_USERS, "sh")
+    recipe = alices.write("r.txt", "tinypkg\n")
+    words = ("build", recipe, "--base", "debian:bookworm", "-o", alices.folder / "own.sif")
+    done = alices.argosy(*words, around=(*private, str(alices.folder), str(alices.folder.stat().st_uid)))
+    assert done.code == 0, done.err
+    assert alices.run(alices.folder / "own.sif", "tinypkg").out == "tinypkg 2.0\n"
+
+
 @pytest.mark.parametrize("reference", ["debian:", "debian:Bookworm!", "debian:bookworm+"])
 def test_a_misspelt_debian_base_is_a_usage_error(shop: Shop, reference: str) -> None:
     assert attempt(shop, base=reference).code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,13 +48,24 @@ def modules() -> list[Path]:
     return [path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE]
 
 
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(text_of(path))))
+
+
 def unit(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@cache
 def imports(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
         elif isinstance(node, ast.Import):
@@ -65,19 +77,20 @@ def layer_of(name: str) -> int:
     return next(level for level, names in enumerate(LAYERS) if name in names)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_down(path: Path) -> None:
-    for name in imports(path):
-        if name.startswith("argosy.") and (unit(path), name.split(".")[1]) not in EXCEPTIONS:
-            assert layer_of(name.split(".")[1]) <= layer_of(unit(path)), f"{path} imports {name} from above"
+def test_imports_point_down() -> None:
+    for path in modules():
+        for name in imports(path):
+            if name.startswith("argosy.") and (unit(path), name.split(".")[1]) not in EXCEPTIONS:
+                assert layer_of(name.split(".")[1]) <= layer_of(unit(path)), f"{path} imports {name} from above"
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if unit(p) in PURE], ids=lambda p: str(p.relative_to(SOURCE)))
-def test_planning_never_touches_the_machine(path: Path) -> None:
-    assert not imports(path) & EFFECTS
-    text = path.read_text()
-    assert "os.environ" not in text
-    assert not re.search(r"\bopen\(|\.read_text\(|\.write_text\(|\.exists\(|\.is_file\(", text)
+def test_planning_never_touches_the_machine() -> None:
+    touches = re.compile(r"os\.environ|\bopen\(|\.read_text\(|\.write_text\(|\.exists\(|\.is_file\(")
+    pure = [path for path in modules() if unit(path) in PURE]
+    assert pure
+    for path in pure:
+        assert not imports(path) & EFFECTS, path
+        assert not touches.search(text_of(path)), path
 
 
 def test_one_module_starts_programs() -> None:
@@ -87,22 +100,21 @@ def test_one_module_starts_programs() -> None:
 
 def test_only_the_probe_and_the_command_line_read_the_environment() -> None:
     inside = SOURCE / "collectives/program.py"  # runs in images, as a rank
-    readers = {unit(path) for path in modules() if "os.environ" in path.read_text() and path != inside}
+    readers = {unit(path) for path in modules() if "os.environ" in text_of(path) and path != inside}
     assert readers <= {"probe", "cli", "process", "leases"}
 
 
 def test_no_site_is_named_in_python() -> None:
     names = {path.stem for path in (SOURCE / "sites/data").glob("*.toml")} - {"local"}
     for path in modules():
-        found = {name for name in names if re.search(rf"[\"']{name}[\"']", path.read_text())}
+        found = names & set(re.findall(r"[\"']([a-z0-9_-]+)[\"']", text_of(path)))
         assert not found, f"{path} names {found}"
 
 
 def test_functions_fit_a_screen_and_modules_have_one_purpose() -> None:
     for path in modules():
-        text = path.read_text()
-        assert text.count("\n") <= 450, f"{path} is too long"
-        for node in ast.walk(ast.parse(text)):
+        assert text_of(path).count("\n") <= 450, f"{path} is too long"
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
@@ -120,7 +132,7 @@ def test_contributing_asks_five_questions() -> None:
 
 @pytest.mark.parametrize(("question", "pattern"), questions())
 def test_each_question_is_answered_by_one_hit(question: str, pattern: str) -> None:
-    hits = [path for path in modules() for line in path.read_text().splitlines() if re.search(rf"\b{pattern}\b", line)]
+    hits = [hit for path in modules() for hit in re.findall(rf"\b{pattern}\b.*", text_of(path))]
     assert len(hits) == 1, question
 
 

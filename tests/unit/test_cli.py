@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS
 
 CONTROL = "\x1b"
 
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def argosy(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in this process: a start of Python costs more than what is looked at here."""
+    out, err, handlers = io.StringIO(), io.StringIO(), [signal.getsignal(each) for each in STOPPING]
+    asked = patch.object(sys, "argv", ["argosy", *words]), patch.dict(os.environ, {"ARGOSY_DEBUG": ""} | environment)
+    with redirect_stdout(out), redirect_stderr(err), asked[0], asked[1]:
+        code = run_app([*words])
+    for each, handler in zip(STOPPING, handlers, strict=True):
+        signal.signal(each, handler)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def start(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as users do."""
     command = (sys.executable, "-m", "argosy.cli", *words)
     env = {**os.environ, **environment}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 def test_help_lists_every_command_and_says_what_argosy_is() -> None:
-    said = argosy("--help")
+    said = start("--help")
     assert said.returncode == 0
     for name, (_, line) in COMMANDS.items():
         assert name in said.stdout
@@ -97,8 +117,8 @@ def test_a_mistake_gives_one_message_and_its_code(
 
 
 def test_output_is_plain_when_piped() -> None:
-    for words in (("--help",), ("sites", "ls"), ("sites", "show", "local"), ("run", "nothing", "--", "x")):
-        said = argosy(*words, FORCE_COLOR="1", CLICOLOR_FORCE="1", TERM="xterm-256color")
+    for words in (("--help",), ("sites", "show", "local"), ("run", "nothing", "--", "x")):
+        said = start(*words, FORCE_COLOR="1", CLICOLOR_FORCE="1", TERM="xterm-256color")
         assert CONTROL not in said.stdout + said.stderr
 
 
@@ -141,7 +161,7 @@ def test_completion_scripts_are_printed(shell: str) -> None:
 def test_completion_in_bash_offers_commands_and_options() -> None:
     def offers(words: str) -> str:
         count = str(len(words.split(" ")) - 1)
-        return argosy(_ARGOSY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count).stdout
+        return start(_ARGOSY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count).stdout
 
     assert "plain,launch" in offers("argosy la")
     assert "plain,--base" in offers("argosy build --ba")

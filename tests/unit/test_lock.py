@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.errors import ArgosyError, ImageError
@@ -61,20 +61,17 @@ LOCK = Lock(
 )
 
 
-@settings(deadline=None)
 @given(LOCKS)
 def test_a_lock_reads_back_as_it_was_rendered(lock: Lock) -> None:
     assert parse_lock(render_lock(lock), "argosy.lock") == lock
 
 
-@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_no_text_makes_the_parser_fail_with_anything_but_an_error_of_ours(text: str) -> None:
     with contextlib.suppress(ArgosyError):
         parse_lock(text, "argosy.lock")
 
 
-@settings(deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))
 def test_no_value_in_the_wrong_place_passes(value: object) -> None:
     for key in ("base", "packages", "sources", "tools"):
@@ -85,10 +82,11 @@ def test_no_value_in_the_wrong_place_passes(value: object) -> None:
             parse_lock(json.dumps(data), "argosy.lock")
 
 
-@pytest.mark.parametrize("end", range(0, len(render_lock(LOCK)) - 2, 7))
-def test_a_lock_that_is_cut_off_is_refused(end: int) -> None:
-    with pytest.raises(ImageError):
-        parse_lock(render_lock(LOCK)[:end], "argosy.lock")
+def test_a_lock_that_is_cut_off_is_refused() -> None:
+    text = render_lock(LOCK)
+    for end in range(0, len(text) - 2, 7):
+        with pytest.raises(ImageError):
+            parse_lock(text[:end], "argosy.lock")
 
 
 def test_the_order_of_packages_does_not_change_the_bytes() -> None:
@@ -149,7 +147,6 @@ def test_a_bill_of_materials_says_what_the_lock_says_and_nothing_of_the_moment()
     assert other["serialNumber"] != bill["serialNumber"]
 
 
-@settings(deadline=None)
 @given(LOCKS)
 def test_every_lock_has_a_bill_of_materials(lock: Lock) -> None:
     assert render_sbom(lock) == render_sbom(lock)

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.errors import ImageError
@@ -35,7 +35,6 @@ def sh(text: str, *words: str, env: dict[str, str] | None = None) -> bytes:
     return subprocess.run([shell, "-euc", text, "sh", *words], env=env or {}, capture_output=True, check=True).stdout
 
 
-@settings(max_examples=40)
 @given(st.lists(values.filter(bool), max_size=3))
 def test_every_value_reaches_the_environment_unchanged(texts: list[str]) -> None:
     names = [f"V{number}" for number in range(len(texts))]

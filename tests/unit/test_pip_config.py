@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.errors import ArgosyError, UsageError
@@ -75,7 +75,6 @@ def read(home: Path, environment: Mapping[str, str] | None = None, prefix: Path 
     return read_pip_config({"XDG_CONFIG_DIRS": str(home / "xdg")} | dict(environment or {}), home, prefix, cwd=home)
 
 
-@settings(deadline=None)
 @given(
     index=st.none() | URLS,
     extras=st.lists(URLS, max_size=4),
@@ -106,7 +105,6 @@ def test_every_index_and_every_links_folder_reaches_uv(
         assert values_of("--index-strategy", planned) == ["unsafe-best-match"]
 
 
-@settings(deadline=None)
 @given(indexes=st.lists(URLS, max_size=3), links=st.lists(URLS, max_size=3), proxy=URLS)
 def test_no_credential_is_an_argument_or_is_shown(indexes: list[str], links: list[str], proxy: str) -> None:
     config = config_of(extra_index_url=" ".join(indexes), find_links=" ".join(links), proxy=proxy)
@@ -116,7 +114,6 @@ def test_no_credential_is_an_argument_or_is_shown(indexes: list[str], links: lis
         assert "token" not in text
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.text(max_size=60) | st.lists(st.sampled_from(FRAGMENTS)).map(" ".join))
 def test_no_text_in_pip_conf_fails_with_anything_but_an_error_of_ours(
     tmp_path_factory: pytest.TempPathFactory, text: str

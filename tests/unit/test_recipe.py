@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from argosy.errors import ArgosyError, CheckFailed, UsageError
@@ -69,7 +69,6 @@ def asks(text: str) -> PipLine:
     return entry
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60) | FRAGMENTS)
 @example("http://[")
 @example("a @ http://[x")
@@ -129,7 +128,6 @@ def test_what_conda_would_not_understand_is_refused_with_its_line(text: str) -> 
     assert "environment.yml:3" in caught.value.evidence
 
 
-@settings(deadline=None)
 @given(name=NAMES, version=NUMBERS, marker=st.sampled_from(["", ' ; python_version >= "3.9"']))
 def test_a_requirement_reads_back_as_it_was_rendered(name: str, version: str, marker: str) -> None:
     line = asks(f"{name}=={version}{marker} --hash=sha256:{'a' * 64}") if name != "python" else asks("x")

@@ -10,7 +10,7 @@ import pytest
 from argosy.build.base import explain_bootstrap
 from argosy.containers import ContainerPlan
 from argosy.entering import refuse_missing_program
-from argosy.errors import ToolFailed, UsageError
+from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.probe import probe_host
 from argosy.process import Command, Reply
@@ -73,6 +73,11 @@ def test_where_the_folder_inside_is_another_one_nothing_is_refused(tmp_path: Pat
             "Err:1 x\n  Temporary failure resolving 'deb.debian.org'\n",
             ToolFailed,
             "Debian's packages cannot be reached",
+        ),
+        (
+            "E: unable to pick chroot mode automatically (use --mode for manual selection)\n",
+            ToolMissing,
+            "mmdebstrap finds no way to make a Debian as an ordinary user",
         ),
         ("E: something else\n", ToolFailed, "making a Debian nosuite failed"),
     ],

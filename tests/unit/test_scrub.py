@@ -3,7 +3,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.scrub import scrub, split_login
@@ -11,7 +11,6 @@ from argosy.scrub import scrub, split_login
 SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4, max_size=12).map("K".__add__)
 
 
-@settings(deadline=None)
 @given(user=SECRETS, password=SECRETS)
 def test_no_login_of_a_url_is_shown(user: str, password: str) -> None:
     login = f"{quote(user, safe='')}:{quote(password, safe='')}"
@@ -20,7 +19,6 @@ def test_no_login_of_a_url_is_shown(user: str, password: str) -> None:
     assert shown == "see https://***@example.org/simple, and git+https://***@example.org/a.git"
 
 
-@settings(deadline=None)
 @given(user=SECRETS, password=SECRETS)
 def test_a_login_is_split_off_whole(user: str, password: str) -> None:
     url = f"https://{quote(user, safe='')}:{quote(password, safe='')}@example.org:8080/simple"

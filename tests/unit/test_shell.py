@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.model import Late
@@ -52,7 +52,6 @@ def shell(name: str, script: str) -> str:
 
 
 @pytest.mark.parametrize("name", SHELLS)
-@settings(max_examples=40, deadline=None)
 @given(words=st.lists(texts, max_size=8))
 def test_quoted_words_reach_a_program_unchanged(name: str, words: list[str]) -> None:
     printed = shell(name, join(["printf", "%s\\0", *words]) if words else "true")

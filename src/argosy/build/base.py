@@ -13,7 +13,7 @@ from argosy.build.definitions import Format, definition_format
 from argosy.build.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.packing import pack_tar, run_pack
 from argosy.carriers import PRIVATE_NAMESPACE
-from argosy.errors import ArgosyError, ImageError, ToolFailed, UsageError
+from argosy.errors import ArgosyError, ImageError, ToolFailed, ToolMissing, UsageError
 from argosy.images.fetching import fetch_image
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import GO_ARCH, Opened, check_arch, open_image
@@ -226,6 +226,8 @@ BOOTSTRAP_FAULTS = (
      "check the names after the + signs at packages.debian.org"),
     (ToolFailed, r"^.*(?:Temporary failure resolving|Could not connect|Could not resolve|Connection timed out).*",
      "Debian's packages cannot be reached{at}", "check the network; a site's mirror goes into ARGOSY_DEBIAN_MIRROR"),
+    (ToolMissing, r"^E: unable to pick chroot mode.*", "mmdebstrap finds no way to make a Debian as an ordinary user",
+     "ask for lines in /etc/subuid and /etc/subgid, or for fakechroot; or take another base: docker://debian:{suite}"),
 )  # fmt: skip
 """What apt says under mmdebstrap -> what it means, and what to do."""
 
@@ -236,7 +238,7 @@ def explain_bootstrap(suite: str, mirror: str, command: Command, reply: Reply) -
     for kind, pattern, what, hint in BOOTSTRAP_FAULTS:
         said = re.search(pattern, reply.stderr, re.MULTILINE)
         if said:
-            return kind(what.format(suite=suite, at=at), evidence=said[0].strip(), hint=hint)
+            return kind(what.format(suite=suite, at=at), evidence=said[0].strip(), hint=hint.format(suite=suite))
     hint = "check the suite's name and the network; a site mirror goes into ARGOSY_DEBIAN_MIRROR"
     return failed(command, reply, doing=f"making a Debian {suite}", hint=hint)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 
 import click
 
@@ -74,7 +75,19 @@ class Commands(click.Group):
             raise click.UsageError(f"{error.message} {more}", ctx) from error
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def help_width() -> int:
+    """Give the width of help in columns: the terminal's, between 50 and 108.
+
+    click would ask `shutil`, which loads three compression libraries: a tenth of the file-system calls of ``--help``.
+    """
+    try:
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
+    except (ValueError, OSError):
+        columns = 80
+    return max(50, min(columns, 110) - 2)
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()})
 @click.version_option(VERSION, message="argosy %(version)s")
 def app() -> None:
     """From an environment file to a verified GPU run in a container.

@@ -106,7 +106,7 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
         )
     else:
         yield Finding("fuse", OK, "/dev/fuse")
-    hint = "podman and apptainer --fakeroot want lines in /etc/subuid and /etc/subgid; Argosy does without"
+    hint = "podman, apptainer --fakeroot and --base debian:SUITE want lines in /etc/subuid and /etc/subgid"
     yield Finding("subuid", OK, "this user has some") if seen.subuid else Finding("subuid", OK, f"none; {hint}")
 
 
