@@ -205,7 +205,7 @@ MAGICS = [b"", b"\x1f\x8b", b"BZh9", b"\xfd7zXZ\x00", b"hsqs", tar("x")[:512], g
 
 
 @given(magic=st.sampled_from(MAGICS), data=st.binary(max_size=1500))
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=4 * settings().max_examples)
 def test_every_content_has_an_answer(tmp_path_factory: pytest.TempPathFactory, magic: bytes, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_bytes(magic + data)
@@ -215,7 +215,7 @@ def test_every_content_has_an_answer(tmp_path_factory: pytest.TempPathFactory, m
 
 
 @given(data=st.data())
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=4 * settings().max_examples)
 def test_a_damaged_tar_has_an_answer(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     changed = bytearray(tar("blobs/", "manifest.jso", "x" * 150))
     for place, value in data.draw(st.lists(st.tuples(st.integers(0, 600), st.binary(max_size=12)), max_size=4)):

@@ -454,7 +454,7 @@ def test_a_page_instead_of_an_image_is_told(tmp_path: Path) -> None:
 
 
 @given(data=st.binary(max_size=3000))
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=4 * settings().max_examples)
 def test_arbitrary_bytes_are_an_image_or_an_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.sif"
     path.write_bytes(data)
@@ -463,7 +463,7 @@ def test_arbitrary_bytes_are_an_image_or_an_error(tmp_path_factory: pytest.TempP
 
 
 @given(data=st.data())
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=4 * settings().max_examples)
 def test_a_damaged_image_is_an_image_within_its_file_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

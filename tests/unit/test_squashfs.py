@@ -111,7 +111,7 @@ def test_what_is_no_file_is_an_error_and_is_not_waited_for(tmp_path: Path) -> No
 
 
 @given(block=st.binary(max_size=200), magic=st.booleans())
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=4 * settings().max_examples)
 def test_arbitrary_bytes_are_a_superblock_within_the_file_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, block: bytes, *, magic: bool
 ) -> None:
