@@ -115,6 +115,7 @@ TABLES = (
     ("`[[caches]]`", "Cache"),
     ("`[network]`", "Network"),
     ("`[images]`", "Images"),
+    ("`[[images.bases]]`", "Base"),
     ("`[build]`", "Build"),
     ("`[proved]`", "Proved"),
 )

@@ -58,6 +58,10 @@ def shape_of(profile: dict[str, Any]) -> dict[str, str]:
 def partitions_of(profile: dict[str, Any]) -> str:
     """Give the partitions with their limits, as lines of slurm.conf."""
     lines = []
+    shape, gpus = shape_of(profile), profile.get("node", {}).get("gpus", 0)
+    # Where jobs say no number of cores, the site's Slurm gives them by GPU.
+    by_gpu = gpus and not profile.get("slurm", {}).get("cpus_option", True)
+    cores = int(shape["CORES"]) * int(shape["SOCKETS"])
     whole = profile.get("slurm", {}).get("whole_nodes", False)
     rows = profile.get("partitions", ())
     default = next((row["name"] for row in rows if row.get("choose")), rows[0]["name"] if rows else "")
@@ -66,6 +70,7 @@ def partitions_of(profile: dict[str, Any]) -> str:
         words += ["Default=YES"] if row["name"] == default else []
         words += [f"MaxTime={row['max_time']}"] if row.get("max_time") else []
         words += [f"MaxNodes={row['max_nodes']}"] if row.get("max_nodes") else []
+        words += [f"DefCpuPerGPU={cores // gpus}"] if by_gpu else []
         words += ["OverSubscribe=EXCLUSIVE"] if row.get("whole_nodes") or whole else []
         lines.append(" ".join(words))
     return "\n".join(lines)

@@ -39,7 +39,10 @@ module() {
 }
 END
   mkdir -p "$1/opt/lab-modules/bin"
-  [ -z "$MPIEXEC" ] || ln -s "/usr/bin/mpiexec.$MPIEXEC" "$1/opt/lab-modules/bin/mpiexec"
+  [ -n "$MPIEXEC" ] || return 0
+  # No link: hydra looks for its helpers beside the name that it was started by.
+  printf '#!/bin/sh\nexec /usr/bin/mpiexec.%s "$@"\n' "$MPIEXEC" > "$1/opt/lab-modules/bin/mpiexec"
+  chmod 755 "$1/opt/lab-modules/bin/mpiexec"
 }
 
 # Refuse a job without the options that the site demands, as its job_submit plug-in does there.

@@ -1,17 +1,18 @@
 """Stages on which every runtime must keep the same contract; they never change the machine that runs the tests.
 
-A stage is a runtime, a user and a place: bubblewrap on this machine as root and as an ordinary user, Apptainer and
-bubblewrap in a one-shot machine of the lab.
+A stage is a runtime, a user and a place: bubblewrap and podman on this machine as root and as an ordinary user,
+Apptainer and bubblewrap in a one-shot machine of the lab.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,28 @@ from argosy.shell import plain_words
 REPO = Path(__file__).parents[2]
 LAB_IN = REPO / "lab" / "in"
 BUSYBOX = Path("/bin/busybox")
+PODMAN_ROOM = """\
+set -eu
+# A machine as podman wants one, for the commands after UID and HOME: a name and subordinate ids for the user, control
+# groups of version 2, a place for its own files.  Nothing of it is left.
+mount --make-rshared /
+mount -t tmpfs none /run
+mount -t cgroup2 none /sys/fs/cgroup
+{ cat /etc/passwd; echo "alice:x:$1:$1::$2:/bin/sh"; } > /run/passwd
+{ cat /etc/group; echo "alice:x:$1:"; } > /run/group
+echo "alice:100000:65536" > /run/ids
+for file in passwd group; do mount --bind "/run/$file" "/etc/$file"; done
+for file in subuid subgid; do mount --bind /run/ids "/etc/$file"; done
+mkdir -p "$2" /run/alice; chown "$1:$1" "$2" /run/alice
+XDG_RUNTIME_DIR=/run/alice XDG_DATA_HOME=/run/alice; export XDG_RUNTIME_DIR XDG_DATA_HOME
+shift 2; exec "$@"
+"""
 APPLETS = "cat echo env grep id kill ls printenv printf pwd readlink sh sleep test touch true"
 ALICE = 2001
+UNPACK = ("bwrap", "podman")
+CAP_SYS_RESOURCE = 24
+PODMAN_HOME = "/run/home"
+"""Of its user: outside of /tmp, where podman would show the way to it."""
 
 BUILD_SIF = """\
 set -eu
@@ -75,7 +96,7 @@ class Stage:
             "gpu": GpuWay.NONE,
             "contain": False,
             "person": self.person,
-            "trees": (str(self.images.layer), str(self.images.base)) if self.runtime == "bwrap" else (),
+            "trees": (str(self.images.layer), str(self.images.base)) if self.runtime in UNPACK else (),
             "scratch": str(self.images.folder / "scratch"),
         }
         return Entry(**{**fields, **changes})  # type: ignore[arg-type] # a test names the fields it changes
@@ -138,6 +159,17 @@ def trees() -> Iterator[Images]:
 
 
 @pytest.fixture(scope="session")
+def users_trees(trees: Images) -> Images:
+    """Give trees as a user has them who unpacked an image: podman completes them with files of its own."""
+    folder = trees.folder / "of-alice"
+    for tree in (trees.base, trees.layer):
+        shutil.copytree(tree, folder / tree.name, symlinks=True)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, ALICE, ALICE, follow_symlinks=False)
+    return replace(trees, base=folder / trees.base.name, layer=folder / trees.layer.name)
+
+
+@pytest.fixture(scope="session")
 def sif(trees: Images) -> Images:
     if os.geteuid() != 0 or not LAB_IN.exists():
         pytest.skip("the lab needs root")
@@ -154,6 +186,8 @@ def sif(trees: Images) -> Images:
     params=[
         pytest.param("bwrap, root", marks=pytest.mark.real),
         pytest.param("bwrap, user", marks=pytest.mark.real),
+        pytest.param("podman, root", marks=[pytest.mark.real, pytest.mark.soak]),
+        pytest.param("podman, user", marks=[pytest.mark.real, pytest.mark.soak]),
         pytest.param("bwrap, lab", marks=pytest.mark.lab),
         pytest.param("apptainer, lab", marks=pytest.mark.lab),
     ]
@@ -176,19 +210,34 @@ def make_stage(request: pytest.FixtureRequest, name: str) -> Stage:
         return Stage(name, runtime, Person(ALICE, ALICE, "alice", "/home/alice"), images, lab=True)
     if not shutil.which(runtime):
         pytest.skip(f"{runtime} is not installed here")
+    room: tuple[str, ...] = ()
+    if runtime == "podman":
+        images = request.getfixturevalue("users_trees") if where == "user" else images
+        room = podman_room(where)
     if where == "root":
         if os.geteuid() != 0:
             pytest.skip("needs root")
         home = images.folder / "work-root"
-        return Stage(name, runtime, Person(0, 0, "root", str(home)), images)
-    home = images.folder / "home-alice"
+        return Stage(name, runtime, Person(0, 0, "root", str(home)), images, unprivileged=room)
+    home = images.folder / "home-alice" if not room else Path(PODMAN_HOME)
     if os.geteuid() != 0:
         return Stage(name, runtime, Person(os.geteuid(), os.getegid(), "alice", str(home)), images)
     user = ("setpriv", "--reuid", str(ALICE), "--regid", str(ALICE), "--clear-groups", "--inh-caps=-all", "--")
     tried = subprocess.run([*user, "unshare", "--user", "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"users may not make namespaces here: {tried.stderr.strip()}")
-    return Stage(name, runtime, Person(ALICE, ALICE, "alice", str(home)), images, unprivileged=user)
+    return Stage(name, runtime, Person(ALICE, ALICE, "alice", str(home)), images, unprivileged=(*room, *user))
+
+
+def podman_room(where: str) -> tuple[str, ...]:
+    """Give the words before a command of podman: namespaces of its own, whose end is the end of all that it started."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, which gives podman a user with subordinate ids")
+    held = int(re.findall(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())[0], 16)
+    if where == "root" and not held >> CAP_SYS_RESOURCE & 1:
+        pytest.skip("root may not raise limits here, and podman's crun must")
+    own = ("unshare", "--mount", "--cgroup", "--pid", "--fork", "--kill-child", "--mount-proc")
+    return (*own, "sh", "-c", PODMAN_ROOM, "sh", str(ALICE), PODMAN_HOME)
 
 
 def _make_base(base: Path) -> None:

@@ -6,16 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from argosy.build.asking import NO_PATH, request_of_project, settle_request, split_sources
+from argosy.build.conflicts import CannotHave
 from argosy.build.definitions import Format, definition_format, read_definition
 from argosy.build.engines import EngineOptions, run_definition, run_dockerfile, run_export
+from argosy.build.for_site import naming_bases
 from argosy.build.report import BuildRequest
-from argosy.errors import ToolMissing, UsageError
+from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.model import Host, Person
 from argosy.opening import open_session
 from argosy.process import Command, FakeRunner, OnLine, Reply
 from argosy.project import read_project
 from argosy.session import QuietReporter, Session
+from argosy.sites import read_site
+from argosy.sites.bases import bases_with
+
+HOST = Host("h", "x86_64", Person(1, 1, "ada", "/home/ada"), "/work", "/tmp", 2, 1 << 30, {}, False, False, False)  # noqa: S108
 
 DEFINITION = """\
 Bootstrap: localimage
@@ -178,7 +186,7 @@ def test_a_build_argument_needs_a_name_and_a_value(argument: str) -> None:
 
 
 def test_a_definition_among_the_sources_is_the_base() -> None:
-    request = settle_request(BuildRequest((Path("a.def"), Path("e.yml")), "", Path("/x.sif")))
+    request = settle_request(BuildRequest((Path("a.def"), Path("e.yml")), "", Path("/x.sif")), HOST)
     assert (request.base, request.sources) == ("a.def", (Path("e.yml"),))
 
 
@@ -195,7 +203,29 @@ def test_what_has_not_one_base_and_one_output_is_refused(
     sources: tuple[str, ...], base: str, output: str, said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        settle_request(BuildRequest(tuple(map(Path, sources)), base, Path(output) if output else NO_PATH))
+        settle_request(BuildRequest(tuple(map(Path, sources)), base, Path(output) if output else NO_PATH), HOST)
+
+
+def test_without_a_base_those_of_the_site_are_named() -> None:
+    with pytest.raises(UsageError, match="no base") as error:
+        settle_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="lumi-g"), HOST)
+    assert "lumi-multitorch-latest.sif: python, torch" in error.value.evidence
+    assert error.value.hint.endswith("lumi-multitorch-latest.sif")
+
+
+def test_of_a_site_without_bases_that_is_said() -> None:
+    with pytest.raises(UsageError, match="no base") as error:
+        settle_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="karolina"), HOST)
+    assert error.value.evidence == "the profile of karolina recommends none"
+
+
+def test_where_another_torch_is_needed_the_bases_of_the_site_that_have_it_are_named() -> None:
+    wanted = Requirement("torch>=2.3")
+    with pytest.raises(CheckFailed, match="cannot be had") as error, naming_bases(read_site("mn5-acc")):
+        raise CannotHave(wanted, "torch>=2.3 cannot be had", evidence="the base has torch==2.1")
+    assert "docker://nvcr.io/nvidia/pytorch:24.04-py3" in error.value.evidence
+    assert bases_with(read_site("mn5-acc").images, Requirement("torch>=2.4")) == ()
+    assert bases_with(read_site("mn5-acc").images, Requirement("numpy")) == ()
 
 
 def test_images_without_a_file_are_told_from_files() -> None:

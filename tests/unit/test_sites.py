@@ -45,14 +45,14 @@ def is_empty(part: Evident) -> bool:
 def test_every_value_of_a_shipped_profile_has_a_public_source(name: str) -> None:
     site = read_site(name)
     parts: list[Evident] = [*site.settings, *site.caches, *site.binds, *site.options, *site.partitions]
-    parts += [*site.modes.values(), site.images, site.build]
+    parts += [*site.modes.values(), *site.images.bases, msgspec.structs.replace(site.images, bases=()), site.build]
     parts += [site.identity, site.node, site.slurm, site.runtime, site.modules, site.launcher, site.network]
     for part in parts:
         sources = [*filter(None, (part.source, *part.sources.values()))]
         assert sources or is_empty(part), f"{name}: {part}"
         for address in (each for source in sources for each in full_address(site, source).split("; ")):
             assert re.match(r"https?://", address), f"{name}: {address}"
-    for part in (*site.settings, *site.caches, *site.binds, *site.options):
+    for part in (*site.settings, *site.caches, *site.binds, *site.options, *site.images.bases):
         assert part.why
         assert part.source
         assert part.checked or site.checked

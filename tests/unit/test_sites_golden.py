@@ -60,10 +60,14 @@ CASES = (
     Case("lumi-g", "many-nodes-laif", Wanted(nodes=2, gpus_per_node=8), mode="laif"),
     Case("lumi-c", "one-node", Wanted(ranks=128, cpus_per_rank=1), "mpi"),
     Case("lumi-c", "many-nodes-mpi", Wanted(nodes=2, ranks=256, cpus_per_rank=1), "mpi"),
+    Case("lumi-c", "many-nodes-hybrid", Wanted(nodes=2, ranks=16, cpus_per_rank=16), "mpi"),
     Case("mn5-acc", "one-gpu", Wanted(gpus=1), options=MN5),
     Case("mn5-acc", "one-node", Wanted(gpus=4), options=MN5),
     Case("mn5-acc", "many-nodes", Wanted(nodes=2, gpus_per_node=4), options=MN5),
     Case("mn5-acc", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", options=MN5),
+    Case(
+        "mn5-gpp", "one-node", Wanted(ranks=2, cpus_per_rank=4), options=JobOptions(account="project_1", qos="gp_debug")
+    ),
     Case("dawn", "one-gpu", Wanted(gpus=1)),
     Case("dawn", "one-node", Wanted(gpus=4)),
     Case("dawn", "many-nodes", Wanted(nodes=2, gpus_per_node=4)),

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from argosy.build.definitions import definition_format
 from argosy.build.engines import STORE
+from argosy.build.for_site import explain_no_base
 from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
 from argosy.images.references import is_reference
+from argosy.model import Host
 from argosy.project import Project
 from argosy.project.records import words
 
@@ -33,7 +35,7 @@ def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...
     return tuple(Path(word) for word in given if word not in images), "".join(bases)
 
 
-def settle_request(request: BuildRequest) -> BuildRequest:
+def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
     """Let the definition file or Dockerfile among the sources be the base.
 
     Raises
@@ -56,7 +58,7 @@ def settle_request(request: BuildRequest) -> BuildRequest:
         )
     base = request.base or (str(described[0]) if described else "")
     if not base and not request.locked:
-        raise UsageError("no base was named", hint="add --base debian:bookworm, a SIF file or docker://NAME")
+        raise explain_no_base(request.site, host)
     if request.output == NO_PATH:
         raise UsageError("no output was named", hint="add -o NAME.sif")
     sources = tuple(source for source in request.sources if source not in described)

@@ -26,6 +26,20 @@ VENDORS = re.compile(r"\+|(a|b|rc|dev)\d")
 """What marks a vendor's build: a local version, or a pre-release."""
 
 
+class CannotHave(CheckFailed):
+    """A requirement that the base's own package does not meet.
+
+    Parameters
+    ----------
+    wanted
+        The requirement.
+    """
+
+    def __init__(self, wanted: Requirement, what: str, *, evidence: str = "", hint: str = "") -> None:
+        super().__init__(what, evidence=evidence, hint=hint)
+        self.wanted = wanted
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """A requirement, and who has it: ``file:line``, or a package with its version."""
@@ -60,7 +74,8 @@ def judge_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: 
         if name not in builds or (wanted.marker and not wanted.marker.evaluate(inside)):
             continue
         if not meets(builds[name], wanted):
-            raise CheckFailed(
+            raise CannotHave(
+                wanted,
                 f"{wanted} cannot be had: the base has its own {name}, which is never replaced",
                 evidence=f"{demand.by} requires {wanted}\nthe base has {name}=={builds[name]}",
                 hint=f"ask for another version, or take a base with another {name}",

@@ -57,7 +57,7 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
     ArgosyError
         As a build does, for what can be seen before it begins.
     """
-    request = settle_request(request)
+    request = settle_request(request, session.host)
     order = read_order(request, session)
     refuse_output(request.output, request.form, force=request.force)
     carrier = next(iter(candidates(session.host, request.carrier)))

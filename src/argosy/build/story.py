@@ -17,7 +17,8 @@ from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_con
 from argosy.build.content import content_over
 from argosy.build.cost import judge_cost, measure_cost, render_size
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
-from argosy.build.gpu_backend import check_torch, refuse_other_machine
+from argosy.build.for_site import naming_bases, site_of
+from argosy.build.gpu_backend import check_torch
 from argosy.build.guise import dress, guise_of
 from argosy.build.order import CONDA, Order, differences, read_order, refuse_other_base, source_records, standing_output
 from argosy.build.packages import (
@@ -72,7 +73,6 @@ from argosy.recipe import Recipe, check_python
 from argosy.refusals import refuse_folder
 from argosy.relock import locked_indexes, without_held
 from argosy.session import Session, Step
-from argosy.sites import Site, read_site, search_path
 from argosy.store import lease, sweep_parts, whole_file, work_folder
 from argosy.trees import run_unsquashfs
 from argosy.uses import BUILD, note_use
@@ -90,7 +90,7 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
     ArgosyError
         With what happened, its evidence and the way out; the output is then absent, or as it was.
     """
-    request = settle_request(request)
+    request = settle_request(request, session.host)
     refuse_flat(request.form, flatten=request.flatten)
     order = read_order(request, session)
     if stands := standing_output(request, order):
@@ -123,7 +123,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
         When the base is not the one that was locked, or something cannot be installed.
     """
     session = clock.session
-    site = _site_of(request, session)
+    site = site_of(request, session.host)
     target = choose_target(request.torch_backend, request.cuda, site)
     with clock.step("base", order.base) as step:
         wants = needs_python(order.recipe)
@@ -133,7 +133,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
             base = replace(base, reference=order.lock.base.reference)
         step.result = _describe_base(base)
     with clock.step("packages", _describe_sources(order.recipe)) as step:
-        with explaining_torch(target):
+        with explaining_torch(target), naming_bases(site):
             made = _install(request, order, base, session, work, step, target)
         run_scripts(request.after, made.room, made.tree, step)
         if site:
@@ -142,16 +142,6 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
         session.reporter.note(note)
     guise = guise_of(request, order)
     return base, replace(made, guise=guise, activation=dress(made.tree, made.room, made.activation, guise))
-
-
-def _site_of(request: BuildRequest, session: Session) -> Site | None:
-    """Read the profile of the site that the image is for."""
-    if not request.site:
-        return None
-    host = session.host
-    site = read_site(request.site, search_path(host.environment, Path(host.cwd)))
-    refuse_other_machine(site, host)
-    return site
 
 
 @contextmanager

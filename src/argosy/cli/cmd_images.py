@@ -21,9 +21,12 @@ def images() -> None:
 
 
 @images.command("ls")
+@click.option("--site", default="", help="List what a site's profile knows instead: its bases, folders and catalog.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def list_images(*, as_json: bool) -> None:
+def list_images(site: str, *, as_json: bool) -> None:
     """List the images of the catalog: your folder or those of ARGOSY_IMAGES, the project's 'images', the site's."""
+    if site:
+        return _list_of_site(site, as_json=as_json)
     from argosy.images.catalog import catalog_folders, describe_held, list_catalog, render_entries  # noqa: PLC0415 - only here
 
     session = open_session(quiet=True)
@@ -34,6 +37,22 @@ def list_images(*, as_json: bool) -> None:
         click.echo(render_entries(entries, time.time()))
     else:
         click.echo(f"no images in {', '.join(map(str, catalog_folders(session)))}")
+    return None
+
+
+def _list_of_site(name: str, *, as_json: bool) -> None:
+    """Print what a profile knows of images."""
+    import msgspec  # noqa: PLC0415 - only here
+
+    from argosy.sites import read_site, search_path  # noqa: PLC0415 - likewise
+    from argosy.sites.bases import render_images  # noqa: PLC0415 - likewise
+
+    host = open_session(quiet=True).host
+    found = read_site(name, search_path(host.environment, Path(host.cwd)))
+    if as_json:
+        print_json(msgspec.to_builtins(found.images))
+    else:
+        click.echo("\n".join(render_images(found)))
 
 
 @images.command("pull")

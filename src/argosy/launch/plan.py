@@ -420,7 +420,8 @@ def _threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
         return threads, Choice(name, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
     if not site.slurm.cpus_option and not shape.cpus_per_rank:
         why = "what Slurm gave on the node, shared by its ranks"
-        return Late("$((SLURM_CPUS_ON_NODE / ranks_per_node))"), Choice(name, "cores / ranks", why, f"site {site.name}")
+        share = "SLURM_CPUS_ON_NODE > ranks_per_node ? SLURM_CPUS_ON_NODE / ranks_per_node : 1"
+        return Late(f"$(({share}))"), Choice(name, "cores / ranks", why, f"site {site.name}")
     threads = str(max(1, shape.cpus_per_rank))
     return threads, Choice(name, threads, "the cores of a rank", "default")
 

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from argosy.binding import plan_masks
 from argosy.errors import SiteError
 from argosy.lint.findings import Finding, Found, Rule
@@ -15,7 +17,7 @@ from argosy.lint.scripts import LTM25, OLCF, PHB, meant_variable
 from argosy.schedulers.slurm import JobOptions
 from argosy.sites import Site
 from argosy.sites.conditions import Facts, judge_condition
-from argosy.sites.records import Conditional, Evident, Partition
+from argosy.sites.records import Conditional, Evident, Images, Partition
 from argosy.sites.resolving import full_address, late_word, minutes
 from argosy.toml_lines import find_line
 
@@ -44,8 +46,11 @@ class Profile:
         """Give every part with its place, those that say nothing left out."""
         for section in SECTIONS:
             part: Evident = getattr(self.site, section)
-            if part != type(part)():
-                yield (section,), part
+            own = msgspec.structs.replace(part, bases=()) if isinstance(part, Images) else part
+            if own != type(part)():
+                yield (section,), own
+        for number, base in enumerate(self.site.images.bases):
+            yield ("images", "bases", str(number)), base
         for name in LISTS:
             for part in getattr(self.site, name):
                 yield (name, str(self.index(name, part))), part

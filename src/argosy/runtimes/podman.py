@@ -18,8 +18,11 @@ WAY_OUT = "remove its tree from the cache of Argosy and start again"
 START = Program(
     "start",
     """\
-# Start podman with the umask of this shell: its words are given.
-exec podman run --umask="$(umask)" "$@"
+# Start podman with the umask and the limits of this shell: its words are given.  By itself it raises these two limits.
+limit() { sed -n "s/^Max $1 *[^ ]* *\\([^ ]*\\).*/\\1/p" /proc/self/limits; }
+processes=$(limit processes) most=$(cat /proc/sys/kernel/pid_max)
+[ "$processes" != unlimited ] && [ "$processes" -le "$most" ] || processes=$most
+exec podman run --umask="$(umask)" --ulimit="nofile=$(limit 'open files')" --ulimit="nproc=$processes" "$@"
 """,
 )
 
@@ -73,8 +76,13 @@ TRAITS = Traits(
 )
 
 
-FIXED = ("--network=host", "--ulimit=host", "--read-only", "--read-only-tmpfs=false", "--security-opt=label=disable")
-"""What every container gets: the machine's network and the caller's limits; no labels of SELinux on what is mounted."""
+FIXED = (
+    "--network=host",
+    "--read-only",
+    "--read-only-tmpfs=false",
+    "--security-opt=label=disable",
+)
+"""What every container gets: the machine's network; no labels of SELinux on what is mounted."""
 
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
 
@@ -86,7 +94,7 @@ class Podman:
     name: str = "podman"
     program: str = "podman"
     package: str = "podman and crun"
-    proof: str = "rendered"
+    proof: str = "ran"
     traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:
@@ -108,13 +116,7 @@ class Podman:
         return (
             *("sh", "-c", START, "argosy-podman", "--rm", "--interactive"),
             *(("--tty",) if entry.interactive else ()),
-            *(
-                "--network=host",
-                "--ulimit=host",
-                "--read-only",
-                "--read-only-tmpfs=false",
-                "--security-opt=label=disable",
-            ),
+            *FIXED,
             *(("--userns=keep-id",) if entry.person.uid != 0 else ()),
             *_place_words(entry),
             *GPU_WORDS[entry.gpu],

@@ -93,6 +93,38 @@ class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     if_there: bool = False
 
 
+class Base(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An image to build on that a site has or recommends: ``[[images.bases]]``.
+
+    Attributes
+    ----------
+    name
+        As ``--base`` takes it.
+    vendor
+        Whose GPUs it is for; empty for a base without such software.
+    rocm, cuda, oneapi, python, torch
+        Versions of what is in it, as far as the source says; empty for what is not there or not known.
+    holds
+        What else is known to be in it; ``net-plugin`` is what brings RCCL or NCCL to the site's network.
+    conda
+        Prefix of a conda of its own, active without being asked; empty where there is none.
+    enter
+        How its own programs are reached: ``exec``; ``run``, by its start script; ``with-conda``, by the lines in
+        ``$WITH_CONDA``, evaluated inside.
+    """
+
+    name: str
+    vendor: Literal["", "amd", "intel", "nvidia"] = ""
+    rocm: str = ""
+    cuda: str = ""
+    oneapi: str = ""
+    python: str = ""
+    torch: str = ""
+    holds: tuple[Literal["python", "torch", "mpi", "libfabric", "net-plugin"], ...] = ()
+    conda: str = ""
+    enter: Literal["exec", "run", "with-conda"] = "exec"
+
+
 class Option(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A word that sbatch, srun or the runtime is given at this site.
 

@@ -11,11 +11,12 @@ from typing import Literal
 
 import msgspec
 
-from argosy.sites.parts import Avoid, Cache, Conditional, Evident, Option, Proved, Setting, SiteBind
+from argosy.sites.parts import Avoid, Base, Cache, Conditional, Evident, Option, Proved, Setting, SiteBind
 
 __all__ = [
     "Avoid",
     "Bandwidth",
+    "Base",
     "Build",
     "Cache",
     "Conditional",
@@ -303,14 +304,14 @@ class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     catalog
         Command that lists them.
     bases
-        Bases to build on.
+        Bases to build on; the first one is recommended.
     cotainr_systems
         The words of ``cotainr build --system`` -> the base that each stands for.
     """
 
     folders: tuple[str, ...] = ()
     catalog: str = ""
-    bases: tuple[str, ...] = ()
+    bases: tuple[Base, ...] = ()
     cotainr_systems: dict[str, str] = msgspec.field(default_factory=dict)
 
 

@@ -70,7 +70,10 @@ def _section_rows(site: Site, section: str, part: Evident) -> Iterator[Row]:
     empty = type(part)()
     for key in part.__struct_fields__:
         value = getattr(part, key)
-        if key not in EVIDENCE and value != getattr(empty, key):
+        if isinstance(value, tuple) and value and isinstance(value[0], Evident):
+            for each in value:
+                yield _row(site, f"{section}.{key}.{_name(each)}", _short(each), each)
+        elif key not in EVIDENCE and value != getattr(empty, key):
             source = part.sources.get(key, part.source)
             row = _row(site, f"{section}.{key}", _text(value), part, source=source)
             shown = part.proofs.get(key, "")
@@ -111,13 +114,16 @@ def _with_origin(row: Row, texts: list[tuple[Path, str, dict[str, Any]]]) -> Row
     section, _, key = row.key.partition(".")
     for path, text, table in texts:
         part = table.get(section)
+        inner, _, named = key.partition(".")
+        if named and isinstance(part, dict) and isinstance(part.get(inner), list):
+            part, section, key = part[inner], f"{section}.{inner}", named
         if isinstance(part, dict) and key in part:
             keys: tuple[str, ...] = (section, key)
         elif isinstance(part, list):
             names = [_raw_name(each) for each in part]
             if key not in names:
                 continue
-            keys = (section, str(names.index(key)))
+            keys = (*section.split("."), str(names.index(key)))
         else:
             continue
         return Row(**{**asdict(row), "origin": f"{path}:{find_line(text, keys)}"})

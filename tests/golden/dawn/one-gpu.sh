@@ -58,7 +58,8 @@ MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no fr
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
 # Forced into the container by name, since an image's own value beats a plain export.
 export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-export APPTAINERENV_OMP_NUM_THREADS="$((SLURM_CPUS_ON_NODE / ranks_per_node))"  # what Slurm gave on … [site]
+# what Slurm gave on the node, shared by its ranks [site]
+export APPTAINERENV_OMP_NUM_THREADS="$((SLURM_CPUS_ON_NODE > ranks_per_node ? SLURM_CPUS_ON_NODE / ranks_per_node : 1))"
 export APPTAINERENV_ZE_FLAT_DEVICE_HIERARCHY=FLAT  # each stack is a root device [site]
 export APPTAINERENV_ZE_AFFINITY_MASK=0,1  # every rank sees all root devices that the job has on its … [site]
 export APPTAINERENV_CCL_PROCESS_LAUNCHER=hydra  # oneCCL learns its ranks from Intel MPI's launcher [site]

@@ -14,7 +14,7 @@ from argosy.binding import parse_ranges
 from argosy.sites import read_site
 
 if TYPE_CHECKING:
-    from tests.lab.conftest import Cluster
+    from tests.lab.conftest import Cluster, Lab
 
 pytestmark = pytest.mark.lab
 HERE = Path(__file__).parent
@@ -27,14 +27,16 @@ class NewCluster(Protocol):
     def __call__(self, *options: str) -> AbstractContextManager[Cluster]: ...
 
 
-def run_golden(cluster: Cluster, site: str, name: str) -> list[dict[str, Any]]:
-    """Submit a script as it is, and read what its ranks said."""
-    for file in (GOLDEN / site / f"{name}.sh", HERE / "train.py"):
-        shutil.copyfile(file, cluster.shared / file.name)
-    job = cluster.sh(f"sbatch --parsable {name}.sh").stdout.strip()
-    state = cluster.wait_for(job, timeout=400)
+def run_golden(
+    cluster: Cluster, site: str, name: str, program: Path = HERE / "train.py", before: str = ""
+) -> list[dict[str, Any]]:
+    """Submit a script as it is, and read what its ranks said; `before` are assignments for sbatch."""
+    shutil.copyfile(GOLDEN / site / f"{name}.sh", cluster.shared / f"{name}.sh")
+    shutil.copyfile(program, cluster.shared / "train.py")
+    job = cluster.sh(f"{before}sbatch --parsable {name}.sh").stdout.strip()
+    state = cluster.wait_for(job, timeout=600)
     output = (cluster.shared / f"train-{job}.out").read_text()
-    assert state == "COMPLETED", output
+    assert state == "COMPLETED", output[-2000:]
     rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return sorted(rows, key=lambda row: int(row["rank"]))
 
@@ -59,6 +61,9 @@ def project(image: Path, folder: Path) -> str:
         pytest.param("lumi-g", "many-nodes", 8, marks=pytest.mark.soak),
         pytest.param("mn5-acc", "many-nodes", 4, marks=pytest.mark.soak),
         pytest.param("aac6", "one-node", 4, marks=pytest.mark.soak),
+        pytest.param("dawn", "one-node", 8, marks=pytest.mark.soak),
+        pytest.param("dawn", "many-nodes", 8, marks=pytest.mark.soak),
+        pytest.param("dawn", "many-nodes-composite", 4, marks=pytest.mark.soak),
     ],
 )
 def test_a_sites_script_runs_unchanged_on_a_cluster_of_its_shape(
@@ -77,6 +82,37 @@ def test_a_sites_script_runs_unchanged_on_a_cluster_of_its_shape(
         expected = read_site(site).node.gpu_cpus
         if expected:
             assert set(row["cores"]) == parse_ranges(expected[row["local"]])
+
+
+@pytest.mark.soak
+def test_the_node_where_images_are_built_runs_a_script_too(
+    new_cluster: NewCluster, torch_image: Path, tmp_path: Path
+) -> None:
+    bind = project(torch_image, tmp_path / "project")
+    with new_cluster("--like", "mn5-gpp", "--bind", bind, "1") as cluster:
+        rows = run_golden(cluster, "mn5-gpp", "one-node")
+        refused = cluster.sh("sbatch --account=a --wrap hostname", check=False)
+    assert [(row["rank"], row["world"], row["sum"]) for row in rows] == [(rank, 2, 1) for rank in range(2)]
+    assert (refused.code, "demands --qos" in refused.stderr) == (1, True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("script", "nodes", "ranks", "cores"), [("one-node", 1, 128, 1), ("many-nodes-hybrid", 2, 16, 16)]
+)
+def test_ranks_on_all_cores_of_lumis_cpu_nodes_add_up_by_mpi(
+    script: str, nodes: int, ranks: int, cores: int, new_cluster: NewCluster, lab: Lab
+) -> None:
+    # The lab's own root file system stands for an image with MPICH; it has no program of the name python.
+    with new_cluster("--like", "lumi-c", "--bind", f"{lab.root}:/project/images/train.sif:ro", str(nodes)) as cluster:
+        (cluster.shared / "bin").mkdir()
+        (cluster.shared / "bin/python").symlink_to("/usr/bin/python3")
+        program = HERE / "mpich_on_cores.py"
+        rows = run_golden(cluster, "lumi-c", script, program, "SINGULARITYENV_PREPEND_PATH=/shared/bin ")
+    assert [row["rank"] for row in rows] == list(range(ranks))
+    assert {(row["size"], row["sum"], len(row["cores"])) for row in rows} == {(ranks, ranks * (ranks - 1) // 2, cores)}
+    for host in {row["host"] for row in rows}:
+        assert sorted(core for row in rows if row["host"] == host for core in row["cores"]) == list(range(128))
 
 
 def test_a_cluster_like_a_site_has_its_shape_and_refuses_what_the_site_refuses(new_cluster: NewCluster) -> None:

@@ -21,7 +21,7 @@ def main() -> None:
         "host": socket.gethostname(),
         "sum": total.item(),
         "cores": sorted(os.sched_getaffinity(0)),
-        "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+        "gpus": os.environ.get("ZE_AFFINITY_MASK") or os.environ.get("CUDA_VISIBLE_DEVICES", ""),
     }
     dist.destroy_process_group()
     sys.stdout.write(json.dumps(row) + "\n")
