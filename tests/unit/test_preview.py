@@ -56,6 +56,16 @@ def test_a_preview_reads_as_a_table(session: Session, request_: BuildRequest) ->
     assert text.endswith("on a node    --time=5 '--comment=a b'")
 
 
+def test_of_many_packages_the_first_are_named_and_what_was_hardly_meant_is_said(
+    session: Session, request_: BuildRequest
+) -> None:
+    recipe = request_.sources[0]
+    recipe.write_text(f"dependencies: [{{pip: [{', '.join(f'p{number}' for number in range(10_000))}]}}]\n")
+    assert render_preview(preview_build(request_, session)).splitlines()[2].endswith("p38, p39 and 9960 more")
+    recipe.write_text("dependencies: []\n")
+    assert "note         no package is asked for" in render_preview(preview_build(request_, session))
+
+
 def test_an_output_that_is_there_is_refused_in_a_dry_run_too(session: Session, request_: BuildRequest) -> None:
     request_.output.touch()
     with pytest.raises(UsageError, match="exists already"):

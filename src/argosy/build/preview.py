@@ -33,6 +33,8 @@ class BuildPreview:
         Folder for work files; bytes that are free there and where the image will be.
     node
         What a job on a compute node asks for; empty where it is built here.
+    notes
+        What was understood differently from how it was written, or is probably not meant.
     """
 
     output: str
@@ -47,6 +49,11 @@ class BuildPreview:
     work_free: int
     output_free: int
     node: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+MOST_NAMES = 40
+"""Of more packages the first are named for people; ``--json`` names all."""
 
 
 def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
@@ -75,6 +82,7 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
         work=str(work),
         work_free=_free(work),
         output_free=_free(request.output.parent),
+        notes=tuple(map(str, order.recipe.notes)),
     )
 
 
@@ -96,7 +104,9 @@ def render_preview(preview: BuildPreview) -> str:
     """Render a preview for people."""
     size = f"{preview.base_bytes / 1e6:.0f} MB, copied as it is" if preview.base_bytes else "fetched or made first"
     how = "as locked" if preview.locked else "versions are chosen by the build"
-    names = ", ".join((*preview.conda, *preview.pip)) or "none"
+    asked = (*preview.conda, *preview.pip)
+    more = f" and {len(asked) - MOST_NAMES} more" if len(asked) > MOST_NAMES else ""
+    names = (", ".join(asked[:MOST_NAMES]) or "none") + more
     copies = f"{preview.base_bytes / 1e6:.0f} MB for the base, and" if preview.base_bytes else "the base, and"
     return "\n".join(
         (
@@ -106,6 +116,7 @@ def render_preview(preview: BuildPreview) -> str:
             f"carrier      {preview.carrier}",
             f"disk         {copies} the packages packed, beside the image: {preview.output_free / 1e9:.1f} GB free",
             f"work files   the packages unpacked, in {preview.work}: {preview.work_free / 1e9:.1f} GB free",
+            *(f"note         {note}" for note in preview.notes),
             *((f"on a node    {' '.join(map(quote, preview.node))}",) if preview.node else ()),
         )
     )
