@@ -21,6 +21,7 @@ KINDS: Mapping[str, tuple[str, bool]] = {
     "downloads": ("files fetched for steps", True),
     "uv": ("wheels", False),
     "conda": ("conda packages", False),
+    "bytecode": ("byte code of packages", False),
 }
 """Folder -> what it holds, and whether each thing in it is an entry of its own."""
 

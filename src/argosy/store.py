@@ -51,8 +51,13 @@ OWNER_FILE = "owner.json"
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, *, force: bool) -> Iterator[Path]:
+def whole_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path]:
     """Give a name beside `path` to write to; it becomes `path` when the block ends well, and vanishes otherwise.
+
+    Parameters
+    ----------
+    flush
+        Whether its bytes are on the disk before it has its name: false for what its reader checks anyway.
 
     Raises
     ------
@@ -66,7 +71,8 @@ def whole_file(path: Path, *, force: bool) -> Iterator[Path]:
     try:
         with explained(path.parent):
             yield beside
-            _sync(beside)
+            if flush:
+                _sync(beside)
             if force:
                 beside.replace(path)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from argosy.build.packages import WORK_INSIDE
+from argosy.build.rooms import WORK_INSIDE
 from argosy.build.story import Made
 from argosy.build.torch_index import INDEX, OPTION
 from argosy.errors import CheckFailed

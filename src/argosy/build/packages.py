@@ -14,9 +14,10 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from argosy.build.bytecode import BYTECODE, Compiled, compile_layer
 from argosy.build.conflicts import asked_demands, judge_demands, read_demands, vendor_builds
 from argosy.build.hashes import asked_hashes, found_hashes, refuse_unhashed
-from argosy.build.rooms import UV_INSIDE, Room
+from argosy.build.rooms import UV_INSIDE, WORK_INSIDE, Room
 from argosy.build.uv_faults import explain_uv
 from argosy.build.uv_progress import UvProgress
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed
@@ -29,7 +30,6 @@ from argosy.recipe import Recipe, render_constraints, render_requirements
 from argosy.scrub import scrub
 from argosy.session import Step
 
-WORK_INSIDE = "/.argosy/work"
 CACHE_INSIDE = "/.argosy/uv-cache"
 REQUIRE_HASHES = "--require-hashes"
 
@@ -40,7 +40,6 @@ UV_VARIABLES = (
     ("UV_NO_INSTALLER_METADATA", "1"),  # leaves direct_url.json, INSTALLER and REQUESTED out: they name this machine
     ("UV_NO_PROGRESS", "1"),
     ("UV_PYTHON_DOWNLOADS", "never"),
-    ("PYC_INVALIDATION_MODE", "UNCHECKED_HASH"),  # the tree is read-only: no stat() per import, same bytes each time
     ("PYTHONHASHSEED", "0"),
     ("TMPDIR", f"{WORK_INSIDE}/temporary"),
     ("HOME", f"{WORK_INSIDE}/home"),
@@ -346,7 +345,8 @@ def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: b
     )
     if not pins:
         return
-    install_pins(installer, pins, step, "--compile-bytecode", exact=exact)
+    install_pins(installer, pins, step, exact=exact)
+    _compile(installer, pins, step)
     builds = vendor_builds(installer.python.packages)
     for folder in (installer.layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*/site-packages"):
         judge_demands(read_demands(folder), builds, installer.python.version)
@@ -370,16 +370,23 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
     whole = replace(python, executable=f"{ENV_PREFIX}/bin/python", packages=tuple(there.items()))
     second = replace(installer, python=whole, fresh=True)
     more = resolve(second, replace(recipe, pip=late), step)
-    install_pins(second, more, step, "--compile-bytecode")
+    install_pins(second, more, step)
+    _compile(second, more, step)
     return (*pins, *more)
 
 
-def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *options: str, exact: bool = False) -> None:
+def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
+    kept = Compiled(installer.room.session.places.cache / BYTECODE, installer.python.version)
+    names = {pin.package.name for pin in pins}
+    compile_layer(installer.room, installer.layer, installer.work, kept, names, step)
+
+
+def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
     """Put exactly these packages into the environment; `exact` ones come from a lock."""
     (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins))
     hashed = (REQUIRE_HASHES,) if all(pin.package.sha256 for pin in pins) else ()
     words = (
-        *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps", *options),
+        *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps"),
         *(*hashed, *installer.placing, "-r", f"{WORK_INSIDE}/lock.txt"),
     )
     # What was locked and fetched before needs no network: the cache is asked first.

@@ -15,6 +15,7 @@ from argosy.session import Session
 from argosy.trees import unpacked
 
 UV_INSIDE = "/.argosy/uv"
+WORK_INSIDE = "/.argosy/work"
 
 WITH_IMAGE_ENV = 'for f in /.singularity.d/env/*.sh; do [ ! -e "$f" ] || . "$f"; done; exec "$@"'
 """Sets what the base says of its own environment (PATH, LD_LIBRARY_PATH of a vendor's Python), as runtimes do."""

@@ -97,7 +97,7 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
         return stands
     refuse_output(request.output, request.form, force=request.force)
     clock = Clock(session)
-    for used in (BUILD, "uv", "conda"):
+    for used in (BUILD, "uv", "conda", "bytecode"):
         note_use(session.places.cache, used, waiting=session.waiting)
     with _alone(request.output, session), work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
