@@ -65,13 +65,16 @@ def test_a_venv_on_top_takes_packages_by_its_own_pip(env: Path, pool: Shop) -> N
     assert call(top, "python", "-c", ask).startswith(f"True {top}/lib/")
 
 
-def test_an_update_runs_a_script_while_the_environment_is_on_path(env: Path, pool: Shop) -> None:
+def test_an_update_brings_packages_and_what_a_script_makes_while_the_environment_is_on_path(
+    env: Path, pool: Shop
+) -> None:
     shop = replace(pool, folder=env.parent)
-    script = shop.write("post.sh", "pip install another\n")
+    script = shop.write("post.sh", "cd /opt/argosy/env/bin; printf '#!/bin/sh\necho made\n' > tool; chmod +x tool\n")
     path = f"{env}/bin:{shop.environment()['PATH']}"
-    done = tykky(shop, "pip-containerize", "update", "env", "--post", script, PATH=path)
+    words = ("update", "env", "--post", script, "-r", shop.write("more.txt", "another  # why\n"))
+    done = tykky(shop, "pip-containerize", *words, PATH=path)
     assert done.code == 0, done.err
-    assert call(env, "another") == "another 0.3"
+    assert (call(env, "another"), call(env, "tool"), call(env, "tinypkg")) == ("another 0.3", "made", "tinypkg 2.0")
     record = json.loads((env / "versions/2/wrap.json").read_text())
     assert record["argosy"]
     assert record["recipe"]["after"] == [str(script)]
