@@ -83,10 +83,12 @@ def test_an_update_brings_packages_and_what_a_script_makes_while_the_environment
 def test_a_package_that_is_not_there_is_named_and_nothing_is_left(shop: Shop) -> None:
     words = ("new", "--prefix", "env", shop.write("req.txt", "tinypkgg\n"))
     site = shop.write("site.yaml", f"defaults:\n  container_src: {shop.base}\n")
-    done = tykky(shop, "pip-containerize", *words, CW_GLOBAL_YAML=str(site))
+    place = shop.folder / "not/there/yet"
+    done = tykky(shop, "pip-containerize", *words, CW_GLOBAL_YAML=str(site), CW_BUILD_TMPDIR=str(place))
     assert done.code != 0
     assert "tinypkgg" in done.err
     assert not (shop.folder / "env").exists()
+    assert [path for path in place.rglob("*") if path.is_file()] == []
     shop.nothing_left()
 
 
@@ -107,6 +109,7 @@ def test_an_image_without_bash_is_wrapped_by_a_program_or_by_a_folder(shop: Shop
     seen = dict(
         line.split("=", 1) for line in call(shop.folder / "one", "env", PATH="/some/extra:/usr/bin:/bin").splitlines()
     )
+    assert not [name for name in seen if name.startswith(("argosy_", "SINGULARITY", "APPTAINER", "OLD_"))]
     assert seen["PATH"] == f"{shop.folder}/one/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     site = shop.write("site.yaml", "force:\n  share_container: yes\n")
     done = tykky(shop, "wrap-container", "-w", "/bin", "--prefix", "all", tiny, CW_GLOBAL_YAML=str(site))
@@ -118,6 +121,13 @@ def test_an_image_without_bash_is_wrapped_by_a_program_or_by_a_folder(shop: Shop
     assert (shop.folder / "all/versions/2/image.sqsh").readlink() == tiny
 
 
+def test_a_command_called_inside_another_container_says_how_to_call_it(env: Path, shop: Shop, tiny: Path) -> None:
+    done = shop.run(tiny, str(env / "bin/python"), "-V")
+    assert done.code == 125
+    assert "was called inside another container" in done.err
+    assert f"call it outside: {env}/bin/python -V" in done.err
+
+
 def test_an_installation_is_read_only_at_its_own_path_where_it_is_masked_and_as_it_was_where_it_is_not(
     shop: Shop, tiny: Path
 ) -> None:
@@ -126,6 +136,9 @@ def test_an_installation_is_read_only_at_its_own_path_where_it_is_masked_and_as_
     program.write_text('#!/bin/sh\ntouch "$@" && echo HELLO\n')
     program.chmod(0o755)
     site = shop.write("site.yaml", f"defaults:\n  container_src: {tiny}\n")
+    words = ("MyProg/", "-w", "bin", "--prefix", "none", "--pre-install", site)
+    assert "scripts belong to an image that is built" in tykky(shop, "wrap-install", *words).err
+    assert not (shop.folder / "none").exists()
     for name, more in (("masked", ("--mask",)), ("beside", ())):
         words = ("MyProg/", "-w", "bin", "--prefix", name, *more)
         done = tykky(shop, "wrap-install", *words, CW_GLOBAL_YAML=str(site))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -267,6 +269,12 @@ def test_the_configuration_of_a_site_is_read_as_it_stands() -> None:
     )
 
 
+def test_a_value_of_a_configuration_stays_a_value_whatever_a_shell_would_make_of_it() -> None:
+    odd = '" ; touch x; $(id) `id` "'
+    conf = read_conf({"container_src": odd, "extra_envs": [{"name": "A", "value": odd}]}, {})
+    assert (conf.base, conf.variables) == (odd, (("A", odd),))
+
+
 def test_a_configuration_alone_says_what_to_install() -> None:
     conf = read_conf({"installation_file_paths": ["environment.yml", "req.txt"], "installation_prefix": "/p/env"}, {})
     words = plan_advanced(Words("conda-containerize", "advanced", "conf.yaml"), conf)
@@ -309,3 +317,26 @@ def test_variables_of_tykky_say_how_the_work_is_told_and_where_it_is_done() -> N
     assert [note.split(":")[0] for note in notes] == ["CW_DEBUG_KEEP_FILES", "CW_EXTRA_BIND_MOUNTS"]
     with pytest.raises(UsageError, match="no number"):
         read_ways({"CW_LOG_LEVEL": "debug"})
+
+
+REPO = Path(__file__).parents[2]
+
+
+def test_each_test_that_the_page_on_tykky_names_is_there_and_its_checks_add_up() -> None:
+    page = (REPO / "docs/reference/tykky.md").read_text()
+    there = {
+        name
+        for file in (REPO / "tests").rglob("test_*.py")
+        for name in re.findall(r"^ *def (test_\w+)\(", file.read_text(), re.MULTILINE)
+    }
+    assert set(re.findall(r"`(test_\w+)`", page)) - there == set()
+    rows = [row.split(" | ") for row in page.splitlines() if re.match(r"\| \d", row)]
+    counts = Counter[str]()
+    for row in rows:
+        counts[next(word for word in ("yes", "in another form", "says nothing") if row[2].startswith(word))] += int(
+            row[0].strip("| ")
+        )
+    told = [int(number) for number in re.findall(r"(\d+) (?:checks|of them are kept|are kept in|say nothing)", page)]
+    assert told == [sum(counts.values()), counts["yes"], counts["in another form"], counts["says nothing"]]
+    for row in page.splitlines():
+        assert not row.startswith("| ") or row.startswith(("| checks", "| under")) or "`test_" in row

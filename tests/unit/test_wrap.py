@@ -205,6 +205,21 @@ def test_a_wrapper_mounts_parents_before_what_lies_in_them(prefix: Path) -> None
     assert mounts[-3] == f'type=bind,"src={prefix.parent}","dst={prefix.parent}"'
 
 
+def test_a_wrapper_that_shows_the_host_keeps_its_path(prefix: Path) -> None:
+    (prefix / "versions/3/start.sh").write_text(render_start(replace(START, host=True)))
+    _, seen = call(prefix)
+    assert seen["APPTAINERENV_PATH"] == f"{prefix}/bin:{prefix.parent}/tools:/usr/bin:/bin"
+
+
+@pytest.mark.parametrize("flag", ["--nv", "--rocm"])
+def test_a_wrapper_takes_the_gpus_that_the_node_has(prefix: Path, flag: str) -> None:
+    device = {"--nv": "/dev/nvidiactl", "--rocm": "/dev/kfd"}[flag]
+    text = (prefix / "versions/3/start.sh").read_text()
+    for place, is_there in ((prefix, True), (prefix / "none", False)):
+        (prefix / "versions/3/start.sh").write_text(text.replace(device, f"'{place}'"))
+        assert (flag in call(prefix)[0]) is is_there
+
+
 def test_a_wrapper_keeps_software_of_the_host_outside_and_forces_what_was_asked(prefix: Path) -> None:
     dirty = {
         "PYTHONPATH": "/x",
