@@ -300,8 +300,8 @@ def test_a_missing_image_and_a_missing_runtime_are_said_with_the_way_out(prefix:
     [
         START,
         replace(START, host=True, gpu=GpuWay.ROCM, attach=Attach.BIND, layer_part=2, elsewhere="/data/vendor.sif"),
-        replace(START, runtime="bwrap", program="unshare", trees=("a1", "/big/tree")),
-        replace(START, runtime="bwrap", program="unshare", trees=("a1", "b2"), root=ROOT),
+        replace(START, runtime="bwrap", program="bwrap", trees=("a1", "/big/tree")),
+        replace(START, runtime="bwrap", program="bwrap", trees=("a1", "b2"), root=ROOT),
     ],
     ids=["apptainer", "host", "bwrap", "bwrap, folder by folder"],
 )
