@@ -338,5 +338,5 @@ def test_each_test_that_the_page_on_tykky_names_is_there_and_its_checks_add_up()
         )
     told = [int(number) for number in re.findall(r"(\d+) (?:checks|of them are kept|are kept in|say nothing)", page)]
     assert told == [sum(counts.values()), counts["yes"], counts["in another form"], counts["says nothing"]]
-    for row in page.splitlines():
-        assert not row.startswith("| ") or row.startswith(("| checks", "| under")) or "`test_" in row
+    for line in page.splitlines():
+        assert not line.startswith("| ") or line.startswith(("| checks", "| under")) or "`test_" in line
