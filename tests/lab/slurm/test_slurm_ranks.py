@@ -29,6 +29,10 @@ def test_rank_r_runs_on_node_r_div_n(desk: Desk, launcher: str) -> None:
     assert [row["host"] for row in told] == TWO_EACH
 
 
+LIGHTNING_READS = ("SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS_PER_NODE")
+JAX_READS = ("SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+
+
 def test_each_rank_is_told_what_programs_look_for(desk: Desk) -> None:
     for number, row in enumerate(desk.tell(*FOUR, "--cpus-per-rank", "2", "--launcher", "srun")):
         given = row["set"]
@@ -38,6 +42,8 @@ def test_each_rank_is_told_what_programs_look_for(desk: Desk) -> None:
             str(number // 2),
         ]
         assert [given[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS")] == ["4", "2", "2"]
+        assert [given[name] for name in LIGHTNING_READS] == ["4", str(number), str(number % 2), str(number // 2), "2"]
+        assert [given[name] for name in JAX_READS] == ["node[1-2]", "4", str(number), str(number % 2)]
         assert given["MASTER_ADDR"] == "node1"
         assert 20000 <= int(given["MASTER_PORT"]) < 30000
         assert len(row["cores"]) == 2

@@ -1,19 +1,20 @@
 """Time limits on a real cluster: warnings as asked, plain words at the end, and jobs that go on in a next allocation.
 
-A time limit is a minute at least, so all that waits for one runs side by side.
+A time limit is a minute at least, so all that waits for one runs side by side, and beside the first test.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from tests.lab.conftest import Cluster, Ran
@@ -27,59 +28,30 @@ TWO = ("--nodes", "2", "--ranks", "2", "--launcher", "srun")
 
 
 class Timed(NamedTuple):
-    """What ran side by side: jobs that were warned in the two ways, and one that went on."""
+    """What runs side by side: jobs that are warned in the two ways, and one that goes on, followed to its end."""
 
     desk: Desk
     warned: tuple[str, str]
-    chain: Ran
+    chain: Future[Ran]
 
 
 @pytest.fixture(scope="module")
-def timed(cluster: Cluster, small_image: Path, new_desk_at: Callable[[Cluster, Path, str], Desk]) -> Timed:
+def timed(cluster: Cluster, small_image: Path, new_desk_at: Callable[[Cluster, Path, str], Desk]) -> Iterator[Timed]:
     desk = new_desk_at(cluster, small_image, "timed")
     steps = (*TWO, "--time", "1", "--signal")
     to_steps, to_shell = (desk.submit(*steps, f"{to}USR1@40", command=(*SLEEPER, "300")) for to in ("", "B:"))
     resume = ("--resume", "5", "--checkpoint", "steps.txt", "--time", "1", "--signal", "USR2@55")
-    command = (*COUNTER, "steps.txt", "500", "leave")
-    chain = desk.follow(*TWO, *resume, "--name", "chain", command=command, timeout=300)
-    return Timed(desk, (to_steps, to_shell), chain)
+    command = (*COUNTER, "steps.txt", "540", "leave")
+    with ThreadPoolExecutor() as beside:
+        chain = beside.submit(desk.follow, *TWO, *resume, "--name", "chain", command=command, timeout=300)
+        yield Timed(desk, (to_steps, to_shell), chain)
 
 
 def numbers(word: str, text: str) -> list[int]:
     return [int(number) for number in re.findall(rf"^{word} (\d+)$", text, re.MULTILINE)]
 
 
-def test_a_job_longer_than_its_time_limit_finishes_in_three_allocations(timed: Timed) -> None:
-    text = timed.chain.stdout
-    assert "counted to 500" in text
-    assert numbers("from", text) == [0, *numbers("saved", text)]
-    assert len(numbers("from", text)) >= 3
-
-
-def test_the_whole_chain_has_one_log_and_leaves_no_mark(timed: Timed) -> None:
-    (output,) = timed.desk.here.glob("chain-*.out")
-    assert output.read_text() == timed.chain.stdout
-    assert not list(timed.desk.here.glob("*.argosy-*"))
-    shown = json.loads(timed.desk.argosy("jobs", "show", output.stem.removeprefix("chain-"), "--json").stdout)
-    assert (shown["state"], shown["code"]) == ("COMPLETED", 0)
-    assert shown["restarts"] >= 2
-
-
-@pytest.mark.parametrize("way", [0, 1], ids=["to the steps", "to the batch shell"])
-def test_a_warning_before_the_limit_reaches_the_ranks(timed: Timed, way: int) -> None:
-    timed.desk.until_written(timed.warned[way], "saved after SIGUSR1", 2, timeout=100)
-
-
-@pytest.mark.parametrize("way", [0, 1], ids=["to the steps", "to the batch shell"])
-def test_a_time_limit_is_said_in_plain_words(timed: Timed, way: int) -> None:
-    job = timed.warned[way]
-    assert timed.desk.wait(job, timeout=150) == "TIMEOUT"
-    assert timed.desk.output(job).count("got SIGTERM") == 2
-    shown = timed.desk.argosy("logs", "-f", job, check=False)
-    assert shown.code == 143
-    assert "was ended by its time limit: ask for more with --time (code 143)" in shown.stderr
-
-
+@pytest.mark.usefixtures("timed")
 def test_a_lost_node_takes_the_same_path_and_no_progress_ends_the_chain(
     new_desk: Callable[..., AbstractContextManager[Desk]],
 ) -> None:
@@ -99,6 +71,37 @@ def test_a_lost_node_takes_the_same_path_and_no_progress_ends_the_chain(
         assert "the last run left no new" in desk.output(unable)
         assert desk.wait(able) == "COMPLETED", desk.output(able)
         assert numbers("from", desk.output(able)) == [0, numbers("saved", desk.output(able))[-1]]
+
+
+def test_a_job_longer_than_its_time_limit_finishes_in_three_allocations(timed: Timed) -> None:
+    text = timed.chain.result().stdout
+    assert "counted to 540" in text
+    assert numbers("from", text) == [0, *numbers("saved", text)]
+    assert len(numbers("from", text)) >= 3
+
+
+def test_the_whole_chain_has_one_log_and_leaves_no_mark(timed: Timed) -> None:
+    (output,) = timed.desk.here.glob("chain-*.out")
+    assert output.read_text() == timed.chain.result().stdout
+    assert not list(timed.desk.here.glob("*.argosy-*"))
+    shown = json.loads(timed.desk.argosy("jobs", "show", output.stem.removeprefix("chain-"), "--json").stdout)
+    assert (shown["state"], shown["code"]) == ("COMPLETED", 0)
+    assert shown["restarts"] >= 2
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["to the steps", "to the batch shell"])
+def test_a_warning_before_the_limit_reaches_the_ranks(timed: Timed, way: int) -> None:
+    timed.desk.until_written(timed.warned[way], "saved after SIGUSR1", 2, timeout=100)
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["to the steps", "to the batch shell"])
+def test_a_time_limit_is_said_in_plain_words(timed: Timed, way: int) -> None:
+    job = timed.warned[way]
+    assert timed.desk.wait(job, timeout=150) == "TIMEOUT"
+    assert timed.desk.output(job).count("got SIGTERM") == 2
+    shown = timed.desk.argosy("logs", "-f", job, check=False)
+    assert shown.code == 143
+    assert "was ended by its time limit: ask for more with --time (code 143)" in shown.stderr
 
 
 @pytest.mark.soak
