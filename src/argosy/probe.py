@@ -139,10 +139,14 @@ def _cgroups() -> tuple[str, ...]:
 
 
 def _user_namespaces() -> bool:
-    """Tell what the kernel's three switches say; the carrier seam tries it for real before relying on it."""
+    """Tell what the kernel's three switches say; the carrier seam tries it for real before relying on it.
+
+    The third is of Ubuntu 23.10 and later: namespaces can be made, and nothing mounted in them.
+    """
     limit = _read("/proc/sys/user/max_user_namespaces").strip()
     debian = _read("/proc/sys/kernel/unprivileged_userns_clone").strip()
-    return limit not in {"", "0"} and debian != "0"
+    ubuntu = _read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip()
+    return limit not in {"", "0"} and debian != "0" and ubuntu != "1"
 
 
 def _can_mount() -> bool:

@@ -31,6 +31,13 @@ OnBlock = Callable[[bytes], None]
 LAST_LINES = 12
 FULL_DISK = ("no space left on device", "disk quota exceeded", "os error 28", "os error 122")
 FULL_DISK_HINT = "free some space, or choose another place with --work-dir, --output or ARGOSY_CACHE"
+PACKAGES = {
+    "bwrap": "bubblewrap",
+    "mksquashfs": "squashfs-tools",
+    "unsquashfs": "squashfs-tools",
+    "unshare": "util-linux",
+}
+"""Where the programs are that have another name than their package."""
 TERM_GRACE_SECONDS = 5.0
 
 
@@ -113,7 +120,7 @@ def failed(command: Command, reply: Reply, *, doing: str, hint: str = "") -> Arg
     lines = [f"$ {shorten_command(command)}", *text[-LAST_LINES:], f"(exit code {reply.code})"]
     full = next((line for line in text if any(mark in line.lower() for mark in FULL_DISK)), None)
     if full is not None:
-        return CheckFailed(f"no space left while {doing} ran", evidence="\n".join(lines), hint=FULL_DISK_HINT)
+        return CheckFailed(f"{doing} failed: no space left", evidence="\n".join(lines), hint=FULL_DISK_HINT)
     return ToolFailed(f"{doing} failed", evidence="\n".join(lines), hint=hint)
 
 
@@ -187,7 +194,11 @@ class RealRunner:
         program = command.words[0]
         found = find_program(program, (command.env or os.environ).get("PATH"))
         if found is None:
-            raise ToolMissing(f"'{program}' is not installed here", evidence=f"needed for: {shorten_command(command)}")
+            raise ToolMissing(
+                f"'{program}' is not installed here",
+                evidence=f"needed for: {shorten_command(command)}",
+                hint=f"install {PACKAGES.get(program, program)}, or load the module that has it",
+            )
         return found
 
     def _popen(

@@ -163,9 +163,9 @@ class Session:
     def work_parent(self) -> Path:
         """Choose where work files go: the option, else TMPDIR where it is on a disk, else the cache folder."""
         if self.work:
-            return Path(self.work)
+            return Path(self.host.cwd, self.work)
         temporary = self.host.environment.get("TMPDIR", "")
-        return Path(temporary) if temporary and not in_memory(temporary) else self.places.cache / "work"
+        return Path(self.host.cwd, temporary) if temporary and not in_memory(temporary) else self.places.cache / "work"
 
 
 def in_memory(path: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from argosy import probe
 from argosy.errors import CheckFailed, ToolMissing, UsageError
 from argosy.gpus import choose_gpu_way
 from argosy.model import Attach, Gpu, GpuWay, Host, Image, ImageKind, Person
@@ -135,3 +136,21 @@ def test_a_layer_that_changes_the_system_is_never_attached_by_half() -> None:
     with pytest.raises(CheckFailed, match="only a part") as caught:
         choose_attach(changed, host("apptainer", overlay="no"), "apptainer")
     assert "--flatten" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("switches", "may"),
+    [
+        ({"user/max_user_namespaces": "100"}, True),
+        ({"user/max_user_namespaces": "0"}, False),
+        ({}, False),
+        ({"user/max_user_namespaces": "100", "kernel/unprivileged_userns_clone": "0"}, False),
+        ({"user/max_user_namespaces": "100", "kernel/apparmor_restrict_unprivileged_userns": "1"}, False),
+        ({"user/max_user_namespaces": "100", "kernel/apparmor_restrict_unprivileged_userns": "0"}, True),
+    ],
+)
+def test_each_switch_of_the_kernel_is_asked(
+    monkeypatch: pytest.MonkeyPatch, switches: dict[str, str], *, may: bool
+) -> None:
+    monkeypatch.setattr(probe, "_read", lambda path: switches.get(str(path).removeprefix("/proc/sys/"), ""))
+    assert probe.probe_host({}).user_namespaces == may

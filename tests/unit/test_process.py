@@ -54,6 +54,9 @@ def test_a_missing_program_is_named_with_what_needed_it() -> None:
     with pytest.raises(ToolMissing, match="'no-such-program' is not installed") as caught:
         RealRunner().run(Command(("no-such-program", "x")))
     assert "no-such-program x" in caught.value.evidence
+    with pytest.raises(ToolMissing) as caught:
+        RealRunner().run(Command(("unsquashfs",), env={"PATH": "/nowhere"}))
+    assert "install squashfs-tools" in caught.value.hint
 
 
 def test_a_failure_shows_the_command_its_last_lines_and_the_code() -> None:
@@ -71,7 +74,7 @@ def test_a_failure_shows_the_command_its_last_lines_and_the_code() -> None:
 @pytest.mark.parametrize("said", ["write: No space left on device", "Disk quota exceeded", "no space left on device"])
 def test_a_full_disk_is_said_in_plain_words_whoever_met_it(said: str) -> None:
     runner = FakeRunner([(("packer",), Reply(1, "", said))])
-    with pytest.raises(CheckFailed, match="no space left while packing ran"):
+    with pytest.raises(CheckFailed, match="packing failed: no space left"):
         run_checked(runner, Command(("packer",)), doing="packing")
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from argosy.errors import ArgosyError, CheckFailed, UsageError
 from argosy.leases import Owner, this_owner
+from argosy.opening import open_session
 from argosy.refusals import explain_os_error, explained
 from argosy.store import remove_tree, sweep_parts, whole_file, whole_folder, work_folder, write_text
 
@@ -164,6 +165,11 @@ def test_work_folders_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_pat
         (folder / "file").touch()
     kept = ["argosy-work-begun", "argosy-work-elsewhere", "argosy-work-living", "somebody's own"]
     assert names(tmp_path) == kept
+
+
+def test_a_folder_for_work_files_is_the_same_wherever_a_program_runs() -> None:
+    session = open_session(work="mine/work")
+    assert session.work_parent() == Path.cwd() / "mine/work"
 
 
 def test_a_work_folder_vanishes_with_what_is_in_it_when_the_block_fails(tmp_path: Path) -> None:

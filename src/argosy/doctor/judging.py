@@ -97,7 +97,8 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
         yield Finding("user namespaces", OK, "could be made" if seen.namespaces else "not needed: this is root")
     else:
         hint = (
-            "ask for user.max_user_namespaces > 0 (and kernel.unprivileged_userns_clone=1), or for a setuid Apptainer"
+            "ask for user.max_user_namespaces > 0 (Debian: kernel.unprivileged_userns_clone=1; "
+            "Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0), or for a setuid Apptainer"
         )
         yield Finding("user namespaces", MISSING if only_bwrap else MIND, "this user may not make them", hint)
     if not host.fuse:
