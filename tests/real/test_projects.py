@@ -180,3 +180,5 @@ def test_a_program_compiled_in_a_stage_runs_in_an_image_without_the_compiler(sho
     ran = shop.run(shop.folder / "nbody.sif", "nbody", "512", "2")
     assert re.search(r"512 bodies, 2 steps, \d+ threads: [\d.]+ GFLOP/s\nmomentum kept", ran.out), ran.err
     assert shop.run(shop.folder / "nbody.sif", "sh", "-c", "command -v gcc").code != 0
+    slim = shop.argosy("images", "slim", "nbody.sif", "--json", "--", "nbody", "64", "1")
+    assert json.loads(slim.out)["results"] == ["/usr/local/bin/nbody"], slim.err

@@ -178,6 +178,22 @@ def sbom(image: str) -> None:
     click.echo(render_sbom(freeze_image(image, open_session(quiet=True))), nl=False)
 
 
+@images.command("slim")
+@click.option("--suggest", is_flag=True, help="Say what to do: what to leave out, remove, or make in a stage.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.argument("image")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) -> None:
+    """Run COMMAND in IMAGE, watched by strace, and tell what of it is never opened; the image stays as it is."""
+    from argosy.build.slimming import render_slimming, slim_image  # noqa: PLC0415 - info and ls need none of it
+
+    found = slim_image(image, command, open_session())
+    if as_json:
+        print_json(asdict(found))
+    else:
+        click.echo(render_slimming(found, suggest=suggest))
+
+
 @images.command("diff")
 @click.argument("one")
 @click.argument("other")
