@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from argosy.containers import plan_container
 from argosy.errors import CheckFailed, ToolMissing, UsageError
 from argosy.launch.follow import follow_job
-from argosy.launch.jobs import find_job, list_jobs
+from argosy.launch.jobs import find_job, find_record, list_jobs
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
 from argosy.launch.rendezvous import PORT
 from argosy.launch.resume import Resume, plan_resume
@@ -274,6 +274,16 @@ def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
         (tmp_path / "runs" / name / "submitted.json").write_text(text)
     facts = find_job(session(tmp_path, [(("scontrol",), shown("RUNNING", tmp_path / "out"))]), "7")
     assert (facts.kind, facts.record) == ("running", "")
+
+
+def test_of_a_job_its_own_record_counts_before_that_of_steps_within_it(tmp_path: Path) -> None:
+    asked = session(tmp_path, [])
+    for name, here in (("1", "yes"), ("2", ""), ("3", "yes")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "submitted.json").write_text(f'{{"job": "7", "here": "{here}"}}')
+    assert find_record(asked, "7") == tmp_path / "runs/2"
+    (tmp_path / "runs/2/submitted.json").unlink()
+    assert find_record(asked, "7") == tmp_path / "runs/3"
 
 
 def test_a_silent_controller_is_no_missing_job(tmp_path: Path) -> None:

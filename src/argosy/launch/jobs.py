@@ -168,11 +168,18 @@ def _advice(state: str, record: Path | None) -> str:
 
 
 def find_record(session: Session, job: str) -> Path | None:
-    """Give the folder that our record of a job is in, the newest where numbers began again."""
+    """Give the folder that our record of a job is in, the newest where numbers began again.
+
+    Of a job that we submitted its own record counts, and not those of steps that were carried out within it.
+    """
+    steps: Path | None = None
     for file in sorted((session.places.state / "runs").glob("*/submitted.json"), reverse=True):
-        if read_submitted(file.parent).get("job") == job:
-            return file.parent
-    return None
+        told = read_submitted(file.parent)
+        if told.get("job") == job:
+            if not told.get("here"):
+                return file.parent
+            steps = steps or file.parent
+    return steps
 
 
 def _last_text(output: str) -> str:

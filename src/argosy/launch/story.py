@@ -194,12 +194,25 @@ def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> L
     plan = plan_here(request, session, record=str(folder))
     script = keep_record(plan, folder)
     words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
+    profile = absolute_profile(request.site, session.host)
     if here or plan.scheduler == "local":
         words = ("sh", str(script))
+        if here:
+            note_job(plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, here="yes")
         code = _carry_out(Command(words, env=dict(session.host.environment)), session, site)
         write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
         return Launched(code, "", str(folder))
-    return submit(plan, words, folder, session, site, profile=absolute_profile(request.site, session.host))
+    return submit(plan, words, folder, session, site, profile=profile)
+
+
+def note_job(plan: LaunchPlan, folder: Path, job: str, *, profile: str, here: str = "") -> None:
+    """Note in a record which job it is of; `here` where it is steps of an allocation that had been there before."""
+    from argosy.store import write_text  # noqa: PLC0415 - likewise
+
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    output = "" if here else plan.output
+    told = {"job": job, "output": output, "site": plan.site, "profile": profile, "time": now, "here": here}
+    write_text(folder / "submitted.json", json.dumps(told) + "\n")
 
 
 def launch_after_smoke(request: LaunchRequest, session: Session) -> tuple[Launched, Launched]:
@@ -297,7 +310,7 @@ def submit(
         In Slurm's own words, where it refuses.
     """
     from argosy.launch.jobs import run_slurm  # noqa: PLC0415 - likewise
-    from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
+    from argosy.store import explained  # noqa: PLC0415 - likewise
 
     for folder_of in output_folders(plan, session.host.person.name):
         with explained(folder_of):
@@ -313,9 +326,7 @@ def submit(
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    told = {"job": job, "output": plan.output, "site": plan.site, "profile": profile, "time": now}
-    write_text(folder / "submitted.json", json.dumps(told) + "\n")
+    note_job(plan, folder, job, profile=profile)
     return Launched(0, job, str(folder))
 
 
