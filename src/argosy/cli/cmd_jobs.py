@@ -19,11 +19,15 @@ MOST_RANKS = 32
 
 
 @click.group(cls=WholeLines, invoke_without_command=True)
+@click.option("--past", type=click.IntRange(1), metavar="N", help="The last N that were submitted, and how they ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
-def jobs(ctx: click.Context, /, *, as_json: bool) -> None:
+def jobs(ctx: click.Context, /, *, past: int | None, as_json: bool) -> None:
     """List your jobs: state, why one waits, when it is expected to start."""
     if ctx.invoked_subcommand:
+        return
+    if past:
+        _list_past(past, as_json=as_json)
         return
     rows = list_jobs(open_session(quiet=True))
     if as_json:
@@ -38,6 +42,52 @@ def jobs(ctx: click.Context, /, *, as_json: bool) -> None:
         click.echo(f"           {where}" if kind != "ended" else "")
     if not rows:
         click.echo("no jobs of yours wait or run")
+
+
+def _list_past(most: int, *, as_json: bool) -> None:
+    from argosy.launch.history import past_jobs  # noqa: PLC0415 - only where it is asked for
+
+    rows = past_jobs(open_session(quiet=True), most=most)
+    if as_json:
+        print_json([{**asdict(row), "end": row.end} for row in rows])
+        return
+    for row in rows:
+        click.echo(f"{row.id:<10} {row.name:<16} {row.site:<12} {row.submitted:<20} {row.end}")
+    if not rows:
+        click.echo("no job was submitted from here")
+
+
+@jobs.command("diff")
+@click.argument("first")
+@click.argument("second")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
+    """Compare what two jobs were submitted with, and how they ended: image, settings, options, versions."""
+    from argosy.launch import history  # noqa: PLC0415 - only where it is asked for
+
+    session = open_session(quiet=True)
+    one, other = history.read_job(session, first), history.read_job(session, second)
+    rows = history.diff_jobs(one, other)
+    if as_json:
+        changes = [{"key": key, "first": left, "second": right} for key, left, right in rows]
+        print_json(
+            {"first": {"job": one.id, "end": one.end}, "second": {"job": other.id, "end": other.end}}
+            | {"differences": changes}
+        )
+        return
+    for job in (one, other):
+        click.echo(f"job {job.id}: {job.end}")
+    for key, left, right in rows:
+        click.echo(key)
+        for sign, value in (("-", left), ("+", right)):
+            click.echo(f"  {sign} {value}" if value else "", nl=bool(value))
+    if not rows:
+        click.echo("both were submitted with the same image, settings and options")
+    keys = {key for key, _, _ in rows}
+    if {"digest", "image"} <= keys:
+        click.echo(f"packages: argosy images diff {one.plan['image']} {other.plan['image']}")
+    elif "digest" in keys:
+        click.echo(f"{one.plan['image']} was made anew between the two")
 
 
 @jobs.command("show")

@@ -1,0 +1,114 @@
+"""Jobs that were submitted, from their records alone: which there were, how they ended, in what two of them differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from argosy.errors import UsageError
+from argosy.launch.jobs import find_record
+from argosy.launch.record import Run, read_runs, read_submitted
+from argosy.session import Session
+
+PLAIN = ("image", "digest", "site", "scheduler")
+"""What a plan says in one word each."""
+
+GROUPS = ("shape", "versions")
+"""What a plan says in several named words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job that was submitted.
+
+    Attributes
+    ----------
+    submitted
+        When, as ISO 8601 writes it; empty where it was not noted.
+    run
+        Its last run that ended; None where none did, or none could note it.
+    plan
+        What it was submitted with; empty where that cannot be read.
+    """
+
+    id: str
+    name: str
+    site: str
+    submitted: str
+    record: str
+    run: Run | None
+    plan: dict[str, Any]
+
+    @property
+    def end(self) -> str:
+        """Say in a few words how it ended."""
+        if self.run is None:
+            return "no end is noted"
+        how = "ended well" if self.run.code == 0 else f"ended with code {self.run.code}"
+        took = f" after {_duration(self.run.ended - self.run.started)}" if self.run.started and self.run.ended else ""
+        return f"{how}{took} on {self.run.nodes}"
+
+
+def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
+    """Give the jobs that were submitted from here, the newest first."""
+    found: list[PastJob] = []
+    for file in sorted((session.places.state / "runs").glob("*/submitted.json"), reverse=True):
+        job = read_submitted(file.parent).get("job")
+        if job and len(found) < most:
+            found.append(_read(job, file.parent))
+    return tuple(found)
+
+
+def read_job(session: Session, job: str) -> PastJob:
+    """Give one job that was submitted from here.
+
+    Raises
+    ------
+    UsageError
+        When there is no record of it.
+    """
+    record = find_record(session, job)
+    if record is None:
+        raise UsageError(f"there is no record of job {job}", hint="see those there are with: argosy jobs --past 20")
+    return _read(job, record)
+
+
+def diff_jobs(first: PastJob, second: PastJob) -> tuple[tuple[str, str, str], ...]:
+    """Compare what two jobs were submitted with: rows of what, the first's value, the second's."""
+    one, other = _settings(first.plan), _settings(second.plan)
+    rows = ((key, one.get(key, ""), other.get(key, "")) for key in dict.fromkeys((*one, *other)))
+    return tuple(row for row in rows if row[1] != row[2])
+
+
+def _settings(plan: dict[str, Any]) -> dict[str, str]:
+    """Give all that a plan says as named words; what is said twice under one name is joined."""
+    said = [(key, str(plan.get(key, ""))) for key in PLAIN]
+    for group in GROUPS:
+        said += [(f"{group} {key}", str(value)) for key, value in (plan.get(group) or {}).items()]
+    said += [(str(row.get("what", "")), str(row.get("value", ""))) for row in plan.get("choices") or ()]
+    found: dict[str, str] = {}
+    for key, value in said:
+        found[key] = f"{found[key]}, {value}" if found.get(key) else value
+    for word in plan.get("directives") or ():
+        key, _, value = str(word).partition("=")
+        found.setdefault(key, value or "yes")
+    return found
+
+
+def _read(job: str, record: Path) -> PastJob:
+    submitted, runs = read_submitted(record), read_runs(record)
+    try:
+        plan = json.loads((record / "job.json").read_text())
+    except (OSError, ValueError):
+        plan = {}
+    plan = plan if isinstance(plan, dict) else {}
+    last = runs[-1] if runs else None
+    name = str(plan.get("name", ""))
+    return PastJob(job, name, submitted.get("site", ""), submitted.get("time", ""), str(record), last, plan)
+
+
+def _duration(seconds: int) -> str:
+    hours, rest = divmod(max(0, seconds), 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}"

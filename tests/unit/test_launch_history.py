@@ -1,0 +1,110 @@
+"""Jobs that were submitted, from their records alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from argosy.cli.cmd_jobs import jobs
+from argosy.errors import UsageError
+
+NET, MEM = {"what": "NCCL_NET", "value": "Socket"}, {"what": "sbatch", "value": "--mem=4G"}
+PLAN = {
+    "name": "train",
+    "image": "/p/a.sif",
+    "digest": "sha256:1",
+    "site": "lab",
+    "scheduler": "slurm",
+    "shape": {"nodes": 2, "ranks_per_node": 4},
+    "versions": {"torch": "2.9.0"},
+    "choices": [NET, MEM],
+    "directives": ["--nodes=2", "--exclusive"],
+}
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ARGOSY_STATE", str(tmp_path))
+    return tmp_path
+
+
+def record(state: Path, job: str, ends: str = "", **changes: object) -> None:
+    folder = state / "runs" / f"2026010{job}-000000-abc"
+    folder.mkdir(parents=True)
+    (folder / "submitted.json").write_text(json.dumps({"job": job, "site": "lab", "time": f"2026-01-0{job}T08:00:00"}))
+    (folder / "job.json").write_text(json.dumps(PLAN | changes))
+    (folder / "ends").write_text(ends)
+
+
+def ask(*words: str) -> Result:
+    return CliRunner().invoke(jobs, words)
+
+
+def test_past_jobs_are_told_newest_first_with_how_they_ended(state: Path) -> None:
+    record(state, "1", "1 0 0 n[1-2] 1000 4725\n")
+    record(state, "2", "2 0 143 n1 1000 1060\n2 1 7 n[3-4]\n")
+    record(state, "3")
+    (state / "runs/2026010x").mkdir()
+    (state / "runs/2026010x/submitted.json").write_text("{")
+    assert [" ".join(line.split()) for line in ask("--past", "5").output.splitlines()] == [
+        "3 train lab 2026-01-03T08:00:00 no end is noted",
+        "2 train lab 2026-01-02T08:00:00 ended with code 7 on n[3-4]",
+        "1 train lab 2026-01-01T08:00:00 ended well after 1:02:05 on n[1-2]",
+    ]
+    assert [row["id"] for row in json.loads(ask("--past", "1", "--json").output)] == ["3"]
+
+
+def test_no_past_job_is_said(state: Path) -> None:
+    assert ask("--past", "5").output == "no job was submitted from here\n"
+    assert list(state.iterdir()) == []
+
+
+def test_two_jobs_are_compared_value_by_value(state: Path) -> None:
+    record(state, "1", "1 0 0 n1 10 20\n")
+    changes = {"digest": "sha256:2", "versions": {"torch": "2.10.0"}, "directives": ["--nodes=2", "--time=10"]}
+    record(state, "2", "2 0 0 n2 10 40\n", choices=[MEM, NET | {"value": "OFI"}], **changes)
+    assert ask("diff", "1", "2").output.splitlines() == [
+        "job 1: ended well after 0:00:10 on n1",
+        "job 2: ended well after 0:00:30 on n2",
+        "digest",
+        "  - sha256:1",
+        "  + sha256:2",
+        "versions torch",
+        "  - 2.9.0",
+        "  + 2.10.0",
+        "NCCL_NET",
+        "  - Socket",
+        "  + OFI",
+        "--exclusive",
+        "  - yes",
+        "--time",
+        "  + 10",
+        "/p/a.sif was made anew between the two",
+    ]
+    told = json.loads(ask("diff", "1", "2", "--json").output)
+    assert told["second"] == {"job": "2", "end": "ended well after 0:00:30 on n2"}
+    assert told["differences"][2] == {"key": "NCCL_NET", "first": "Socket", "second": "OFI"}
+
+
+def test_two_images_are_compared_by_the_command_that_is_named(state: Path) -> None:
+    record(state, "1")
+    record(state, "2", image="/p/b.sif", digest="sha256:2")
+    assert ask("diff", "1", "2").output.splitlines()[-1] == "packages: argosy images diff /p/a.sif /p/b.sif"
+
+
+def test_jobs_that_were_submitted_alike_are_said_to_be(state: Path) -> None:
+    record(state, "1")
+    record(state, "2")
+    assert ask("diff", "1", "2").output.splitlines()[2:] == [
+        "both were submitted with the same image, settings and options"
+    ]
+
+
+def test_a_job_of_no_record_and_one_of_a_damaged_record_are_no_traceback(state: Path) -> None:
+    record(state, "1")
+    assert isinstance(ask("diff", "1", "9").exception, UsageError)
+    next((state / "runs").glob("*")).joinpath("job.json").write_text("[")
+    assert ask("diff", "1", "1").exit_code == 0
