@@ -15,7 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.cli.app import app
+from argosy.containers import plan_container
 from argosy.errors import SiteError, UsageError
+from argosy.launch.at_site import told_by_site
+from argosy.launch.elsewhere import as_proved
+from argosy.model import ContainerRequest, Host, Image, ImageKind, Person
 from argosy.prove import Fact, Result, merge_result, read_result
 from argosy.prove.merging import with_table, with_value
 from argosy.sites import Site, read_site
@@ -41,6 +45,19 @@ name = "A"
 value = "1"
 """
 
+HOST = Host(
+    "h",
+    "x86_64",
+    Person(1, 1, "ada", "/home/ada"),
+    "/w",
+    "/t",
+    2,
+    1,
+    {"apptainer": "/x"},
+    True,
+    False,
+    True,
+)
 RESULT = Result(
     argosy_prove=1,
     site="desk",
@@ -81,6 +98,25 @@ def test_values_that_a_run_shows_become_proved_with_date_and_versions() -> None:
     assert (rows["node.cores"].proof, rows["node.gpus"].proof) == ("proved", "documented")
     assert rows["proved.master.resolves"].value == "no"
     assert "proved.attach.overlay" not in rows
+
+
+@pytest.mark.parametrize(
+    ("overlay", "bind", "attached", "proof"),
+    [("no", "yes", "bind", "proved"), ("yes", "yes", "overlay", "proved"), ("no", "no", "overlay", "")],
+)
+def test_what_a_run_shows_of_overlays_chooses_how_a_layer_attaches_and_explain_tells_it(
+    overlay: str, bind: str, attached: str, proof: str
+) -> None:
+    facts = {"attach.overlay": overlay, "attach.bind": bind}
+    result = msgspec.structs.replace(RESULT, facts=(*RESULT.facts[-3:-2], *(Fact(*pair) for pair in facts.items())))
+    site = parse(merge_result(PROFILE, parse(PROFILE), result).text)
+    image = Image("/x.sif", ImageKind.SIF, "", "amd64", layer_offset=1, layer_part=2, argosy=True)
+    request = ContainerRequest(runtime="apptainer")
+    plan = plan_container(request, image, as_proved(site, HOST, "apptainer"))
+    told = {choice.what: choice for choice in told_by_site(plan.choices, request, site)}["layer"]
+    assert (plan.entry.attach.value, told.proof) == (attached, proof)
+    assert told.checked == ("2026-11-21" if proof else "")
+    assert ("apptainer 1.4.5" in told.evidence) == bool(proof)
 
 
 def test_what_contradicts_a_documented_value_is_told_and_not_written() -> None:

@@ -14,7 +14,7 @@ from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host,
 from argosy.runtimes import RUNTIMES
 from argosy.schedulers.slurm import JobOptions, choose_defaults
 from argosy.sites import Facts, Site
-from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_choice, resolve
+from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_choice, full_address, resolve
 
 if TYPE_CHECKING:
     from argosy.launch.plan import LaunchRequest
@@ -173,7 +173,28 @@ def told_by_site(choices: tuple[Choice, ...], request: ContainerRequest, site: S
         own["runtime"] = evident_choice(site, facts, "runtime", facts.name, why=f"the site's runtime{version}")
     if facts.gpu and request.gpu is GpuWay.AUTO and request.runtime in {"", facts.name}:
         own["gpu"] = evident_choice(site, facts, "gpu", facts.gpu, key="gpu")
+    own |= _layer_as_proved(choices, site)
     return tuple(own.get(choice.what, choice) for choice in choices)
+
+
+def shown_of_overlays(site: Site, runtime: str) -> str:
+    """Say what a run at the site showed of overlays: ``yes``, ``no`` where a bind mount attaches, else empty."""
+    shown = site.proved
+    overlay = shown.facts.get("attach.overlay", "") if runtime in shown.versions else ""
+    return overlay if overlay == "yes" or (overlay == "no" and shown.facts.get("attach.bind") == "yes") else ""
+
+
+def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choice]:
+    """Say of the layer's attachment that a run at the site showed it."""
+    chosen = {choice.what: choice for choice in choices}
+    runtime, layer = chosen.get("runtime"), chosen.get("layer")
+    shown = shown_of_overlays(site, runtime.value) if runtime else ""
+    if not layer or (shown, layer.value) not in {("yes", "overlay"), ("no", "bind")}:
+        return {}
+    how = "its overlay partition is mounted there" if shown == "yes" else "overlay partitions are skipped there"
+    by = ", ".join((f"job {site.proved.job}", *(f"{name} {text}" for name, text in site.proved.versions.items())))
+    told = Choice("layer", layer.value, how, f"site {site.name}", evidence=f"argosy prove: {by}")
+    return {"layer": replace(told, checked=site.proved.date, proof="proved")}
 
 
 def tuned_by_caller(environment: Mapping[str, str]) -> tuple[Variable, ...]:
@@ -221,6 +242,9 @@ def with_site_words(container: ContainerPlan, at_site: AtSite) -> ContainerPlan:
 def launcher_at_site(choice: Choice, site: Site) -> Choice:
     """Give the launcher: the user's, else for programs that torchrun would start the site's own."""
     policy = site.launcher
+    if choice.value == "torchrun" and policy.torchrun:
+        why = f"{choice.why}; not {policy.torchrun}: nodes are told their ranks, so no host names are compared"
+        return replace(choice, why=why, evidence=full_address(site, policy.source), checked=site.checked)
     if choice.source == "option" or choice.value != "torchrun" or policy.default in {"", choice.value}:
         return choice
     return evident_choice(site, policy, "launcher", policy.default)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from argosy.containers import ContainerPlan, named_image, plan_container
 from argosy.errors import SiteError
+from argosy.launch.at_site import shown_of_overlays
 from argosy.layout import NOT_FROM_CALLER
 from argosy.model import Choice, ContainerRequest, Host, Image, ImageKind
 from argosy.runtimes import load_runtime
@@ -56,6 +57,12 @@ def assume_runtime(site: Site, host: Host, runtime: str) -> Host:
         return host
     program = load_runtime(runtime).program
     return replace(host, arch=site.node.arch or host.arch, programs={program: "", **host.programs})
+
+
+def as_proved(site: Site, host: Host, runtime: str) -> Host:
+    """Give the machine with what a run at the site showed of overlays: that beats what its configuration says."""
+    shown = shown_of_overlays(site, runtime)
+    return replace(host, overlay=shown) if shown else host
 
 
 def assume_container(reference: str, request: ContainerRequest, site: Site, host: Host) -> ContainerPlan:

@@ -100,7 +100,7 @@ def find_grounds(
         if not (dry or kept):
             refuse_missing_program(request.command, wanted, host)
     else:
-        from argosy.launch.elsewhere import assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
+        from argosy.launch.elsewhere import as_proved, assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
 
         there = assume_runtime(site, there, wanted.runtime)
         places = (Path(), *session.places.images)
@@ -110,6 +110,7 @@ def find_grounds(
             if not is_here:
                 assumed = assume_container(request.image, wanted, site, there)
                 return Grounds(request, assumed, site, there, dict(request.image_has))
+        there = as_proved(site, there, wanted.runtime)
     container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
     versions = parse_torch_version(container.entry.image.torch) | dict(request.image_has)
     return Grounds(request, container, site, there, versions)

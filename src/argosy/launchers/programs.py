@@ -38,6 +38,7 @@ ELASTIC = Program(
 nodes=$1 per_node=$2; shift 2
 set -- --nnodes="$nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
 set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --local-addr="$SLURMD_NODENAME" "$@"
+set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" "$@"
 """
     + _START_TORCHRUN,
 )

@@ -245,6 +245,9 @@ class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=T
         For Python programs, where the user names none.
     avoid
         Launchers that the site advises against; `why` says so.
+    torchrun
+        Python module that the site's users start in place of ``torch.distributed.run``.  Plans do not need it, and say
+        so: they tell each node its rank, and which of them holds the store, so no host names are compared.
     mpi
         Wire-up of srun where none is asked for: ``pmix`` or ``pmi2``.
     mpiexec
@@ -253,6 +256,7 @@ class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     default: Literal["", "torchrun", "srun", "mpi", "none"] = ""
     avoid: tuple[str, ...] = ()
+    torchrun: str = ""
     mpi: Literal["", "pmix", "pmi2"] = ""
     mpiexec: Literal["", "hydra"] = ""
 

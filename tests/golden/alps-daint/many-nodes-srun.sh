@@ -21,7 +21,6 @@
 #   OMP_NUM_THREADS = 72: the cores of a rank [default]
 #   PMIX_MCA_psec = ^munge: PMIx inside the image has no munge [site]
 #   MPICH_GPU_SUPPORT_ENABLED = 0: GPU-aware MPI beside NCCL can deadlock [site]
-#   srun = --gpus-per-task=1: without it CUDA_VISIBLE_DEVICES is not set and every rank takes GPU 0 [site]
 #   annotation = com.hooks.aws_ofi_nccl.enabled=true: brings the network plug-in of NCCL for … [site]
 #   annotation = com.hooks.aws_ofi_nccl.variant=cuda-dl: the plug-in for NVIDIA's own images; where … [site]
 # shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions
@@ -94,7 +93,6 @@ printf "%s\n" \
 unset SRUN_CPUS_PER_TASK
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpu-bind=mask_cpu:0xffffffffffffffffff,0xffffffffffffffffff000000000000000000,0xffffffffffffffffff000000000000000000000000000000000000,0xffffffffffffffffff000000000000000000000000000000000000000000000000000000 \
-    --gpus-per-task=1 \
     "--environment=$environment" \
     /bin/sh -c "$inside" argosy-inside /dev/nvidiactl '' /bin/sh -c "$rank" argosy-rank "$ranks_per_node" python \
         train.py 50 10 & step=$!

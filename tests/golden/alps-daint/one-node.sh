@@ -24,7 +24,6 @@
 #   OMP_NUM_THREADS = 72: the cores of a rank [default]
 #   PMIX_MCA_psec = ^munge: PMIx inside the image has no munge [site]
 #   MPICH_GPU_SUPPORT_ENABLED = 0: GPU-aware MPI beside NCCL can deadlock [site]
-#   srun = --gpus-per-task=1: without it CUDA_VISIBLE_DEVICES is not set and every rank takes GPU 0 [site]
 # shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions
 set -eu
 

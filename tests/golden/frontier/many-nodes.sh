@@ -13,7 +13,8 @@
 #   partition = batch: the job uses whole nodes; none was asked for [site]
 #   nodes = 2, GPUs per node = 8: asked for [option]
 #   ranks per node = 8: one per GPU [default]
-#   cores per rank = 7: the site's 7 cores per GPU [default]
+#   cores per rank = 7: those nearest to a GPU, by the site's map [default]
+#   cores of each rank = 49-55 57-63 17-23 25-31 1-7 9-15 33-39 41-47: those nearest to its GPU, on … [site]
 #   launcher = srun: torchrun lacks the mapping of tasks to NUMA nodes, and starts slowly there [site]
 #   runtime = apptainer: the site's runtime; the site documents 1.3.6 [site]
 #   layer = flat: the image has no layer of its own [image]
@@ -92,9 +93,9 @@ export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALI
 export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
 shift
 exec "$@"'
-# srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
+unset SRUN_CPUS_PER_TASK
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-7}" \
+    --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 \
     --gpus-per-task=1 --gpu-bind=closest \
     sh -c "$node" argosy-node /project/images/train.sif apptainer /dev/kfd \
         "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" '' apptainer --quiet exec --no-eval --rocm \

@@ -13,7 +13,7 @@
 #   nodes = 2, GPUs per node = 4: asked for [option]
 #   ranks per node = 4: one per GPU [default]
 #   cores per rank = 1: Slurm's own default; ask for more with --cpus-per-rank [default]
-#   launcher = torchrun: a Python program, and the image has torch [image]
+#   launcher = torchrun: a Python program, and the image has torch; not torchrun_jsc: nodes are … [image]
 #   runtime = apptainer: asked for [option]
 #   layer = flat: the image has no layer of its own [image]
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver [machine]
