@@ -243,6 +243,8 @@ def test_a_part_of_a_node_is_said_to_be_billed_whole() -> None:
     _, rows = choose_partition(read_site("lumi-g"), "standard-g", Demand(1, 2))
     assert [(row.what, row.value) for row in rows] == [("billed", "8 GPUs per node")]
     assert "small-g" in rows[0].why
+    _, rows = choose_partition(read_site("alps-daint"), "", Demand(1, 1))
+    assert [(row.what, row.value) for row in rows if row.what == "billed"] == [("billed", "4 GPUs per node")]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
         return partition, (*_unknown(site, asked), *_billing(site, partition, demand))
     candidates = [p for p in site.partitions if p.choose]
     if not candidates:
-        return None, ()
+        return None, tuple(_billing(site, None, demand))
     fitting_ones = [p for p in candidates if not refuse_demand(p, demand)]
     if not fitting_ones:
         raise SiteError(
@@ -106,9 +106,15 @@ def is_whole(site: Site, partition: Partition | None, demand: Demand) -> bool:
 
 def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterator[Choice]:
     """Say before submission where a job pays for more than it uses."""
-    if partition is None or not partition.whole_nodes or not 0 < demand.gpus_per_node < site.node.gpus:
+    by_partition = partition is not None and partition.whole_nodes
+    if not (by_partition or site.slurm.whole_nodes) or not 0 < demand.gpus_per_node < site.node.gpus:
+        return
+    used = f"{demand.gpus_per_node} of {site.node.gpus} GPUs are used"
+    if partition is None or site.slurm.whole_nodes:
+        why = f"every job there gets whole nodes, and {used}"
+        yield evident_choice(site, site.slurm, "billed", f"{site.node.gpus} GPUs per node", key="whole_nodes", why=why)
         return
     cheaper = [p.name for p in site.partitions if not p.whole_nodes and not p.debug and not refuse_demand(p, demand)]
     way_out = f"; --partition {cheaper[0]} bills what is used" if cheaper else ""
-    why = f"{partition.name} gives whole nodes, and {demand.gpus_per_node} of {site.node.gpus} GPUs are used{way_out}"
+    why = f"{partition.name} gives whole nodes, and {used}{way_out}"
     yield evident_choice(site, partition, "billed", f"{site.node.gpus} GPUs per node", why=why)

@@ -70,6 +70,7 @@ torchrun='# One per node: words MIN:MAX RANKS_PER_NODE, then what torchrun is to
 nodes=$1 per_node=$2; shift 2
 set -- --nnodes="$nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
 set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --local-addr="$SLURMD_NODENAME" "$@"
+set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" "$@"
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
 # USR1 and USR2 are for the workers, and would end torchrun; the rest is for torchrun.

@@ -10,6 +10,7 @@
 # train: 1 rank(s) on 1 node(s), site alps-daint.
 # Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
 #   partition = normal: the job uses whole nodes; none was asked for [site]
+#   billed = 4 GPUs per node: every job there gets whole nodes, and 1 of 4 GPUs are used [site]
 #   nodes = 1: nothing else was asked for [default]
 #   GPUs per node = 1: asked for [option]
 #   ranks per node = 1: one per GPU [default]
