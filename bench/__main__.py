@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from bench.building import run_building
 from bench.commands import run_commands
 from bench.inputs import FULL, QUICK, Inputs, make_inputs
 from bench.job import run_job
@@ -24,6 +25,7 @@ from bench.table import render_markdown, render_plain
 
 PARTS: Mapping[str, Callable[..., Outcome]] = {
     "packing": run_packing,
+    "building": run_building,
     "start": run_start,
     "memory": run_memory,
     "commands": run_commands,

@@ -19,7 +19,7 @@ from argosy.session import Session
 from argosy.store import whole_file
 from bench.inputs import open_session
 from bench.meter import Usage, run_metered
-from bench.tasks import PackTask, Way
+from bench.tasks import CommandTask, PackTask, Way
 
 
 def run_pack_task(task: PackTask) -> Usage:
@@ -76,6 +76,11 @@ def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], obje
             pack(beside, base, lock, tree, session)
 
     return run_metered(finish)
+
+
+def run_command_task(task: CommandTask) -> Usage:
+    """Run a command that must succeed."""
+    return run_metered(partial(_run, *task.words))
 
 
 def _sandbox(task: PackTask) -> Usage:

@@ -37,6 +37,13 @@ class PackTask:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandTask:
+    """Run one command, and tell what it cost."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Start so many at once, so many times over."""
 

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from bench.mapping import run_memory_task
-from bench.packing_ways import run_pack_task
+from bench.packing_ways import run_command_task, run_pack_task
 from bench.starting import run_start_task
-from bench.tasks import MemoryTask, PackTask, StartTask
+from bench.tasks import CommandTask, MemoryTask, PackTask, StartTask
 
 TASKS: Mapping[str, tuple[type, Callable[[Any], object]]] = {
     "PackTask": (PackTask, run_pack_task),
+    "CommandTask": (CommandTask, run_command_task),
     "StartTask": (StartTask, run_start_task),
     "MemoryTask": (MemoryTask, run_memory_task),
 }

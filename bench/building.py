@@ -1,0 +1,231 @@
+"""Building: an environment of more than a hundred packages by Argosy and by cotainr's steps, from the same wheels.
+
+cotainr unpacks the base (`apptainer build --sandbox`), installs conda and the environment into the folder, and packs
+all of it (`apptainer build`).  Its conda cannot be had without conda-forge: its place is taken by `pip install` of the
+same packages, which is quicker.  Wheels lie in a folder, so the network is in no figure.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from argosy.build.cost import Cost
+from argosy.build.packing import run_pack
+from argosy.build.report import BuildReport
+from argosy.images.opening import open_image
+from argosy.session import Session
+from argosy.store import whole_folder
+from argosy.trees import run_unsquashfs
+from bench.inputs import Inputs, bench_folder, open_session
+from bench.meter import Usage, run_metered
+from bench.place import lab, open_folder, run_task, why_no_lab
+from bench.records import Budget, Outcome, Row, one
+from bench.tasks import CommandTask
+
+PACKAGES = (
+    *(
+        "jupyterlab",
+        "pandas",
+        "matplotlib",
+        "scikit-image",
+        "sqlalchemy",
+        "fastapi",
+        "boto3",
+        "typer",
+        "pytest",
+        "httpx",
+    ),
+    *("networkx", "sympy", "polars", "plotly", "dask", "flask", "seaborn"),
+)
+QUICK_PACKAGES = ("rich", "httpx")
+ONE_MORE = "colorama"
+MEGA = 1e6
+
+FASTER_THAN_COTAINR = Budget(10, at_least=True)
+FASTER_THAN_PIP = Budget(5, at_least=True)
+ONE_CHANGED = Budget(10)
+SAME_AGAIN = Budget(1)
+OF_THE_FLOOR = Budget(1.5)
+DISK = Budget(1)
+MEMORY = Budget(1000)
+
+UNPACK = "import sys, zipfile\nfor wheel in sys.argv[2:]:\n    zipfile.ZipFile(wheel).extractall(sys.argv[1])\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One build: what it cost, and its own report."""
+
+    usage: Usage
+    report: BuildReport
+
+    @property
+    def cost(self) -> Cost:
+        """Give what it says it took of disk and memory; nothing where nothing was done."""
+        return self.report.cost or Cost(0, 0, 0)
+
+    def step(self, name: str) -> float:
+        """Give the seconds of a step."""
+        return next(timing.seconds for timing in self.report.timings if timing.step == name)
+
+
+def run_building(inputs: Inputs, *, quick: bool) -> Outcome:
+    """Build cold, warm, with one package more, and the same again; then cotainr's steps where there is a lab."""
+    packages = QUICK_PACKAGES if quick else PACKAGES
+    wheels = _wheels(packages)
+    with open_folder() as folder:
+        folder.chmod(0o755)
+        (folder / "many.txt").write_text("".join(f"{name}\n" for name in packages))
+        (folder / "one.txt").write_text(f"{ONE_MORE}\n")
+        argosy = partial(_argosy, folder, wheels)
+        base = str(inputs.base)
+        cold = argosy("many.txt", "--base", base, "-o", "cold.sif")
+        warm = argosy("many.txt", "--base", base, "-o", "warm.sif")
+        again = argosy("--locked", "warm.sif", "-o", "warm.sif")
+        changed = argosy("one.txt", "--base", str(inputs.delta), "-o", "changed.sif")
+        rows = [*_our_rows(cold, warm), *_later_rows(again, changed), *_floor_rows(cold, warm, folder, wheels)]
+        missing = why_no_lab()
+        rows += [] if missing else _cotainr_rows(cold, warm, inputs, folder, wheels)
+    remarks = [
+        "building: cold is with empty caches of packages and byte code, warm with full ones; files in the page cache",
+        f"building: no comparison with cotainr's steps: {missing}"
+        if missing
+        else "building: cotainr's conda is replaced by pip install of the same wheels, by an ordinary user in the lab",
+    ]
+    return Outcome(tuple(rows), tuple(remarks))
+
+
+def _wheels(packages: tuple[str, ...]) -> Path:
+    """Give a folder with the wheels of packages and all that they need, fetched once."""
+    session = open_session(bench_folder() / "cache", quiet=False)
+    place = bench_folder() / f"wheels-{len(packages)}"
+    with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:
+        if folder is not None:
+            words = (
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--only-binary",
+                ":all:",
+                "--dest",
+                str(folder),
+            )
+            subprocess.run((*words, *packages, ONE_MORE, "pip"), check=True)
+            folder.chmod(0o755)
+    return place
+
+
+def _argosy(folder: Path, wheels: Path, *words: str) -> Built:
+    """Build with a cache of this run's own, but for the static uv."""
+    cache = folder / "cache"
+    cache.mkdir(exist_ok=True)
+    tools = bench_folder() / "cache/tools"
+    if tools.is_dir() and not (cache / "tools").exists():
+        (cache / "tools").symlink_to(tools)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "ARGOSY_"))}
+    env = {**kept, "ARGOSY_CACHE": str(cache), "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
+    env |= {"PIP_FIND_LINKS": str(wheels)}
+    command = (str(Path(sys.executable).with_name("argosy")), "build", *words, "--json")
+    said: list[str] = []
+
+    def work() -> None:
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        said.append(done.stdout)
+
+    usage = run_metered(work)
+    return Built(usage, msgspec.json.decode(said[0], type=BuildReport))
+
+
+def _our_rows(cold: Built, warm: Built) -> list[Row]:
+    rows = [one("building.packages", "packages", cold.report.packages, "")]
+    for name, built in (("cold", cold), ("warm", warm)):
+        due = built.report.base_bytes + 2 * built.cost.new
+        rows += [
+            one(f"building.{name}.wall", f"{name}: wall", built.usage.wall, "s", against="building.cotainr.wall"),
+            one(f"building.{name}.cpu", f"{name}: CPU", built.usage.cpu, "s", against="building.cotainr.cpu"),
+            one(f"building.{name}.packages", f"{name}: the packages", built.step("packages"), "s"),
+            one(f"building.{name}.pack", f"{name}: pack", built.step("pack"), "s"),
+            one(f"building.{name}.disk", f"{name}: disk / (base + 2 x new)", built.cost.disk / due, "", budget=DISK),
+            one(f"building.{name}.memory", f"{name}: peak memory", built.cost.memory / MEGA, "MB", budget=MEMORY),
+        ]
+    return rows
+
+
+def _later_rows(again: Built, changed: Built) -> list[Row]:
+    new = changed.cost.new / MEGA
+    return [
+        one("building.again", "the same lock again: wall", again.usage.wall, "s", budget=SAME_AGAIN),
+        one("building.again.cpu", "the same lock again: CPU", again.usage.cpu, "s"),
+        one("building.changed.size", "image with one package more: its packages, unpacked", new, "MB"),
+        one("building.changed", "one package more: wall", changed.usage.wall, "s", budget=ONE_CHANGED),
+        one("building.changed.cpu", "one package more: CPU", changed.usage.cpu, "s"),
+    ]
+
+
+def _floor_rows(cold: Built, warm: Built, folder: Path, wheels: Path) -> list[Row]:
+    """Do only what nobody can leave out: unpack the wheels, and pack what came of the build."""
+    image = open_image(folder / "cold.sif")
+    session = open_session(folder / "floor")
+    tree, lock = folder / "tree", image.lock
+    names = {package.name.replace("-", "_").lower() for package in lock.packages} if lock else set()
+    mine = [str(wheel) for wheel in wheels.glob("*.whl") if wheel.name.split("-")[0].lower().replace(".", "_") in names]
+    unpack = run_metered(partial(_run, sys.executable, "-c", UNPACK, str(folder / "unpacked"), *mine))
+    _unsquash(session, folder / "cold.sif", image.image.layer_offset, tree)
+    pack = run_metered(partial(run_pack, session, tree, folder / "floor.sqfs", time=0))
+    floor = unpack.wall + pack.wall
+    return [
+        one("building.floor", "unpack the wheels and mksquashfs alone", floor, "s"),
+        one("building.cold.of_floor", "cold: wall / that", cold.usage.wall / floor, "x", budget=OF_THE_FLOOR),
+        one("building.warm.of_floor", "warm: wall / that", warm.usage.wall / floor, "x", budget=OF_THE_FLOOR),
+    ]
+
+
+def _unsquash(session: Session, image: Path, offset: int, tree: Path) -> None:
+    run_unsquashfs(session, image, offset, tree, "-no-xattrs", doing="unpacking a layer")
+
+
+def _run(*words: str) -> None:
+    subprocess.run(words, stdin=subprocess.DEVNULL, check=True, capture_output=True)
+
+
+def _cotainr_rows(cold: Built, warm: Built, inputs: Inputs, folder: Path, wheels: Path) -> list[Row]:
+    work = folder / "cotainr"
+    work.mkdir()
+    work.chmod(0o777)
+    root = f"{work}/root"
+    lock = open_image(folder / "cold.sif").lock
+    pins = [f"{package.name}=={package.version}" for package in lock.packages] if lock else []
+    inside = ("apptainer", "--quiet", "exec", "--writable", "--no-home", "--bind", str(wheels), root)
+    pip = ("python3", "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--no-index", "--find-links", str(wheels))
+    steps = {
+        "sandbox": ("apptainer", "--quiet", "build", "--fix-perms", "--sandbox", root, str(inputs.base)),
+        "pip": (*inside, *pip, "--break-system-packages", "--target", "/opt/environment", *pins),
+        "build": ("apptainer", "--quiet", "build", f"{work}/out.sif", root),
+    }
+    place = lab()
+    usages = {name: run_task(place, CommandTask(words), Usage) for name, words in steps.items()}
+    wall, cpu = (sum(getattr(usage, name) for usage in usages.values()) for name in ("wall", "cpu"))
+    rows = [one(f"building.cotainr.{name}", f"cotainr's steps: {name}", u.wall, "s") for name, u in usages.items()]
+    pip_wall = usages["pip"].wall
+    return [
+        *rows,
+        one("building.cotainr.wall", "cotainr's steps: wall", wall, "s"),
+        one("building.cotainr.cpu", "cotainr's steps: CPU", cpu, "s"),
+        one("building.cold.faster", "cold: times faster", wall / cold.usage.wall, "x", budget=FASTER_THAN_COTAINR),
+        one("building.warm.faster", "warm: times faster", wall / warm.usage.wall, "x", budget=FASTER_THAN_COTAINR),
+        one("building.cold.less", "cold: times less CPU", cpu / cold.usage.cpu, "x", budget=FASTER_THAN_COTAINR),
+        one("building.warm.less", "warm: times less CPU", cpu / warm.usage.cpu, "x", budget=FASTER_THAN_COTAINR),
+        one("building.cold.pip", "cold: pip / packages", pip_wall / cold.step("packages"), "x", budget=FASTER_THAN_PIP),
+        one("building.warm.pip", "warm: pip / packages", pip_wall / warm.step("packages"), "x", budget=FASTER_THAN_PIP),
+    ]
