@@ -134,3 +134,25 @@ def test_a_python_without_ipykernel_is_told_how_to_get_it(prefix: Path, tmp_path
         add_kernel(KernelRequest(prefix, tmp_path / "jupyter"), session)
     assert error.value.hint == f"add it: argosy wrap update {prefix} ipykernel"
     assert not (tmp_path / "jupyter").exists()
+
+
+LMOD = Path("/usr/share/lmod/lmod/libexec/lmod")
+ENVIRONMENT_MODULES = Path("/usr/lib/x86_64-linux-gnu/modulecmd.tcl")
+
+
+@pytest.mark.parametrize("program", [LMOD, ENVIRONMENT_MODULES], ids=["Lmod", "Environment Modules"])
+@pytest.mark.parametrize("kind", ["lua", "Tcl"])
+def test_module_load_gives_the_commands_and_unload_takes_them_back(prefix: Path, program: Path, kind: str) -> None:
+    if not program.exists() or (program is ENVIRONMENT_MODULES and kind == "lua"):
+        pytest.skip("not installed here (Debian: lmod or environment-modules)" if kind == "Tcl" else "reads Tcl only")
+    if kind == "Tcl":
+        (prefix / "modulefiles/my-env.lua").unlink()
+    moved = prefix.with_name("moved")
+    prefix.rename(moved)
+    script = (
+        'module() { eval "$("$PROGRAM" bash "$@")"; }; module load my-env; tool; echo "$ARGOSY_ACTIVE"; '
+        'module unload my-env; command -v tool || echo "gone $ARGOSY_ACTIVE."'
+    )
+    env = {"PATH": "/usr/bin:/bin", "MODULEPATH": str(moved / "modulefiles"), "PROGRAM": str(program)}
+    done = subprocess.run(["/bin/bash", "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["of the prefix", str(moved), "gone ."], done.stderr
