@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -112,6 +113,44 @@ def test_exit_codes_and_signals_are_the_programs_own(prefix: Path) -> None:
         child.send_signal(signal.SIGUSR1)
         assert child.stdout.readline() == "saved\n"
         assert child.wait() == 3
+
+
+TELL_INTERPRETER = """
+import json, sys
+print(json.dumps({"versionInfo": list(sys.version_info), "sysPrefix": sys.prefix, "sysVersion": sys.version,
+                  "is64Bit": sys.maxsize > 2**32, "executable": sys.executable}))
+"""
+
+DEBUG = """
+import socket, subprocess, sys
+listening = socket.create_server(("127.0.0.1", 0))
+words = [sys.executable, "-X", "frozen_modules=off", sys.argv[1], "--connect", str(listening.getsockname()[1])]
+with subprocess.Popen(words) as child:
+    with listening.accept()[0] as adapter:
+        print(adapter.makefile().readline(), end="", flush=True)
+        adapter.sendall(b"go on\\n")
+    raise SystemExit(child.wait())
+"""
+
+DEBUGGED = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as adapter:
+    adapter.sendall(f"{sys.executable} {sys._xoptions}\\n".encode())
+    raise SystemExit(0 if adapter.recv(99) == b"go on\\n" else 1)
+"""
+
+
+def test_an_editor_asks_the_interpreter_lists_its_packages_and_debugs_a_child_by_a_socket(prefix: Path) -> None:
+    ask, debug = prefix.parent / "interpreter info.py", prefix.parent / "debug.py"
+    ask.write_text(TELL_INTERPRETER)
+    debug.write_text(DEBUG)
+    (prefix.parent / "debugged.py").write_text(DEBUGGED)
+    told = json.loads(call(prefix, "-I", str(ask)))
+    assert (told["executable"], told["sysPrefix"]) == (f"{prefix}/bin/python", str(prefix))
+    listed = call(prefix, "-c", "from importlib.metadata import distributions as d; print(*(x.name for x in d()))")
+    assert {"tinypkg", "tinydep"} <= set(listed.split())
+    said = call(prefix, str(debug), str(prefix.parent / "debugged.py"))
+    assert said == f"{prefix}/bin/python {{'frozen_modules': 'off'}}"
 
 
 def test_an_environment_made_on_top_sees_the_packages_and_starts_the_same_container(prefix: Path) -> None:
