@@ -281,6 +281,30 @@ def test_an_installation_is_found_at_its_own_path_when_it_is_gone_from_the_disk(
     assert call(shop.folder / "p", name="tool") == "of the tool"
 
 
+def test_an_archive_of_conda_pack_gets_its_new_path_and_a_prefix_is_made_from_that_prefix(
+    shop: Shop, tiny: Path
+) -> None:
+    made, archive = shop.folder / "made/bin", shop.folder / "env.tar.gz"
+    made.mkdir(parents=True)
+    # The layout of conda-pack; what rewrites the placeholders is a Python script there.
+    texts = {"python": '#!/bin/sh\nexec /bin/sh "$@"\n', "tool": "#!/bin/sh\necho at PLACEHOLDER\n",
+             "conda-unpack": 'read -r a < "${0%/*}/tool"; here=${0%/bin/*}\n'
+                             'printf "%s\\necho at %s\\n" "$a" "$here" > "$here/bin/tool"\n'}  # fmt: skip
+    for name, text in texts.items():
+        (made / name).write_text(text)
+        (made / name).chmod(0o755)
+    (made.parent / "conda-meta").mkdir()
+    shop.tool("tar", "-czf", archive, "-C", made.parent, "bin", "conda-meta")
+    done = wrap(shop, archive, shop.folder / "p", "--base", tiny, "--at", "/soft/env")
+    assert done.code == 0, done.err
+    assert call(shop.folder / "p", name="tool") == "at /soft/env"
+    assert sorted(path.name for path in (shop.folder / "p/bin").iterdir()) == ["python", "tool"]
+    done = wrap(shop, shop.folder / "p", shop.folder / "q", "-w", "/soft/env/bin/tool")
+    assert done.code == 0, done.err
+    shutil.rmtree(shop.folder / "p")
+    assert call(shop.folder / "q", name="tool") == "at /soft/env"
+
+
 class Callers(threading.Thread):
     """Somebody who calls a command over and over while the prefix changes."""
 

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from argosy.errors import ImageError, UsageError
+from argosy.errors import CheckFailed, ImageError, UsageError
 from argosy.images.prefix import current_version, image_of_prefix
 from argosy.model import Attach, Bind, GpuWay
+from argosy.sites import read_site
+from argosy.wrap.asking import plan_recipe
+from argosy.wrap.folders import judge_place
+from argosy.wrap.gpu_build import judge_gpu_build
 from argosy.wrap.inside import parse_look
 from argosy.wrap.places import refuse_prefix, switch, versions
 from argosy.wrap.plan import (
@@ -333,3 +337,28 @@ def test_a_wrapper_starts_no_program_before_the_runtime(prefix: Path) -> None:
     runtime = next(n for n, line in enumerate(calls) if "tools/apptainer" in line)
     assert all(line.startswith("execve") for line in calls[:runtime])
     assert runtime <= 2
+
+
+def test_an_installation_has_the_place_that_its_files_name() -> None:
+    judge_place("", "/home/a/env", Path("/x"))
+    judge_place("/home/a/env", "/home/a/env", Path("/x"))
+    judge_place("/soft", "", Path("/x"))
+    with pytest.raises(UsageError, match="its files name /home/a/env"):
+        judge_place("/soft", "/home/a/env", Path("/x"))
+
+
+def test_a_torch_for_other_gpus_than_the_sites_is_refused_and_none_is_right(tmp_path: Path) -> None:
+    profile = tmp_path / "x.toml"
+    profile.write_text('name = "x"\ntitle = "x"\nscheduler = "slurm"\nchecked = "2026-11-20"\n'
+                       '[node]\ncores = 8\ngpus = 2\ngpu_vendor = "amd"\n')  # fmt: skip
+    site = read_site(str(profile), ())
+    judge_gpu_build({}, site, "env.tar.gz")
+    judge_gpu_build({"__version__": "2.9", "hip": "6.4"}, site, "env.tar.gz")
+    with pytest.raises(CheckFailed, match=r"torch 2.9 of env.tar.gz cannot use the GPUs of x") as error:
+        judge_gpu_build({"__version__": "2.9", "cuda": "12.8"}, site, "env.tar.gz")
+    assert "this torch has cuda" in error.value.evidence
+
+
+def test_a_prefix_is_wrapped_as_the_image_behind_it(prefix: Path) -> None:
+    recipe = plan_recipe((str(prefix),), "debian:bookworm", copy=False, flatten=False, cuda="", at="", asked_base=False)
+    assert recipe == Recipe(SourceKind.IMAGE, (str(prefix),), copy=True)

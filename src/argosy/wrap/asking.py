@@ -7,6 +7,7 @@ from pathlib import Path
 
 from argosy.errors import UsageError
 from argosy.images.identify import Kind, identify_file
+from argosy.images.prefix import current_version
 from argosy.images.tarheads import read_tar_names
 from argosy.refusals import explained
 from argosy.wrap.plan import parse_environ
@@ -36,6 +37,9 @@ def plan_recipe(
             hint="to add packages to an image: argosy wrap FILE --base IMAGE",
         )
     path = Path(sources[0]).expanduser()
+    if current_version(path) is not None and not at and not asked_base:
+        # Copied, since the other prefix may be pruned.
+        return Recipe(SourceKind.IMAGE, (str(path.absolute()),), copy=True)
     kind = identify_file(path).kind
     if is_installation(path) or (kind is Kind.TAR and (at or named_like_environment(path))):
         return Recipe(SourceKind.FOLDER, (str(path.absolute()),), base=base, at=at)

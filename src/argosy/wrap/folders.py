@@ -98,7 +98,9 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
 def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Session, work: Path) -> str:
     """Bring the files to where they belong in the layer, and say where that is."""
     if source.is_dir():
-        at = recipe.at or named_prefix(source) or str(source)
+        named = named_prefix(source)
+        judge_place(recipe.at, named, source)
+        at = recipe.at or named or str(source)
         place = tree / at.lstrip("/")
         place.parent.mkdir(parents=True)
         shutil.copytree(source, place, symlinks=True, copy_function=_link)
@@ -110,8 +112,10 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
     place.mkdir()
     command = Command(("tar", "--extract", "--no-same-owner", "--file", str(source), "--directory", str(place)))
     run_checked(session.runner, command, doing=f"unpacking {source.name}")
-    packed = (place / UNPACK).is_file() and not recipe.at
-    at = ENV_PREFIX if packed else recipe.at or named_prefix(place)
+    packed, named = (place / UNPACK).is_file(), named_prefix(place)
+    if not packed:
+        judge_place(recipe.at, named, source)
+    at = recipe.at or (ENV_PREFIX if packed else named)
     if not at:
         raise UsageError(
             f"nothing in {source} says where it was installed",
@@ -121,7 +125,7 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
     target.parent.mkdir(parents=True)
     shutil.move(place, target)
     if packed:
-        _relocate(tree, base, session, work)
+        _relocate(tree, at, base, session, work)
     return at
 
 
@@ -133,7 +137,7 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target, follow_symlinks=False)
 
 
-def _relocate(tree: Path, base: Base, session: Session, work: Path) -> None:
+def _relocate(tree: Path, at: str, base: Base, session: Session, work: Path) -> None:
     """Let conda-pack's own program write the new path into the files, inside, by the environment's own Python."""
     settings = plan_uv_settings(read_pip_config(session.host.environment, Path(session.host.person.home)), Wanted())
     room = find_room(
@@ -144,9 +148,25 @@ def _relocate(tree: Path, base: Base, session: Session, work: Path) -> None:
         uv=static_uv(session, settings),
         scratch=work / "mount",
         asked="",
-    ).furnished(Bind(str(tree / ROOT.lstrip("/")), ROOT))
-    words = (f"{ENV_PREFIX}/bin/python", f"{ENV_PREFIX}/{UNPACK}")
+    ).furnished(Bind(str(tree / at.lstrip("/")), at))
+    words = (f"{at}/bin/python", f"{at}/{UNPACK}")
     room.run_checked(*words, doing="writing the new path into the files")
+
+
+def judge_place(at: str, named: str, source: Path) -> None:
+    """Refuse another place for an installation than the one that its files name: nothing would be found there.
+
+    Raises
+    ------
+    UsageError
+        With both.
+    """
+    if at and named and at != named:
+        raise UsageError(
+            f"{source} cannot be found at {at}: its files name {named}",
+            evidence=f"the first line of most programs in {source / 'bin'} begins with #!{named}/bin/python",
+            hint="leave --at away, or pack it by conda-pack: such an archive is given the new path",
+        )
 
 
 def named_prefix(folder: Path) -> str:

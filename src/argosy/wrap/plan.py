@@ -25,8 +25,8 @@ ENVIRONMENT_PATHS = (f"{ENV_PREFIX}/bin",)
 WRAPPING = ("apptainer", "singularity", "bwrap")
 """Runtimes that a line of sh starts without asking anything first."""
 
-NOT_WRAPPED = frozenset({"activate", "activate.csh", "activate.fish", "deactivate"})
-"""Files of an environment's bin that are sourced."""
+NOT_WRAPPED = frozenset({"activate", "activate.csh", "activate.fish", "deactivate", "conda-unpack"})
+"""Files of an environment's bin that are sourced, or have done their work."""
 
 
 @dataclass(frozen=True, slots=True)

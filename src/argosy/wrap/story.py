@@ -19,6 +19,7 @@ from argosy.store import remove_tree, whole_folder
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.entrances import ACTIVATE, MODULES
 from argosy.wrap.furnish import furnish
+from argosy.wrap.gpu_build import check_gpu_build
 from argosy.wrap.inside import look_inside
 from argosy.wrap.places import (
     CACHE,
@@ -212,6 +213,7 @@ def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session
     else:
         inside = chosen_inside(brought.inside, paths, look_inside(plan, (), session))
     judge_glibc(brought.needs, inside)
+    check_gpu_build(recipe, plan, inside, session)
     commands = plan_commands(inside, paths, image=str(recipe))
     judge_host(settings, inside)
     cache = prefix / CACHE / "trees"
