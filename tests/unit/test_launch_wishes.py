@@ -14,6 +14,7 @@ from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_launch
 from argosy.launch.asking import make_request, with_defaults, with_job
 from argosy.launch.interactive import plan_allocation, render_shell
+from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
 from argosy.launch.story import output_folders, settle_request
 from argosy.model import Gpu, Host, Image, ImageKind, Person
@@ -68,6 +69,23 @@ def test_an_elastic_job_takes_what_slurm_gives_and_outlives_a_lost_node() -> Non
     assert "--no-kill --kill-on-bad-exit=0" in made.script
     assert "--rdzv-backend=c10d" in made.script
     assert "--node-rank" not in made.script
+
+
+def test_an_elastic_job_ends_well_where_its_least_number_of_nodes_did(tmp_path: Path) -> None:
+    lines = list(render_well(str(tmp_path), 2))
+    script = "\n".join(["code=1", *lines, 'echo "$code"'])
+
+    def code() -> str:
+        words = ("env", "SLURM_JOB_ID=7", "SLURM_RESTART_COUNT=1", "sh", "-euc", script)
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+    (tmp_path / "well-7-0-0").touch()
+    (tmp_path / "well-7-0-1").touch()
+    assert code() == "1"
+    (tmp_path / "well-7-1-0").touch()
+    assert code() == "1"
+    (tmp_path / "well-7-1-2").touch()
+    assert code() == "0"
 
 
 def test_the_price_of_an_elastic_job_is_said() -> None:

@@ -271,7 +271,7 @@ def _slurm_text(facts: _Facts) -> tuple[str, tuple[str, ...]]:
 def _slurm_facts(facts: _Facts) -> SlurmFacts:
     from argosy.binding import render_core_list  # noqa: PLC0415 - a local plan needs nothing of Slurm
     from argosy.launch.cores import choose_masks  # noqa: PLC0415 - likewise
-    from argosy.launch.recording import told_words  # noqa: PLC0415 - likewise
+    from argosy.launch.recording import told_words, well_file  # noqa: PLC0415 - likewise
     from argosy.launch.resume import plan_resume  # noqa: PLC0415 - likewise
     from argosy.launch.slurm_script import SlurmFacts  # noqa: PLC0415 - likewise
 
@@ -289,6 +289,7 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
             label=request.label,
             least_nodes=least,
             told=told_words(facts.record),
+            well=well_file(facts.record),
         )
     )
     meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))

@@ -6,6 +6,7 @@ on the node.  A script that was only kept has no record, and does without them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from argosy.shell import quote
@@ -24,6 +25,18 @@ CORES = "@CORES@"
 def told_words(record: str) -> tuple[str, ...]:
     """Give what stands before a rank's program, so that it notes what it was given."""
     return ("/bin/sh", "-c", TOLD, f"{record}/{RANK_FILE}") if record else ()
+
+
+def well_file(record: str) -> str:
+    """Give how the names of files begin that an elastic run leaves on nodes where it ended well; empty for none."""
+    return f"{record}/well" if record else ""
+
+
+def render_well(record: str, least_nodes: int) -> Iterator[str]:
+    """Count an elastic run as good that ended well on as many nodes as it needs."""
+    yield "# To srun a lost node is a failure, also where torchrun went on without it and ended well."
+    yield f'set -- {quote(well_file(record))}-"$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"-*'
+    yield f'if [ -e "$1" ] && [ "$#" -ge {least_nodes} ]; then code=0; fi'
 
 
 def render_end_call(record: str) -> str:

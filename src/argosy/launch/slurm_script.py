@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from argosy.binding import render_mask_option
 from argosy.launch.in_step import has_document, inside_words, render_document, step_lines, step_of, step_prefix
-from argosy.launch.recording import render_end_call
+from argosy.launch.recording import render_end_call, render_well
 from argosy.launch.rendezvous import render_rendezvous
 from argosy.launch.resume import Resume, render_chain, render_requeue, render_warning, resume_directives
 from argosy.launch.script import VENDOR_NODES, ScriptFacts, render_environment, render_head
@@ -282,6 +282,8 @@ def _wait(facts: SlurmFacts) -> Iterator[str]:
         from argosy.launch.smoke import render_enough  # noqa: PLC0415 - where it is asked for
 
         yield from render_enough()
+    if facts.record and facts.least_nodes:
+        yield from render_well(facts.record, facts.least_nodes)
     if facts.record:
         yield render_end_call(facts.record)
     if facts.resume:

@@ -90,6 +90,8 @@ class Wish:
         The fewest nodes that torchrun may go on with; 0 where it is not elastic.
     told
         Words by which a rank notes what it was given; empty where nothing is noted.
+    well
+        Beginning of the names of files that an elastic torchrun leaves where it ended well; empty for none.
     """
 
     command: tuple[Word, ...]
@@ -100,6 +102,7 @@ class Wish:
     label: bool = False
     least_nodes: int = 0
     told: tuple[str, ...] = ()
+    well: str = ""
 
     @property
     def logged(self) -> tuple[Word, ...]:
@@ -132,7 +135,8 @@ def torchrun(wish: Wish) -> Started:
         bind = ("/bin/sh", "-c", BIND, "argosy-bind", ";".join(cores)) if cores else ()
         program = ("--no-python", *bind, *wish.log_words, *_worker(wish.command))
     entry, nodes = (ELASTIC, _at_least(wish)) if wish.least_nodes else (TORCHRUN, wish.counts.nodes)
-    words = ("/bin/sh", "-c", entry, "argosy-torchrun", nodes, wish.counts.ranks_per_node)
+    own = (wish.well,) if wish.least_nodes else ()
+    words = ("/bin/sh", "-c", entry, "argosy-torchrun", nodes, wish.counts.ranks_per_node, *own)
     return Started((*words, *(LABEL if wish.label else ()), *wish.extra, *program))
 
 

@@ -33,9 +33,11 @@ fi
 ELASTIC = Program(
     "torchrun",
     """\
-# One per node: words MIN:MAX RANKS_PER_NODE, then what torchrun is to start.  Nodes may be lost and come back, down to
-# MIN of them; ranks are then numbered anew, so rank 0 may be on any node.
-nodes=$1 per_node=$2; shift 2
+# One per node: words MIN:MAX RANKS_PER_NODE WELL, then what torchrun is to start.  Nodes may be lost and come back,
+# down to MIN of them; ranks are then numbered anew, so rank 0 may be on any node.  Who ends well leaves a file WELL-….
+nodes=$1 per_node=$2 well=${3:+$3-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}-$SLURM_NODEID}; shift 3
+note() { code=$?; [ "$code" -ne 0 ] || [ -z "$well" ] || : > "$well"; exit "$code"; }
+trap note EXIT
 set -- --nnodes="$nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
 set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --local-addr="$SLURMD_NODENAME" "$@"
 set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" "$@"

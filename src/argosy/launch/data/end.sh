@@ -39,6 +39,9 @@ cat "$record"/ranks-* 2>/dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$rest
         for (i = 1; i <= NF; i++) { at = index($i, "="); word[substr($i, 1, at - 1)] = substr($i, at + 1) }
         # The jobs of an array share this folder.
         if (("job" in word && word["job"] != job) || word["restart"] != restart) next
+        # Of an elastic run the ranks start several times.
+        if (word["rank"] in started) next
+        started[word["rank"]] = 1
         if (!(word["host"] in hosts)) { hosts[word["host"]] = 1; nodes++ }
         ranks++
         split(cores, planned, " ")
