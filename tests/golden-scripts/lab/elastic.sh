@@ -65,9 +65,11 @@ binds=${PMIX_SERVER_TMPDIR:-}; for path in $5; do [ ! -e "$path" ] || binds=$bin
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
 enter='[ -x /opt/argosy/enter ] && exec /opt/argosy/enter "$@"; printf "%s\n" "$0" >&2; exit 6'
-torchrun='# One per node: words MIN:MAX RANKS_PER_NODE, then what torchrun is to start.  Nodes may be lost and come back, down to
-# MIN of them; ranks are then numbered anew, so rank 0 may be on any node.
-nodes=$1 per_node=$2; shift 2
+torchrun='# One per node: words MIN:MAX RANKS_PER_NODE WELL, then what torchrun is to start.  Nodes may be lost and come back,
+# down to MIN of them; ranks are then numbered anew, so rank 0 may be on any node.  Who ends well leaves a file WELL-….
+nodes=$1 per_node=$2 well=${3:+$3-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}-$SLURM_NODEID}; shift 3
+note() { code=$?; [ "$code" -ne 0 ] || [ -z "$well" ] || : > "$well"; exit "$code"; }
+trap note EXIT
 set -- --nnodes="$nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
 set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --local-addr="$SLURMD_NODENAME" "$@"
 set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" "$@"
@@ -89,7 +91,7 @@ srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block
         -B /home/alice --pwd /home/alice /shared/train.sif /bin/sh -c "$enter" \
         'argosy: the runtime did not attach the layer of /shared/train.sif, so nothing was started
   -> unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, or build the image with --flatten' \
-        /bin/sh -c "$torchrun" argosy-torchrun "1:$nodes" "$ranks_per_node" --tee 3 train.py --epochs 20 & step=$!
+        /bin/sh -c "$torchrun" argosy-torchrun "1:$nodes" "$ranks_per_node" '' --tee 3 train.py --epochs 20 & step=$!
 while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
 [ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\n" "$SLURM_JOB_ID" "$code" >&2
 exit "$code"

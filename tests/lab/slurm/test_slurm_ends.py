@@ -77,14 +77,17 @@ def test_the_first_rank_that_fails_is_named_and_takes_all_along(
     any_desk.until(lambda: nobody_is_left(any_desk), "processes of a job were left")
 
 
-def test_warnings_to_the_steps_and_to_the_batch_shell_reach_every_rank(any_desk: Desk, launcher: str) -> None:
-    # A checkpoint of 4 s is longer than the lab's KillWait, 3 s, which counts from the end and not from a warning.
-    saving = ("--env", "SAVE_SECONDS=4")
+# A checkpoint of 4 s is longer than the lab's KillWait, 3 s, which counts from the end and not from a warning.
+@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.soak)])
+def test_warnings_to_the_steps_and_to_the_batch_shell_reach_every_rank(
+    any_desk: Desk, launcher: str, seconds: int
+) -> None:
+    saving = ("--env", f"SAVE_SECONDS={seconds}")
     job = any_desk.submit(*FOUR, *saving, "--launcher", launcher, command=(*SLEEPER, "300"))
     any_desk.until_written(job, "ready", 4)
     for sent, name in (("scancel --signal=USR1", "SIGUSR1"), ("scancel --batch --signal=USR2", "SIGUSR2")):
         any_desk.sh(f"{sent} {job}")
-        any_desk.until_written(job, f"saved after {name}", 4)
+        any_desk.until_written(job, f"saved after {name}", 4, timeout=60 + seconds)
         assert len(list(any_desk.here.glob(f"saved-{name}-*"))) == 4
     any_desk.argosy("cancel", job)
     assert any_desk.wait(job) == "CANCELLED"

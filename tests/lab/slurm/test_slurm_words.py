@@ -76,8 +76,8 @@ def test_words_and_values_reach_every_rank_unchanged(desk: Desk, request: pytest
     assert not (desk.here / "ran").exists()
 
 
-def test_100_kb_in_one_word_and_400_kb_in_all_arrive(desk: Desk) -> None:
-    words = [letter * 100_000 for letter in "abcd"]
+def test_128_kb_in_one_word_and_512_kb_in_all_arrive(desk: Desk) -> None:
+    words = [letter * 128_000 for letter in "abcd"]
     told = desk.tell("--nodes", "2", "--ranks", "2", "--launcher", "srun", words=words)
     assert [row["words"] for row in told] == [[digest(word) for word in words]] * 2
 
