@@ -13,6 +13,7 @@ from argosy.formats import FORMATS, OutputFormat
 from argosy.images.describing import describe_image, render_description
 from argosy.images.finding import find_image, refined
 from argosy.images.opening import open_image
+from argosy.session import Session
 
 
 @click.group(cls=WholeLines)
@@ -22,14 +23,19 @@ def images() -> None:
 
 @images.command("ls")
 @click.option("--site", default="", help="List what a site's profile knows instead: its bases, folders and catalog.")
+@click.option(
+    "--has", "wanted", multiple=True, metavar="PACKAGE", help="Only those with it: torch, 'numpy>=2'; repeatable."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def list_images(site: str, *, as_json: bool) -> None:
+def list_images(site: str, wanted: tuple[str, ...], *, as_json: bool) -> None:
     """List the images of the catalog: your folder or those of ARGOSY_IMAGES, the project's 'images', the site's."""
     if site:
         return _list_of_site(site, as_json=as_json)
     from argosy.images.catalog import catalog_folders, describe_held, list_catalog, render_entries  # noqa: PLC0415 - only here
 
     session = open_session(quiet=True)
+    if wanted:
+        return _list_with(wanted, session, as_json=as_json)
     entries = [describe_held(held) for held in list_catalog(session)]
     if as_json:
         print_json([asdict(entry) for entry in entries])
@@ -38,6 +44,25 @@ def list_images(site: str, *, as_json: bool) -> None:
     else:
         click.echo(f"no images in {', '.join(map(str, catalog_folders(session)))}")
     return None
+
+
+def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> None:
+    """Print the images of the catalog that have all packages of `wanted`, and how many could not be asked."""
+    from argosy.images.catalog import describe_held, list_catalog, render_entries  # noqa: PLC0415 - only here
+    from argosy.images.searching import parse_wanted  # noqa: PLC0415 - likewise
+
+    asked = parse_wanted(wanted)
+    entries = [describe_held(held, asked) for held in list_catalog(session)]
+    found = [entry for entry in entries if entry.found]
+    if as_json:
+        print_json([asdict(entry) for entry in found])
+    else:
+        click.echo(render_entries(found, time.time()) if found else f"no image is known to have {' and '.join(wanted)}")
+    silent = sum(not entry.digest for entry in entries)
+    if silent:
+        click.echo(
+            f"{silent} image(s) without a lock were not asked: argosy images freeze NAME looks into one", err=True
+        )
 
 
 def _list_of_site(name: str, *, as_json: bool) -> None:

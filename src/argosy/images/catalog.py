@@ -14,11 +14,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from argosy.errors import ArgosyError, UsageError
 from argosy.images.identify import Kind, identify_file
 from argosy.nearest import nearest_word
 from argosy.session import Session
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 SUFFIXES = (".sif", ".sqsh", ".squashfs")
 LATEST = "latest"
@@ -85,6 +89,8 @@ class Entry:
         Their number; 0 where the image has no lock.
     fault
         Why the file cannot be read; empty for an image that can.
+    found
+        The packages that were looked for.
     """
 
     name: str
@@ -100,6 +106,7 @@ class Entry:
     packages: int = 0
     sources: tuple[str, ...] = ()
     fault: str = ""
+    found: tuple[str, ...] = ()
 
 
 def parse_word(text: str) -> Word | None:
@@ -203,8 +210,14 @@ def list_catalog(session: Session) -> list[Held]:
     return list(held.values())
 
 
-def describe_held(held: Held) -> Entry:
-    """Tell of an image what stands in its own lock; one that cannot be read is listed with the reason."""
+def describe_held(held: Held, wanted: tuple[Requirement, ...] = ()) -> Entry:
+    """Tell of an image what stands in its own lock; one that cannot be read is listed with the reason.
+
+    Parameters
+    ----------
+    wanted
+        Packages that are looked for.
+    """
     from argosy.images.opening import open_image  # noqa: PLC0415 - a name is found without it
 
     entry = Entry(str(held.word), str(held.path), held.size, held.changed, held.alias_of, held.newest)
@@ -214,6 +227,10 @@ def describe_held(held: Held) -> Entry:
         return replace(entry, fault=error.what)
     if lock is None:
         return entry
+    if wanted:
+        from argosy.images.searching import find_wanted  # noqa: PLC0415 - only where packages are looked for
+
+        entry = replace(entry, found=find_wanted(lock, wanted))
     return replace(
         entry,
         digest=lock.content,
@@ -236,7 +253,7 @@ def render_entries(entries: list[Entry], now: float) -> str:
             entry.python or "-",
             str(entry.packages or "-"),
             render_age(now - entry.changed),
-            entry.fault or (f"-> {_short(entry)}" if entry.alias_of else "newest" if entry.newest else ""),
+            _remark(entry),
         )
         for entry in entries
     ]
@@ -244,6 +261,12 @@ def render_entries(entries: list[Entry], now: float) -> str:
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def _remark(entry: Entry) -> str:
+    if entry.fault or entry.found:
+        return entry.fault or ", ".join(entry.found)
+    return f"-> {_short(entry)}" if entry.alias_of else "newest" if entry.newest else ""
 
 
 def _short(entry: Entry) -> str:
