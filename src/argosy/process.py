@@ -30,7 +30,10 @@ OnBlock = Callable[[bytes], None]
 
 LAST_LINES = 12
 FULL_DISK = ("no space left on device", "disk quota exceeded", "os error 28", "os error 122")
-FULL_DISK_HINT = "free some space, or choose another place with --work-dir, --output or ARGOSY_CACHE"
+FULL_DISK_HINT = (
+    "free some space or files (df -h, df -i and quota -s tell which), or choose another place with --work-dir, "
+    "--output or ARGOSY_CACHE"
+)
 PACKAGES = {
     "bwrap": "bubblewrap",
     "mksquashfs": "squashfs-tools",

@@ -29,7 +29,7 @@ def explain_os_error(error: OSError, folder: Path) -> ArgosyError:
         return CheckFailed(
             "no space left" if error.errno == errno.ENOSPC else "your disk quota is used up",
             evidence=f"while writing {name} ({_free(folder)})",
-            hint="free some space, or choose another place with --work-dir, --output or ARGOSY_CACHE",
+            hint="free some space or files, or choose another place with --work-dir, --output or ARGOSY_CACHE",
         )
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return CheckFailed(
@@ -43,6 +43,8 @@ def explain_os_error(error: OSError, folder: Path) -> ArgosyError:
 def _free(folder: Path) -> str:
     with contextlib.suppress(OSError):
         space = os.statvfs(folder)
+        if space.f_files and not space.f_favail:
+            return f"all {space.f_files} files that may be there are: df -i"
         return f"{space.f_bavail * space.f_frsize / 1e6:.0f} MB free there"
     return "free space unknown"
 

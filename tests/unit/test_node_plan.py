@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from argosy.build.node_plan import NodeWishes, plan_node_options, plan_node_words, render_node_script
@@ -75,3 +77,12 @@ def test_the_job_removes_its_bundle_and_ends_with_the_builds_code() -> None:
     )
     assert script.startswith("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --output=o-%j\n")
     assert script.endswith("code=0; argosy build -o 'a b.sif' || code=$?\nrm -f 'x y'\nexit \"$code\"\n")
+
+
+def test_modules_that_break_builds_are_unloaded_where_there_are_modules() -> None:
+    words = ("sh", "-c", 'echo "built with $LOADED"')
+    script = render_node_script((), words, output="o-%j", title="t", unload=("apptainer-enable-mpi", "other"))
+    with_modules = 'LOADED="apptainer-enable-mpi"; module() { LOADED="after $*"; export LOADED; }\n'
+    for before, seen in ((with_modules, "after unload apptainer-enable-mpi other"), ("", "")):
+        done = subprocess.run(("/bin/sh", "-c", before + script), capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == f"built with {seen}"

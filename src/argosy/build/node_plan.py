@@ -130,8 +130,10 @@ def _without(words: Sequence[str], flags: frozenset[str], valued: frozenset[str]
     return tuple(kept)
 
 
-def render_node_script(options: Words, command: Words, *, output: str, title: str, bundle: str = "") -> str:
-    """Render the job that builds an image; `bundle` is removed at its end."""
+def render_node_script(
+    options: Words, command: Words, *, output: str, title: str, bundle: str = "", unload: Words = ()
+) -> str:
+    """Render the job that builds an image; `bundle` is removed at its end, modules that break builds go before it."""
     lines = [
         "#!/bin/sh",
         *map(render_directive, (*options, f"--output={output}")),
@@ -139,6 +141,11 @@ def render_node_script(options: Words, command: Words, *, output: str, title: st
         "set -eu",
         'echo "on $(hostname): $(date)"',
     ]
+    if unload:
+        lines += [
+            "# These modules break builds: their variables name folders that an image does not have.",
+            f"if command -v module >/dev/null 2>&1; then module unload {' '.join(map(quote, unload))} || :; fi",
+        ]
     run = " ".join(map(quote, command))
     if bundle:
         lines += [f"code=0; {run} || code=$?", f"rm -f {quote(bundle)}", 'exit "$code"']

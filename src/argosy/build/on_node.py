@@ -75,7 +75,7 @@ def submit_build(words: Sequence[str], wishes: NodeWishes, request: BuildRequest
     output = f"{session.host.cwd}/argosy-build-%j.out"
     command = plan_command(words, site, archive)
     title = f"Builds {request.output.name}; made by argosy build --submit."
-    script = render_node_script(options, command, output=output, title=title, bundle=archive)
+    script = render_node_script(options, command, output=output, title=title, bundle=archive, unload=site.build.unload)
     with explained(folder):
         folder.mkdir(parents=True)
         write_text(folder / "job.sh", script)
