@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 SAMPLE = 4
-FULL = 30
+FULL = 67
 SEED = int(os.environ.get("ARGOSY_SEED", "20"))
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 CARRIERS = ("root", "userns", "proot")
