@@ -84,7 +84,7 @@ def read_yaml(file: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(read_text(file)) or {}
     except yaml.YAMLError as error:
-        raise UsageError(f"{file} is no YAML", evidence=str(error)) from error
+        raise UsageError(f"{file} is no YAML", evidence=str(error), hint="mend the line that is named") from error
     if not isinstance(found, dict):
         raise UsageError(f"{file} holds no keys", hint="write KEY: VALUE")
     return found
