@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from argosy.errors import UsageError
 from argosy.gpus import choose_gpu_way
@@ -16,6 +18,7 @@ from argosy.model import (
     ContainerRequest,
     Devices,
     Entry,
+    GpuWay,
     Host,
     Image,
     ImageKind,
@@ -160,7 +163,7 @@ def parse_bind(text: str) -> Bind:
     return Bind(source, target or source, read_only=mode == "ro")
 
 
-def parse_variable(text: str, environment: dict[str, str]) -> Variable:
+def parse_variable(text: str, environment: Mapping[str, str]) -> Variable:
     """Read ``NAME=VALUE``, or ``NAME``, which takes the caller's value.
 
     Raises
@@ -174,6 +177,29 @@ def parse_variable(text: str, environment: dict[str, str]) -> Variable:
     if not given and name not in environment:
         raise UsageError(f"{name} is not set here", evidence=f"--env {name}", hint=f"write --env {name}=VALUE")
     return Variable(name, value if given else environment[name])
+
+
+def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> ContainerRequest:
+    """Make a request of words: options by name with ``_`` for ``-``, which are the keys of a project file too.
+
+    Raises
+    ------
+    UsageError
+        When a bind mount, a variable or a way for GPUs is none.
+    """
+    gpu = said.get("gpu") or GpuWay.AUTO.value
+    ways = [way.value for way in GpuWay]
+    if gpu not in ways:
+        raise UsageError(f"there is no way {gpu!r} for GPUs", evidence=f"known: {', '.join(ways)}")
+    variables = [parse_variable(text, environment) for text in said.get("env", ())]
+    return ContainerRequest(
+        binds=tuple(map(parse_bind, said.get("bind", ()))),
+        variables=tuple({variable.name: variable for variable in variables}.values()),
+        workdir=said.get("workdir", ""),
+        gpu=GpuWay(gpu),
+        contain=bool(said.get("contain", False)),
+        runtime=said.get("runtime", ""),
+    )
 
 
 def parse_versions(text: str) -> tuple[tuple[str, str], ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from argosy.build.base import explain_bootstrap
+from argosy.cli.app import app
 from argosy.containers import ContainerPlan
 from argosy.entering import refuse_missing_program
 from argosy.errors import ToolFailed, ToolMissing, UsageError
@@ -118,3 +120,24 @@ def test_a_dry_run_shows_the_small_programs_by_name_and_the_command_as_a_line() 
         "guard='exec \"$@\"'",
         "exec sh -c \"$guard\" sh python 'a b'",
     ]
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bwrap")
+def test_a_run_finds_the_mounts_and_variables_of_the_projects_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tree/bin").mkdir(parents=True)
+    (tmp_path / "tree/bin/sh").touch()
+    (tmp_path / "tree/usr").mkdir()
+    (tmp_path / "tree/etc").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "argosy.toml").write_text(
+        f'[launch]\nbind = ["{tmp_path}/data:/data", "/of/a/node"]\nenv = {{ A = "1", B = "1" }}\ngpu = "nv"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "tree", "--env", "B=2", "--runtime", "bwrap", "--dry-run", "--", "true"]
+    assert app.main(words, standalone_mode=False) == 0
+    said = capsys.readouterr()
+    assert f"--bind {tmp_path}/data /data" in " ".join(said.out.replace("\\\n", " ").split())
+    assert " A=1 B=2 " in said.out
+    assert "there is no /of/a/node here" in said.err

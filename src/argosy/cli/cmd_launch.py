@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from argosy.cli.common import container_options, open_session, print_json
+from argosy.cli.common import PROJECT_FILE, container_options, open_session, print_json
 from argosy.errors import UsageError
 from argosy.launch import LaunchRequest, find_site, plan_here, write_script
 from argosy.launch import launch as launch_story
@@ -20,8 +20,6 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 FROM_CLICK = {"binds": "bind", "variables": "env", "restarts": "resume"}
 """Parameters of options that are shared with other commands -> the option's own name."""
-
-PROJECT_FILE = "argosy.toml"
 
 
 def number(name: str, text: str) -> Decorator:

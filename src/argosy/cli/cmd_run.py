@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from argosy.cli.common import Decorated, container_options, container_request, open_session
+from argosy.cli.common import PROJECT_FILE, Decorated, container_options, open_session
+from argosy.containers import parse_bind, parse_container
 from argosy.running import RunRequest, plan_run, render_run
 from argosy.running import run as run_story
+
+if TYPE_CHECKING:
+    from argosy.session import Session
+
+FROM_PROJECT = ("bind", "env", "workdir", "contain")
+"""Keys of ``[launch]`` in a project file that hold for containers started here, too."""
 
 
 def dev_options(command: Decorated) -> Decorated:
@@ -51,7 +60,7 @@ def _start(
     image: str, command: tuple[str, ...], *, dry_run: bool, verbose: bool, dev: bool, dev_folder: str, **container: Any
 ) -> int:
     session = open_session(verbose=verbose)
-    wanted = container_request(**container, environment=dict(session.host.environment))
+    wanted = parse_container(_with_project(session, **container), session.host.environment)
     request = RunRequest(image, command, wanted, dev or bool(dev_folder), dev_folder)
     if not dry_run:
         return run_story(request, session)
@@ -60,3 +69,26 @@ def _start(
     for choice in plan.choices:
         click.echo(f"# {choice.what} = {choice.value}: {choice.why} [{choice.source}]", err=True)
     return 0
+
+
+def _with_project(
+    session: Session, binds: tuple[str, ...], variables: tuple[str, ...], **options: Any
+) -> dict[str, Any]:
+    """Add what the project file of this folder says of containers; options win, and what is not here is left out.
+
+    How GPUs enter and which runtime starts containers are the nodes' matter there.
+    """
+    said = {name: value for name, value in options.items() if value} | {"bind": binds, "env": variables}
+    path = Path(session.host.cwd, PROJECT_FILE)
+    if not path.is_file():
+        return said
+    from argosy.launch.asking import with_defaults  # noqa: PLC0415 - most folders have no project file
+    from argosy.project import read_project  # noqa: PLC0415 - likewise
+
+    usual = read_project(path)
+    words = with_defaults(usual, said)
+    kept = [word for word in words["bind"] if word in binds or os.path.lexists(parse_bind(word).source)]
+    for word in words["bind"]:
+        if word not in kept:
+            session.reporter.note(f"{usual.where('launch', 'bind')}: there is no {parse_bind(word).source} here to bind")
+    return said | {key: words[key] for key in FROM_PROJECT if key in words} | {"bind": tuple(kept)}

@@ -12,13 +12,15 @@ from typing import Any, TextIO
 import click
 
 from argosy import opening
-from argosy.containers import parse_bind, parse_variable
 from argosy.errors import ArgosyError
-from argosy.model import ContainerRequest, GpuWay
+from argosy.model import GpuWay
 from argosy.refusals import explained
 from argosy.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session
 
 Decorated = Callable[..., Any]
+
+PROJECT_FILE = "argosy.toml"
+"""As `argosy.project` has it, whose import costs more than the look whether the file is there."""
 
 LONGEST_SENTENCE = 1000
 """Signs; no first sentence of a command's help is longer."""
@@ -109,27 +111,6 @@ def container_options(command: Decorated) -> Decorated:
     ):
         command = option(command)
     return command
-
-
-def container_request(
-    binds: tuple[str, ...],
-    variables: tuple[str, ...],
-    workdir: str,
-    gpu: str,
-    *,
-    contain: bool,
-    runtime: str,
-    environment: dict[str, str],
-) -> ContainerRequest:
-    """Make the request out of the words of `container_options`."""
-    return ContainerRequest(
-        binds=tuple(parse_bind(text) for text in binds),
-        variables=tuple(parse_variable(text, environment) for text in variables),
-        workdir=workdir,
-        gpu=GpuWay(gpu),
-        contain=contain,
-        runtime=runtime,
-    )
 
 
 def print_json(value: object) -> None:

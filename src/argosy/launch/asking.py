@@ -11,11 +11,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from argosy.containers import parse_bind, parse_variable, parse_versions
+from argosy.containers import parse_container, parse_versions
 from argosy.errors import UsageError
 from argosy.launch.plan import LaunchRequest
 from argosy.launch.shape import Wanted
-from argosy.model import ContainerRequest, GpuWay, Host
+from argosy.model import Host
 from argosy.nearest import nearest_word
 from argosy.schedulers.slurm import JobOptions
 
@@ -60,29 +60,13 @@ def make_request(words: Mapping[str, Any], host: Host) -> LaunchRequest:
         image_has=parse_versions(str(said.get("image_has", ""))),
         before=tuple(said.get("before", ())),
         given=said.get("given", {}),
-        container=_container(said, host),
+        container=parse_container(said, host.environment),
         **{name: said[name] for name in PLAIN if name in said},
     )
 
 
 PLAIN = ("launcher", "mpi", "mode", "name", "checkpoint", "label", "gpu_type", "elastic", "stage")
 """Options whose words a request takes as they are."""
-
-
-def _container(said: Mapping[str, Any], host: Host) -> ContainerRequest:
-    gpu = said.get("gpu", GpuWay.AUTO.value)
-    ways = [way.value for way in GpuWay]
-    if gpu not in ways:
-        raise UsageError(f"there is no way {gpu!r} for GPUs", evidence=f"known: {', '.join(ways)}")
-    variables = [parse_variable(text, dict(host.environment)) for text in said.get("env", ())]
-    return ContainerRequest(
-        binds=tuple(map(parse_bind, said.get("bind", ()))),
-        variables=tuple({variable.name: variable for variable in variables}.values()),
-        workdir=said.get("workdir", ""),
-        gpu=GpuWay(gpu),
-        contain=bool(said.get("contain", False)),
-        runtime=said.get("runtime", ""),
-    )
 
 
 def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -198,7 +198,8 @@ class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     Attributes
     ----------
     launch
-        What holds for every launch in this folder, unless its job or an option says otherwise.
+        What holds for every launch in this folder, unless its job or an option says otherwise; its ``bind``, ``env``,
+        ``workdir`` and ``contain`` hold for ``argosy run`` and ``argosy shell`` here, too.
     """
 
     image: ImageTable = ImageTable()
