@@ -90,5 +90,5 @@ def _with_project(
     kept = [word for word in words["bind"] if word in binds or os.path.lexists(parse_bind(word).source)]
     for word in words["bind"]:
         if word not in kept:
-            session.reporter.note(f"{usual.where('launch', 'bind')}: there is no {parse_bind(word).source} here to bind")
+            session.reporter.note(f"{usual.where('launch', 'bind')}: no {parse_bind(word).source} is here to bind")
     return said | {key: words[key] for key in FROM_PROJECT if key in words} | {"bind": tuple(kept)}
