@@ -188,7 +188,7 @@ def test_parts_are_run_in_the_bench_s_order_whatever_the_order_asked() -> None:
 def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_arguments(["--only", "packin"])
-    assert "packing, start, memory, commands, planning" in capsys.readouterr().err
+    assert "packing, building, start, memory, commands, planning" in capsys.readouterr().err
 
 
 def test_forks_and_questions_are_counted_until_the_ranks_start_threads_and_local_sockets_are_none() -> None:
