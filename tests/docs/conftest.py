@@ -5,6 +5,7 @@ A page is run from top to bottom in a folder of its own:
 =====================  =============================================================================================
 ```console             each ``$ command`` is run here, and what it prints is compared
 ```console lab         likewise, on the login node of the lab's Slurm cluster
+```console lab soak    likewise, where time is (``make soak``)
 ```LANGUAGE file=NAME  is written to that file first
 ``<!-- needs: … -->``  what lies in the folder before the first command: ``digits.sif``, ``examples``, …
 =====================  =============================================================================================
@@ -35,6 +36,7 @@ from argosy.images.sif_read import read_sif
 REPO = Path(__file__).parents[2]
 KEPT = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab")) / "cache"  # noqa: S108 - kept between runs on purpose
 FOLDER_IN_DOCS = "/home/ada/project"
+SOAK = bool(os.environ.get("ARGOSY_SOAK"))
 PATIENCE_S = 300  # a hang ends here; no test is about time
 PROGRAMS = ("bwrap", "mksquashfs", "unsquashfs", "mmdebstrap")
 DIGITS = "argosy build examples/digits/environment.yml --base debian:bookworm -o digits.sif"
@@ -84,7 +86,7 @@ def read_page(path: Path) -> Page:
     for block in FENCE.finditer(text):
         kind, *more = block["info"].split()
         files += [(word.removeprefix("file="), block["body"]) for word in more if word.startswith("file=")]
-        if kind == "console":
+        if kind == "console" and (SOAK or "soak" not in more):
             first = text.count("\n", 0, block.start("body")) + 1
             commands += read_commands(block["body"], first, lab="lab" in more)
     needs = tuple(name for found in NEEDS.finditer(text) for name in found["names"].split())
@@ -259,6 +261,7 @@ def load(name: str, path: Path) -> ModuleType:
 
 
 LAB = load("lab_fixtures", REPO / "tests/lab/conftest.py")
+example_image = load("slurm_fixtures", REPO / "tests/lab/slurm/conftest.py").example_image
 lab = LAB.lab
 cluster = LAB.cluster
 
@@ -285,6 +288,12 @@ def follow() -> Callable[..., None]:
 def reload() -> Callable[[str, Path], ModuleType]:
     """Give the importer of files that belong to no package."""
     return load
+
+
+@pytest.fixture
+def lab_image(shop: Shop) -> Callable[[str], Path]:
+    """Give what finds an image that pages of the lab need by its name: the tutorial's, or an example's."""
+    return lambda name: shop.digits() if name == "digits.sif" else example_image(name.removesuffix(".sif"))
 
 
 def pages(*, lab: bool) -> Sequence[Path]:

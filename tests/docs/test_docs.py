@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     OpenPage = Callable[[Path], Page]
 
-IMAGE = "digits.sif"
-
 
 @pytest.mark.real
 def test_every_command_of_a_page_prints_what_the_page_shows(
@@ -35,17 +33,21 @@ def test_every_command_of_a_page_prints_what_the_page_shows(
 
 @pytest.mark.lab
 def test_every_command_of_a_slurm_page_prints_what_the_page_shows(
-    page_in_lab: Path, shop: Shop, cluster: Cluster, open_page: OpenPage, follow: Callable[..., None]
+    page_in_lab: Path,
+    shop: Shop,
+    cluster: Cluster,
+    open_page: OpenPage,
+    follow: Callable[..., None],
+    lab_image: Callable[[str], Path],
 ) -> None:
     page = open_page(page_in_lab)
     project = cluster.shared / page_in_lab.stem
     project.mkdir()
-    image = cluster.shared / IMAGE
-    if not image.exists():
-        give(shop.digits(), image)
     for name in page.needs:
-        if name == IMAGE:
-            (project / name).symlink_to(f"../{IMAGE}")
+        if name.endswith(".sif"):
+            if not (cluster.shared / name).exists():
+                give(lab_image(name), cluster.shared / name)
+            (project / name).symlink_to(f"../{name}")
         else:
             shop.put(name, project)
     write_files(page, project)

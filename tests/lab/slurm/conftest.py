@@ -195,18 +195,25 @@ def torch_image() -> Path:
     return kept_image("torch", (REPO / "examples/pi/requirements.txt").read_text() + "numpy\nscikit-learn\n")
 
 
-@pytest.fixture(scope="session")
-def mpi_image() -> Path:
-    """Give the image of the MPI example, built by its project file."""
+def example_image(name: str) -> Path:
+    """Give the image of an example: of `mpi`, built by its project file, or of `lightning`."""
+    if name == "lightning":
+        return kept_image(name, (REPO / "examples/lightning/requirements.txt").read_text())
     folder = REPO / "examples/mpi"
     text = "".join((folder / name).read_text() for name in ("argosy.toml", "requirements.txt"))
     return built_once("mpi", text, lambda image: (*ARGOSY, "build", "-o", str(image)), folder)
 
 
 @pytest.fixture(scope="session")
+def mpi_image() -> Path:
+    """Give the image of the MPI example."""
+    return example_image("mpi")
+
+
+@pytest.fixture(scope="session")
 def lightning_image() -> Path:
     """Give an image with torch and Lightning."""
-    return kept_image("lightning", (REPO / "examples/lightning/requirements.txt").read_text())
+    return example_image("lightning")
 
 
 def sit_down(cluster: Cluster, image: Path, name: str) -> Desk:
