@@ -5,6 +5,9 @@ from __future__ import annotations
 from argosy.errors import SiteError
 from argosy.sites import Node
 
+MOST_CORES = 1 << 16
+"""No node has more."""
+
 
 def parse_ranges(text: str) -> frozenset[int]:
     """Read a range list such as ``0,8-10`` (the format of Linux' cpulists and of Slurm's CpuSpecList).
@@ -17,7 +20,8 @@ def parse_ranges(text: str) -> frozenset[int]:
     cores: set[int] = set()
     for part in filter(None, text.replace(" ", "").split(",")):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+        wrong = not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first))
+        if wrong or int(last or first) > MOST_CORES:
             raise SiteError(f"{text!r} is no list of cores", evidence=f"at {part!r}", hint="write it as 0,8-10")
         cores |= set(range(int(first), int(last or first) + 1))
     return frozenset(cores)

@@ -160,10 +160,6 @@ PROFILES = (
         TWO_WORDS,
     ),
     ("set-twice", "\n[slurm]", PART.format("NCCL_SOCKET_IFNAME", "hsn1") + "\n[slurm]"),
-    ("set-twice", 'value = "hsn0"', 'value = "hsn0"\nlate = "{user}"'),
-    ("broken-text", 'value = "hsn0"', 'late = "{host}"'),
-    ("broken-text", "\n[slurm]", PARTITION + 'max_time = "soon"\n\n[slurm]'),
-    ("odd-path", "\n[slurm]", BIND.format("opt/x") + "\n[slurm]"),
     ("odd-path", "\n[slurm]", BIND.format("/opt/$(id)/*") + "\n[slurm]"),
     (
         "odd-path",
@@ -176,9 +172,8 @@ PROFILES = (
         PARTITION + PART.format("A", "1") + 'when = { partition = "q" }\n\n[slurm]',
     ),
     ("unknown-condition", "\n[slurm]", '\n[modes.a]\nwhy = "w"\nsource = "https://e.org"\n\n[slurm]'),
-    ("unknown-word", '["account"]', '["acount"]'),
     (
-        "unknown-word",
+        "avoided-default",
         "\n[slurm]",
         '\n[launcher]\ndefault = "srun"\navoid = ["srun"]\nsource = "https://e.org"\n\n[slurm]',
     ),

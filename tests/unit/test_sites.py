@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from argosy.binding import parse_ranges, plan_masks
 from argosy.errors import SiteError
-from argosy.model import Late
+from argosy.launch.story import find_site
+from argosy.model import Host, Late, Person
 from argosy.sites import Facts, read_site, search_path, site_names
 from argosy.sites.conditions import judge_condition, parse_condition, render_condition
 from argosy.sites.partitions import Demand, choose_partition, time_limit
@@ -212,8 +213,6 @@ def test_a_value_arrives_as_it_is_whatever_signs_it_holds(tmp_path: Path, value:
 def test_a_late_text_knows_its_names_and_quotes_the_rest() -> None:
     assert late_word("/tmp/{user}-$x-`y`", 0) == Late("/tmp/${USER:-$SLURM_JOB_USER}-\\$x-\\`y\\`")  # noqa: S108
     assert late_word("{devices}", 3) == "0,1,2"
-    with pytest.raises(SiteError):
-        late_word("{hostname}", 0)
 
 
 @pytest.mark.parametrize(
@@ -309,3 +308,51 @@ def test_each_choice_of_a_site_knows_its_source_and_date() -> None:
         assert row.checked == "2026-11-20"
         assert row.proof == "documented"
         assert row.source == "site lumi-g"
+
+
+HEAD = 'name = "x"\ntitle = "t"\nscheduler = "slurm"\nchecked = "2026-11-20"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ('[[settings]]\nname = "A;reboot"\nvalue = "1"\n', 5, "no name of a variable"),
+        ('[[caches]]\nvariables = ["A B"]\npath = "/tmp/x"\n', 5, "no name of a variable"),
+        ('[[settings]]\nname = "A"\nvalue = "1"\nlate = "{user}"\n', 5, "both value and late"),
+        ('[[settings]]\nname = "A"\nlate = "{home}"\n', 5, "known: {user}, {job}, {devices}"),
+        ('[[binds]]\npaths = ["a/b"]\n', 5, "no absolute path"),
+        ('[[options]]\nto = "sbatch"\nword = "--x\\nreboot"\n', 5, "a line break"),
+        ('[[partitions]]\nname = "a\\nb"\n', 5, "no name of a partition"),
+        ('[[partitions]]\nname = "p"\nmax_time = "soon"\n', 5, "no time"),
+        ('[slurm]\nrequired = ["acount"]\n', 6, "acount"),
+        ("[slurm]\npolling_seconds = 0\n", 6, "> 0"),
+        ("[node]\ncores = -8\n", 6, ">= 0"),
+        ('[launcher]\ntorchrun = "a; b"\n', 5, "no name of a Python module"),
+    ],
+)
+def test_what_no_job_could_mean_is_refused_on_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(HEAD + text)
+    with pytest.raises(SiteError, match="not valid") as caught:
+        read_site(str(path))
+    assert f"x.toml:{line}: " in caught.value.evidence
+    assert said in caught.value.evidence
+    assert caught.value.code == 3
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ('reserved = "0"\ngpu_cpus = ["0-3", "4-7"]', "cores that jobs do not get"),
+        ('gpu_cpus = ["0-3", "3-7"]', "shares cores"),
+        ('gpu_cpus = ["0-7"]', "does not fit"),
+        ('gpu_cpus = ["7-0", "1"]', "no list of cores"),
+        ('gpu_cpus = ["0-99999999999", "1"]', "no list of cores"),
+    ],
+)
+def test_a_map_that_contradicts_its_node_is_refused_with_file_and_line(tmp_path: Path, node: str, said: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(f"{HEAD}[node]\ncores = 8\ngpus = 2\n{node}\n")
+    with pytest.raises(SiteError, match=said) as caught:
+        find_site(str(path), Host("h", "x86_64", Person(1, 1, "a", "/a"), "/", "/t", 1, 1, {}, False, False, False))
+    assert re.search(r"x\.toml:[89]: node\.gpu_cpus", caught.value.evidence)

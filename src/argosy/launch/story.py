@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -137,8 +137,32 @@ def without_container(request: LaunchRequest) -> LaunchRequest:
 
 
 def find_site(name: str, host: Host) -> Site:
-    """Read a site's profile: the project's own before the user's, the system's and the shipped one."""
-    return read_site(name, search_path(host.environment, Path(host.cwd)))
+    """Read a site's profile: the project's own before the user's, the system's and the shipped one.
+
+    Raises
+    ------
+    SiteError
+        When there is none, it is not valid, or its map of cores contradicts its node.
+    """
+    folders = search_path(host.environment, Path(host.cwd))
+    site = read_site(name, folders)
+    if site.node.gpu_cpus:
+        _refuse_wrong_map(site, name, folders)
+    return site
+
+
+def _refuse_wrong_map(site: Site, name: str, folders: Sequence[Path]) -> None:
+    from argosy.binding import plan_masks  # noqa: PLC0415 - a local plan needs none
+
+    try:
+        plan_masks(site.node)
+    except SiteError as error:
+        from argosy.sites.reading import find_profile  # noqa: PLC0415 - only here
+        from argosy.toml_lines import find_line  # noqa: PLC0415 - likewise
+
+        path = find_profile(name, folders)
+        error.evidence = f"{path}:{find_line(path.read_text(), ('node', 'gpu_cpus'))}: node.gpu_cpus: {error.evidence}"
+        raise
 
 
 def _is_path(reference: str) -> bool:

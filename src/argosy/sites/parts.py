@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -9,6 +10,24 @@ import msgspec
 from argosy.sites.conditions import Condition, parse_condition
 
 Proof = Literal["documented", "proved"]
+
+BRACES = re.compile(r"\{(\w*)\}")
+LATE = ("user", "job", "devices")
+"""What may stand in braces."""
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _refuse_no_variable(*names: str) -> None:
+    for name in names:
+        if not VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a variable")
+
+
+def _refuse_braces(text: str) -> None:
+    for name in BRACES.findall(text):
+        if name not in LATE:
+            raise ValueError(f"{{{name}}} means nothing here; known: {', '.join('{' + each + '}' for each in LATE)}")
 
 
 class Evident(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,13 +76,21 @@ class Setting(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True
     value
         Arrives as it is, whatever signs it holds.
     late
-        Instead of `value`: text with ``{user}``, ``{job}`` or ``{node}``, known on the node only, or ``{devices}``, the
-        list of the job's devices on a node (``0,1,2``).
+        Instead of `value`: text with ``{user}`` or ``{job}``, known on the node only, or ``{devices}``, the list of the
+        job's devices on a node (``0,1,2``).
     """
 
     name: str
     value: str = ""
     late: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no variable, and two values for one."""
+        Conditional.__post_init__(self)
+        _refuse_no_variable(self.name)
+        _refuse_braces(self.late)
+        if self.value and self.late:
+            raise ValueError(f"{self.name} has both value and late: say one of them")
 
 
 class Cache(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +105,12 @@ class Cache(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     variables: tuple[str, ...]
     path: str
 
+    def __post_init__(self) -> None:
+        """Refuse what is no variable."""
+        Conditional.__post_init__(self)
+        _refuse_no_variable(*self.variables)
+        _refuse_braces(self.path)
+
 
 class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Paths of the host that containers must see.
@@ -91,6 +124,13 @@ class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     paths: tuple[str, ...]
     if_there: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a path that is not absolute."""
+        Conditional.__post_init__(self)
+        for path in self.paths:
+            if not path.startswith("/"):
+                raise ValueError(f"{path!r} is no absolute path")
 
 
 class Base(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,6 +177,12 @@ class Option(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     to: Literal["sbatch", "srun", "srun-always", "runtime", "annotation"]
     word: str
+
+    def __post_init__(self) -> None:
+        """Refuse a word with a line break: no script has one."""
+        Conditional.__post_init__(self)
+        if "\n" in self.word:
+            raise ValueError(f"{self.word!r} has a line break")
 
 
 class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):

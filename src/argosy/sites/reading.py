@@ -141,7 +141,7 @@ def _find_fragment(name: str, path: Path, folders: Sequence[Path]) -> Path:
     places = [path.parent, *folders, DATA]
     found = next((p for place in places if (p := place / f"{FRAGMENT}{name}.toml").is_file()), None)
     if found is None:
-        known = sorted(p.stem.removeprefix(FRAGMENT) for place in places for p in place.glob(f"{FRAGMENT}*.toml"))
+        known = sorted({p.stem.removeprefix(FRAGMENT) for place in places for p in place.glob(f"{FRAGMENT}*.toml")})
         from argosy.toml_lines import find_line  # noqa: PLC0415 - likewise
 
         line = find_line(path.read_text(), ("use",))

@@ -7,7 +7,7 @@ What is not known is left at its empty default, and listed in `Site.open_questio
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -37,6 +37,13 @@ __all__ = [
     "SiteBind",
     "Slurm",
 ]
+
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}|unlimited|infinite|", re.IGNORECASE)
+"""How Slurm writes a time limit: ``30``, ``1:30:00``, ``2-00:00:00``; empty for none."""
 
 
 class Identity(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,28 +93,28 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Memory of one GPU, in GB.
     """
 
-    cores: int = 0
+    cores: Count = 0
     reserved: str = ""
-    sockets: int = 0
-    numa: int = 0
+    sockets: Count = 0
+    numa: Count = 0
     arch: str = ""
     cpu_model: str = ""
-    memory_mb: int = 0
-    gpus: int = 0
+    memory_mb: Count = 0
+    gpus: Count = 0
     gpu_vendor: Literal["", "amd", "intel", "nvidia"] = ""
     gpu_device: str = ""
     gpu_model: str = ""
     cuda: str = ""
     rocm: str = ""
     archspec: str = ""
-    gpu_memory_gb: int = 0
-    devices_per_gpu: int = 1
+    gpu_memory_gb: Count = 0
+    devices_per_gpu: Count = 1
     gpu_cpus: tuple[str, ...] = ()
     gpu_numa: tuple[int, ...] = ()
     gpu_pci: tuple[str, ...] = ()
-    nics: int = 0
+    nics: Count = 0
     nic: str = ""
-    nic_gbit: int = 0
+    nic_gbit: Count = 0
     local_disk: bool | None = None
     tmp_in_memory: bool | None = None
 
@@ -140,17 +147,25 @@ class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     max_time: str = ""
     time_by_nodes: dict[str, str] = msgspec.field(default_factory=dict)
-    max_nodes: int = 0
-    min_nodes: int = 0
-    max_jobs: int = 0
-    max_running: int = 0
+    max_nodes: Count = 0
+    min_nodes: Count = 0
+    max_jobs: Count = 0
+    max_running: Count = 0
     whole_nodes: bool = False
     choose: bool = False
     debug: bool = False
-    gpus: int = 0
-    cores: int = 0
-    cpus_per_gpu: int = 0
+    gpus: Count = 0
+    cores: Count = 0
+    cpus_per_gpu: Count = 0
     gpu_model: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a name that no option of sbatch takes, and what is no time."""
+        if not re.fullmatch(r"[^\s,]+", self.name):
+            raise ValueError(f"name = {self.name!r} is no name of a partition")
+        for time in (self.max_time, *self.time_by_nodes.values()):
+            if not TIME.fullmatch(time):
+                raise ValueError(f"{time!r} is no time: write it as 1:30:00 or 2-00:00:00")
 
 
 class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -187,16 +202,16 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     gpu_option: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
-    cpus_per_gpu: int = 0
+    cpus_per_gpu: Count = 0
     cpus_option: bool = True
     cpus_beside_mask: bool = True
     mask_needs_whole_nodes: bool = False
-    required: tuple[str, ...] = ()
+    required: tuple[Literal["account", "partition", "qos", "time", "mem", "constraint", "reservation"], ...] = ()
     mem: str = ""
     mem_per_gpu: str = ""
     whole_nodes: bool = False
     several_nodes_whole: bool = False
-    polling_seconds: float = 5.0
+    polling_seconds: Seconds = 5.0
     master_suffix: str = ""
     account_form: str = ""
     debug_qos: str = ""
@@ -260,6 +275,11 @@ class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=T
     mpi: Literal["", "pmix", "pmi2"] = ""
     mpiexec: Literal["", "hydra"] = ""
 
+    def __post_init__(self) -> None:
+        """Refuse what is no name of a Python module."""
+        if not re.fullmatch(r"[A-Za-z0-9_.]*", self.torchrun):
+            raise ValueError(f"torchrun = {self.torchrun!r} is no name of a Python module")
+
 
 class Mode(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A named way to use the site (``--mode``); what belongs to it says ``when = { mode = "NAME" }``.
@@ -271,7 +291,7 @@ class Mode(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     default: bool = False
-    devices_per_gpu: int = 0
+    devices_per_gpu: Count = 0
 
 
 class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -349,8 +369,8 @@ class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     qos: str = ""
     time: str = ""
     mem: str = ""
-    cpus: int = 0
-    gpus: int = 0
+    cpus: Count = 0
+    gpus: Count = 0
     exclusive: bool = False
     work_dir: str = ""
 

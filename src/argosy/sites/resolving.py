@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,9 +13,9 @@ from argosy.model import Bind, Choice, Late, Variable, Word
 from argosy.nearest import nearest_word
 from argosy.shell import in_double_quotes
 from argosy.sites.conditions import Facts, judge_condition, render_condition, unknown_facts
+from argosy.sites.parts import BRACES
 from argosy.sites.records import Cache, Conditional, Evident, Mode, Option, Partition, Setting, Site
 
-BRACES = re.compile(r"\{(\w*)\}")
 LATE_NAMES = {"user": "${USER:-$SLURM_JOB_USER}", "job": "$SLURM_JOB_ID"}
 """What ``late`` texts may hold, and how a job script says it; ``{devices}`` is known when planning."""
 
@@ -208,20 +207,7 @@ def setting_word(setting: Setting, devices: int) -> Word:
 
 
 def late_word(text: str, devices: int) -> Word:
-    """Read a text with braces.
-
-    Raises
-    ------
-    SiteError
-        When it names what there is not.
-    """
-    unknown = [name for name in BRACES.findall(text) if name not in {*LATE_NAMES, "devices"}]
-    if unknown:
-        raise SiteError(
-            f"{{{unknown[0]}}} means nothing in a profile",
-            evidence=text,
-            hint=f"known: {', '.join('{' + name + '}' for name in (*LATE_NAMES, 'devices'))}",
-        )
+    """Read a text with braces, whose names were looked at where it was read."""
     filled = text.replace("{devices}", ",".join(map(str, range(devices))))
     if not BRACES.search(filled):
         return filled
