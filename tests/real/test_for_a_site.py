@@ -8,6 +8,9 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
+    from tests.real.indexes import add_wheel, serve_indexes
+else:
+    from indexes import add_wheel, serve_indexes
 
 pytestmark = pytest.mark.real
 
@@ -41,3 +44,30 @@ def test_a_torch_without_the_back_end_of_the_sites_gpus_is_no_image(shop: Shop) 
     recipe.write_text(f"--find-links {own}\n\ntorch==2.0\n")
     built = shop.argosy(*words)
     assert built.code == 0, built.err
+
+
+def test_torch_comes_from_the_index_for_the_sites_gpus_and_the_lock_knows_it(shop: Shop) -> None:
+    root, own = shop.folder / "indexes", shop.folder / "own"
+    own.mkdir()
+    for wheel in shop.wheels.glob("*.whl"):
+        add_wheel(root, "pypi.org/simple", wheel)
+    for version, hip, index in (
+        ("2.9.1", None, "pypi.org/simple"),
+        ("2.9.0+rocm6.3", "6.3", "download.pytorch.org/whl/rocm6.3"),
+    ):
+        text = VERSION_FILE.format(version=version, hip=hip)
+        wheel = shop.make_wheel("torch", version, "tinypkg", files={"torch/version.py": text}).write(own)
+        add_wheel(root, index, wheel)
+    site = shop.write("here.toml", SITE.replace('why = "a test"', 'rocm = "6.3.1"\nwhy = "a test"'))
+    recipe = shop.write("requirements.txt", "torch\n")
+    words = ("build", recipe, "--base", shop.base, "--site", site)
+    with serve_indexes(root) as (variables, asked):
+        built = shop.argosy(*words, "-o", "out.sif", **variables)
+        assert built.code == 0, built.err
+        refused = shop.argosy(*words, "-o", "other.sif", "--torch-backend", "none", **variables)
+    assert asked == {"pypi.org", "download.pytorch.org"}
+    assert "torch comes from https://download.pytorch.org/whl/rocm6.3: here has ROCm 6.3.1 [site]" in built.err
+    told = shop.argosy("images", "info", "out.sif").out
+    assert "torch==2.9.0+rocm6.3" in told
+    assert refused.code == 7
+    assert "torch 2.9.1 cannot use the GPUs of here" in refused.err

@@ -153,7 +153,7 @@ def explaining_torch(target: Target) -> Iterator[None]:
         backend = target.backend
         if backend and (f"{INDEX}{backend.value}" in error.evidence or re.search(r"\btorch", error.evidence)):
             told = f"torch was looked for in {INDEX}{backend.value}: {backend.why}"
-            error.hint = f"{told}; {OPTION} NAME or {NONE} changes that. {error.hint}".rstrip(". ")
+            error.hint = "; ".join(filter(None, (f"{told}; {OPTION} NAME or {NONE} changes that", error.hint)))
         raise
 
 
