@@ -196,7 +196,7 @@ def call(prefix: Path, *words: str, program: str = "", **env: str) -> tuple[list
 def test_a_wrapper_hands_its_arguments_on_unchanged(prefix: Path) -> None:
     words = ["", "a b", "*", "$HOME", "`id`", "new\nline", "--", "x" * 100_000]
     arguments, _ = call(prefix, *words)
-    assert arguments[:3] == ["--quiet", "exec", "--no-eval"]
+    assert arguments[:3] == ["--silent", "exec", "--no-eval"]
     at = arguments.index(f"{prefix}/versions/3/image.sif")
     assert arguments[at + 1 :] == [f"{prefix}/bin/python", *words]
 

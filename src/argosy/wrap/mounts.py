@@ -62,8 +62,9 @@ def tree_path(tree: str, path: str = "") -> Late | str:
 
 
 def _places(start: Start, mount: str) -> list[str]:
-    # With --host the system folders of the host take the place of the image's; /opt holds the layer, so one by one.
-    skipped = ("dev", "opt", "proc", "run", "sys", "tmp") if start.host else (*SYSTEM_FOLDERS, *start.shadowed)
+    # With --host the system folders of the host take the place of the image's, with /run, where Slurm's commands find
+    # munge; /opt holds the layer, so one by one.
+    skipped = ("dev", "opt", "proc", "sys", "tmp") if start.host else (*SYSTEM_FOLDERS, *start.shadowed)
     top = start.at.split("/")[1] if start.at else ""
     skipped = tuple(dict.fromkeys((*skipped, *((top,) if top and f"/{top}" != start.at else ()))))
     patterns = [f"/{name}" for name in (*skipped, *(("opt/argosy",) if start.host else ()))]

@@ -58,7 +58,7 @@ def render_apptainer(start: Start) -> str:
         *layer,
         *_gpu(start),
         *_workdir(start),
-        f'exec {start.program} --quiet exec --no-eval "$@"',
+        f'exec {start.program} --silent exec --no-eval "$@"',
     ]
     return "\n".join(rows) + "\n"
 

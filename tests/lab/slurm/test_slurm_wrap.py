@@ -58,3 +58,12 @@ def test_a_wrapper_under_apptainer_is_clean_to_its_surroundings(desk: Desk) -> N
     ask = "import pip, sys; print(sys.prefix, bool(pip.__version__))"
     ran = desk.sh(f"cd /; {desk.folder}/top/bin/python -c '{ask}'")
     assert ran.stdout.strip() == f"{desk.folder}/top True"
+
+
+def test_with_the_hosts_folders_a_wrapped_command_submits_jobs_and_asks_for_them(desk: Desk) -> None:
+    desk.argosy("wrap", desk.image, "-w", "/usr/bin/env", "--host", "--prefix", "hosted")
+    ran = desk.sh("hosted/bin/env sbatch --parsable --output job.out --wrap 'hosted/bin/env hostname'")
+    assert desk.wait(ran.stdout.strip()) == "COMPLETED"
+    assert (desk.here / "job.out").read_text() in {"node1\n", "node2\n"}
+    asked = desk.sh("hosted/bin/env scontrol ping")
+    assert (asked.stdout.strip(), asked.stderr) == ("Slurmctld(primary) at ctl is UP", "")
