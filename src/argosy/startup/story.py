@@ -68,13 +68,27 @@ def _figures(name: str, taken: Mapping[str, list[float]]) -> Iterable[Figure]:
 
 
 def _counted(case: Case, log: Path, session: Session) -> Calls:
-    words = ("strace", "-f", "-qq", "-e", "trace=%file", "-e", "signal=none", "-o", str(log), *case.words)
+    words = (
+        "strace",
+        "-f",
+        "--seccomp-bpf",
+        "-qq",
+        "-e",
+        "trace=%file",
+        "-e",
+        "signal=none",
+        "-o",
+        str(log),
+        *case.words,
+    )
     run_checked(session.runner, Command(words, env=case.env), doing=f"counting the calls of {case.name}")
-    return count_calls(case.name, log.read_text(errors="replace"), case.place)
+    return count_calls(case.name, log.read_text(errors="replace"), case.place, case.links)
 
 
-def count_calls(name: str, trace: str, place: str) -> Calls:
-    """Count the calls in a log of strace: all that name a path, and those that name one below `place`."""
+def count_calls(name: str, trace: str, place: str, links: tuple[str, ...] = ()) -> Calls:
+    """Count the calls in a log of strace: all that name a path, and those that name one below `place`, not `links`."""
     paths = [match["path"] for match in CALL.finditer(trace)]
-    shared = sum(1 for path in paths if path == place or path.startswith(f"{place}/")) if place else None
+    through = tuple(f"{link}/" for link in links)
+    below = (path for path in paths if path == place or path.startswith(f"{place}/"))
+    shared = sum(1 for path in below if not path.startswith(through)) if place else None
     return Calls(name, len(paths), shared)
