@@ -57,6 +57,12 @@ def test_past_jobs_are_told_newest_first_with_how_they_ended(state: Path) -> Non
     assert [row["id"] for row in json.loads(ask("--past", "1", "--json").output)] == ["3"]
 
 
+def test_the_code_of_a_job_that_failed_is_that_of_the_rank_that_failed_first(state: Path) -> None:
+    record(state, "1", "1 0 1 n1\n")
+    next((state / "runs").glob("*")).joinpath("first").write_text("1 0 3 n1 42\n")
+    assert ask("--past", "1").output.rstrip().endswith("ended with code 42 on n1")
+
+
 def test_no_past_job_is_said(state: Path) -> None:
     assert ask("--past", "5").output == "no job was submitted from here\n"
     assert list(state.iterdir()) == []

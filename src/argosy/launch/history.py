@@ -9,7 +9,7 @@ from typing import Any
 
 from argosy.errors import UsageError
 from argosy.launch.jobs import find_record
-from argosy.launch.record import Run, read_runs, read_submitted
+from argosy.launch.record import Run, read_first, read_runs, read_submitted
 from argosy.session import Session
 
 PLAIN = ("image", "digest", "site", "scheduler")
@@ -31,6 +31,8 @@ class PastJob:
         Its last run that ended; None where none did, or none could note it.
     plan
         What it was submitted with; empty where that cannot be read.
+    code
+        Exit code of the last run: that of the rank that failed first, where it was noted.
     """
 
     id: str
@@ -40,13 +42,14 @@ class PastJob:
     record: str
     run: Run | None
     plan: dict[str, Any]
+    code: int = 0
 
     @property
     def end(self) -> str:
         """Say in a few words how it ended."""
         if self.run is None:
             return "no end is noted"
-        how = "ended well" if self.run.code == 0 else f"ended with code {self.run.code}"
+        how = "ended well" if self.code == 0 else f"ended with code {self.code}"
         took = f" after {_duration(self.run.ended - self.run.started)}" if self.run.started and self.run.ended else ""
         return f"{how}{took} on {self.run.nodes}"
 
@@ -105,8 +108,10 @@ def _read(job: str, record: Path) -> PastJob:
         plan = {}
     plan = plan if isinstance(plan, dict) else {}
     last = runs[-1] if runs else None
-    name = str(plan.get("name", ""))
-    return PastJob(job, name, submitted.get("site", ""), submitted.get("time", ""), str(record), last, plan)
+    first = read_first(record) if last and last.code else None
+    code = first.code if first else last.code if last else 0
+    name, site, time = str(plan.get("name", "")), submitted.get("site", ""), submitted.get("time", "")
+    return PastJob(job, name, site, time, str(record), last, plan, code)
 
 
 def _duration(seconds: int) -> str:
