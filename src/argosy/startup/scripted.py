@@ -40,5 +40,5 @@ while [ -h "$self" ]; do
 done
 here=$(cd -P "$(dirname "$self")" && pwd)
 source "$here/../common.sh"
-{join(container)} bash -c "exec -a $self {quote(program)}$(test $# -eq 0 || printf ' %q' "$@")"
+{join(container)} bash -c "exec -a {quote(program)} {quote(program)}$(test $# -eq 0 || printf ' %q' "$@")"
 """
