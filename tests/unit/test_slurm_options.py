@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from argosy.errors import UsageError
-from argosy.schedulers.slurm import JobOptions
+from argosy.schedulers.slurm import JobOptions, choose_defaults
 from argosy.schedulers.slurm_options import check_options, parse_warning
 
 
@@ -58,6 +58,12 @@ def test_what_sbatch_refuses_or_misreads_is_refused_with_what_to_write(option: s
     with pytest.raises(UsageError) as caught:
         check_options(options(option, value))
     assert said in str(caught.value)
+
+
+def test_memory_is_said_in_one_of_two_ways() -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        check_options(JobOptions(mem="60G", mem_per_gpu="10G"))
+    assert choose_defaults(JobOptions(mem_per_gpu="10G"), {"SBATCH_MEM_PER_NODE": "60G"}) == {}
 
 
 @pytest.mark.parametrize(

@@ -404,9 +404,14 @@ def explain_sbatch(command: Command, reply: Reply, site: Site) -> ArgosyError:
         (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then add --account"),
         (r"nvalid partition", "see the partitions with: sinfo -s; then add --partition"),
         (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then add --qos"),
+        (r"[Mm]emory specification", "ask for less with --mem, or another --partition"),
+        (r"nvalid feature", "see what nodes have with: sinfo -o '%N %f'; then change --constraint"),
+        (
+            r"[Rr]eservation is invalid",
+            "see the reservations with: scontrol show reservation; then change --reservation",
+        ),
         (r"[Nn]ode configuration is not available", "ask for fewer nodes, GPUs or cores, or another --partition"),
         (r"nvalid node name", "see the nodes with: sinfo -N; then change --nodelist or --exclude"),
-        (r"[Mm]emory specification", "ask for less with --mem, or another --partition"),
         (r"time limit|MaxTime", "ask for less with --time, or another --partition"),
     )
     if says_no_answer(text):

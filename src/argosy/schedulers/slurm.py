@@ -132,11 +132,12 @@ the lines of a script, so a plan reads them and submits without them."""
 
 
 def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the options that the user set by variables and did not say now."""
+    """Give the options that the user set by variables and did not say now; memory is said in one of two ways."""
+    said = {"mem", "mem_per_gpu"} if options.mem or options.mem_per_gpu else set()
     return {
         name: environment[variable]
         for name, variable in USER_DEFAULTS.items()
-        if not getattr(options, name) and environment.get(variable)
+        if name not in said and not getattr(options, name) and environment.get(variable)
     }
 
 

@@ -79,6 +79,12 @@ def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
     UsageError
         With the words and what to write.
     """
+    if options.mem and options.mem_per_gpu:
+        raise UsageError(
+            "--mem and --mem-per-gpu exclude each other",
+            evidence=f"--mem {options.mem}, --mem-per-gpu {options.mem_per_gpu}",
+            hint="say one of the two",
+        )
     for name, check in CHECKS.items():
         value = getattr(options, name)
         if value:
