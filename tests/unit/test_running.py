@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.base import explain_bootstrap
+from argosy.build.base import explain_bootstrap, private_namespace
 from argosy.cli.app import app
 from argosy.containers import ContainerPlan
 from argosy.entering import refuse_missing_program
 from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.model import Bind, ContainerRequest, Image, ImageKind, Variable
+from argosy.opening import open_session
 from argosy.probe import probe_host
-from argosy.process import Command, Reply
+from argosy.process import Command, FakeRunner, Reply
 from argosy.running import RunRequest, read_only_note, render_run
 from argosy.runtimes import load_runtime
 from argosy.runtimes.choose import bare_entry
@@ -89,6 +90,25 @@ def test_what_apt_says_becomes_one_sentence(said: str, kind: type[Exception], wh
     assert isinstance(error, kind)
     assert what in str(error)
     assert str(error).count("\n") <= 5
+
+
+@pytest.mark.parametrize(
+    ("can_mount", "code", "begin"),
+    [
+        (True, 0, ("unshare", "--mount", "--pid")),
+        (False, 0, ("unshare", "--user", "--map-root-user", "--map-auto", "--mount", "--pid")),
+        (False, 1, ()),
+    ],
+)
+def test_a_debian_is_made_where_nothing_outlives_a_kill_unless_only_its_own_way_is_left(
+    *, can_mount: bool, code: int, begin: tuple[str, ...]
+) -> None:
+    host = replace(HOST, can_mount=can_mount, programs={"unshare": "/usr/bin/unshare"})
+    runner = FakeRunner([(("unshare", "--user"), Reply(code, "", ""))])
+    session = replace(open_session(runner=runner), host=host)
+    words = private_namespace(session)
+    assert words[: len(begin)] == begin
+    assert ("--kill-child" in words) == bool(begin)
 
 
 @pytest.mark.parametrize(

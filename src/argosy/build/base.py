@@ -205,18 +205,39 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
     words: Words = ("mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(packages)}", *options)
     mirror = session.host.environment.get("ARGOSY_DEBIAN_MIRROR", "")
     environment = {**session.host.environment, "SOURCE_DATE_EPOCH": str(made), "LC_ALL": "C.UTF-8"}
-    if session.host.can_mount and "unshare" in session.host.programs:
-        # Killed, mmdebstrap 1.3 leaves /proc and its like mounted, and its folder: here they end with a namespace of
-        # ours, and are swept with the cache's folder.  For others it makes its own namespace, as sub-users who cannot
-        # reach a private cache.
-        words = (*PRIVATE_NAMESPACE, *words)
+    around = private_namespace(session)
+    if around:
+        words = (*around, *words, "--mode=root")
         environment["TMPDIR"] = str(folder)
     command = Command((*words, suite, str(archive), *((mirror,) if mirror else ())), env=environment)
-    reply = session.runner.run(command)
+    try:
+        reply = session.runner.run(command)
+    finally:
+        left = [str(path) for path in folder.glob("mmdebstrap.*")]
+        if left and "--map-auto" in around:  # stopped: some of it belongs to sub-users, and only their root removes it
+            session.runner.run(Command(("unshare", *SUB_USERS, "rm", "-rf", *left)))
     if reply.code != 0:
         raise explain_bootstrap(suite, mirror, command, reply)
     pack_tar(session, archive, folder / "base.sqfs", compression="none", time=made)
     archive.unlink()
+
+
+SUB_USERS: Words = ("--user", "--map-root-user", "--map-auto")
+"""Options of unshare (util-linux 2.38): the user is root, and those of /etc/subuid are the others."""
+
+
+def private_namespace(session: Session) -> Words:
+    """Give the words that start mmdebstrap as root of namespaces of ours; none where only its own ones are left.
+
+    Killed, mmdebstrap 1.3 leaves what it mounted, its folder and, for an ordinary user, its programs: in here they end
+    with the namespace, and the folder is swept with the cache's.
+    """
+    if "unshare" not in session.host.programs:
+        return ()
+    if session.host.can_mount:
+        return PRIVATE_NAMESPACE
+    tried = session.runner.run(Command(("unshare", *SUB_USERS, "true")))
+    return (*PRIVATE_NAMESPACE[:1], *SUB_USERS, *PRIVATE_NAMESPACE[1:]) if tried.code == 0 else ()
 
 
 BOOTSTRAP_FAULTS = (
