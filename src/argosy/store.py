@@ -200,6 +200,14 @@ def _sweep_work(parent: Path) -> None:
             remove_tree(folder)
 
 
+def _made_by_another(path: Path) -> bool:
+    """Remove an empty folder of somebody else, which whoever owns the one above it may; tell whether it was such."""
+    if os.geteuid() in {0, path.stat().st_uid}:
+        return False
+    path.rmdir()
+    return True
+
+
 def remove_tree(path: Path) -> None:
     """Remove a tree, read-only folders in it included; nothing happens where it does not exist.  A link is unlinked."""
     if path.is_symlink():
@@ -212,7 +220,7 @@ def remove_tree(path: Path) -> None:
     def retry(function: Callable[[str], object], name: str, _error: object) -> None:
         with contextlib.suppress(OSError):
             Path(name).parent.chmod(0o700)
-            if not Path(name).is_symlink():
+            if not Path(name).is_symlink() and not _made_by_another(Path(name)):
                 Path(name).chmod(0o700)
             if function in {os.unlink, os.rmdir}:
                 function(name)
