@@ -8,7 +8,9 @@ from pathlib import Path
 from argosy.entering import enter
 from argosy.launch import LaunchRequest, Wanted, plan_here, plan_launch
 from argosy.session import Session
-from argosy.sites import read_site
+from argosy.sites import Facts, read_site, site_names
+from argosy.sites.reading import parse_table
+from argosy.sites.resolving import resolve
 from bench.inputs import Inputs, bench_folder, open_session
 from bench.records import Budget, Outcome, Row, many, one
 
@@ -16,6 +18,7 @@ COMMAND = ("python", "train.py", "--epochs", "20")
 PLANS = 10_000
 NODES = 10_000
 LARGE_MS = Budget(100)
+PROFILES_MS = Budget(50)
 LARGE_SITE = """\
 name = "large"
 title = "a machine of 10,000 nodes"
@@ -49,8 +52,22 @@ def run_planning(inputs: Inputs, *, quick: bool) -> Outcome:
             many("planning.local", "plan of a local job", [seconds * 1000 for seconds in taken], "ms"),
             one("planning.local.all", f"{count:,} of them", sum(taken), "s"),
             _large(session, times=5 if quick else 100),
+            _profiles(times=3 if quick else 30),
         )
     )
+
+
+def _profiles(*, times: int) -> Row:
+    """Read every shipped profile from disk, check it, and settle the plainest job there."""
+    names = site_names()
+    taken = []
+    for _ in range(times):
+        parse_table.cache_clear()
+        start = time.process_time()
+        for name in names:
+            resolve(read_site(name), Facts(nodes="2"), 1)
+        taken.append((time.process_time() - start) * 1000)
+    return many("planning.profiles", f"all {len(names)} profiles, CPU", taken, "ms", budget=PROFILES_MS)
 
 
 def write_large_site() -> Path:

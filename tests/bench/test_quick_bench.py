@@ -47,7 +47,7 @@ def test_a_quick_bench_measures_starts_commands_and_plans_and_keeps_nothing(tmp_
     rows = measured("start,memory,commands,planning", out)
     wanted = {
         "start.bwrap.python.1.delta", "start.bwrap.python.8.delta_flat", "memory.bwrap.together_to_one",
-        "commands.help.cpu", "commands.dry_run.calls", "planning.local", "planning.large",
+        "commands.help.cpu", "commands.dry_run.calls", "planning.local", "planning.large", "planning.profiles",
     }  # fmt: skip
     assert wanted <= set(rows)
     assert min(rows.values()) > 0

@@ -130,7 +130,7 @@ def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[
 def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:
     if wanted.cpus_per_rank:
         return wanted.cpus_per_rank, "asked for"
-    from argosy.binding import plan_masks  # noqa: PLC0415 - Slurm's sites only
+    from argosy.binding import parse_ranges, plan_masks  # noqa: PLC0415 - Slurm's sites only
 
     masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
     if masks:
@@ -140,4 +140,7 @@ def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[i
     if gpus and site.slurm.cpus_per_gpu:
         share = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
         return share, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
+    usable = site.node.cores - len(parse_ranges(site.node.reserved))
+    if gpus and site.node.gpus and usable >= site.node.gpus:
+        return max(1, usable // site.node.gpus * gpus // ranks), f"an equal share of a node's {usable} cores"
     return 1, "Slurm's own default; ask for more with --cpus-per-rank"

@@ -100,7 +100,7 @@ def read_table(path: Path) -> Table:
     text = ""
     try:
         text = path.read_text()
-        table = _parse_table(text)
+        table = parse_table(text)
     except tomllib.TOMLDecodeError as error:
         from argosy.toml_lines import toml_line  # noqa: PLC0415 - a faulty profile only
 
@@ -115,7 +115,7 @@ def read_table(path: Path) -> Table:
 
 
 @functools.lru_cache(maxsize=64)
-def _parse_table(text: str) -> Table:
+def parse_table(text: str) -> Table:
     """Parse a profile and check its types; a fragment is shared by many profiles, and a profile is asked for twice."""
     table = tomllib.loads(text)
     msgspec.convert(table, Site)

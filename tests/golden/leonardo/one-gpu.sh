@@ -2,7 +2,7 @@
 #SBATCH --job-name=train
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task=1
+#SBATCH --cpus-per-task=8
 #SBATCH --gpus-per-node=1
 #SBATCH --account=project_1
 #SBATCH --time=00:15:00
@@ -11,7 +11,7 @@
 # Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
 #   nodes = 1, GPUs per node = 1: asked for [option]
 #   ranks per node = 1: one per GPU [default]
-#   cores per rank = 1: Slurm's own default; ask for more with --cpus-per-rank [default]
+#   cores per rank = 8: an equal share of a node's 32 cores [default]
 #   launcher = torchrun: a Python program, and the image has torch [image]
 #   runtime = apptainer: asked for [option]
 #   layer = flat: the image has no layer of its own [image]
@@ -55,7 +55,7 @@ MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no fr
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
 # Forced into the container by name, since an image's own value beats a plain export.
 export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-export APPTAINERENV_OMP_NUM_THREADS=1  # the cores of a rank [default]
+export APPTAINERENV_OMP_NUM_THREADS=8  # the cores of a rank [default]
 
 node='# On each node, outside the container: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
 stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
@@ -85,7 +85,7 @@ trap "pass USR1" USR1; trap "pass USR2" USR2; trap end TERM INT
 while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || exit $code; done'
 # srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" \
     sh -c "$node" argosy-node /project/images/train.sif apptainer /dev/nvidiactl '' '' apptainer --quiet exec \
         --no-eval --nv /project/images/train.sif /bin/sh -c "$torchrun" argosy-torchrun "$nodes" \
         "$ranks_per_node" train.py 50 10 & step=$!

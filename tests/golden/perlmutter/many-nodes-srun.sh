@@ -2,7 +2,7 @@
 #SBATCH --job-name=train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4
-#SBATCH --cpus-per-task=1
+#SBATCH --cpus-per-task=32
 #SBATCH --gpus-per-node=4
 #SBATCH --account=project_1
 #SBATCH --time=00:15:00
@@ -12,12 +12,12 @@
 # Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
 #   nodes = 2, GPUs per node = 4: asked for [option]
 #   ranks per node = 4: one per GPU [default]
-#   cores per rank = 1: Slurm's own default; ask for more with --cpus-per-rank [default]
+#   cores per rank = 32: the site's 32 cores per GPU [default]
 #   launcher = srun: asked for [option]
 #   runtime = podman-hpc: the site's runtime [site]
 #   layer = flat: the image has no layer of its own [image]
 #   gpu = nv: 4 nvidia GPUs; podman-hpc finds the driver [machine]
-#   OMP_NUM_THREADS = 1: the cores of a rank [default]
+#   OMP_NUM_THREADS = 32: the cores of a rank [default]
 #   NCCL_SOCKET_IFNAME = hsn: Slingshot's interfaces [site]
 #   NCCL_NET_GDR_LEVEL = PHB: GPUDirect through the NIC beside the GPU [site]
 #   NCCL_CROSS_NIC = 1: as the site's module sets it [site]
@@ -79,11 +79,11 @@ shift
 exec "$@"'
 # srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-32}" \
     sh -c "$node" argosy-node / podman-hpc /dev/nvidiactl '' '' podman-hpc run --rm --interactive --network=host \
         --ipc=host --pid=host --gpu --nccl --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env \
         'PMI_*' --env 'PMIX_*' --env 'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env \
-        'UCX_*' --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --env OMP_NUM_THREADS=1 --env \
+        'UCX_*' --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --env OMP_NUM_THREADS=32 --env \
         NCCL_SOCKET_IFNAME=hsn --env NCCL_NET_GDR_LEVEL=PHB --env NCCL_CROSS_NIC=1 --env \
         FI_CXI_DISABLE_HOST_REGISTER=1 --env FI_MR_CACHE_MONITOR=userfaultfd --entrypoint= \
         registry.example.org/project/train:1 /bin/sh -c "$enter" argosy-enter /bin/sh -c "$rank" argosy-rank \

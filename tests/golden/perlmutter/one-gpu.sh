@@ -2,7 +2,7 @@
 #SBATCH --job-name=train
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task=1
+#SBATCH --cpus-per-task=32
 #SBATCH --gpus-per-node=1
 #SBATCH --account=project_1
 #SBATCH --time=00:15:00
@@ -13,12 +13,12 @@
 #   nodes = 1: nothing else was asked for [default]
 #   GPUs per node = 1: asked for [option]
 #   ranks per node = 1: one per GPU [default]
-#   cores per rank = 1: Slurm's own default; ask for more with --cpus-per-rank [default]
+#   cores per rank = 32: the site's 32 cores per GPU [default]
 #   launcher = none: no Python program with torch: the command runs once per rank [image]
 #   runtime = podman-hpc: the site's runtime [site]
 #   layer = flat: the image has no layer of its own [image]
 #   gpu = nv: 1 nvidia GPU; podman-hpc finds the driver [machine]
-#   OMP_NUM_THREADS = 1: the cores of a rank [default]
+#   OMP_NUM_THREADS = 32: the cores of a rank [default]
 #   sbatch = --constraint=gpu: the nodes with GPUs, as users of the machine write [site]
 # shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions
 set -eu
@@ -69,11 +69,11 @@ shift 5; exec "$@"'
 enter='[ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"; exec "$@"'
 # srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-32}" \
     sh -c "$node" argosy-node / podman-hpc /dev/nvidiactl '' '' podman-hpc run --rm --interactive --network=host \
         --ipc=host --pid=host --gpu --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' \
         --env 'PMIX_*' --env 'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' \
-        --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --env OMP_NUM_THREADS=1 --entrypoint= \
+        --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --env OMP_NUM_THREADS=32 --entrypoint= \
         registry.example.org/project/train:1 /bin/sh -c "$enter" argosy-enter python train.py 50 10 & step=$!
 while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
 [ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\n" "$SLURM_JOB_ID" "$code" >&2
