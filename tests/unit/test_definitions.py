@@ -14,7 +14,7 @@ from argosy.build.definitions import Format, definition_format, read_definition
 from argosy.build.engines import EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.for_site import naming_bases
 from argosy.build.report import BuildRequest
-from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.model import Host, Person
 from argosy.opening import open_session
 from argosy.process import Command, FakeRunner, OnLine, Reply
@@ -152,6 +152,25 @@ def test_no_cache_and_another_file_reach_the_engine(tmp_path: Path) -> None:
     assert "--no-cache" in runner.seen[0].words
     assert "--layers" not in runner.seen[0].words
     assert str(tmp_path / "gpu.docker") in runner.seen[0].words
+
+
+def test_a_context_whose_dockerfile_is_elsewhere_or_has_another_name_is_one(tmp_path: Path) -> None:
+    assert definition_format(tmp_path) is None
+    assert definition_format(tmp_path, "gpu.docker") is Format.DOCKERFILE
+    (tmp_path / "gpu.docker").write_text(DOCKERFILE)
+    request = BuildRequest((tmp_path,), "", tmp_path / "x.sif", engine=EngineOptions(dockerfile="gpu.docker"))
+    session, _ = machine(tmp_path, "buildah")
+    settled = settle_request(request, session.host)
+    assert (settled.base, settled.sources) == (str(tmp_path), ())
+
+
+def test_an_engine_that_knows_no_here_documents_is_told_by_name_and_way_out(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(f"{DOCKERFILE}RUN <<EOF\necho x\nEOF\n")
+    session, _ = machine(tmp_path, "buildah")
+    old = FakeRunner([(("buildah",), Reply(125, "", 'Build error: Unknown instruction: "ECHO"'))])
+    with pytest.raises(ToolFailed) as caught:
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=old), tmp_path)
+    assert "buildah 1.33" in caught.value.hint
 
 
 def test_a_definition_is_built_where_its_paths_are_meant_from(tmp_path: Path) -> None:

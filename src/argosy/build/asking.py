@@ -43,7 +43,7 @@ def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
     UsageError
         When there are two of them, or a base besides, or no base at all, or no output.
     """
-    described = [source for source in request.sources if definition_format(source)]
+    described = [source for source in request.sources if definition_format(source, request.engine.dockerfile)]
     if len(described) > 1:
         raise UsageError(
             "an image has one base, and two files describe one",
@@ -69,7 +69,7 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
     """Fill in from a project file what the command line does not say; paths are meant from the project's folder."""
     image = project.table.image
     sources = tuple(_near(project, file) for file in image.files)
-    described = any(definition_format(source) for source in sources)
+    described = any(definition_format(source, request.engine.dockerfile) for source in sources)
     base = request.base or (str(_near(project, image.base)) if _is_file(project, image.base) else image.base)
     if not base and not described:
         raise project.fault("the project names no base", "image", hint='add base = "debian:bookworm" to [image]')

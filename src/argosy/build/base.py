@@ -102,7 +102,7 @@ def open_base(
     if reference.startswith("debian:"):
         return _debian_base(reference, session, needs_python=needs_python)
     path = Path(reference)
-    if reference.startswith(STORE) or definition_format(path):
+    if reference.startswith(STORE) or definition_format(path, options.dockerfile):
         return _made_by_engine(reference, session, work, options, step)
     kind = identify_file(path)
     wanted = parse_reference(reference) if is_reference(reference) else file_reference(kind.kind, path.absolute())

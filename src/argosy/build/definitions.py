@@ -87,7 +87,7 @@ INSTRUCTIONS = [
 
 _SECTION = re.compile(r"%([A-Za-z][A-Za-z0-9]*)(?=\s|\Z)")
 _HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
-_HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
+HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
 _DOCKER_NAME = re.compile(r"(?:Dockerfile|Containerfile)(?:\.[\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z")
 
 
@@ -98,11 +98,14 @@ class Format(StrEnum):
     DOCKERFILE = "Dockerfile"
 
 
-def definition_format(path: Path) -> Format | None:
-    """Tell by its name what a file describes; a folder with a Dockerfile in it is a context.  None for other things."""
+def definition_format(path: Path, dockerfile: str = "") -> Format | None:
+    """Tell by its name what a file describes; None for what describes nothing.
+
+    A folder is a context where there is a Dockerfile in it, or one is named by `dockerfile` (``-f``).
+    """
     if path.name.endswith(".def"):
         return Format.DEFINITION
-    if _DOCKER_NAME.match(path.name) or (path.is_dir() and dockerfile_in(path) is not None):
+    if _DOCKER_NAME.match(path.name) or (path.is_dir() and (dockerfile or dockerfile_in(path))):
         return Format.DOCKERFILE
     return None
 
@@ -171,5 +174,5 @@ def _instructions(text: str) -> Iterator[Row]:
         if not continued:
             word = stripped.split(maxsplit=1)[0]
             yield number, word.upper(), word, []
-        ends = _HEREDOC.findall(line)
+        ends = HEREDOC.findall(line)
         continued = stripped.endswith(escape)

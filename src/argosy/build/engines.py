@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from argosy.build.definitions import Format, dockerfile_in, read_definition
+from argosy.build.definitions import HEREDOC, Format, dockerfile_in, read_definition
 from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.process import Command, Words, run_checked
 from argosy.session import Session, Step
@@ -27,6 +27,13 @@ NEEDS_SUB_USERS = (
     "without root, a base with files of several owners or with device nodes needs newuidmap, and a range for you in "
     "/etc/subuid and /etc/subgid: ask for them, or build where you have them"
 )
+
+NO_HEREDOC = "Unknown instruction"
+HEREDOC_HINT = (
+    "here-documents (RUN <<EOF) came with buildah 1.33 and podman 4.8, and this one is older: "
+    "write the lines with && after one RUN"
+)
+"""github.com/containers/buildah, release notes of 1.33, read 2026-11."""
 
 ARCHIVE = "image.tar"
 
@@ -117,7 +124,12 @@ def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: P
     cache = ("--no-cache",) if options.no_cache else (("--layers",) if engine == "buildah" else ())
     words = (engine, "build", *isolation, *cache, *arguments, "--iidfile", str(told), "-f", str(file), str(context))
     command = Command(words, cwd=session.host.cwd, env=_outside(session))
-    _run(command, session, step, f"building {file.name} by {engine}", "its last lines say which instruction failed")
+    try:
+        _run(command, session, step, f"building {file.name} by {engine}", "its last lines say which instruction failed")
+    except ToolFailed as error:
+        if NO_HEREDOC in error.evidence and HEREDOC.search(file.read_text(errors="replace")):
+            error.hint = HEREDOC_HINT
+        raise
     image = told.read_text().strip().removeprefix("sha256:")
     return Made(_save(engine, image, session, work), _why(engine, BUILDERS, session))
 
