@@ -54,6 +54,10 @@ def vendor(pool: Shop) -> Shop:
     }
     pool.make_wheel("torch", VENDOR, scripts={"torchrun": "torch.distributed.run:main"}, files=files).unpack(site)
     pool.make_wheel("pydantic", "2.12.0").unpack(site)
+    (tree / "etc/pip").mkdir()
+    (tree / "etc/pip/constraint.txt").write_text(f"# as NVIDIA's images have one\ntinypkg==1.0\ntorch=={VENDOR}\n")
+    (tree / ".singularity.d/env").mkdir(parents=True, exist_ok=True)
+    (tree / ".singularity.d/env/10-docker2singularity.sh").write_text("export PIP_CONSTRAINT=/etc/pip/constraint.txt\n")
     script = tree / "usr/local/bin/torchrun"
     script.write_text("#!/usr/bin/python3\nfrom torch.distributed.run import main\nmain()\n")
     script.chmod(0o755)
@@ -80,7 +84,7 @@ def refused(bench: Shop, requirements: str) -> Ended:
 def test_a_worker_of_plain_torchrun_imports_what_only_the_layer_has(bench: Shop) -> None:
     image = bench.build("tinypkg\n")
     worker = bench.write("worker.py", WORKER)
-    ranks = "".join(f"{rank} {VENDOR} 2.0 /opt/argosy/env\n" for rank in range(2))
+    ranks = "".join(f"{rank} {VENDOR} 1.0 /opt/argosy/env\n" for rank in range(2))
     assert bench.run(image, "torchrun", str(worker)).out == ranks
     assert bench.run(image, "python", "-m", "torch.distributed.run", str(worker)).out == ranks
     assert bench.run(image, "sh", "-c", "command -v torchrun").out == "/opt/argosy/env/bin/torchrun\n"
@@ -117,6 +121,22 @@ def test_another_torch_than_the_bases_is_refused_and_never_replaces_it(bench: Sh
     assert f"{bench.folder}/r.txt:2" in done.err
 
 
+def test_a_torch_that_may_be_replaced_hides_the_bases_which_stays_and_its_lock_gives_it_again(bench: Shop) -> None:
+    bench.make_wheel("torch", "2.8.0").write(bench.folder)
+    recipe = bench.write("r.txt", f"--find-links {bench.folder}\ntorch==2.8.0\n")
+    done = bench.argosy("build", recipe, "--base", bench.base, "--allow-replace", "Torch", "-o", bench.folder / "x.sif")
+    assert done.code == 0, done.err
+    assert f"torch 2.8.0 hides the base's {VENDOR}" in done.err + done.out
+    again = bench.argosy("build", "--locked", bench.folder / "x.sif", "-o", bench.folder / "again.sif")
+    assert again.code == 0, again.err
+    assert (bench.folder / "again.sif").read_bytes() == (bench.folder / "x.sif").read_bytes()
+    show = (
+        "python -c 'import torch; print(torch.VERSION)'; cat /usr/local/lib/python3.11/dist-packages/torch/__init__.py"
+    )
+    said = bench.run(bench.folder / "x.sif", "sh", "-c", show)
+    assert said.out == f'2.8.0\n__version__ = "{VENDOR}"\n', said.err
+
+
 def test_what_needs_the_release_that_the_vendors_build_stands_for_is_satisfied_by_it(bench: Shop) -> None:
     image = bench.build("torchvision\n")
     shown = bench.run(image, "python", "-c", "import torch, torchvision; print(torch.__version__, torchvision.VERSION)")
@@ -132,5 +152,5 @@ def test_a_requirement_that_the_base_meets_adds_nothing(bench: Shop) -> None:
 def test_the_bases_own_packages_are_not_in_the_lock_of_the_layer(bench: Shop) -> None:
     image = bench.build("tinypkg\n")
     said = bench.argosy("images", "info", image).out
-    assert "tinypkg==2.0" in said
+    assert "tinypkg==1.0" in said  # as the base's own constraint file wants it
     assert "torch" not in said.replace(str(Path(bench.base)), "")

@@ -12,10 +12,19 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from argosy.build.base import parse_debian
-from argosy.build.conflicts import Demand, judge_demands, meets, read_demands, vendor_builds
+from argosy.build.conflicts import (
+    Demand,
+    hidden_notes,
+    judge_demands,
+    meets,
+    read_demands,
+    replaceable,
+    vendor_builds,
+)
 from argosy.build.packages import BasePython, parse_pin, render_pin, write_namesakes
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import SourceKind
+from argosy.recipe.records import PipKind, PipLine, Recipe, Where
 
 A, B = "a" * 64, "b" * 64
 
@@ -146,3 +155,21 @@ def test_a_debian_base_names_its_suite_and_its_packages(reference: str, suite: s
 def test_what_is_no_debian_base_is_refused(reference: str) -> None:
     with pytest.raises(UsageError, match="no Debian base"):
         parse_debian(reference)
+
+
+def test_a_package_that_may_be_replaced_is_no_limit_and_the_others_stay() -> None:
+    python = BasePython(
+        "3.11.2", "/p", (("torch", "2.9.0a0+x"), ("numpy", "1.26")), (), "torch==2.9.0a0+x\n# no\nfoo<2\n"
+    )
+    kept = python.without({"torch"})
+    assert kept.packages == (("numpy", "1.26"),)
+    assert kept.limits == "# no\nfoo<2\n"
+    assert python.without(set()) == python
+
+
+def test_what_is_hidden_is_said_with_both_versions_and_a_lock_may_hide_what_it_holds() -> None:
+    (said,) = hidden_notes({"torch": "2.9.0a0+x", "numpy": "1"}, (("torch", "2.8.0"), ("numpy", "1"), ("new", "3")))
+    assert said.startswith("torch 2.8.0 hides the base's 2.9.0a0+x")
+    line = PipLine("torch==2.8.0", "torch", PipKind.INDEX, Where("argosy.lock", 1))
+    assert replaceable(Recipe(pip=(line,), exact=True, replaceable=("numpy",))) == {"torch", "numpy"}
+    assert replaceable(Recipe(pip=(line,))) == frozenset()

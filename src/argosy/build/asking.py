@@ -83,6 +83,7 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
         carrier=request.carrier or image.carrier,
         cuda=request.cuda or image.cuda,
         unisolated=(*words(image.no_build_isolation), *request.unisolated),
+        replaceable=(*words(image.allow_replace), *request.replaceable),
         engine=replace(request.engine, arguments=(*arguments, *request.engine.arguments)),
         project=project,
     )

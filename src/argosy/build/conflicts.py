@@ -78,7 +78,8 @@ def judge_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: 
                 wanted,
                 f"{wanted} cannot be had: the base has its own {name}, which is never replaced",
                 evidence=f"{demand.by} requires {wanted}\nthe base has {name}=={builds[name]}",
-                hint=f"ask for another version, or take a base with another {name}",
+                hint=f"ask for another version, or take a base with another {name}; or hide the base's: "
+                f"--allow-replace {name}",
             )
 
 
@@ -110,3 +111,18 @@ def _demand(by: str, text: str) -> Iterator[Demand]:
         yield Demand(by, Requirement(text))
     except InvalidRequirement:
         return  # the resolver has read it, and will say so
+
+
+def replaceable(recipe: Recipe) -> frozenset[str]:
+    """Name the base's packages that may be hidden: those that the user named, and what a lock of ours holds."""
+    locked = (line.name for line in recipe.pip if recipe.exact)
+    return frozenset((*recipe.replaceable, *locked))
+
+
+def hidden_notes(base: Mapping[str, str], chosen: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Say which packages of the base are hidden by another version; both give versions by name."""
+    return tuple(
+        f"{name} {version} hides the base's {base[name]}: what the base has built against its own may not work with it"
+        for name, version in chosen
+        if base.get(name, version) != version
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def disk_use(path: Path, *, without: Path | None = None) -> int:
     folders = [str(path)]
     skipped = str(without)
     while folders:
-        with os.scandir(folders.pop()) as entries:
+        # A folder that the kernel keeps to itself, as an overlay's work folder, is not ours to count.
+        with suppress(PermissionError), os.scandir(folders.pop()) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
                 if entry.path == skipped or (status.st_nlink > 1 and status.st_ino in seen):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,7 +57,7 @@ done
 """The base's own Python, not that of a layer that was flattened into it."""
 
 ASK_PYTHON = """\
-import json, sys
+import json, os, sys
 try:
     import importlib.metadata as metadata
 except ImportError:
@@ -75,8 +75,12 @@ for dist in metadata.distributions():
     for point in dist.entry_points:
         if point.group == "console_scripts":
             scripts.append([point.name, point.value.split("[")[0].strip()])
+try:
+    limits = open(os.environ["PIP_CONSTRAINT"]).read()
+except (KeyError, OSError):
+    limits = ""
 print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable,
-                  "dists": sorted(rows), "scripts": sorted(scripts)}))
+                  "dists": sorted(rows), "scripts": sorted(scripts), "limits": limits}))
 """
 """What a base's Python says of itself; runs under Python 3.6 and later.  The first of two equal names wins, as on
 sys.path."""
@@ -94,12 +98,26 @@ class BasePython:
         Name (normalised) and version of everything it can import.
     scripts
         Console scripts of those packages: name and ``module:function``.
+    limits
+        The constraint file that the base's ``PIP_CONSTRAINT`` names, as NVIDIA's images have one.
     """
 
     version: str
     executable: str
     packages: tuple[tuple[str, str], ...]
     scripts: tuple[tuple[str, str], ...]
+    limits: str = ""
+
+    def without(self, names: Collection[str]) -> BasePython:
+        """Give it with some packages counted as if they were not there: another version may hide them."""
+        kept = (line for line in self.limits.splitlines() if _limited(line) not in names)
+        packages = tuple(package for package in self.packages if package[0] not in names)
+        return replace(self, packages=packages, limits="".join(f"{line}\n" for line in kept))
+
+
+def _limited(line: str) -> str:
+    """Name the package that a line of a constraint file is about."""
+    return str(canonicalize_name(re.split(r"[\s=<>!~@;\[]", line.strip(), maxsplit=1)[0]))
 
 
 def ask_python(room: Room) -> BasePython | None:
@@ -133,6 +151,7 @@ def ask_interpreter(room: Room, path: str) -> BasePython:
             executable=facts["executable"] or path,
             packages=tuple((name, version) for name, version in facts["dists"]),
             scripts=tuple((name, value) for name, value in facts.get("scripts", ())),
+            limits=facts.get("limits", ""),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ToolFailed(f"{path} in the base answered nonsense", evidence=reply.stdout[-400:]) from error
@@ -248,6 +267,7 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
         *("--dry-run", "--output-format", "json", *installer.choosing),
         *installer.file("-c", "asked.txt", render_constraints(recipe)),
         *installer.file("-c", "base.txt", render_pins(base)),
+        *installer.file("-c", "limits.txt", installer.python.limits),
         *installer.file("--overrides", "overrides.txt", render_pins(builds)),
         *installer.file("-r", "requirements.in", requirements),
         doing="choosing versions",

@@ -49,6 +49,8 @@ class BuildRequest:
         What the engine of a definition file or Dockerfile is told.
     unisolated
         Names of packages that are built after all others, and see them: extensions that compile against torch.
+    replaceable
+        Names of packages of the base that may be hidden by another version in the layer; all others are kept.
     project
         The project file whose steps and stages are carried out; None for none.
     """
@@ -70,6 +72,7 @@ class BuildRequest:
     after: tuple[Path, ...] = ()
     engine: EngineOptions = field(default_factory=EngineOptions)
     unisolated: tuple[str, ...] = ()
+    replaceable: tuple[str, ...] = ()
     project: Project | None = None
 
 

@@ -14,6 +14,7 @@ from argosy.build.assemble import write_delta
 from argosy.build.base import Base, open_base
 from argosy.build.clock import Clock
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
+from argosy.build.conflicts import hidden_notes, replaceable
 from argosy.build.content import content_over
 from argosy.build.cost import judge_cost, measure_cost, render_size
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
@@ -243,12 +244,15 @@ def _install_packages(
         return Made(tree, room, None, _merged(base, ()), activation, _notes(recipe, settings), settings)
     python = _python_of(recipe, base, room)
     cache = session.places.cache / "uv"
-    installer = open_installer(room, python, settings, layer=tree, work=work / "uv", cache=cache)
+    installer = open_installer(
+        room, python.without(replaceable(recipe)), settings, layer=tree, work=work / "uv", cache=cache
+    )
     pins = choose_and_install(installer, recipe, step)
     write_namesakes(tree, python)
+    hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merged(base, pins)
     step.result = f"{_count(packages, base)} for Python {python.version} ({room.carrier.value}: {room.carrier.why})"
-    return Made(tree, room, python, packages, activation, _notes(recipe, settings), settings)
+    return Made(tree, room, python, packages, activation, (*_notes(recipe, settings), *hidden), settings)
 
 
 def _make_conda(shop: Workshop, recipe: Recipe, base: Base, target: Target) -> Made:

@@ -102,13 +102,17 @@ class BuildCommand(click.Command):
 @click.option(
     "--no-build-isolation", "unisolated", multiple=True, metavar="NAME", help="Built last, against what is installed."
 )
+@click.option(
+    "--allow-replace", "replaceable", multiple=True, metavar="NAME", help="A package of the base that may be replaced."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def build(
     sources: tuple[str, ...], *, base: str, locked: str, bundle: Path | None, output: Path | None, form: str,
     work_dir: str, carrier: str | None, cuda: str, site: str, file: str, arguments: tuple[str, ...],
-    no_cache: bool, unisolated: tuple[str, ...], torch_backend: str, force: bool, flatten: bool, as_json: bool,
+    no_cache: bool, unisolated: tuple[str, ...], replaceable: tuple[str, ...], torch_backend: str, force: bool,
+    flatten: bool, as_json: bool,
     verbose: bool, quiet: bool, dry_run: bool, **node: Any,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
@@ -140,6 +144,7 @@ def build(
         locked=locked,
         site=site,
         unisolated=unisolated,
+        replaceable=replaceable,
         torch_backend=torch_backend,
     )
     request = request if sources or locked or bundle else _of_project(request, session)

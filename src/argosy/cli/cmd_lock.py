@@ -35,13 +35,16 @@ from argosy.project import find_project
 @click.option(
     "--no-build-isolation", "unisolated", multiple=True, metavar="NAME", help="Built last, against what is installed."
 )
+@click.option(
+    "--allow-replace", "replaceable", multiple=True, metavar="NAME", help="A package of the base that may be replaced."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def lock(
     sources: tuple[Path, ...], base: str, output: Path, upgrade: tuple[str, ...], work_dir: str, carrier: str | None,
-    cuda: str, site: str, *, torch_backend: str, unisolated: tuple[str, ...], check: bool, as_json: bool,
-    verbose: bool, quiet: bool,
+    cuda: str, site: str, *, torch_backend: str, unisolated: tuple[str, ...], replaceable: tuple[str, ...],
+    check: bool, as_json: bool, verbose: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Choose versions once and write them to a lock file, each package with its hash, and the digest of the base.
 
@@ -56,7 +59,15 @@ def lock(
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     target, how = output.absolute(), carrier or ""
     build = BuildRequest(
-        sources, base, target, carrier=how, cuda=cuda, site=site, torch_backend=torch_backend, unisolated=unisolated
+        sources,
+        base,
+        target,
+        carrier=how,
+        cuda=cuda,
+        site=site,
+        torch_backend=torch_backend,
+        unisolated=unisolated,
+        replaceable=replaceable,
     )
     project = None if sources else find_project(Path(session.host.cwd))
     request = LockRequest(request_of_project(project, build) if project else build, upgrade)

@@ -42,6 +42,8 @@ class ImageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         The image file; empty takes the folder's name.
     no_build_isolation
         Names of packages that are built after all others, and see them.
+    allow_replace
+        Names of packages of the base that another version may hide.
     flatten, carrier, cuda, build_args
         As the options of these names.
     """
@@ -55,6 +57,7 @@ class ImageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     carrier: str = ""
     cuda: str = ""
     no_build_isolation: OneOrMore = ()
+    allow_replace: OneOrMore = ()
     build_args: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property

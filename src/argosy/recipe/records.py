@@ -219,6 +219,8 @@ class Recipe:
         What was asked of conda when an exact recipe was locked, as conda writes it.
     unisolated
         Names of packages that are built after all others and see them: extensions that compile against torch.
+    replaceable
+        Names of packages of the base that another version may hide.
     """
 
     name: str = ""
@@ -238,6 +240,7 @@ class Recipe:
     exact: bool = False
     requested: tuple[str, ...] = ()
     unisolated: tuple[str, ...] = ()
+    replaceable: tuple[str, ...] = ()
 
     @property
     def wants_conda(self) -> bool:
