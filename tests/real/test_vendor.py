@@ -123,11 +123,13 @@ def test_another_torch_than_the_bases_is_refused_and_never_replaces_it(bench: Sh
 
 def test_a_torch_that_may_be_replaced_hides_the_bases_which_stays_and_its_lock_gives_it_again(bench: Shop) -> None:
     bench.make_wheel("torch", "2.8.0").write(bench.folder)
-    recipe = bench.write("r.txt", f"--find-links {bench.folder}\ntorch==2.8.0\n")
-    done = bench.argosy("build", recipe, "--base", bench.base, "--allow-replace", "Torch", "-o", bench.folder / "x.sif")
+    recipe = bench.write("r.txt", "torch==2.8.0\n")
+    wheels = {"PIP_FIND_LINKS": f"{bench.wheels} {bench.folder}"}
+    words = ("build", recipe, "--base", bench.base, "--allow-replace", "Torch", "-o", bench.folder / "x.sif")
+    done = bench.argosy(*words, **wheels)
     assert done.code == 0, done.err
     assert f"torch 2.8.0 hides the base's {VENDOR}" in done.err + done.out
-    again = bench.argosy("build", "--locked", bench.folder / "x.sif", "-o", bench.folder / "again.sif")
+    again = bench.argosy("build", "--locked", bench.folder / "x.sif", "-o", bench.folder / "again.sif", **wheels)
     assert again.code == 0, again.err
     assert (bench.folder / "again.sif").read_bytes() == (bench.folder / "x.sif").read_bytes()
     show = (
