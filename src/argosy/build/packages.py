@@ -76,8 +76,8 @@ for dist in metadata.distributions():
         if point.group == "console_scripts":
             scripts.append([point.name, point.value.split("[")[0].strip()])
 try:
-    limits = open(os.environ["PIP_CONSTRAINT"]).read()
-except (KeyError, OSError):
+    limits = open(os.getenv("PIP_CONSTRAINT", "")).read()
+except (OSError, ValueError):
     limits = ""
 print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable,
                   "dists": sorted(rows), "scripts": sorted(scripts), "limits": limits}))
