@@ -79,7 +79,7 @@ class Built:
 def run_building(inputs: Inputs, *, quick: bool) -> Outcome:
     """Build cold, warm, with one package more, and the same again; then cotainr's steps where there is a lab."""
     packages = QUICK_PACKAGES if quick else PACKAGES
-    wheels = _wheels(packages)
+    wheels = _wheels(packages, inputs)
     with open_folder() as folder:
         folder.chmod(0o755)
         (folder / "many.txt").write_text("".join(f"{name}\n" for name in packages))
@@ -102,10 +102,12 @@ def run_building(inputs: Inputs, *, quick: bool) -> Outcome:
     return Outcome(tuple(rows), tuple(remarks))
 
 
-def _wheels(packages: tuple[str, ...]) -> Path:
-    """Give a folder with the wheels of packages and all that they need, fetched once."""
+def _wheels(packages: tuple[str, ...], inputs: Inputs) -> Path:
+    """Give a folder with the wheels of packages and all that they need, fetched once for the base's Python."""
+    lock = open_image(inputs.delta).lock
+    python = lock.python if lock else ""
     session = open_session(bench_folder() / "cache", quiet=False)
-    place = bench_folder() / f"wheels-{len(packages)}"
+    place = bench_folder() / f"wheels-{len(packages)}-{python}"
     with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:
         if folder is not None:
             words = (
