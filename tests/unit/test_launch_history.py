@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from argosy.cli.cmd_jobs import jobs
+from argosy.cli.app import app
 from argosy.errors import UsageError
 
 NET, MEM = {"what": "NCCL_NET", "value": "Socket"}, {"what": "sbatch", "value": "--mem=4G"}
@@ -40,7 +40,7 @@ def record(state: Path, job: str, ends: str = "", **changes: object) -> None:
 
 
 def ask(*words: str) -> Result:
-    return CliRunner().invoke(jobs, words)
+    return CliRunner().invoke(app, ("jobs", *words))
 
 
 def test_past_jobs_are_told_newest_first_with_how_they_ended(state: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from argosy.cli.cmd_images import images
+from argosy.cli.app import app
 from argosy.errors import UsageError
 from argosy.images.searching import find_wanted, parse_wanted
 from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
@@ -56,7 +56,7 @@ def test_what_is_no_package_is_told_with_how_to_write_it() -> None:
 def test_images_that_tell_no_packages_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARGOSY_IMAGES", str(tmp_path))
     (tmp_path / "a.sif").write_bytes(b"x")
-    told = CliRunner().invoke(images, ["ls", "--has", "torch", "--has", "numpy"])
+    told = CliRunner().invoke(app, ["images", "ls", "--has", "torch", "--has", "numpy"])
     assert told.stdout == "no image is known to have torch and numpy\n"
     assert told.stderr.startswith("1 image(s) without a lock were not asked")
-    assert json.loads(CliRunner().invoke(images, ["ls", "--has", "torch", "--json"]).stdout) == []
+    assert json.loads(CliRunner().invoke(app, ["images", "ls", "--has", "torch", "--json"]).stdout) == []
