@@ -66,7 +66,7 @@ def render_join(start: Start) -> str:
         'set -- --bind root / --dev-bind /dev /dev --bind /proc /proc --bind /sys /sys "$@"',
         '[ "$argosy_uid" = 0 ] || set -- --unshare-user --uid "$argosy_uid" --gid "$argosy_gid" "$@"',
         f'set -- {len(trees)} {" ".join(trees)} "$(($# - argosy_rest))" "$@"',
-        'set -- "$argosy_passwd" "$argosy_group" "$argosy_parents" "" "$walk_in" "" "$@"',
+        'set -- "$argosy_passwd" "$argosy_group" "$argosy_parents" "" "$walk_in" "" "" "$@"',
         'set -- sh -c "$join" argosy-join "$argosy_prefix/cache/mount" "$@"',
         'set -- --mount --propagation slave -- "$@"',
         '[ "$argosy_uid" = 0 ] || set -- --user --map-root-user "$@"',
