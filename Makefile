@@ -7,7 +7,8 @@ BIN = $(VENV)/bin
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
 # What failed is run once more, alone: on a busy machine a real cluster may miss its time.  Twice is a failure.
-AGAIN = { echo "once more, alone, what failed:"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none
+EACH = -m "not soak" tests --ignore=tests/unit
+AGAIN = echo "once more, alone, what failed:"; $(BIN)/pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 
 .PHONY: setup demo check test soak bench clean
 
@@ -28,7 +29,7 @@ check: $(STAMP)
 	$(BIN)/pytest -q -n auto tests/unit
 
 test: check
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not soak" tests --ignore=tests/unit || $(AGAIN) -m "not soak" tests --ignore=tests/unit; }
+	$(BIN)/pytest -q -n 2 --dist loadgroup $(EACH) || { $(AGAIN) $(EACH); }
 
 soak: $(STAMP)
 	ARGOSY_SOAK=1 $(BIN)/pytest -q tests

@@ -9,6 +9,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put every test of the lab's cluster into one group; elsewhere a file is a group, for its costly fixtures."""
     for item in items:

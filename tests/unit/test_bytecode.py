@@ -90,6 +90,15 @@ def test_another_version_is_compiled_anew_even_where_old_byte_code_lies_there(ro
     assert code.read_bytes() != old
 
 
+def test_a_package_whose_list_of_files_did_not_follow_its_modules_is_compiled_anew(room: Room) -> None:
+    code = put(room, "one", "A = 1\n")
+    compile_now(room, "one")
+    old = code.read_bytes()
+    (code.parent.parent / "__init__.py").write_text("A = 2\n")
+    assert compile_now(room, "one") == 1
+    assert code.read_bytes() != old
+
+
 def test_what_did_not_change_in_a_layer_taken_over_is_left_as_it_is(room: Room) -> None:
     code = put(room, "one", "A = 1\n")
     compile_now(room, "one")

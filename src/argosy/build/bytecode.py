@@ -1,7 +1,8 @@
 """Compile the modules of a layer to byte code, each package once per machine: what was compiled is kept in the cache.
 
 Compiling takes most of an installation's time, and gives the same bytes for the same package, Python and place.  So
-the byte code of a package is kept under the digest of its list of files, which holds the digest of each of them.
+the byte code of a package is kept under the digest of its modules: of their bytes, since nobody checks what a package's
+RECORD says of them.
 """
 
 from __future__ import annotations
@@ -73,10 +74,14 @@ class Compiled:
         major, minor, *_ = self.python.split(".")
         return f"cpython-{major}{minor}"
 
-    def place(self, record: bytes) -> Path:
-        """Give the file that keeps the byte code of a package with this RECORD."""
-        digest = hashlib.sha256(self.python.encode() + bytes(1) + record).hexdigest()
-        return self.folder / f"{digest}.zip"
+    def place(self, site: Path, record: Path) -> Path:
+        """Give the file that keeps the byte code of a package's modules as they are."""
+        digest = hashlib.sha256(self.python.encode())
+        for module in _modules(record):
+            with suppress(OSError):
+                text = (site / module).read_bytes()
+                digest.update(f"\0{module}\0{len(text)}\0".encode() + text)
+        return self.folder / f"{digest.hexdigest()}.zip"
 
 
 def compile_layer(room: Room, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step) -> None:
@@ -116,18 +121,24 @@ def _name_of(record: Path) -> str:
     return str(canonicalize_name(record.parent.name.removesuffix(".dist-info").rpartition("-")[0]))
 
 
+def _modules(record: Path) -> Iterator[str]:
+    """Give a package's modules, as paths in site-packages."""
+    for row in csv.reader(record.read_text(errors="replace").splitlines()):
+        if row and row[0].endswith(".py") and not row[0].startswith("/") and ".." not in row[0]:
+            yield row[0]
+
+
 def _codes(record: Path, tag: str) -> Iterator[str]:
     """Give where the byte code of a package's modules lies, as paths in site-packages."""
-    for row in csv.reader(record.read_text(errors="replace").splitlines()):
-        folder, slash, file = row[0].rpartition("/") if row else ("", "", "")
-        if file.endswith(".py") and ".." not in folder:
-            yield f"{folder}{slash}__pycache__/{file.removesuffix('.py')}.{tag}.pyc"
+    for module in _modules(record):
+        folder, slash, file = module.rpartition("/")
+        yield f"{folder}{slash}__pycache__/{file.removesuffix('.py')}.{tag}.pyc"
 
 
 def _unpack(site: Path, record: Path, kept: Compiled) -> bool:
     """Put the byte code of a package that is kept to its modules, and no other; tell whether it is kept."""
     _drop(site, record, kept.tag)
-    place = kept.place(record.read_bytes())
+    place = kept.place(site, record)
     with suppress(FileNotFoundError, zipfile.BadZipFile, EOFError), zipfile.ZipFile(place) as archive:
         archive.extractall(site)
         return True
@@ -157,7 +168,7 @@ def _without_code(folder: str, tag: str) -> Iterator[tuple[int, str]]:
 
 def _keep(site: Path, record: Path, kept: Compiled) -> None:
     """Keep what was compiled for a package.  Not flushed to disk: what a crash cuts off is seen when it is read."""
-    place = kept.place(record.read_bytes())
+    place = kept.place(site, record)
     with explained(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(place, force=True, flush=False) as beside, zipfile.ZipFile(beside, "w") as archive:
