@@ -9,7 +9,7 @@ import pytest
 
 from argosy.build.preview import preview_build, render_preview
 from argosy.build.report import BuildRequest
-from argosy.errors import UsageError
+from argosy.errors import SiteError, UsageError
 from argosy.model import Host, Person
 from argosy.process import FakeRunner
 from argosy.session import Places, QuietReporter, Session
@@ -70,3 +70,43 @@ def test_an_output_that_is_there_is_refused_in_a_dry_run_too(session: Session, r
     request_.output.touch()
     with pytest.raises(UsageError, match="exists already"):
         preview_build(request_, session)
+
+
+@pytest.mark.parametrize(
+    ("site", "index", "why"),
+    [
+        ("lumi-g", "rocm7.0", "the driver of lumi-g supports ROCm 7.0"),
+        ("mn5-acc", "cu128", "the driver of mn5-acc supports CUDA 12.2, and so runs what is built for any CUDA 12"),
+        ("dawn", "xpu", "dawn has GPUs of intel [site]"),
+        ("lumi-c", "cpu", "lumi-c has no GPUs"),
+    ],
+)
+def test_a_dry_run_for_a_site_says_from_where_torch_comes_and_why(
+    session: Session, request_: BuildRequest, site: str, index: str, why: str
+) -> None:
+    lines = render_preview(preview_build(replace(request_, site=site), session)).splitlines()
+    (torch,) = [line for line in lines if line.startswith("torch ")]
+    assert torch.startswith(f"torch        from https://download.pytorch.org/whl/{index}: {why}")
+
+
+def test_a_dry_run_names_the_machines_that_condas_packages_are_for(session: Session, request_: BuildRequest) -> None:
+    text = render_preview(preview_build(replace(request_, site="mn5-acc"), session))
+    assert "conda        for CUDA 12.2: the driver of mn5-acc supports it; --cuda changes it\n" in text
+    assert "conda        for processors like sapphirerapids: the site's profile says so\n" in text
+    assert "torch " not in render_preview(preview_build(request_, session)).split("carrier")[1]
+
+
+def test_a_dry_run_refuses_a_site_of_other_machines_as_a_build_does(session: Session, request_: BuildRequest) -> None:
+    with pytest.raises(SiteError, match="alps-daint has other machines than this one"):
+        preview_build(replace(request_, site="alps-daint"), session)
+
+
+def test_a_dry_run_says_that_a_configured_index_goes_before_the_sites(session: Session, request_: BuildRequest) -> None:
+    variables = {"PIP_INDEX_URL": "https://mirror.example/simple"}
+    session = replace(session, host=replace(session.host, environment=variables))
+    torch = preview_build(replace(request_, site="lumi-g"), session).torch
+    assert torch.startswith(
+        "the index that the requirements or pip's configuration name; --torch-backend rocm7.0 takes"
+    )
+    asked = preview_build(replace(request_, site="lumi-g", torch_backend="rocm6.4"), session).torch
+    assert asked.startswith("https://download.pytorch.org/whl/rocm6.4: asked for [option]")

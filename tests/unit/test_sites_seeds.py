@@ -1,8 +1,9 @@
-"""What the job scripts say that people use at three sites today, line by line, and where ours says it or why not.
+"""What the job scripts say that people use today, line by line, and where ours says it or why not.
 
 Each row: what their script says, in our words; then either a pattern that ours must match, or the reason why it
 deliberately differs.  The scripts: LUMI on 2 nodes (a wrapper's tutorial; the masks of the site's own guide),
-MareNostrum 5 on 2 nodes, Dawn on several nodes under mpiexec.
+MareNostrum 5 on 2 nodes, Dawn on several nodes under mpiexec, AAC6 by the same scripts, and a tutorial for any cluster
+with NVIDIA's GPUs and Apptainer: torchrun, PyTorch Lightning and the NCCL test on 2 nodes.
 """
 
 from __future__ import annotations
@@ -179,11 +180,76 @@ DAWN = (
     Row("data is fetched before the ranks start", "", r"download", "a step of the user's program, not of the site"),
 )
 
+AAC6 = (
+    Row("the partition", r"#SBATCH --partition=1CN192C4G1H_MI300A_Ubuntu22"),
+    Row("48 cores per GPU", r"#SBATCH --cpus-per-task=192", r"--cpus-per-gpu", "the same, for the task with all ranks"),
+    Row("a rank per GPU", r"ranks_per_node=\$\{SLURM_GPUS_ON_NODE:-4\}"),
+    Row("threads: the node's cores shared out", r"OMP_NUM_THREADS=48"),
+    Row("the node list by scontrol", r"scontrol show hostnames"),
+    Row("port 50000 + job id", r"MASTER_PORT=\$\(", r"50000", "Linux gives such ports to others: its ephemeral range"),
+    Row("the interface", r"NCCL_SOCKET_IFNAME=enp129s0"),
+    Row("srun takes the environment", r"srun [^&]*--export=ALL"),
+    Row("no memory limit of an outer job", "", r"SLURM_MEM", "srun in a job's script keeps to that job's memory"),
+    Row("the modules of ROCm and Open MPI", "", r"module load", "the image has its ROCm; torchrun starts the ranks"),
+    Row("the host's mpiexec", r"python -m torch\.distributed\.run", r"mpiexec", "one node: torchrun needs no MPI"),
+    Row(
+        "hipBLASLt of the host's ROCm bound", "", r"hipblaslt", "it goes with ROCm 7.2.3; the image has that of its own"
+    ),
+    Row("libdrm's table of GPU names bound", "", r"amdgpu\.ids", "without it a name is missing, and nothing else"),
+    Row("no path of libraries", "", r"APPTAINERENV_LD_LIBRARY_PATH", "as theirs: nothing of the host is loaded"),
+    Row(
+        "oneCCL's and Intel MPI's variables", "", r"\b(CCL_|I_MPI|FI_PROVIDER)", "no Intel GPU, and no Intel MPI there"
+    ),
+    Row("NCCL_DEBUG=VERSION", "", r"NCCL_DEBUG", "--debug net asks for more, where it is wanted"),
+    Row("apptainer exec", r"apptainer --quiet exec\s+(\\\s+)?--no-eval --rocm /project"),
+)
+
+NVIDIA = (
+    Row("two nodes", r"#SBATCH --nodes=2"),
+    Row("two GPUs of each node", r"#SBATCH --gpus-per-node=2"),
+    Row("one task per node", r"#SBATCH --ntasks-per-node=1"),
+    Row("8 cores for torchrun and its ranks", r"#SBATCH --cpus-per-task=8"),
+    Row("32 GB", "", r"#SBATCH --mem", "no two clusters have the same memory: --mem says it"),
+    Row("the partition gpu", "", r"#SBATCH --partition", "no two clusters have the same names: --partition says it"),
+    Row("a time limit", r"#SBATCH --time=00:15:00"),
+    Row("the first host as the meeting point", r'hosts=\$\(scontrol show hostnames "\$SLURM_JOB_NODELIST"\)'),
+    Row("port 10000 + job id", r"MASTER_PORT=\$\(", r"\(10000 \+", "a port that is taken is passed over"),
+    Row("WORLD_SIZE", r'--nnodes="\$nodes"', r"WORLD_SIZE=", "torchrun tells its workers"),
+    Row("srun --mpi=pmi2", "", r"--mpi=", "torchrun uses no MPI"),
+    Row("apptainer exec --nv", r"apptainer --quiet exec\s+(\\\s+)?--no-eval --nv /project"),
+    Row("torchrun", r"python -m torch\.distributed\.run"),
+    Row("workers per node", r'--nproc-per-node="\$per_node"'),
+    Row("a rendezvous by c10d", r'--node-rank="\$SLURM_NODEID"', r"--rdzv", "c10d may put rank 0 off the first host"),
+    Row("its address", r'--master-addr="\$MASTER_ADDR" --master-port="\$MASTER_PORT"'),
+    Row("LOGLEVEL and NCCL_DEBUG, commented out", "", r"LOGLEVEL|NCCL_DEBUG", "--debug torch,net asks for them"),
+)
+
+NVIDIA_MPI = (
+    Row("a task per GPU", r"#SBATCH --ntasks-per-node=2"),
+    Row("srun --mpi=pmi2", r"srun [^&]*--mpi=pmi2"),
+    Row(
+        "NODE_RANK from SLURM_PROCID",
+        r"NODE_RANK=\$\(\(RANK / ",
+        r"NODE_RANK=\S*PROCID",
+        "that counts tasks, not nodes",
+    ),
+    Row("the node's rank by the task", r"-c \"\$rank\" argosy-rank"),
+    Row(
+        "all_reduce_perf_mpi under srun",
+        r"srun [^&]*apptainer --quiet exec",
+        "",
+        "argosy bench collectives measures by torch",
+    ),
+)
+
 TABLES = (
     ("lumi-g/many-nodes", LUMI),
     ("lumi-g/many-nodes-srun", LUMI_SRUN),
     ("mn5-acc/many-nodes", MN5),
     ("dawn/many-nodes", DAWN),
+    ("aac6/one-node", AAC6),
+    ("nvidia-apptainer/many-nodes", NVIDIA),
+    ("nvidia-apptainer/many-nodes-mpi", NVIDIA_MPI),
 )
 ROWS = [pytest.param(name, row, id=f"{name}: {row.theirs}") for name, rows in TABLES for row in rows]
 

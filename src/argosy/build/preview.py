@@ -8,9 +8,12 @@ from pathlib import Path
 
 from argosy.build.asking import settle_request
 from argosy.build.exporting import refuse_output
+from argosy.build.for_site import site_of
 from argosy.build.order import Order, read_order
 from argosy.build.report import BuildRequest
+from argosy.build.torch_index import aim_torch, choose_target, explain_machines, foretell_index
 from argosy.carriers import candidates
+from argosy.pip_config import plan_uv_settings, read_pip_config
 from argosy.session import Session
 from argosy.shell import quote
 
@@ -27,6 +30,10 @@ class BuildPreview:
         What is asked for by name, or stands in the lock.
     locked
         Whether versions are fixed already.
+    torch
+        From which index torch comes if it is wanted, and why; empty: from the usual ones.
+    machines
+        For which machines conda's packages are chosen, and why.
     carrier
         The first way that is tried to run programs in the base, and why.
     work, work_free, output_free
@@ -48,6 +55,8 @@ class BuildPreview:
     work: str
     work_free: int
     output_free: int
+    torch: str = ""
+    machines: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -67,6 +76,9 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
     request = settle_request(request, session.host)
     order = read_order(request, session)
     refuse_output(request.output, request.form, force=request.force)
+    target = choose_target(request.torch_backend, request.cuda, site_of(request, session.host))
+    config = read_pip_config(session.host.environment, Path(session.host.person.home))
+    settings = aim_torch(plan_uv_settings(config, order.recipe), order.recipe, target.backend)
     carrier = next(iter(candidates(session.host, request.carrier)))
     file, work = Path(order.base), session.work_parent()
     pip, conda = _asked(order)
@@ -82,6 +94,8 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
         work=str(work),
         work_free=_free(work),
         output_free=_free(request.output.parent),
+        torch=foretell_index(target, settings, order.recipe) if order.recipe.pip else "",
+        machines=tuple(explain_machines(target)) if order.recipe.wants_conda else (),
         notes=tuple(map(str, order.recipe.notes)),
     )
 
@@ -113,6 +127,8 @@ def render_preview(preview: BuildPreview) -> str:
             f"would build  {preview.output} ({preview.form})",
             f"base         {preview.base}: {size}",
             f"packages     {len(preview.conda)} of conda, {len(preview.pip)} of pip, {how}: {names}",
+            *((f"torch        from {preview.torch}",) if preview.torch else ()),
+            *(f"conda        for {machines}" for machines in preview.machines),
             f"carrier      {preview.carrier}",
             f"disk         {copies} the packages packed, beside the image: {preview.output_free / 1e9:.1f} GB free",
             f"work files   the packages unpacked, in {preview.work}: {preview.work_free / 1e9:.1f} GB free",

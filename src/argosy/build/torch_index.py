@@ -29,10 +29,13 @@ FAMILY = frozenset({"torch", "torchvision", "torchaudio"})
 NAMES_AN_INDEX = frozenset({"--default-index", "--index", "--find-links", "--no-index"})
 
 OF_VENDOR: Mapping[str, str] = MappingProxyType({"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"})
-"""Where a profile does not say what the nodes' driver supports.  Any driver from 525 on runs all of CUDA 12
-(docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility)."""
+"""Where a profile does not say what the nodes' driver supports."""
 
 CUDA = (118, 121, 124, 126, 128, 129, 130, 132)
+ALL_OF_12 = 128
+"""What any driver of CUDA 12 runs (docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility).  The builds
+for older versions of CUDA 12 have no new torch, or none for new GPUs."""
+
 ROCM = ("5.7", "6.0", "6.1", "6.2", "6.2.4", "6.3", "6.4", "7.0", "7.1", "7.2")
 """What PyTorch has indexes for (uv 0.13, --torch-backend)."""
 
@@ -95,13 +98,17 @@ def choose_backend(asked: str, site: Site | None) -> Choice | None:
 
 def _of_node(node: Node, name: str) -> tuple[str, str]:
     if node.gpu_vendor == "nvidia" and node.cuda:
-        fitting = [number for number in CUDA if number <= _tenths(node.cuda)]
-        return f"cu{max(fitting, default=min(CUDA))}", f"the driver of {name} supports CUDA {node.cuda}"
+        driver = _tenths(node.cuda)
+        why = f"the driver of {name} supports CUDA {node.cuda}"
+        if ALL_OF_12 > driver >= 120:  # noqa: PLR2004 - CUDA 12.0
+            return f"cu{ALL_OF_12}", f"{why}, and so runs what is built for any CUDA 12"
+        return f"cu{max((number for number in CUDA if number <= driver), default=min(CUDA))}", why
     if node.gpu_vendor == "amd" and node.rocm:
         fits = [number for number in ROCM if _parts(number) <= _parts(node.rocm)]
-        return f"rocm{fits[-1] if fits else ROCM[0]}", f"{name} has ROCm {node.rocm}"
-    why = f"{name} has GPUs of {node.gpu_vendor}; its profile does not say what their driver supports"
-    return OF_VENDOR[node.gpu_vendor], why
+        return f"rocm{fits[-1] if fits else ROCM[0]}", f"the driver of {name} supports ROCm {node.rocm}"
+    why = f"{name} has GPUs of {node.gpu_vendor}"
+    open_ = "" if node.gpu_vendor == "intel" else "; its profile does not say what their driver supports"
+    return OF_VENDOR[node.gpu_vendor], why + open_
 
 
 def _parts(version: str) -> tuple[int, ...]:
@@ -160,8 +167,34 @@ def explaining_torch(target: Target) -> Iterator[None]:
 def explain_target(target: Target, settings: UvSettings, packages: Iterable[LockedPackage]) -> Iterator[str]:
     """Say for which GPUs packages were chosen, and why; nothing of what was not installed."""
     there = {(package.name, package.kind) for package in packages}
+    index = explain_index(target, settings)
+    if index and ("torch", PackageKind.PYPI) in there:
+        yield f"torch comes from {index}"
+    if any(kind is PackageKind.CONDA for _, kind in there):
+        yield from (f"conda's packages are chosen for {machines}" for machines in explain_machines(target))
+
+
+def explain_index(target: Target, settings: UvSettings) -> str:
+    """Say from which index torch comes, and why; empty where it comes from the usual ones."""
     address, backend = aimed_index(settings), target.backend
-    if backend and address and ("torch", PackageKind.PYPI) in there:
-        yield f"torch comes from {address}: {backend.why} [{backend.source}]; {OPTION} NAME or {NONE} changes it"
-    if target.cuda.value and target.cuda.source == "site" and any(kind is PackageKind.CONDA for _, kind in there):
-        yield f"conda's packages are chosen for CUDA {target.cuda.value}: {target.cuda.why}; --cuda changes it"
+    if not backend or not address:
+        return ""
+    return f"{address}: {backend.why} [{backend.source}]; {OPTION} NAME or {NONE} changes it"
+
+
+def foretell_index(target: Target, settings: UvSettings, recipe: Recipe) -> str:
+    """Say from where torch will come, also where an index that somebody named goes before the site's."""
+    backend = target.backend
+    named = backend and not recipe.exact and NAMES_AN_INDEX.intersection(settings.arguments)
+    if not backend or not named or aimed_index(settings):
+        return explain_index(target, settings)
+    how = f"{OPTION} {backend.value} takes PyTorch's"
+    return f"the index that the requirements or pip's configuration name; {how}: {backend.why}"
+
+
+def explain_machines(target: Target) -> Iterator[str]:
+    """Say what a site's profile tells conda of its machines."""
+    if target.cuda.value and target.cuda.source == "site":
+        yield f"CUDA {target.cuda.value}: {target.cuda.why}; --cuda changes it"
+    if target.archspec:
+        yield f"processors like {target.archspec}: the site's profile says so"

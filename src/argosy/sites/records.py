@@ -84,7 +84,7 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpu_numa, gpu_pci
         NUMA node and PCI bus of each GPU.
     cuda, rocm
-        Version of CUDA or ROCm that the nodes' driver supports: ``12.8``; empty where it is not known.
+        Newest CUDA or ROCm that the nodes' driver is known to support: ``12.8``; empty where none is known.
     archspec
         Instruction set as archspec names it: ``zen3``; empty: the architecture's common one.
     memory_mb
