@@ -111,7 +111,7 @@ def test_a_package_is_built_against_what_the_image_has_when_that_is_asked_for(sh
     done = own.argosy(*words, "--no-build-isolation", "Compiled")
     assert done.code == 0, done.err
     assert own.run(shop.folder / "out.sif", *show).out == "1.0\n"
-    again = own.argosy("build", "--locked", "out.sif", "-o", "again.sif")
+    again = own.argosy("build", "--locked", "out.sif", "--no-cache", "-o", "again.sif")
     assert again.code == 0, again.err
     assert own.run(shop.folder / "again.sif", *show).out == "1.0\n"
 

@@ -87,6 +87,6 @@ def test_the_lock_of_such_an_image_builds_it_again_to_the_byte(shop: Shop) -> No
     done = shop.argosy("build", "out.sif", f"--base-image={shop.base}", f"--conda-env={recipe}")
     assert done.code == 0, done.err
     assert shop.run(shop.folder / "out.sif", "python", "-c", "import sys; print(sys.prefix)").out == f"{PREFIX}\n"
-    again = shop.argosy("build", "--locked", "out.sif", "-o", "again.sif")
+    again = shop.argosy("build", "--locked", "out.sif", "--no-cache", "-o", "again.sif")
     assert again.code == 0, again.err
     assert (shop.folder / "again.sif").read_bytes() == (shop.folder / "out.sif").read_bytes()

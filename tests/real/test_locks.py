@@ -103,7 +103,7 @@ def test_a_lock_gives_the_image_of_its_files_to_the_byte(shop: Shop, channel: Ch
     own = replace(shop, cache=shop.folder / "cache")
     again = own.argosy("build", "--locked", "-o", "b.sif", around=("sh", "-c", 'umask 0077; exec "$0" "$@"'))
     assert again.code == 0, again.err
-    third = shop.argosy("build", "--locked", "a.sif", "-o", "c.sif", around=("taskset", "-c", "0"))
+    third = shop.argosy("build", "--locked", "a.sif", "--no-cache", "-o", "c.sif", around=("taskset", "-c", "0"))
     assert third.code == 0, third.err
     assert digest_of(shop.folder / "a.sif") == digest_of(shop.folder / "b.sif") == digest_of(shop.folder / "c.sif")
     assert "instead of" not in again.out + third.out
@@ -112,6 +112,9 @@ def test_a_lock_gives_the_image_of_its_files_to_the_byte(shop: Shop, channel: Ch
     stands = shop.argosy("build", "--locked", "-o", "b.sif")
     assert stands.code == 0
     assert "nothing was done" in stands.out
+    copied = shop.argosy("build", "--locked", "-o", "d.sif")
+    assert f"the same image stands at {shop.folder}/c.sif: copied" in copied.out, copied.err
+    assert digest_of(shop.folder / "d.sif") == digest_of(shop.folder / "a.sif")
     shop.nothing_left()
 
 
@@ -193,7 +196,7 @@ def test_no_secret_ends_in_image_lock_bundle_log_or_process_list(shop: Shop, ind
     plain = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": ""}
     done = [shop.argosy(verb, *words, out, **plain) for verb, out in (("build", "x.sif"), ("lock", "x.lock"))]
     (shop.home / ".netrc").write_text(f"machine 127.0.0.1 login me password {SECRET}\n")
-    done.append(shop.argosy("build", "--locked", "x.lock", "--verbose", "-o", "y.sif", **plain))
+    done.append(shop.argosy("build", "--locked", "x.lock", "--no-cache", "--verbose", "-o", "y.sif", **plain))
     stop.set()
     watcher.join()
     assert [each.code for each in done] == [0, 0, 0], done[-1].err

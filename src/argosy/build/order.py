@@ -19,6 +19,7 @@ from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import open_image
 from argosy.layout import plan_activation
 from argosy.lock import Lock, LockedSource, parse_lock
+from argosy.model import Image
 from argosy.project import Project
 from argosy.recipe import PipOption, Recipe, Where, read_recipe
 from argosy.relock import changed_sources, locked_recipe
@@ -169,9 +170,7 @@ def refuse_other_base(order: Order, base: Base) -> None:
 
 def standing_output(request: BuildRequest, order: Order) -> BuildReport | None:
     """Tell of an output that is what the lock says: nothing is to be done then.  None where there is work."""
-    if request.form is not OutputFormat.SIF or order.lock is None or not order.lock.content:
-        return None
-    if request.before or request.after:  # what scripts leave is in no lock
+    if order.lock is None or not is_whole_order(request, order.lock):
         return None
     if identify_file(request.output).kind is not Kind.SIF:
         return None
@@ -179,18 +178,30 @@ def standing_output(request: BuildRequest, order: Order) -> BuildReport | None:
     flat = there.image.layer_part == 0
     if there.lock is None or flat != request.flatten or not is_same(there.lock, order.lock):
         return None
+    note = f"{request.output} is what the lock says already: nothing was done"
+    return report_standing(request, there.image, there.lock, (note,))
+
+
+def is_whole_order(request: BuildRequest, lock: Lock) -> bool:
+    """Tell whether a lock says all of the image file that is asked for."""
+    scripts = request.before or request.after  # what they leave is in no lock
+    return request.form is OutputFormat.SIF and bool(lock.content) and not scripts
+
+
+def report_standing(request: BuildRequest, image: Image, lock: Lock, notes: tuple[str, ...]) -> BuildReport:
+    """Tell of an output that nothing was installed or packed for: it is what `image` is, with that lock."""
     return BuildReport(
         output=str(request.output),
-        digest=there.lock.content,
-        base=there.lock.base.reference,
-        base_digest=there.lock.base.digest,
-        base_bytes=there.image.base_size,
-        layer_bytes=there.image.layer_size,
-        python=there.lock.python,
-        packages=len(there.lock.packages),
+        digest=lock.content,
+        base=lock.base.reference,
+        base_digest=lock.base.digest,
+        base_bytes=image.base_size,
+        layer_bytes=image.layer_size,
+        python=lock.python,
+        packages=len(lock.packages),
         carrier="",
         timings=(),
-        notes=(f"{request.output} is what the lock says already: nothing was done",),
+        notes=notes,
         use=render_use(request.form, request.output, base="", program="python", activation=plan_activation()),
     )
 

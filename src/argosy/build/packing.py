@@ -59,6 +59,12 @@ def _without_epoch(host: Host) -> dict[str, str]:
     return {name: value for name, value in host.environment.items() if name != "SOURCE_DATE_EPOCH"}
 
 
+def packer_version(session: Session) -> str:
+    """Give the version of the mksquashfs that is here; empty where it does not say one."""
+    words = session.runner.run(Command(("mksquashfs", "-version"))).stdout.split()
+    return words[2] if len(words) > 2 else ""  # noqa: PLR2004 - mksquashfs version 4.5.1 (…)
+
+
 def run_pack(session: Session, tree: Path, out: Path, *, time: int, all_root: bool = True) -> None:
     """Pack a tree.
 

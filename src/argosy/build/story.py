@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from argosy.build.again import copy_made_before, note_image
 from argosy.build.asking import settle_request
 from argosy.build.assemble import write_delta
 from argosy.build.base import Base, open_base
@@ -30,7 +31,7 @@ from argosy.build.packages import (
     open_installer,
     write_namesakes,
 )
-from argosy.build.packing import digest_tree, normalise_tree, run_pack
+from argosy.build.packing import digest_tree, normalise_tree, packer_version, run_pack
 from argosy.build.report import BuildReport, BuildRequest
 from argosy.build.rooms import UV_INSIDE, Room, find_room
 from argosy.build.scripts import run_scripts
@@ -68,7 +69,6 @@ from argosy.layout import (
 )
 from argosy.lock import Lock, LockedBase, LockedPackage, LockedStage, PackageKind, Tools, render_lock
 from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
-from argosy.process import Command
 from argosy.project import Project
 from argosy.recipe import Recipe, check_python
 from argosy.refusals import refuse_folder
@@ -103,12 +103,15 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
     with _alone(request.output, session), work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
         refuse_output(request.output, request.form, force=request.force)
+        if copied := copy_made_before(request, order, clock):
+            return copied
         base, made = make_layer(order, request, clock, work)
         cost = measure_cost(work, made.tree)
         with clock.step("pack", f"{render_size(cost.new)} of new files") as step:
             lock = finish_layer(order.recipe, base, made, session)
             size = _write_image(request, base, lock, made, session)
             step.result = f"{_megabytes(size)} written to {request.output}"
+        note_image(request, lock, session)
         cost = measure_cost(work, made.tree, request.output, before=cost)
     dear = () if request.flatten else judge_cost(cost, base.image.base_size)
     made = replace(made, notes=(*made.notes, *differences(order, lock), *dear))
@@ -377,13 +380,12 @@ def _indexes(recipe: Recipe, settings: UvSettings) -> tuple[str, ...]:
 
 def _tools(made: Made, session: Session) -> Tools:
     """Record the versions of what makes bytes: another packer may give other bytes of the same content."""
-    packer = session.runner.run(Command(("mksquashfs", "-version"))).stdout.split()
     uv = made.room.run(UV_INSIDE, "--version").stdout.split()
     conda = any(package.kind is PackageKind.CONDA for package in made.packages)
     return Tools(
         VERSION,
         uv=uv[1] if len(uv) > 1 else "",
-        mksquashfs=packer[2] if len(packer) > 2 else "",  # noqa: PLR2004 - mksquashfs version 4.5.1 (…)
+        mksquashfs=packer_version(session),
         rattler=version("py-rattler") if conda else "",
     )
 

@@ -24,7 +24,7 @@ from argosy.formats import FORMATS, OutputFormat
 from argosy.project import PROJECT_FILE, find_project
 from argosy.session import Session
 
-STEPS_SHOWN = ("base", "packages", "pack")
+STEPS_SHOWN = ("base", "packages", "pack", "copy")
 
 
 def node_options(command: Any) -> Any:
@@ -96,7 +96,9 @@ class BuildCommand(click.Command):
 )
 @click.option("-f", "--file", default="", metavar="FILE", help="The Dockerfile, where a SOURCE is its folder.")
 @click.option("--build-arg", "arguments", multiple=True, metavar="NAME=VALUE", help="For a definition or Dockerfile.")
-@click.option("--no-cache", is_flag=True, help="Carry out every instruction of a Dockerfile anew.")
+@click.option(
+    "--no-cache", is_flag=True, help="Carry out all anew: copy no image made before, reuse no layer of a Dockerfile."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, with sizes; make nothing.")
 @node_options
 @click.option(

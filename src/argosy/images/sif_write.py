@@ -177,6 +177,19 @@ def write_sif(
         os.fsync(descriptor)
 
 
+def copy_file(source: Path, path: Path, size: int) -> None:
+    """Copy an image file's `size` bytes into one that does not exist yet, down to the disk; sharing blocks if possible.
+
+    Raises
+    ------
+    CheckFailed, ImageError
+        As `write_sif` does.
+    """
+    with _new_file(path) as descriptor, _write_faults(path):
+        _copy_slice(descriptor, FileSlice(source, 0, size), 0)
+        os.fsync(descriptor)
+
+
 def _place(parts: Sequence[NewPart]) -> Iterator[_Placed]:
     position = _table_end(len(parts))
     for part in parts:
@@ -255,10 +268,14 @@ def _write_part(descriptor: int, placed: _Placed) -> None:
     if isinstance(source, bytes):
         _write_all(descriptor, source, placed.offset)
         return
+    _copy_slice(descriptor, source, placed.offset)
+
+
+def _copy_slice(descriptor: int, source: FileSlice, offset: int) -> None:
     with _open_slice(source) as origin:
         done = 0
         while done < source.length:
-            span = (min(CHUNK, source.length - done), source.offset + done, placed.offset + done)
+            span = (min(CHUNK, source.length - done), source.offset + done, offset + done)
             done += _copy_in_kernel(origin, descriptor, *span) or _copy_plainly(
                 origin, descriptor, *span, source=source
             )

@@ -1,0 +1,149 @@
+"""The image of a lock, made before: noted where it stands, and copied where it still stands as it was.
+
+A note is a few bytes and keeps no image alive: a file that is gone, has changed or is another user's is passed over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from argosy.build.clock import Clock
+from argosy.build.order import Order, differences, is_whole_order, report_standing
+from argosy.build.packing import packer_version
+from argosy.build.report import BuildReport, BuildRequest
+from argosy.errors import CheckFailed, ImageError
+from argosy.formats import OutputFormat
+from argosy.images.opening import Opened, open_image
+from argosy.images.sif_read import verify_sif
+from argosy.images.sif_write import copy_file
+from argosy.layout import NO_GUISE
+from argosy.lock import Lock, Tools, render_lock
+from argosy.session import Session
+from argosy.store import whole_file, write_text
+from argosy.version import VERSION
+
+NOTES = "made"
+"""Folder of the cache: a file for each lock."""
+
+KEPT = 4
+"""Images noted of one lock, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A file, and what changes when it is written to or another one takes its name; times in nanoseconds."""
+
+    path: str
+    inode: int
+    size: int
+    changed: int
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Give a file's stamp now; None where there is none of this user's."""
+    with suppress(OSError):
+        status = path.stat()
+        if status.st_uid == os.geteuid():  # what others noted in a shared cache is theirs
+            return Stamp(str(path), status.st_ino, status.st_size, status.st_mtime_ns)
+    return None
+
+
+def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
+    """Note where an image stands that was made just now."""
+    stamp = stamp_of(request.output)
+    if request.form is not OutputFormat.SIF or stamp is None:
+        return
+    file = notes_file(lock, session.places.cache, flat=request.flatten)
+    others = (each for each in read_notes(file) if each.path != stamp.path)
+    with suppress(OSError, CheckFailed):  # nothing was asked of the cache
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps([asdict(each) for each in (stamp, *others)][:KEPT]))
+
+
+def notes_file(lock: Lock, cache: Path, *, flat: bool) -> Path:
+    """Name the file for images of a lock, whatever programs of other versions made them: Argosy itself is the same."""
+    known = f"{VERSION} {flat} {render_lock(replace(lock, tools=Tools('')))}"
+    return cache / NOTES / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
+
+
+def read_notes(file: Path) -> tuple[Stamp, ...]:
+    """Read what was noted; nothing where the file is not there, or is none of ours."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        noted = json.loads(file.read_text())
+        return tuple(Stamp(str(each["path"]), each["inode"], each["size"], each["changed"]) for each in noted)
+    return ()
+
+
+def copy_made_before(request: BuildRequest, order: Order, clock: Clock) -> BuildReport | None:
+    """Copy an image of the same lock that was made before; None where none stands, or the user wants it made.
+
+    Raises
+    ------
+    ArgosyError
+        When the output cannot be written.
+    """
+    lock = order.lock
+    if lock is None or not is_whole_order(request, lock) or not _is_plain(request, lock):
+        return None
+    file = notes_file(lock, clock.session.places.cache, flat=request.flatten)
+    for stamp in read_notes(file):
+        there = open_unchanged(stamp, file, clock.session, lock=lock)
+        if there and there.lock and _copy(stamp, request, clock):
+            note_image(request, lock, clock.session)
+            notes = (f"the same image stands at {stamp.path}: copied", *differences(order, there.lock))
+            report = report_standing(request, there.image, there.lock, notes)
+            return replace(report, timings=tuple(clock.timings), seconds=time.monotonic() - clock.started)
+    return None
+
+
+def _is_plain(request: BuildRequest, lock: Lock) -> bool:
+    """Tell whether nothing is asked that only a build does: to check the base or the torch, to look like another's."""
+    asked = request.engine.no_cache or request.site or request.guise != NO_GUISE
+    return not asked and request.base in ("", lock.base.reference)
+
+
+def open_unchanged(stamp: Stamp, file: Path, session: Session, *, lock: Lock) -> Opened | None:
+    """Open a noted image that is as it was, and of this lock; by its packer, or the one that would pack it now."""
+    if stamp_of(Path(stamp.path)) != stamp:
+        return None
+    with suppress(ImageError):
+        there = open_image(Path(stamp.path))
+        flat = there.image.layer_part == 0
+        if there.lock and notes_file(there.lock, file.parents[1], flat=flat) == file:
+            packer = there.lock.tools.mksquashfs
+            return there if packer == lock.tools.mksquashfs or packer == packer_version(session) else None
+    return None
+
+
+def copy_unchanged(stamp: Stamp, target: Path) -> None:
+    """Copy an image that is as it was noted, and stays so meanwhile.
+
+    Raises
+    ------
+    ImageError
+        When it does not, cannot be read, or is damaged.
+    """
+    copy_file(Path(stamp.path), target, stamp.size)
+    verify_sif(target)
+    if stamp_of(Path(stamp.path)) != stamp:
+        raise ImageError(f"{stamp.path} changed while it was copied", hint="build again")
+
+
+def _copy(stamp: Stamp, request: BuildRequest, clock: Clock) -> bool:
+    """Copy an image whole; false where it was damaged, or changed meanwhile: then it is built."""
+    try:
+        with (
+            clock.step("copy", f"the same image, from {stamp.path}") as step,
+            whole_file(request.output, force=request.force) as beside,
+        ):
+            copy_unchanged(stamp, beside)
+            step.result = f"{stamp.size / 1e6:.0f} MB written to {request.output}"
+    except ImageError:
+        return False
+    return True

@@ -1,0 +1,187 @@
+"""An image made before is copied only where it stands as it was noted, and is of the same lock."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argosy.build.again import KEPT, copy_made_before, copy_unchanged, note_image, notes_file, read_notes, stamp_of
+from argosy.build.clock import Clock
+from argosy.build.engines import EngineOptions
+from argosy.build.order import Order
+from argosy.build.report import BuildRequest
+from argosy.errors import ImageError, UsageError
+from argosy.formats import OutputFormat
+from argosy.images.sif_write import FileSlice, plan_json_part, plan_overlay_part, plan_system_part, write_sif
+from argosy.lock import Lock, LockedBase, Tools, render_lock
+from argosy.opening import open_session
+from argosy.recipe import Recipe
+from argosy.session import Places, QuietReporter, Session
+
+LOCK = Lock(
+    base=LockedBase("base.sqfs", "sha256:" + "a" * 64, 1, "amd64"),
+    tools=Tools("0.1.0", mksquashfs="4.5.1"),
+    time=1,
+    content="sha256:" + "b" * 64,
+)
+
+
+@pytest.fixture(scope="module")
+def squashfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("again")
+    (folder / "tree").mkdir()
+    words = ["mksquashfs", str(folder / "tree"), str(folder / "x.sqfs")]
+    subprocess.run([*words, "-quiet", "-no-progress"], check=True)
+    return folder / "x.sqfs"
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    real = open_session()
+    return replace(real, reporter=QuietReporter(), places=Places(tmp_path / "cache", tmp_path / "state", ()))
+
+
+@pytest.fixture
+def make(tmp_path: Path, squashfs: Path, session: Session) -> Callable[[str, Lock], Path]:
+    """Give what writes an image of a lock, and notes it."""
+
+    def write(name: str, lock: Lock) -> Path:
+        part = FileSlice(squashfs, 0, squashfs.stat().st_size)
+        parts = (
+            plan_system_part(part, arch="amd64"),
+            plan_overlay_part(part, group=1, arch="amd64"),
+            plan_json_part("argosy.lock", render_lock(lock).encode(), group=1),
+        )
+        path = tmp_path / name
+        path.unlink(missing_ok=True)
+        write_sif(path, parts, uuid=uuid.UUID(int=1), time=1, arch="amd64")
+        note_image(BuildRequest((), "", path), lock, session)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def wish(tmp_path: Path) -> BuildRequest:
+    return BuildRequest((), "", tmp_path / "new.sif", locked="argosy.lock")
+
+
+def notes_of(wish: BuildRequest, session: Session, lock: Lock = LOCK) -> tuple[str, ...] | None:
+    """Say what a build tells that copies; None where it would go on to install."""
+    report = copy_made_before(wish, Order(Recipe(), "", lock), Clock(session))
+    return report.notes if report else None
+
+
+def test_an_image_of_the_same_lock_is_copied_and_the_copy_serves_when_the_first_is_gone(
+    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session
+) -> None:
+    first = make("first.sif", LOCK)
+    data = first.read_bytes()
+    assert notes_of(wish, session) == (f"the same image stands at {first}: copied",)
+    assert wish.output.read_bytes() == data
+    first.unlink()
+    later = replace(wish, output=wish.output.with_name("later.sif"))
+    assert notes_of(later, session) == (f"the same image stands at {wish.output}: copied",)
+    with pytest.raises(UsageError, match="exists already"):
+        notes_of(later, session)
+
+
+def rewrite(path: Path) -> None:
+    """Change a byte of the layer, and nothing that the file's header says."""
+    data = bytearray(path.read_bytes())
+    data[-600] ^= 1
+    path.write_bytes(data)
+    os.utime(path, (5, 5))
+
+
+def other_file(path: Path) -> None:
+    shutil.copy2(path, path.with_suffix(".tmp"))
+    path.with_suffix(".tmp").rename(path)
+
+
+def move_away(path: Path) -> None:
+    path.rename(path.with_name("moved.sif"))
+
+
+def give_away(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    os.chown(path, 4711, 4711)
+
+
+@pytest.mark.parametrize("change", [rewrite, other_file, move_away, give_away, lambda path: os.truncate(path, 9000)])
+def test_an_image_that_is_not_as_it_was_is_passed_over(
+    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session, change: Callable[[Path], None]
+) -> None:
+    change(make("first.sif", LOCK))
+    assert notes_of(wish, session) is None
+    assert not wish.output.exists()
+
+
+def test_an_image_that_is_written_to_while_it_is_copied_is_refused(
+    make: Callable[[str, Lock], Path], tmp_path: Path
+) -> None:
+    path = make("first.sif", LOCK)
+    stamp = stamp_of(path)
+    assert stamp
+    os.utime(path, (5, 5))
+    with pytest.raises(ImageError, match="changed while it was copied"):
+        copy_unchanged(stamp, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine": EngineOptions(no_cache=True)},
+        {"site": "lumi"},
+        {"base": "other.sif"},
+        {"flatten": True},
+        {"form": OutputFormat.SQSH},
+        {"after": (Path("last.sh"),)},
+        {"before": (Path("first.sh"),)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_the_lock_does_not_say_is_built(
+    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session, changes: dict[str, Any]
+) -> None:
+    make("first.sif", LOCK)
+    assert notes_of(replace(wish, **changes), session) is None
+
+
+def test_another_lock_finds_nothing_even_where_a_note_lies(
+    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session
+) -> None:
+    make("first.sif", LOCK)
+    other = replace(LOCK, variables=(("A", "1"),))
+    assert notes_of(wish, session, other) is None
+    lies = notes_file(other, session.places.cache, flat=False)
+    lies.write_text(notes_file(LOCK, session.places.cache, flat=False).read_text())
+    assert notes_of(wish, session, other) is None
+    for text in ("", "[1]", '[{"path": 1}]', '[{"path": 1, "inode": [], "size": 1, "changed": 1}]', "{}", "7"):
+        lies.write_text(text)
+        assert notes_of(wish, session, other) is None
+
+
+def test_an_image_of_a_packer_that_is_neither_the_locks_nor_here_is_passed_over(
+    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session
+) -> None:
+    make("first.sif", replace(LOCK, tools=Tools("0.1.0", mksquashfs="3.0")))
+    assert notes_of(wish, session) is None
+    assert notes_of(wish, session, replace(LOCK, tools=Tools("0.1.0", mksquashfs="3.0"))) is not None
+
+
+def test_the_newest_few_images_of_a_lock_are_noted_once_each(
+    make: Callable[[str, Lock], Path], session: Session
+) -> None:
+    paths = [make(f"{number % 6}.sif", LOCK) for number in range(7)]
+    noted = read_notes(notes_file(LOCK, session.places.cache, flat=False))
+    assert [each.path for each in noted] == [str(path) for path in paths[: -KEPT - 1 : -1]]
