@@ -6,12 +6,13 @@ A note is a few bytes and keeps no image alive: a file that is gone, has changed
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.clock import Clock
 from argosy.build.order import Order, differences, is_whole_order, report_standing
@@ -63,7 +64,7 @@ def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
     others = (each for each in read_notes(file) if each.path != stamp.path)
     with suppress(OSError, CheckFailed):  # nothing was asked of the cache
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, json.dumps([asdict(each) for each in (stamp, *others)][:KEPT]))
+        write_text(file, msgspec.json.encode((stamp, *others)[:KEPT]).decode())
 
 
 def notes_file(lock: Lock, cache: Path, *, flat: bool) -> Path:
@@ -74,9 +75,8 @@ def notes_file(lock: Lock, cache: Path, *, flat: bool) -> Path:
 
 def read_notes(file: Path) -> tuple[Stamp, ...]:
     """Read what was noted; nothing where the file is not there, or is none of ours."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        noted = json.loads(file.read_text())
-        return tuple(Stamp(str(each["path"]), each["inode"], each["size"], each["changed"]) for each in noted)
+    with suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(file.read_bytes(), type=tuple[Stamp, ...])
     return ()
 
 
