@@ -79,7 +79,7 @@ def partitions_of(profile: dict[str, Any]) -> str:
 def hosts_of(profile: dict[str, Any]) -> str:
     """Give a pattern of the compute nodes' names, with {} for the number."""
     patterns = profile.get("identity", {}).get("hosts", ())
-    pattern = next((each for each in patterns if not each.startswith("login")), "node*")
+    pattern = next((each for each in patterns if "*" in each and not each.startswith("login")), "node*")
     return re.sub(r"^\*", "node", pattern).rstrip("*").replace("*", "0") + "%.0f"
 
 

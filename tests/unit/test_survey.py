@@ -94,6 +94,7 @@ ANSWERS = {
     "devices": "null\nnvidia0\nnvidiactl\n",
     "nvidia-smi": QUERY,
     "nvidia-topo": TOPOLOGY,
+    "cuda": "| NVIDIA-SMI 565.57.01      Driver Version: 565.57.01      CUDA Version: 12.7     |",
     "net": "ib0\nlo",
     "infiniband": "InfiniBand 200 Gb/sec (4X HDR)\nInfiniBand 200 Gb/sec (4X HDR)\nEthernet 25 Gb/sec (1X EDR)",
     "runtimes": "/usr/bin/apptainer\napptainer: apptainer version 1.4.5",
@@ -236,6 +237,16 @@ def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_
     assert site.identity.hosts == ("login*", "nid*")
     assert (site.runtime.name, site.runtime.version, site.launcher.mpi) == ("apptainer", "1.4.5", "pmix")
     assert node.sources["gpu_numa"] == "asked: nvidia-smi topo -m on nid1"
+    assert (node.cuda, node.sources["cuda"]) == ("12.7", "asked: nvidia-smi on nid1")
+
+
+def test_amds_driver_is_told_by_the_installed_rocm_and_stays_open_where_there_is_none(tmp_path: Path) -> None:
+    amd = {**ANSWERS, "nvidia-smi": "", "devices": "kfd\ndri\n", "rocm-smi": ROCM}
+    assert surveyed(tmp_path, {**amd, "rocm": "6.3.4-76"}, on_node=True).node.rocm == "6.3.4"
+    (tmp_path / "hera.toml").unlink()
+    site = surveyed(tmp_path, amd, on_node=True)
+    assert site.node.rocm == ""
+    assert "which ROCm the driver supports: node.rocm says it" in site.open_questions
 
 
 def test_the_profile_describes_gpu_nodes_and_says_which_partitions_it_left_out(tmp_path: Path) -> None:

@@ -125,3 +125,9 @@ def test_conda_is_told_the_sites_cuda_and_instruction_set() -> None:
 def test_a_profile_with_a_version_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="is no version"):
         Node(cuda="twelve")
+
+
+@pytest.mark.parametrize("word", ["Zen 3", "sapphire-rapids", "EPYC"])
+def test_a_profile_with_a_processor_that_is_no_name_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match='write archspec = "zen3"'):
+        Node(archspec=word)

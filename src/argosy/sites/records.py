@@ -119,10 +119,12 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tmp_in_memory: bool | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no version."""
+        """Refuse what is no version, and what is no name of a processor."""
         for name, text in (("cuda", self.cuda), ("rocm", self.rocm)):
             if text and not re.fullmatch(r"\d+(\.\d+){0,2}", text):
                 raise ValueError(f'{name} = {text!r} is no version; write {name} = "12.8"')
+        if self.archspec and not re.fullmatch(r"[a-z][a-z0-9_]*", self.archspec):
+            raise ValueError(f'archspec = {self.archspec!r} is none of archspec\'s names; write archspec = "zen3"')
 
 
 class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):

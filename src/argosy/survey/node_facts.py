@@ -16,11 +16,13 @@ from argosy.survey.replies import (
     NodeShape,
     guess_vendor,
     parse_cores,
+    parse_cuda_version,
     parse_filesystem,
     parse_intel,
     parse_links,
     parse_nvidia,
     parse_rocm,
+    parse_rocm_version,
 )
 
 
@@ -29,7 +31,12 @@ def draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:
     if not answers:
         return Draft()
     host = answers.get("host", "")
-    parts = (_draft_cpus(answers, host, shape), _draft_gpus(answers, host, shape), _draft_places(answers, host))
+    parts = (
+        _draft_cpus(answers, host, shape),
+        _draft_gpus(answers, host, shape),
+        _draft_driver(answers, host, shape),
+        _draft_places(answers, host),
+    )
     return Draft(
         tuple(fact for part in parts for fact in part.facts),
         questions=tuple(question for part in parts for question in part.questions),
@@ -85,6 +92,21 @@ def _draft_gpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draf
         Fact("node", "gpu_numa", list(gpus.numa), asked("nvidia-topo" if gpus.vendor == "nvidia" else source, host))
     )
     return _with_map(tuple(facts), answers, gpus, shape, host)
+
+
+def _draft_driver(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
+    """Draft what the driver of the GPUs supports: builds for the site choose their packages by it."""
+    vendor = _read_gpus(answers)[1].vendor or guess_vendor(answers.get("devices", ""))[0]
+    if not shape.gpus or vendor not in {"nvidia", "amd"}:
+        return Draft()
+    key, parse = ("cuda", parse_cuda_version) if vendor == "nvidia" else ("rocm", parse_rocm_version)
+    version = parse(answers.get(key, ""))
+    if not version:
+        return Draft(
+            questions=(f"which {key.upper().replace('ROCM', 'ROCm')} the driver supports: node.{key} says it",)
+        )
+    why = "" if key == "cuda" else "the driver may support a newer one too"
+    return Draft((Fact("node", key, version, asked(key, host), why),))
 
 
 def _with_map(facts: tuple[Fact, ...], answers: Mapping[str, str], gpus: Gpus, shape: NodeShape, host: str) -> Draft:

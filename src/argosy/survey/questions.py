@@ -58,7 +58,9 @@ NODE = (
     ),
     _plain("nvidia-smi", "nvidia-smi --query-gpu=name,memory.total,pci.bus_id --format=csv,noheader,nounits"),
     _plain("nvidia-topo", "nvidia-smi topo -m"),
+    Question("cuda", "nvidia-smi", "nvidia-smi | grep 'CUDA Version'"),
     _plain("rocm-smi", "rocm-smi --showproductname --showbus --showmeminfo vram --showtoponuma"),
+    _plain("rocm", "cat /opt/rocm/.info/version"),
     _plain("xpu-smi", "xpu-smi discovery"),
     _plain("net", "ls /sys/class/net"),
     Question(

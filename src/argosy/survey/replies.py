@@ -228,6 +228,18 @@ def parse_rocm(text: str) -> Gpus:
     )
 
 
+def parse_cuda_version(text: str) -> str:
+    """Read the CUDA that the driver supports out of nvidia-smi's heading: ``CUDA Version: 12.7``."""
+    found = re.search(r"CUDA Version:\s*(\d+\.\d+)", text)
+    return found[1] if found else ""
+
+
+def parse_rocm_version(text: str) -> str:
+    """Read the version of the installed ROCm, as ``/opt/rocm/.info/version`` has it: ``6.3.4-76``."""
+    found = re.match(r"\d+\.\d+(\.\d+)?", text)
+    return found[0] if found else ""
+
+
 def parse_intel(drm: str, discovery: str) -> Gpus:
     """Read Intel's GPUs: model from ``xpu-smi discovery``, the rest from the kernel (``DEVICE VENDOR NUMA`` rows)."""
     rows = sorted(line.split() for line in drm.splitlines() if " 0x8086 " in line)
