@@ -24,6 +24,8 @@ from argosy.lock import LockedPackage
 from argosy.pip_config import UvSettings
 from argosy.recipe import PipKind, PipLine, Recipe, Where
 from argosy.sites import Node, Site
+from argosy.sites.parts import Base
+from argosy.sites.records import Images
 
 TORCH = LockedPackage("torch", "2.9.0+rocm6.4")
 PLAIN = Recipe(pip=(PipLine("torch", "torch", PipKind.INDEX, Where("r.txt", 1), spec="torch"),))
@@ -131,3 +133,21 @@ def test_a_profile_with_a_version_that_is_none_is_refused() -> None:
 def test_a_profile_with_a_processor_that_is_no_name_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match='write archspec = "zen3"'):
         Node(archspec=word)
+
+
+@pytest.mark.parametrize(
+    ("driver", "base", "index"),
+    [
+        ("7.0", "old.sif", "rocm6.2.4"),
+        ("7.0", "other.sif", "rocm7.0"),
+        ("", "old.sif", "rocm6.2.4"),
+        ("6.1", "old.sif", "rocm6.1"),
+    ],
+    ids=["the base's", "a base that is not known", "no driver is known", "the driver is older than the base"],
+)
+def test_torch_has_the_rocm_of_a_base_that_the_site_knows(driver: str, base: str, index: str) -> None:
+    images = Images(bases=(Base(name="old.sif", vendor="amd", rocm="6.2.4"),))
+    site = Site(name="here", node=Node(gpus=8, gpu_vendor="amd", rocm=driver), images=images)
+    choice = choose_backend("", site, base)
+    assert choice
+    assert choice.value == index

@@ -76,7 +76,7 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
     request = settle_request(request, session.host)
     order = read_order(request, session)
     refuse_output(request.output, request.form, force=request.force)
-    target = choose_target(request.torch_backend, request.cuda, site_of(request, session.host))
+    target = choose_target(request.torch_backend, request.cuda, site_of(request, session.host), order.base)
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, order.recipe), order.recipe, target.backend)
     carrier = next(iter(candidates(session.host, request.carrier)))

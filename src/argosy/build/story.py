@@ -128,7 +128,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     """
     session = clock.session
     site = site_of(request, session.host)
-    target = choose_target(request.torch_backend, request.cuda, site)
+    target = choose_target(request.torch_backend, request.cuda, site, order.base)
     with clock.step("base", order.base) as step:
         wants = needs_python(order.recipe)
         base = open_base(order.base, session, work, needs_python=wants, options=request.engine, step=step)

@@ -62,18 +62,20 @@ class Target:
     archspec: str = ""
 
 
-def choose_target(torch_backend: str, cuda: str, site: Site | None) -> Target:
-    """Choose by what is asked, else by the site's facts.
+def choose_target(torch_backend: str, cuda: str, site: Site | None, base: str = "") -> Target:
+    """Choose by what is asked, else by the site's facts of its nodes and of the base.
 
     Raises
     ------
     UsageError
         For a word that names no index of PyTorch.
     """
-    return Target(choose_backend(torch_backend, site), choose_cuda(cuda, site), site.node.archspec if site else "")
+    return Target(
+        choose_backend(torch_backend, site, base), choose_cuda(cuda, site), site.node.archspec if site else ""
+    )
 
 
-def choose_backend(asked: str, site: Site | None) -> Choice | None:
+def choose_backend(asked: str, site: Site | None, base: str = "") -> Choice | None:
     """Choose the index by its last word (``cu128``); None where nothing is known, or nothing is wanted.
 
     Raises
@@ -92,8 +94,21 @@ def choose_backend(asked: str, site: Site | None) -> Choice | None:
         return None
     node = site.node
     if node.gpu_vendor:
-        return Choice(WHAT, *_of_node(node, site.name), "site")
+        within = next((each.rocm for each in site.images.bases if each.name == base), "")
+        return Choice(WHAT, *(_of_base(within, node) or _of_node(node, site.name)), "site")
     return Choice(WHAT, "cpu", f"{site.name} has no GPUs", "site") if node.cores and not node.gpus else None
+
+
+def _of_base(rocm: str, node: Node) -> tuple[str, str] | None:
+    """Choose by the base's own ROCm, where the driver supports that: RCCL and its network plugin share one HIP."""
+    if node.gpu_vendor != "amd" or not rocm or (node.rocm and _parts(node.rocm) < _parts(rocm)):
+        return None
+    return _newest_rocm(rocm), f"the base has ROCm {rocm}, and libraries that load each other need the same"
+
+
+def _newest_rocm(most: str) -> str:
+    fits = [number for number in ROCM if _parts(number) <= _parts(most)]
+    return f"rocm{fits[-1] if fits else ROCM[0]}"
 
 
 def _of_node(node: Node, name: str) -> tuple[str, str]:
@@ -104,8 +119,7 @@ def _of_node(node: Node, name: str) -> tuple[str, str]:
             return f"cu{ALL_OF_12}", f"{why}, and so runs what is built for any CUDA 12"
         return f"cu{max((number for number in CUDA if number <= driver), default=min(CUDA))}", why
     if node.gpu_vendor == "amd" and node.rocm:
-        fits = [number for number in ROCM if _parts(number) <= _parts(node.rocm)]
-        return f"rocm{fits[-1] if fits else ROCM[0]}", f"the driver of {name} supports ROCm {node.rocm}"
+        return _newest_rocm(node.rocm), f"the driver of {name} supports ROCm {node.rocm}"
     why = f"{name} has GPUs of {node.gpu_vendor}"
     open_ = "" if node.gpu_vendor == "intel" else "; its profile does not say what their driver supports"
     return OF_VENDOR[node.gpu_vendor], why + open_
