@@ -199,7 +199,8 @@ def explain_index(target: Target, settings: UvSettings) -> str:
 def foretell_index(target: Target, settings: UvSettings, recipe: Recipe) -> str:
     """Say from where torch will come, also where an index that somebody named goes before the site's."""
     backend = target.backend
-    named = backend and not recipe.exact and NAMES_AN_INDEX.intersection(settings.arguments)
+    fixed = recipe.exact or _says_build(recipe)
+    named = not fixed and NAMES_AN_INDEX.intersection(settings.arguments)
     if not backend or not named or aimed_index(settings):
         return explain_index(target, settings)
     how = f"{OPTION} {backend.value} takes PyTorch's"
