@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from argosy.build.rooms import Room
+from argosy.build.torch_index import index_of
 from argosy.errors import CheckFailed, SiteError
 from argosy.layout import ENV_PREFIX, ROOT
 from argosy.model import Bind, Host
@@ -19,9 +20,6 @@ from argosy.sites import Site
 
 BACKENDS: Mapping[str, str] = MappingProxyType({"nvidia": "cuda", "amd": "hip", "intel": "xpu"})
 """What torch/version.py calls the back end of each vendor; one that it was built without is None there."""
-
-INDEXES: Mapping[str, str] = MappingProxyType({"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"})
-"""The end of https://download.pytorch.org/whl/… for each vendor: examples, the driver says which number fits."""
 
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
@@ -98,12 +96,12 @@ def judge_torch(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
     raise CheckFailed(
         f"torch {torch['__version__']} cannot use the GPUs of {site.name}",
         evidence="\n".join(evidence),
-        hint=_hint(vendor, f"in {asked.file}" if asked else "in the requirements", conda=spec is not None),
+        hint=_hint(site, f"in {asked.file}" if asked else "in the requirements", conda=spec is not None),
     )
 
 
-def _hint(vendor: str, where: str, *, conda: bool) -> str:
-    if conda and vendor == "nvidia":
+def _hint(site: Site, where: str, *, conda: bool) -> str:
+    if conda and site.node.gpu_vendor == "nvidia":
         return "say what the nodes' driver supports, as in --cuda 12.8: conda then chooses a GPU build"
-    index = f"https://download.pytorch.org/whl/{INDEXES[vendor]}"
+    index = index_of(site)
     return f"{where}, write --extra-index-url {index} (what the site's driver supports), or take a base that has torch"

@@ -99,6 +99,11 @@ def choose_backend(asked: str, site: Site | None, base: str = "") -> Choice | No
     return Choice(WHAT, "cpu", f"{site.name} has no GPUs", "site") if node.cores and not node.gpus else None
 
 
+def index_of(site: Site) -> str:
+    """Give the address of PyTorch's index for the GPUs of a site that has some."""
+    return INDEX + _of_node(site.node, site.name)[0]
+
+
 def _of_base(rocm: str, node: Node) -> tuple[str, str] | None:
     """Choose by the base's own ROCm, where the driver supports that: RCCL and its network plugin share one HIP."""
     if node.gpu_vendor != "amd" or not rocm or (node.rocm and _parts(node.rocm) < _parts(rocm)):

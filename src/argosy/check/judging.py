@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from argosy.build.gpu_backend import BACKENDS, INDEXES
+from argosy.build.gpu_backend import BACKENDS
+from argosy.build.torch_index import index_of
 from argosy.check.looking import Contents
 from argosy.images.opening import GO_ARCH
 from argosy.model import Image, ImageKind
@@ -150,8 +151,7 @@ def _torch(contents: Contents, site: Site) -> Iterator[Finding]:
     else:
         others = ", ".join(name for name in BACKENDS.values() if contents.torch.get(name)) or "the CPU only"
         said = f"{version} is for {others}; GPUs of {site.name} are {vendor}'s and need {BACKENDS[vendor]}"
-        index = f"https://download.pytorch.org/whl/{INDEXES[vendor]}"
-        hint = f"build it with --site {site.name} and --extra-index-url {index}, or over a base that has torch"
+        hint = f"build it with --site {site.name} and --extra-index-url {index_of(site)}, or over a base that has torch"
         yield Finding("torch", BAD, said, hint)
 
 
