@@ -31,13 +31,15 @@ def locked_indexes(recipe: Recipe) -> tuple[str, ...]:
     )
 
 
-def locked_recipe(lock: Lock, file: str) -> Recipe:
+def locked_recipe(lock: Lock, file: str, *, from_files: bool = False) -> Recipe:
     """Give the recipe that installs exactly what a lock names.
 
     Parameters
     ----------
     file
         Where the lock was read from, for messages.
+    from_files
+        Whether the files of pip packages are there, as in a bundle: addresses are then not asked.
 
     Raises
     ------
@@ -51,7 +53,7 @@ def locked_recipe(lock: Lock, file: str) -> Recipe:
         name=lock.name,
         python=f"=={lock.python}" if lock.python and not conda else "",
         python_where=where,
-        pip=tuple(_pip_line(package, where) for package in pip),
+        pip=tuple(_pip_line(package, where, from_file=from_files) for package in pip),
         conda_pins=tuple(_conda_pin(package, where) for package in conda),
         options=tuple(PipOption(*_option(text), where) for text in lock.indexes),
         variables=lock.variables,
@@ -67,10 +69,10 @@ def _option(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _pip_line(package: LockedPackage, where: Where) -> PipLine:
+def _pip_line(package: LockedPackage, where: Where, *, from_file: bool = False) -> PipLine:
     pinned = f"{package.name}=={package.version}"
     hashes = tuple(f"sha256:{digest}" for digest in package.sha256)
-    if package.source is SourceKind.INDEX or (not package.url and package.sha256):
+    if package.source is SourceKind.INDEX or (package.sha256 and (from_file or not package.url)):
         return PipLine(pinned, package.name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
     if not package.url:
         raise CheckFailed(
@@ -78,13 +80,21 @@ def _pip_line(package: LockedPackage, where: Where) -> PipLine:
             evidence=f"{where.file}: {pinned} has neither an address nor a hash",
             hint="make a wheel of it (pip wheel), name that in the requirements, and lock again",
         )
-    kind = PipKind.VCS if package.source is SourceKind.VCS else PipKind.URL
-    return PipLine(pinned, package.name, kind, where, spec=f"{package.name} @ {package.url}", hashes=hashes)
+    spec = f"{package.name} @ {package.url}"
+    if package.source is SourceKind.VCS:  # a hash is that of a wheel which was made of it, and not there
+        return PipLine(pinned, package.name, PipKind.VCS, where, spec=spec)
+    return PipLine(pinned, package.name, PipKind.URL, where, spec=spec, hashes=hashes)
 
 
 def _conda_pin(package: LockedPackage, where: Where) -> CondaPin:
     sha256 = package.sha256[0] if package.sha256 else ""
     return CondaPin(package.name, package.version, package.build, package.url, where, sha256, package.md5)
+
+
+def as_locked(packages: Iterable[LockedPackage], locked: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:
+    """Give packages as a lock has them, with their origins: of what a bundle brought only a file was seen."""
+    known = {(package.kind, package.name, package.version): package for package in locked}
+    return tuple(known.get((package.kind, package.name, package.version), package) for package in packages)
 
 
 def without_held(recipe: Recipe, held: Collection[LockedPackage]) -> Recipe:

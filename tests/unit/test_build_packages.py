@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 
@@ -21,9 +22,11 @@ from argosy.build.conflicts import (
     replaceable,
     vendor_builds,
 )
-from argosy.build.packages import BasePython, parse_pin, render_pin, write_namesakes
+from argosy.build.packages import BasePython, write_namesakes
+from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import SourceKind
+from argosy.process import Reply
 from argosy.recipe.records import PipKind, PipLine, Recipe, Where
 
 A, B = "a" * 64, "b" * 64
@@ -173,3 +176,31 @@ def test_what_is_hidden_is_said_with_both_versions_and_a_lock_may_hide_what_it_h
     line = PipLine("torch==2.8.0", "torch", PipKind.INDEX, Where("argosy.lock", 1))
     assert replaceable(Recipe(pip=(line,), exact=True, replaceable=("numpy",))) == {"torch", "numpy"}
     assert replaceable(Recipe(pip=(line,))) == frozenset()
+
+
+UV_SAYS = """\
+Would install 4 packages
+ + Plain.Name==1.2
+ + fromgit @ git+https://host.example/a/b.git@8892
+ + folder==3.1 (from file:///data/folder)
+ + private @ git+https://****@host.example/p.git@77
+"""
+
+
+def test_what_uv_chose_has_the_address_that_only_its_lines_tell_and_no_stars_for_a_login() -> None:
+    rows = [
+        {"name": "plain-name", "version": "1.2", "action": "installed"},
+        {"name": "fromgit", "action": "installed"},
+        {"name": "folder", "version": "3.1", "action": "installed"},
+        {"name": "private", "action": "installed"},
+        {"name": "old", "version": "1", "action": "uninstalled"},
+    ]
+    asked = {"private": "git+https://token@host.example/p.git", "fromgit": "git+https://host.example/a/b.git"}
+    chosen = read_chosen(Reply(0, json.dumps({"changes": rows}), UV_SAYS), asked)
+    assert [pin_of(name, row) for name, row in chosen.items()] == [
+        "plain-name==1.2",
+        "fromgit @ git+https://host.example/a/b.git@8892",
+        "folder @ file:///data/folder",
+        "private @ git+https://token@host.example/p.git",
+    ]
+    assert [name for name, row in chosen.items() if "version" not in row] == ["fromgit", "private"]

@@ -13,7 +13,7 @@ from argosy.lock import Lock, LockedBase, LockedPackage, LockedSource, PackageKi
 from argosy.lock_diff import compare_locks
 from argosy.pip_config import UvSettings
 from argosy.recipe import PipOption, Recipe, Where
-from argosy.relock import changed_sources, held_recipe, locked_indexes, locked_recipe, without_held
+from argosy.relock import as_locked, changed_sources, held_recipe, locked_indexes, locked_recipe, without_held
 
 SHA = "c" * 64
 NUMPY = LockedPackage("numpy", "1.26.4", (SHA,))
@@ -63,6 +63,18 @@ def test_a_package_from_a_folder_cannot_be_brought_back() -> None:
     local = LockedPackage("here", "1.0", (), SourceKind.LOCAL)
     with pytest.raises(CheckFailed, match=r"here==1.0 was installed from a folder"):
         locked_recipe(replace(LOCK, packages=(local,)), "argosy.lock")
+
+
+def test_what_a_bundle_brings_is_asked_for_by_its_hash_and_elsewhere_by_its_address() -> None:
+    url, digest = "git+https://host.example/a.git@77", "a" * 64
+    git = LockedPackage("a", "1.0", (digest,), SourceKind.VCS, url=url)
+    there, elsewhere = (
+        locked_recipe(replace(LOCK, packages=(git,)), "argosy.lock", from_files=files).pip[0] for files in (True, False)
+    )
+    assert (there.spec, there.hashes) == ("a==1.0", (f"sha256:{digest}",))
+    assert (elsewhere.spec, elsewhere.hashes) == (f"a @ {url}", ())
+    seen = LockedPackage("a", "1.0", (digest,))
+    assert as_locked((seen, NUMPY), (git,)) == (git, NUMPY)
 
 
 def test_all_but_what_is_upgraded_stays() -> None:

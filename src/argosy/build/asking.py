@@ -13,7 +13,7 @@ from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
 from argosy.images.references import is_reference
 from argosy.model import Host
-from argosy.project import Project
+from argosy.project import PROJECT_FILE, Project, find_project
 from argosy.project.records import words
 
 NO_PATH = Path()
@@ -63,6 +63,26 @@ def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
         raise UsageError("no output was named", hint="add -o NAME.sif")
     sources = tuple(source for source in request.sources if source not in described)
     return replace(request, sources=sources, base=base)
+
+
+def request_here(request: BuildRequest, host: Host) -> BuildRequest:
+    """Take what is not said from the project file of the current folder.
+
+    Raises
+    ------
+    UsageError
+        When there is none, and no base was named either.
+    """
+    project = find_project(Path(host.cwd))
+    if project is None and request.base:
+        return request
+    if project is None:
+        raise UsageError(
+            "nothing to build was named",
+            evidence=f"no SOURCE, and no {PROJECT_FILE} in {host.cwd}",
+            hint="argosy build environment.yml --base debian:bookworm -o my.sif",
+        )
+    return request_of_project(project, request)
 
 
 def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:

@@ -19,11 +19,13 @@ from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import GO_ARCH, Opened, check_arch, open_image
 from argosy.images.references import Reference, file_reference, is_reference, parse_reference
 from argosy.images.squashfs import read_superblock
+from argosy.layout import APPTAINER_ENV, PROFILE, ROOT
 from argosy.lock import Lock
 from argosy.model import Image, ImageKind
 from argosy.process import Command, Reply, Words, failed
 from argosy.session import Session, Step
 from argosy.store import explained, whole_folder, write_text
+from argosy.trees import run_unsquashfs
 from argosy.uses import note_use
 
 DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
@@ -34,6 +36,9 @@ PYTHON_PACKAGES = ("python3", "python3-venv")
 NO_OPTIONS = EngineOptions()
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/lintian/*")
 """Nobody reads manuals in an image; copyright files are kept."""
+
+OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
+"""What a flat image of ours holds of its layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +267,18 @@ def explain_bootstrap(suite: str, mirror: str, command: Command, reply: Reply) -
             return kind(what.format(suite=suite, at=at), evidence=said[0].strip(), hint=hint.format(suite=suite))
     hint = "check the suite's name and the network; a site mirror goes into ARGOSY_DEBIAN_MIRROR"
     return failed(command, reply, doing=f"making a Debian {suite}", hint=hint)
+
+
+def take_over_layer(base: Base, session: Session, tree: Path) -> None:
+    """Begin with the layer that an image of ours used as base has already, delta or flat: an image has one layer."""
+    image = base.image
+    if not base.lock:
+        tree.mkdir()
+        return
+    delta = image.layer_offset >= 0
+    offset = image.layer_offset if delta else image.base_offset
+    doing, parts = "taking over the base's layer", () if delta else OURS
+    run_unsquashfs(session, Path(image.path), offset, tree, "-no-xattrs", doing=doing, parts=parts)
 
 
 def _digest_of(image: Image, session: Session) -> str:

@@ -4,29 +4,38 @@
 
     argosy.lock     what is built
     base            the base's file, as it is
-    wheels/         pip packages, as the index has them
+    wheels/         pip packages: as the index has them, or made here of what has no wheel
     conda/          conda packages, unpacked as the cache has them
     tools/          the static uv
+    project/        what steps and stages copy
+    downloads/      what steps fetch, by sha256
+    stages/         the bases of stages, by digest
 """
 
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from argosy.build.asking import settle_request
 from argosy.build.base import Base
 from argosy.build.clock import Clock
+from argosy.build.downloads import DOWNLOADS, fetch_file, kept_file
 from argosy.build.fetching_wheels import fetch_wheels
-from argosy.build.order import CONDA, LOCK_FILE, WHEELS, read_order
+from argosy.build.order import CONDA, LOCK_FILE, PROJECT, STAGES, WHEELS, read_order
+from argosy.build.packages import MADE
 from argosy.build.report import BuildReport, BuildRequest
+from argosy.build.steps import name_of_digest
 from argosy.build.story import Made, build, finish_layer, make_layer
 from argosy.build.tools import TOOLS, fetched_uv
 from argosy.errors import ArgosyError, CheckFailed, UsageError
-from argosy.lock import Lock, PackageKind, render_lock
+from argosy.lock import Lock, LockedPackage, PackageKind, render_lock
 from argosy.process import Command
+from argosy.project import Project
+from argosy.project.records import words
 from argosy.session import Session
 from argosy.store import lease, refuse_existing, whole_file, whole_folder, work_folder
 
@@ -53,40 +62,52 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     ArgosyError
         As a build does; also for packages of which there is no file that could be taken along.
     """
+    request = replace(settle_request(request, session.host), portable=True)
     order = read_order(request, session)
+    if order.project:
+        refuse_outside(order.project)
     refuse_existing(request.output, force=request.force)
     clock = Clock(session)
     with work_folder(session.work_parent()) as work:
         base, made = make_layer(order, request, clock, work)
         lock = finish_layer(order.recipe, base, made, session)
-        refuse_without_files(lock)
+        pip = _pip_packages(lock, base)
+        refuse_without_files(pip)
         with clock.step("bundle", "base, packages and lock") as step:
             step.say("fetching wheels")
-            fetch_wheels(made, lock, work / WHEELS)
+            there = work / "uv" / MADE
+            there.rename(work / WHEELS) if there.is_dir() else (work / WHEELS).mkdir()
+            fetch_wheels(made, pip, work / WHEELS)
             with whole_file(request.output, force=request.force) as beside:
-                _write(beside, base, lock, session, work)
+                _write(beside, base, lock, made, session, work)
                 size = beside.stat().st_size
             step.result = f"{size / 1e6:.0f} MB written to {request.output}"
     return BundleReport(str(request.output), size, len(lock.packages), base.reference, lock.content, made.notes)
 
 
-def refuse_without_files(lock: Lock) -> None:
-    """Refuse what is made on the spot: a folder, a repository.
+def refuse_without_files(packages: Iterable[LockedPackage]) -> None:
+    """Refuse packages that an index gives without a hash: nothing says whether a file is the one that was meant.
 
     Raises
     ------
     CheckFailed
         Naming the packages.
     """
-    made_here = [p.name for p in lock.packages if p.kind is PackageKind.PYPI and not p.sha256]
-    if made_here:
+    if bare := [package.name for package in packages if not package.sha256]:
         raise CheckFailed(
-            f"{', '.join(made_here)} cannot be taken along: no file with a hash stands for it",
+            f"{', '.join(bare)} cannot be taken along: no file with a hash stands for it",
             hint="make a wheel of it (pip wheel), and name that in the requirements",
         )
 
 
-def _write(out: Path, base: Base, lock: Lock, session: Session, work: Path) -> None:
+def _pip_packages(lock: Lock, base: Base) -> tuple[LockedPackage, ...]:
+    """Give the pip packages that the base does not bring itself."""
+    held = {(package.name, package.version) for package in base.lock.packages} if base.lock else set()
+    pip = (package for package in lock.packages if package.kind is PackageKind.PYPI)
+    return tuple(package for package in pip if (package.name, package.version) not in held)
+
+
+def _write(out: Path, base: Base, lock: Lock, made: Made, session: Session, work: Path) -> None:
     text = work / LOCK_FILE
     text.write_text(render_lock(lock))
     with tarfile.open(out, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -100,6 +121,44 @@ def _write(out: Path, base: Base, lock: Lock, session: Session, work: Path) -> N
                 _add_conda(archive, lock, cache / "pkgs")
         if uv := fetched_uv(session):
             archive.add(uv, f"{TOOLS}/{uv.name}", filter=_plain)
+        if made.project:
+            _add_project(archive, made.project, session)
+        for digest, stage in {stage.digest: stage for stage in made.staged.bases.values()}.items():
+            archive.add(stage.image.path, f"{STAGES}/{name_of_digest(digest)}", filter=_plain)
+
+
+def _add_project(archive: tarfile.TarFile, project: Project, session: Session) -> None:
+    """Add what steps and stages copy, and what steps fetched."""
+    fetched = [step.fetch.sha256 for step in project.table.step if step.fetch]
+    for sha256 in dict.fromkeys(fetched):
+        archive.add(kept_file(sha256, session), f"{DOWNLOADS}/{sha256}", filter=_plain)
+    for word in dict.fromkeys(word for word, *_ in _copied(project)):
+        archive.add(project.folder / word, f"{PROJECT}/{word}", filter=_plain)
+
+
+def refuse_outside(project: Project) -> None:
+    """Refuse to take along what steps copy from outside the project's folder: a bundle has no place for it.
+
+    Raises
+    ------
+    UsageError
+        Naming the line.
+    """
+    for word, kind, number in _copied(project):
+        if Path(word).is_absolute() or ".." in Path(word).parts:
+            raise project.fault(
+                f"{word} lies outside the project and cannot be taken along",
+                *(kind, number, "copy"),
+                hint="copy it into the project's folder, or fetch it by its address",
+            )
+
+
+def _copied(project: Project) -> Iterator[tuple[str, str, int]]:
+    """Give each file that is copied, and the table and number of the step or stage that does."""
+    tables = {"step": [each.copy for each in project.table.step], "stage": [each.copy for each in project.table.stage]}
+    for kind, named in tables.items():
+        for number, value in enumerate(named):
+            yield from ((word, kind, number) for word in words(value))
 
 
 def _add_conda(archive: tarfile.TarFile, lock: Lock, cache: Path) -> None:
@@ -144,14 +203,25 @@ def _unpacked(archive: Path, session: Session) -> Iterator[Path]:
         if not (folder / LOCK_FILE).is_file() or not (folder / BASE).exists():
             raise _no_bundle(archive, "it holds no lock and base")
         _keep_tools(folder / TOOLS, session)
+        for file in sorted((folder / DOWNLOADS).glob("*")):
+            fetch_file(file.as_uri(), file.name, session, archive.name)
         yield folder
 
 
 def _extract(archive: Path, folder: Path, session: Session) -> None:
     """Unpack by tar(1): it lets nothing out of the folder, which Python's own does from 3.11.4 on only."""
     folder.mkdir()
-    words = ("tar", "--extract", "--no-same-owner", "--file", str(archive), "--directory", str(folder))
-    reply = session.runner.run(Command(words, env={**session.host.environment, "LC_ALL": "C"}))
+    unpack = (
+        "tar",
+        "--extract",
+        "--preserve-permissions",
+        "--no-same-owner",
+        "--file",
+        str(archive),
+        "--directory",
+        str(folder),
+    )
+    reply = session.runner.run(Command(unpack, env={**session.host.environment, "LC_ALL": "C"}))
     if reply.code != 0:
         raise _no_bundle(archive, (reply.stderr.strip().splitlines() or [f"exit code {reply.code}"])[0])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from argosy.whiteouts import FUSE_WHITEOUT, is_whiteout, write_whiteout
@@ -75,3 +75,19 @@ def move_changes(upper: Path, tree: Path) -> bool:
         entry.rename(there)
         found = True
     return found
+
+
+def drop_mount_points(upper: Path, bound: Iterable[str]) -> None:
+    """Drop the empty places, made for what was bound from this machine, at which nothing is seen afterwards."""
+    for path in bound:
+        place = upper / path.lstrip("/")
+        if place.is_symlink() or not place.exists():
+            continue
+        if place.is_file() and place.stat().st_size == 0:
+            place.unlink()
+        elif place.is_dir() and not any(place.iterdir()):
+            place.rmdir()
+        parent = place.parent
+        while not place.exists() and parent != upper and not any(parent.iterdir()):
+            parent.rmdir()
+            parent = parent.parent

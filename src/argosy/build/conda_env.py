@@ -14,7 +14,8 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from argosy.build.conflicts import asked_demands, meets
-from argosy.build.packages import BasePython, Installer, Pin, ask_interpreter, furnish, install_pins, resolve
+from argosy.build.packages import BasePython, Installer, Supply, ask_interpreter, furnish, install_pins, resolve
+from argosy.build.pins import Pin
 from argosy.build.prefix import LinkScript, link_scripts, tidy_conda_meta, unshare
 from argosy.build.rooms import Room
 from argosy.conda import (
@@ -76,6 +77,8 @@ class Workshop:
     ----------
     spare
         A folder of unpacked conda packages that is looked at beside the cache: a bundle's; None: there is none.
+    supply
+        As of `argosy.build.packages.Installer`.
     """
 
     room: Room
@@ -85,6 +88,7 @@ class Workshop:
     work: Path
     step: Step
     spare: Path | None = None
+    supply: Supply | None = None
 
     @property
     def prefix(self) -> Path:
@@ -93,11 +97,18 @@ class Workshop:
 
 
 def open_workshop(
-    room: Room, settings: UvSettings, step: Step, *, layer: Path, work: Path, spare: Path | None = None
+    room: Room,
+    settings: UvSettings,
+    step: Step,
+    *,
+    layer: Path,
+    work: Path,
+    spare: Path | None = None,
+    supply: Supply | None = None,
 ) -> Workshop:
     """Furnish a room for an environment of its own."""
     furnished = furnish(room, settings, layer=layer, work=work, cache=room.session.places.cache / "uv")
-    return Workshop(furnished, room.session, settings, layer, work, step, spare)
+    return Workshop(furnished, room.session, settings, layer, work, step, spare, supply)
 
 
 def holds_conda(layer: Path) -> bool:
@@ -237,7 +248,7 @@ def _install_pip(
     if python is None:
         raise CheckFailed("the environment has no Python for its pip packages", hint="list python as a dependency")
     judge_pip(recipe, python, held)
-    installer = Installer(shop.room, python, shop.settings, shop.layer, shop.work)
+    installer = Installer(shop.room, python, shop.settings, shop.layer, shop.work, supply=shop.supply)
     try:
         pins = resolve(installer, recipe, shop.step)
     except CheckFailed as error:

@@ -14,6 +14,7 @@ from argosy.store import explained, whole_file
 
 BLOCK = 1 << 20
 PATIENCE_SECONDS = 60.0
+DOWNLOADS = "downloads"
 
 
 def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
@@ -24,7 +25,7 @@ def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
     ToolFailed, CheckFailed
         When it cannot be fetched, or is another file than the one meant.
     """
-    place = session.places.cache / "downloads" / sha256
+    place = kept_file(sha256, session)
     if place.is_file():
         return place
     with explained(place.parent):
@@ -38,6 +39,11 @@ def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
                 hint="look at what has changed there, and only then write the new digest",
             )
     return place
+
+
+def kept_file(sha256: str, session: Session) -> Path:
+    """Give where the cache has a file that was fetched."""
+    return session.places.cache / DOWNLOADS / sha256
 
 
 def _write(url: str, out: Path, where: str) -> str:

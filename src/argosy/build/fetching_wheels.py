@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
+from argosy.build.hashes import is_file_of
 from argosy.build.rooms import WORK_INSIDE
 from argosy.build.story import Made
 from argosy.build.torch_index import INDEX, OPTION
 from argosy.errors import CheckFailed
 from argosy.layout import ENV_PREFIX
-from argosy.lock import Lock, LockedPackage, PackageKind, SourceKind
+from argosy.lock import LockedPackage, SourceKind
 from argosy.model import Bind
 from argosy.pip_config import UvSettings
 
 VALUED = {"--default-index": "PIP_INDEX_URL", "--index": "PIP_EXTRA_INDEX_URL", "--find-links": "PIP_FIND_LINKS"}
 
 
-def fetch_wheels(made: Made, lock: Lock, folder: Path) -> None:
-    """Put the wheel of each pip package into a folder.
+def fetch_wheels(made: Made, packages: Iterable[LockedPackage], folder: Path) -> None:
+    """Put the wheel of each pip package into a folder where some are already.
 
     Raises
     ------
     CheckFailed
         When one of them has no wheel, or it cannot be fetched: pip's words are the evidence.
     """
-    folder.mkdir()
-    pip = [package for package in lock.packages if package.kind is PackageKind.PYPI]
+    there = [file.name for file in folder.iterdir()]
+    pip = [package for package in packages if not any(is_file_of(name, package) for name in there)]
     if not pip:
         return
     (folder / "lock.txt").write_text("".join(f"{_line(package)}\n" for package in pip))
@@ -43,7 +45,7 @@ def fetch_wheels(made: Made, lock: Lock, folder: Path) -> None:
         raise CheckFailed(
             "not all wheels could be fetched",
             evidence="\n".join(reply.stderr.strip().splitlines()[-8:]),
-            hint="a package without a wheel cannot be taken along: make one of it (pip wheel), and name that",
+            hint="make a wheel of what is named (pip wheel), and name that in the requirements",
         )
 
 

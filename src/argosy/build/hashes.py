@@ -46,10 +46,11 @@ def found_hashes(package: LockedPackage, folders: Iterable[str]) -> tuple[str, .
     if package.source is not SourceKind.INDEX:
         return ()
     files = (file for folder in folders if Path(folder).is_dir() for file in sorted(Path(folder).iterdir()))
-    return tuple(sorted({_digest(file) for file in files if _is_of(file.name, package)}))
+    return tuple(sorted({digest_of_file(file) for file in files if is_file_of(file.name, package)}))
 
 
-def _is_of(name: str, package: LockedPackage) -> bool:
+def is_file_of(name: str, package: LockedPackage) -> bool:
+    """Tell whether a file's name is that of a package: a wheel or source of its version."""
     try:
         if name.endswith(".whl"):
             found, version, *_ = parse_wheel_filename(name)
@@ -60,6 +61,7 @@ def _is_of(name: str, package: LockedPackage) -> bool:
     return (found, str(version)) == (package.name, package.version)
 
 
-def _digest(file: Path) -> str:
+def digest_of_file(file: Path) -> str:
+    """Give the sha256 of a file's bytes."""
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -28,7 +28,7 @@ from argosy.session import Session
 LOCK_FILE = "argosy.lock"
 """The name of a lock where none is given."""
 
-WHEELS, CONDA = "wheels", "conda"
+WHEELS, CONDA, PROJECT, STAGES = "wheels", "conda", "project", "stages"
 """Folders of a bundle."""
 
 IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
@@ -69,10 +69,11 @@ def read_order(request: BuildRequest, session: Session) -> Order:
         refuse_changed(lock, _read_files(request, session), request.locked)
     if request.project:
         refuse_changed_steps(lock, request.project, request.locked)
-    recipe = locked_recipe(lock, request.locked)
+    recipe = locked_recipe(lock, request.locked, from_files=request.bundle is not None)
     if request.bundle:
         recipe = replace(recipe, options=(*recipe.options, *_bundled(request.bundle)))
-    project = request.project or locked_project(lock, request.locked, _folder_of(request.locked, session))
+    beside = request.bundle / PROJECT if request.bundle else _folder_of(request.locked, session)
+    project = request.project or locked_project(lock, request.locked, beside)
     return Order(recipe, request.base or lock.base.reference, lock, project)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,20 +17,22 @@ from packaging.utils import canonicalize_name
 from argosy.build.bytecode import BYTECODE, Compiled, compile_layer
 from argosy.build.conflicts import asked_demands, judge_demands, read_demands, vendor_builds
 from argosy.build.hashes import asked_hashes, found_hashes, refuse_unhashed
+from argosy.build.pins import Pin, Row, is_pin, parse_pin, pin_of, read_chosen, render_pin, render_pins
 from argosy.build.rooms import UV_INSIDE, WORK_INSIDE, Room
 from argosy.build.uv_faults import explain_uv
 from argosy.build.uv_progress import UvProgress
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed
 from argosy.layout import ENV_PREFIX, ROOT
-from argosy.lock import LockedPackage, SourceKind
 from argosy.model import Bind
 from argosy.pip_config import UvSettings
 from argosy.process import OnLine, Reply
 from argosy.recipe import Recipe, render_constraints, render_requirements
-from argosy.scrub import scrub
 from argosy.session import Step
 
 CACHE_INSIDE = "/.argosy/uv-cache"
+MADE = "wheels"
+"""Folder of wheels that were made, in that of the installer's small files."""
+
 REQUIRE_HASHES = "--require-hashes"
 
 UV_VARIABLES = (
@@ -169,14 +171,6 @@ def _no_shell(room: Room, reply: Reply) -> ArgosyError:
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
-    """A package as it is locked, and the requirement that installs it (``name==1.2``, ``name @ URL``)."""
-
-    package: LockedPackage
-    spec: str
-
-
-@dataclass(frozen=True, slots=True)
 class Installer:
     """Everything that the installation of one layer needs.
 
@@ -186,6 +180,8 @@ class Installer:
         The layer's tree, and a folder for small files; both on disk.
     fresh
         Whether what was built for another image is built again: it may be for another torch.
+    supply
+        Gets the pins that were chosen, and gives those that are installed; None: the same ones.
     """
 
     room: Room
@@ -194,6 +190,7 @@ class Installer:
     layer: Path
     work: Path
     fresh: bool = False
+    supply: Supply | None = None
 
     @property
     def choosing(self) -> tuple[str, ...]:
@@ -228,6 +225,10 @@ class Installer:
         return (*UV_VARIABLES, *own, *self.settings.environment)
 
 
+Supply = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
+"""What stands between choosing and installing: a bundle makes wheels there."""
+
+
 def open_installer(
     room: Room, python: BasePython, settings: UvSettings, *, layer: Path, work: Path, cache: Path
 ) -> Installer:
@@ -253,6 +254,11 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     CheckFailed
         When the requirements cannot be met beside the base's packages: uv's explanation is the evidence.
     """
+    pins = _choose(installer, recipe, step)
+    return installer.supply(installer, pins, step) if installer.supply else pins
+
+
+def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
     base = dict(installer.python.packages)
     builds = vendor_builds(installer.python.packages)
     judge_demands(asked_demands(recipe), builds, installer.python.version)
@@ -262,7 +268,8 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     if "pip" not in base:
         requirements += "pip\n"  # without it `pip list` inside would be the base's, or nothing
     step.say("choosing versions")
-    reply = installer.uv_checked(
+    asked = {line.name: line.requirement.partition(" @ ")[2] for line in recipe.pip if " @ " in line.requirement}
+    words = (
         *("pip", "install", "--python", installer.python.executable, "--break-system-packages"),
         *("--dry-run", "--output-format", "json", *installer.choosing),
         *installer.file("-c", "asked.txt", render_constraints(recipe)),
@@ -270,10 +277,11 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
         *installer.file("-c", "limits.txt", installer.python.limits),
         *installer.file("--overrides", "overrides.txt", render_pins(builds)),
         *installer.file("-r", "requirements.in", requirements),
-        doing="choosing versions",
     )
-    rows = json.loads(reply.stdout).get("changes", [])
-    chosen = {str(canonicalize_name(row["name"])): row for row in rows if row["action"] == "installed"}
+    chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)
+    if unbuilt := [pin_of(name, row) for name, row in chosen.items() if "version" not in row]:
+        _build_ahead(installer, unbuilt, step)
+        chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)
     wanted = {name: row for name, row in chosen.items() if base.get(name) != row["version"]}
     pins = _pin_hashes(installer, wanted)
     bare = [pin.package for pin in pins if not pin.package.sha256]
@@ -282,6 +290,14 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     if REQUIRE_HASHES in installer.settings.arguments:
         refuse_unhashed(recipe, wanted)
     return tuple(_with_hashes(pin, own.get(pin.package.name, ())) for pin in pins)
+
+
+def _build_ahead(installer: Installer, specs: list[str], step: Step) -> None:
+    """Let uv build what is named by an address: it tells the version of what its cache has (uv 0.13)."""
+    step.say("building what is named by an address")
+    wanted = installer.file("-r", "unbuilt.txt", "".join(f"{spec}\n" for spec in specs))
+    place = ("--python", installer.python.executable, "--target", f"{WORK_INSIDE}/unused")
+    installer.uv_checked("pip", "install", "--no-deps", *place, *installer.placing, *wanted, doing="building packages")
 
 
 def _with_hashes(pin: Pin, hashes: tuple[str, ...]) -> Pin:
@@ -295,59 +311,18 @@ def exact_pins(recipe: Recipe, base: Mapping[str, str]) -> tuple[Pin, ...]:
     return tuple(parse_pin(" ".join((line.spec, *(f"--hash={x}" for x in line.hashes))), versions) for line in lines)
 
 
-def render_pins(packages: Mapping[str, str]) -> str:
-    """Give one line ``name==version`` for each package."""
-    return "".join(f"{name}=={version}\n" for name, version in packages.items())
-
-
-def _pin_hashes(installer: Installer, wanted: dict[str, dict[str, str]]) -> tuple[Pin, ...]:
+def _pin_hashes(installer: Installer, wanted: Mapping[str, Row]) -> tuple[Pin, ...]:
     """Pin what was chosen, with the hashes that the index gives."""
     if not wanted:
         return ()
-    (installer.work / "pins.in").write_text("".join(f"{_pin(name, row)}\n" for name, row in sorted(wanted.items())))
+    (installer.work / "pins.in").write_text("".join(f"{pin_of(name, row)}\n" for name, row in sorted(wanted.items())))
     reply = installer.uv_checked(
         *("pip", "compile", "--python", installer.python.executable, "--no-deps", "--generate-hashes"),
         *("--no-header", "--no-annotate", "--quiet", *installer.choosing, f"{WORK_INSIDE}/pins.in"),
         doing="asking the index for hashes",
     )
     versions = {name: row.get("version", "") for name, row in wanted.items()}
-    return tuple(parse_pin(line, versions) for line in reply.stdout.replace("\\\n", " ").splitlines() if _is_pin(line))
-
-
-def _pin(name: str, row: dict[str, str]) -> str:
-    return f"{name} @ {row['url']}" if row.get("url") else f"{name}=={row['version']}"
-
-
-def _is_pin(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith(("#", "-"))
-
-
-def parse_pin(line: str, versions: Mapping[str, str]) -> Pin:
-    """Read one line of ``uv pip compile --generate-hashes``, its continuation lines joined.
-
-    Parameters
-    ----------
-    versions
-        Version of each package that is known by an address only.
-    """
-    words = line.split()
-    hashes = tuple(sorted(w.removeprefix("--hash=sha256:") for w in words if w.startswith("--hash=sha256:")))
-    spec = " ".join(w for w in words if not w.startswith("--hash="))
-    name = str(canonicalize_name(re.split(r"[\s=@;\[]", spec, maxsplit=1)[0]))
-    match = re.search(r"==\s*([^\s;]+)", spec)
-    source = SourceKind.INDEX
-    if " @ " in spec:
-        source = SourceKind.VCS if re.search(r"@ \w+\+", spec) else SourceKind.LOCAL
-    version = match[1] if match and source is SourceKind.INDEX else versions.get(name, "")
-    # The address of a file of this machine means nothing elsewhere: its hash finds it again.
-    address = spec.partition(" @ ")[2].partition(" ;")[0].strip()
-    url = "" if address.startswith("file:") else scrub(address)
-    return Pin(LockedPackage(name, version, hashes, source, url=url), spec)
-
-
-def render_pin(pin: Pin) -> str:
-    """Give the line that installs exactly this package."""
-    return " ".join((pin.spec, *(f"--hash=sha256:{digest}" for digest in pin.package.sha256)))
+    return tuple(parse_pin(line, versions) for line in reply.stdout.replace("\\\n", " ").splitlines() if is_pin(line))
 
 
 def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
@@ -404,10 +379,11 @@ def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
 def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
     """Put exactly these packages into the environment; `exact` ones come from a lock."""
     (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins))
+    made = ("--find-links", f"{WORK_INSIDE}/{MADE}") if installer.supply else ()
     hashed = (REQUIRE_HASHES,) if all(pin.package.sha256 for pin in pins) else ()
     words = (
         *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps"),
-        *(*hashed, *installer.placing, "-r", f"{WORK_INSIDE}/lock.txt"),
+        *(*hashed, *installer.placing, *made, "-r", f"{WORK_INSIDE}/lock.txt"),
     )
     # What was locked and fetched before needs no network: the cache is asked first.
     if exact and installer.uv(*words, "--offline").code == 0:

@@ -41,6 +41,8 @@ class BuildRequest:
         Last word of PyTorch's index that torch comes from (``cu128``); ``none``: no such index; empty: by the site.
     bundle
         Folder of an unpacked bundle, from which packages are taken: no network is needed; None: from the network.
+    portable
+        Whether all must come as files that can be taken along: a wheel is made of what has none.
     guise
         What makes the image look as another tool would have made it; a lock brings its own.
     before, after
@@ -67,6 +69,7 @@ class BuildRequest:
     site: str = ""
     torch_backend: str = ""
     bundle: Path | None = None
+    portable: bool = False
     guise: Guise = NO_GUISE
     before: tuple[Path, ...] = ()
     after: tuple[Path, ...] = ()

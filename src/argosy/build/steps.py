@@ -7,13 +7,13 @@ part of the image's layer; a file that it removes becomes a whiteout there, whic
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from argosy.build.base import Base, open_base
-from argosy.build.changes import move_changes, settle_changes
+from argosy.build.changes import drop_mount_points, move_changes, settle_changes
 from argosy.build.copied_base import apply_changes, gather_changes
 from argosy.build.downloads import fetch_file
 from argosy.build.engines import EngineOptions
@@ -164,9 +164,14 @@ class Staged:
 
 
 def run_stages(
-    project: Project, lock: Lock | None, session: Session, work: Path, step: Step, *, uv: Path, carrier: str
+    project: Project, lock: Lock | None, session: Session, work: Path, step: Step, way: tuple[Path, str, Path | None]
 ) -> Staged:
     """Carry out each stage in its own base, the one that was locked where there is a lock.
+
+    Parameters
+    ----------
+    way
+        The uv that tries a base, the carrier that was asked for, and a folder with the bases by their digests.
 
     Raises
     ------
@@ -179,20 +184,33 @@ def run_stages(
     for number, stage in enumerate(project.table.stage):
         place = work / f"stage-{number}"
         place.mkdir()
-        bases[stage.name] = base = _open_stage(project, stage, locked.get(stage.name), session, place, step)
-        results += _run_stage(project, number, stage, base, session, place, step, (uv, carrier))
+        bases[stage.name] = base = _open_stage(project, stage, locked.get(stage.name), session, place, step, way[2])
+        results += _run_stage(project, number, stage, base, session, place, step, way[:2])
     return Staged(tuple(results), bases)
 
 
 def _open_stage(
-    project: Project, stage: StageTable, locked: LockedStage | None, session: Session, work: Path, step: Step
+    project: Project,
+    stage: StageTable,
+    locked: LockedStage | None,
+    session: Session,
+    work: Path,
+    step: Step,
+    bases: Path | None,
 ) -> Base:
     step.say(f"stage {stage.name}: {stage.base}")
     there = project.folder / stage.base
     name = (locked.pinned if locked else "") or (str(there) if there.exists() else stage.base)
+    if locked and bases:
+        name = str(bases / name_of_digest(locked.digest))
     base = open_base(name, session, work, needs_python=False, options=EngineOptions(), step=step)
     refuse_other_stage(locked, base)
-    return base
+    return replace(base, reference=locked.pinned) if locked and locked.pinned else base
+
+
+def name_of_digest(digest: str) -> str:
+    """Give the name under which a bundle has a stage's base."""
+    return digest.replace(":", "-")
 
 
 def _run_stage(
@@ -268,7 +286,7 @@ def bring_results(room: Room, results: tuple[Result, ...], step: Step) -> None:
         copy_in(room, result.file, result.target, result.where, step)
 
 
-def take_changes(room: Room, work: Path, tree: Path, base: Base) -> bool:
+def take_changes(room: Room, work: Path, tree: Path, base: Base, bound: Iterable[str] = ()) -> bool:
     """Make what was changed outside the layer's own folder a part of the layer; tell whether anything was."""
     upper = work / "changes/up"
     if room.copy:
@@ -277,6 +295,8 @@ def take_changes(room: Room, work: Path, tree: Path, base: Base) -> bool:
         path = upper / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
+
+    drop_mount_points(upper, bound)
 
     def entries_of(folder: str) -> tuple[str, ...]:
         options = ("-no-progress", "-l", "-o", str(base.image.base_offset), "-d", "")

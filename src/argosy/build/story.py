@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from argosy.build.again import copy_made_before, note_image
 from argosy.build.asking import settle_request
 from argosy.build.assemble import write_delta
-from argosy.build.base import Base, open_base
+from argosy.build.base import Base, open_base, take_over_layer
 from argosy.build.clock import Clock
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
 from argosy.build.conflicts import hidden_notes, replaceable
@@ -22,21 +22,39 @@ from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_
 from argosy.build.for_site import naming_bases, site_of
 from argosy.build.gpu_backend import check_torch
 from argosy.build.guise import dress, guise_of
-from argosy.build.order import CONDA, Order, differences, read_order, refuse_other_base, source_records, standing_output
+from argosy.build.made_wheels import make_wheels
+from argosy.build.order import (
+    CONDA,
+    STAGES,
+    Order,
+    differences,
+    read_order,
+    refuse_other_base,
+    source_records,
+    standing_output,
+)
 from argosy.build.packages import (
     BasePython,
-    Pin,
     ask_python,
     choose_and_install,
     open_installer,
     write_namesakes,
 )
 from argosy.build.packing import digest_tree, normalise_tree, packer_version, run_pack
+from argosy.build.pins import Pin
 from argosy.build.report import BuildReport, BuildRequest
 from argosy.build.rooms import UV_INSIDE, Room, find_room
 from argosy.build.scripts import run_scripts
 from argosy.build.step_locks import record_stages, record_steps
-from argosy.build.steps import Staged, bring_results, has_steps, open_changes, run_stages, run_steps, take_changes
+from argosy.build.steps import (
+    Staged,
+    bring_results,
+    has_steps,
+    open_changes,
+    run_stages,
+    run_steps,
+    take_changes,
+)
 from argosy.build.tools import static_uv
 from argosy.build.torch_index import (
     Target,
@@ -58,7 +76,6 @@ from argosy.layout import (
     LOCK,
     NO_GUISE,
     PROFILE,
-    ROOT,
     Activation,
     Guise,
     plan_activation,
@@ -67,20 +84,16 @@ from argosy.layout import (
     render_env_script,
     render_source_line,
 )
-from argosy.lock import Lock, LockedBase, LockedPackage, LockedStage, PackageKind, Tools, render_lock
+from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
 from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
 from argosy.project import Project
 from argosy.recipe import Recipe, check_python
 from argosy.refusals import refuse_folder
-from argosy.relock import locked_indexes, without_held
+from argosy.relock import as_locked, locked_indexes, without_held
 from argosy.session import Session, Step
 from argosy.store import lease, sweep_parts, whole_file, work_folder
-from argosy.trees import run_unsquashfs
 from argosy.uses import BUILD, note_use
 from argosy.version import VERSION
-
-OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
-"""What a flat image of ours holds of its layer."""
 
 
 def build(request: BuildRequest, session: Session) -> BuildReport:
@@ -144,6 +157,8 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
             check_torch(site, made.room, made.tree, order.recipe)
     for note in explain_target(target, made.settings, made.packages):
         session.reporter.note(note)
+    if request.bundle and order.lock:
+        made = replace(made, packages=as_locked(made.packages, order.lock.packages))
     guise = guise_of(request, order)
     return base, replace(made, guise=guise, activation=dress(made.tree, made.room, made.activation, guise))
 
@@ -186,7 +201,7 @@ class Made:
     system: bool = False
     guise: Guise = NO_GUISE
     project: Project | None = None
-    stages: tuple[LockedStage, ...] = ()
+    staged: Staged = field(default_factory=Staged)
 
 
 def _install(
@@ -196,7 +211,7 @@ def _install(
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, recipe), recipe, target.backend)
     tree = work / "layer"
-    _take_over_layer(base, session, tree)
+    take_over_layer(base, session, tree)
     if recipe.exact and base.lock:
         recipe = without_held(recipe, base.lock.packages)
     step.say("finding a way into the base")
@@ -217,7 +232,8 @@ def _install(
         return _install_packages(request, recipe, base, room, settings, step, target)
     staged = Staged()
     if project:
-        staged = run_stages(project, order.lock, session, work, step, uv=uv, carrier=request.carrier)
+        bases = request.bundle / STAGES if request.bundle else None
+        staged = run_stages(project, order.lock, session, work, step, (uv, request.carrier, bases))
     with open_changes(room, work, tree) as changed:
         if project:
             run_steps(changed, project, session, step, before=True)
@@ -226,8 +242,8 @@ def _install(
         bring_results(changed, staged.results, step)
         if project:
             run_steps(changed, project, session, step, before=False)
-    system = take_changes(changed, work, tree, base)
-    return replace(made, system=system, project=project, stages=record_stages(project, staged.bases))
+    system = take_changes(changed, work, tree, base, made.settings.local_paths)
+    return replace(made, system=system, project=project, staged=staged)
 
 
 def _install_packages(
@@ -237,9 +253,10 @@ def _install_packages(
     work = Path(room.scratch).parent
     tree = work / "layer"
     run_scripts(request.before, room, tree, step)
+    supply = make_wheels if request.portable else None
     if recipe.wants_conda or holds_conda(tree):
         spare = request.bundle / CONDA if request.bundle else None
-        shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare)
+        shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare, supply=supply)
         return _make_conda(shop, recipe, base, target)
     activation = plan_activation(extra=_variables(recipe, base))
     if not needs_python(recipe):
@@ -247,9 +264,9 @@ def _install_packages(
         return Made(tree, room, None, _merged(base, ()), activation, _notes(recipe, settings), settings)
     python = _python_of(recipe, base, room)
     cache = session.places.cache / "uv"
-    installer = open_installer(
-        room, python.without(replaceable(recipe)), settings, layer=tree, work=work / "uv", cache=cache
-    )
+    kept = python.without(replaceable(recipe))
+    installer = open_installer(room, kept, settings, layer=tree, work=work / "uv", cache=cache)
+    installer = replace(installer, supply=supply)
     pins = choose_and_install(installer, recipe, step)
     write_namesakes(tree, python)
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
@@ -279,18 +296,6 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, target: Target) -> M
     shop.step.result = f"{_count(made.packages, base)}, {inside} ({room.carrier.value}: {room.carrier.why})"
     notes = (*_notes(recipe, shop.settings), *made.notes)
     return Made(shop.layer, room, made.python, made.packages, made.activation, notes, shop.settings)
-
-
-def _take_over_layer(base: Base, session: Session, tree: Path) -> None:
-    """Begin with the layer that an image of ours used as base has already, delta or flat: an image has one layer."""
-    image = base.image
-    if not base.lock:
-        tree.mkdir()
-        return
-    delta = image.layer_offset >= 0
-    offset = image.layer_offset if delta else image.base_offset
-    doing, parts = "taking over the base's layer", () if delta else OURS
-    run_unsquashfs(session, Path(image.path), offset, tree, "-no-xattrs", doing=doing, parts=parts)
 
 
 def _python_of(recipe: Recipe, base: Base, room: Room) -> BasePython:
@@ -369,7 +374,7 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         labels=made.guise.labels,
         unisolated=recipe.unisolated,
         steps=record_steps(made.project),
-        stages=made.stages,
+        stages=record_stages(made.project, made.staged.bases),
     )
 
 

@@ -11,7 +11,7 @@ import click
 
 from argosy.build import BuildReport, BuildRequest
 from argosy.build import build as build_image
-from argosy.build.asking import NO_PATH, request_of_project, split_sources
+from argosy.build.asking import NO_PATH, request_here, split_sources
 from argosy.build.bundling import build_bundle
 from argosy.build.cost import render_size
 from argosy.build.engines import EngineOptions
@@ -21,7 +21,6 @@ from argosy.cli.cmd_cotainr import cotainr_build, speaks_cotainr
 from argosy.cli.common import open_session, print_json
 from argosy.errors import UsageError
 from argosy.formats import FORMATS, OutputFormat
-from argosy.project import PROJECT_FILE, find_project
 from argosy.session import Session
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")
@@ -149,7 +148,7 @@ def build(
         replaceable=replaceable,
         torch_backend=torch_backend,
     )
-    request = request if sources or locked or bundle else _of_project(request, session)
+    request = request if sources or locked or bundle else request_here(request, session.host)
     if dry_run:
         _preview(node, replace(request, bundle=bundle), session, as_json=as_json)
         return
@@ -161,20 +160,6 @@ def build(
         print_json(asdict(report))
     elif not quiet:
         click.echo(render_report(report, output or Path(os.path.relpath(report.output))))
-
-
-def _of_project(request: BuildRequest, session: Session) -> BuildRequest:
-    """Take what is not said from the project file of this folder."""
-    project = find_project(Path(session.host.cwd))
-    if project is None and request.base:
-        return request
-    if project is None:
-        raise UsageError(
-            "nothing to build was named",
-            evidence=f"no SOURCE, and no {PROJECT_FILE} in {session.host.cwd}",
-            hint="argosy build environment.yml --base debian:bookworm -o my.sif",
-        )
-    return request_of_project(project, request)
 
 
 def _preview(node: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:

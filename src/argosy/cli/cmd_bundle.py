@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from argosy.build.asking import request_here
 from argosy.build.bundling import BundleReport
 from argosy.build.bundling import bundle as write_bundle
 from argosy.build.order import LOCK_FILE
@@ -38,8 +39,11 @@ def bundle(
 ) -> None:  # fmt: skip
     """Put base, packages and lock into one archive, from which an image is built without a network.
 
+    With it go wheels of packages that have none, what steps copy and fetch, and the bases of stages.
+
     \b
     argosy bundle environment.yml --base docker://nvcr.io/nvidia/pytorch:25.06-py3 -o mine.tar
+    argosy bundle -o mine.tar                           (what argosy.toml here says)
     argosy build --bundle mine.tar -o mine.sif          (elsewhere, without a network)
     """  # noqa: D301
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
@@ -54,6 +58,7 @@ def bundle(
         site=site,
         torch_backend=torch_backend,
     )
+    request = request if sources or locked else request_here(request, session.host)
     report = write_bundle(request, session)
     if as_json:
         print_json(asdict(report))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from argosy.pip_config.fold import PYPI, Wishes, bad_setting, fold_config, fold_recipe
 from argosy.pip_config.read import PipConfig
@@ -192,9 +192,18 @@ def _plan_packages(recipe: Recipe) -> UvSettings:
     settings = [f"{line.name}:{item}" for line in recipe.pip for item in line.settings if line.name]
     nameless = [line for line in recipe.pip if line.settings and not line.name]
     notes = tuple(f"{line.where}: --config-settings need the package's name before its address" for line in nameless)
-    paths = tuple(line.path for line in recipe.pip if line.path)
+    paths = tuple(path for line in recipe.pip for path in (line.path, *_repository(line.spec)) if path)
     arguments = (
         *_repeat("--config-settings-package", settings),
         *_repeat("--no-build-isolation-package", recipe.unisolated),
     )
     return UvSettings(arguments, (), paths, notes)
+
+
+def _repository(spec: str) -> tuple[str, ...]:
+    """Give the folder of a repository on this machine; with what may be a revision or a part of its name, too."""
+    address = spec.partition(" @ ")[2].partition(" ;")[0].strip()
+    if not address.startswith("git+file://"):
+        return ()
+    path = unquote(urlsplit(address).path)
+    return tuple({path, path.rpartition("@")[0] or path})
