@@ -44,6 +44,8 @@ VENDOR_TORCH = "2.9.0a0+145a3a7bda.nv25.10"
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 NEEDS = re.compile(r"<!-- needs: (?P<names>[^>]*) -->")
+PROGRESS = re.compile(r"^(packages {4}|(base|pack) {8})\S.*\n?", re.MULTILINE)
+"""A line that a log gets where a step is silent for long: on a busy machine, and not on another."""
 MEASURED = (
     (re.compile(r"\b\d+(\.\d+)?(?= (s|seconds|[MG]B)\b)"), "N"),
     (re.compile(r"(?<=\(base )\d+, packages \d+, pack \d+(, clean up \d+)?"), "N"),
@@ -110,7 +112,8 @@ def read_commands(body: str, first: int, *, lab: bool = False) -> Iterator[Comma
 
 
 def neutral(text: str) -> str:
-    """Give a text with every measured number replaced."""
+    """Give a text without what depends on the machine's speed: numbers that were measured, lines of progress."""
+    text = PROGRESS.sub("", text)
     for pattern, letter in MEASURED:
         text = pattern.sub(letter, text)
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())

@@ -81,8 +81,9 @@ def test_a_job_longer_than_its_time_limit_finishes_in_three_allocations(timed: T
 
 
 def test_the_whole_chain_has_one_log_and_leaves_no_mark(timed: Timed) -> None:
+    printed = timed.chain.result().stdout
     (output,) = timed.desk.here.glob("chain-*.out")
-    assert output.read_text() == timed.chain.result().stdout
+    assert output.read_text() == printed
     assert not list(timed.desk.here.glob("*.argosy-*"))
     shown = json.loads(timed.desk.argosy("jobs", "show", output.stem.removeprefix("chain-"), "--json").stdout)
     assert (shown["state"], shown["code"]) == ("COMPLETED", 0)
