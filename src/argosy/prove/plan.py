@@ -56,11 +56,13 @@ def prove_request(site: Site, image: str, options: JobOptions, nodes: int, gpus:
         The site, as the user named it.
     """
     each = site.node.gpus if gpus < 0 else gpus
+    known = site.node.gpu_cpus or site.slurm.cpus_per_gpu
     request = LaunchRequest(
         image=image or "bare:",
         command=("true",),
         site=name,
-        wanted=Wanted(nodes=nodes, gpus_per_node=each),
+        # How many cores a node has is one of the questions: no share of what the profile says is asked for.
+        wanted=Wanted(nodes=nodes, gpus_per_node=each, cpus_per_rank=0 if known else 1),
         launcher="srun",
         name=NAME,
     )
