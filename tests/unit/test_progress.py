@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.cost import MEMORY_DUE, ROUNDING, Cost, disk_use, judge_cost, measure_cost, render_size
+from argosy.build.cost import MEMORY_DUE, ROUNDING, Cost, disk_use, judge_cost, measure_cost
 from argosy.build.uv_progress import UvProgress
+from argosy.images.identify import render_size
 from argosy.progress import render_amount
 from argosy.session import PlainReporter, Step
 

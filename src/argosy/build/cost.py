@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from argosy.images.identify import render_size
+
 BLOCK = 512
 KIBIBYTE = 1024
 MEMORY_DUE = 1_000_000_000
@@ -89,8 +91,3 @@ def judge_cost(cost: Cost, base_bytes: int) -> tuple[str, ...]:
     if cost.memory > MEMORY_DUE:
         notes.append(f"a program of the build took {render_size(cost.memory)} of memory, more than 1 GB")
     return tuple(notes)
-
-
-def render_size(size: float) -> str:
-    """Give ``71 MB`` or ``1.2 GB``."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"  # noqa: PLR2004

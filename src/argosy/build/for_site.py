@@ -25,12 +25,19 @@ def site_of(request: BuildRequest, host: Host) -> Site | None:
     """
     if not request.site:
         return None
-    site = _read(request.site, host)
+    site = site_named(request.site, host)
     refuse_other_machine(site, host)
     return site
 
 
-def _read(name: str, host: Host) -> Site:
+def site_named(name: str, host: Host) -> Site:
+    """Read the profile of a name or a file, as the user of this machine finds it.
+
+    Raises
+    ------
+    SiteError
+        When there is none.
+    """
     return read_site(name, search_path(host.environment, Path(host.cwd)))
 
 
@@ -39,7 +46,7 @@ def explain_no_base(name: str, host: Host) -> UsageError:
     what, hint = "no base was named", "add --base debian:bookworm, a SIF file or docker://NAME"
     if not name:
         return UsageError(what, hint=hint)
-    bases = _read(name, host).images.bases
+    bases = site_named(name, host).images.bases
     if not bases:
         return UsageError(what, evidence=f"the profile of {name} recommends none", hint=hint)
     known = "\n".join((f"bases of {name}:", *render_bases(bases)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from argosy.build.bundling import bundle
+from argosy.build.for_site import site_named
 from argosy.build.node_plan import NodeWishes, plan_node_options, plan_node_words, render_node_script
 from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
@@ -20,7 +21,7 @@ from argosy.launch.story import explain_sbatch, runs_folder, submission_environm
 from argosy.process import Command, Words
 from argosy.schedulers.slurm import parse_job_id
 from argosy.session import Session
-from argosy.sites import Site, read_site, search_path
+from argosy.sites import Site
 from argosy.store import explained, refuse_existing, write_text
 
 
@@ -101,7 +102,7 @@ def find_build_site(request: BuildRequest, session: Session) -> Site:
     """
     if not request.site:
         raise UsageError("--on-node and --submit need the site", hint="add --site NAME; see 'argosy sites ls'")
-    return read_site(request.site, search_path(session.host.environment, Path(session.host.cwd)))
+    return site_named(request.site, session.host)
 
 
 def needs_download(site: Site, request: BuildRequest) -> bool:

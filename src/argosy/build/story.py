@@ -17,7 +17,7 @@ from argosy.build.clock import Clock
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
 from argosy.build.conflicts import hidden_notes, replaceable
 from argosy.build.content import content_over
-from argosy.build.cost import judge_cost, measure_cost, render_size
+from argosy.build.cost import judge_cost, measure_cost
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
 from argosy.build.for_site import naming_bases, site_of
 from argosy.build.gpu_backend import check_torch
@@ -67,6 +67,7 @@ from argosy.build.torch_index import (
 from argosy.conda import requested_specs
 from argosy.errors import CheckFailed, UsageError
 from argosy.formats import OutputFormat, render_use
+from argosy.images.identify import render_size
 from argosy.layout import (
     APPTAINER_BASE,
     APPTAINER_ENV,
@@ -123,7 +124,7 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
         with clock.step("pack", f"{render_size(cost.new)} of new files") as step:
             lock = finish_layer(order.recipe, base, made, session)
             size = _write_image(request, base, lock, made, session)
-            step.result = f"{_megabytes(size)} written to {request.output}"
+            step.result = f"{render_size(size)} written to {request.output}"
         note_image(request, lock, session)
         cost = measure_cost(work, made.tree, request.output, before=cost)
     dear = () if request.flatten else judge_cost(cost, base.image.base_size)
@@ -433,12 +434,8 @@ def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int
 def _describe_base(base: Base) -> str:
     added = f", {' and '.join(base.added)} added for the environment" if base.added else ""
     how = f", {base.how}" if base.how else ""
-    return f"{base.reference}{added}{how}: {_megabytes(base.image.base_size)}"
+    return f"{base.reference}{added}{how}: {render_size(base.image.base_size)}"
 
 
 def _describe_sources(recipe: Recipe) -> str:
     return ", ".join(Path(source.path).name for source in recipe.sources) or "none asked for"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.0f} MB"

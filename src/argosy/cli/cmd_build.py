@@ -13,7 +13,6 @@ from argosy.build import BuildReport, BuildRequest
 from argosy.build import build as build_image
 from argosy.build.asking import NO_PATH, request_here, split_sources
 from argosy.build.bundling import build_bundle
-from argosy.build.cost import render_size
 from argosy.build.engines import EngineOptions
 from argosy.build.order import LOCK_FILE
 from argosy.carriers import CARRIERS
@@ -21,6 +20,7 @@ from argosy.cli.cmd_cotainr import cotainr_build, speaks_cotainr
 from argosy.cli.common import open_session, print_json
 from argosy.errors import UsageError
 from argosy.formats import FORMATS, OutputFormat
+from argosy.images.identify import render_size
 from argosy.session import Session
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")

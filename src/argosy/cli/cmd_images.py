@@ -69,11 +69,11 @@ def _list_of_site(name: str, *, as_json: bool) -> None:
     """Print what a profile knows of images."""
     import msgspec  # noqa: PLC0415 - only here
 
-    from argosy.sites import read_site, search_path  # noqa: PLC0415 - likewise
+    from argosy.build.for_site import site_named  # noqa: PLC0415 - likewise
     from argosy.sites.bases import render_images  # noqa: PLC0415 - likewise
 
     host = open_session(quiet=True).host
-    found = read_site(name, search_path(host.environment, Path(host.cwd)))
+    found = site_named(name, host)
     if as_json:
         print_json(msgspec.to_builtins(found.images))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -66,15 +65,6 @@ class Result(msgspec.Struct, frozen=True):
         """Say what proves a value: ``2026-11-21, job 7, slurm 24.11.5, apptainer 1.4.5``."""
         versions = (f"{name} {version}" for name, version in self.versions.items())
         return ", ".join((self.date, f"job {self.job}", *versions))
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A fact that shows a fault, whatever the profile says, and what to do."""
-
-    name: str
-    said: str
-    hint: str
 
 
 def read_result(path: Path) -> Result:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
+from argosy.build.for_site import site_named
 from argosy.build.gpu_backend import ASK_TORCH, BACKENDS
 from argosy.containers import ContainerPlan
 from argosy.entering import outer_environment
@@ -13,7 +14,7 @@ from argosy.errors import CheckFailed
 from argosy.process import Command
 from argosy.session import Session
 from argosy.shell import plain_words
-from argosy.sites import Site, read_site, search_path
+from argosy.sites import Site
 from argosy.wrap.records import Inside, Recipe, SourceKind
 
 
@@ -29,7 +30,7 @@ def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: Inside, session
     """
     if not recipe.site or recipe.kind is SourceKind.FILES:
         return
-    site = read_site(recipe.site, search_path(session.host.environment, Path(session.host.cwd)))
+    site = site_named(recipe.site, session.host)
     python = next((each for each in inside.programs if PurePosixPath(each).name in {"python", "python3"}), "")
     if not python or site.node.gpu_vendor not in BACKENDS:
         return
