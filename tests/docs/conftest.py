@@ -47,7 +47,7 @@ NEEDS = re.compile(r"<!-- needs: (?P<names>[^>]*) -->")
 PROGRESS = re.compile(r"^(packages {4}|(base|pack) {8})\S.*\n?", re.MULTILINE)
 """A line that a log gets where a step is silent for long: on a busy machine, and not on another."""
 MEASURED = (
-    (re.compile(r"\b\d+(\.\d+)? (bytes|[kMG]B)\b"), "N MB"),
+    (re.compile(r"\b\d+(\.\d+)? (bytes|[kMG]B)\b(?!/s)"), "N MB"),
     (re.compile(r"\b\d+(\.\d+)?(?= (s|seconds)\b)"), "N"),
     (re.compile(r"(?<=\(base )\d+, packages \d+, pack \d+(, clean up \d+)?"), "N"),
     (re.compile(r"(?<=loss )\d+\.\d+"), "N"),
