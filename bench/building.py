@@ -111,15 +111,8 @@ def _wheels(packages: tuple[str, ...], inputs: Inputs) -> Path:
     with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:
         if folder is not None:
             words = (
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--only-binary",
-                ":all:",
-                "--dest",
-                str(folder),
+                *(sys.executable, "-m", "pip", "download", "-qq", "--only-binary", ":all:"),
+                *("--python-version", python, "--dest", str(folder)),
             )
             subprocess.run((*words, *packages, ONE_MORE, "pip"), check=True)
             folder.chmod(0o755)
