@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from argosy.layout import ROOT
+
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
 
@@ -68,3 +70,22 @@ def test_another_recipe_gives_another_digest(shop: Shop, first: tuple[str, str])
     image = shop.build("tinypkg==1.0\nanother\n")
     told = json.loads(shop.argosy("images", "info", image, "--json").out)
     assert told["digest"] != first[0]
+
+
+APPEND = f"for f in {ROOT}/env/lib/python3*/site-packages/tinypkg/__init__.py; do echo 'changed = True' >> $f; done\n"
+
+
+def test_a_script_or_a_step_that_changes_a_package_changes_no_other_image(shop: Shop, first: tuple[str, str]) -> None:
+    recipe, script = shop.write("r.txt", "tinypkg\nanother\n"), shop.write("after.sh", APPEND)
+    project = f'[image]\nbase = "{shop.base}"\npip = "r.txt"\n\n[[step]]\nrun = """{APPEND}"""\n'
+    shop.write("argosy.toml", project)
+    ask = ("python", "-c", "import tinypkg; print(tinypkg.changed)")
+    wrapped = shop.argosy(
+        *("wrap", str(recipe), "--base", str(shop.base), "--prefix", "p", "--post-install", str(script))
+    )
+    assert wrapped.code == 0, wrapped.err
+    stepped = shop.argosy("build", "-o", "stepped.sif")
+    assert stepped.code == 0, stepped.err
+    for image in ("p", "stepped.sif"):
+        assert shop.argosy("run", image, "--", *ask).out == "True\n"
+    assert image_bytes(shop, WAYS[0]) == first

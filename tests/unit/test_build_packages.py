@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from argosy.build.base import parse_debian
+from argosy.build.base_python import BasePython
 from argosy.build.conflicts import (
     Demand,
     hidden_notes,
@@ -22,7 +23,7 @@ from argosy.build.conflicts import (
     replaceable,
     vendor_builds,
 )
-from argosy.build.packages import BasePython, write_namesakes
+from argosy.build.packages import write_namesakes
 from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import SourceKind

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import argosy
 from argosy import conda_worker
+from argosy.build.base_python import BasePython
 from argosy.build.conda_env import judge_pip
-from argosy.build.packages import BasePython
 from argosy.build.prefix import link_scripts, tidy_conda_meta, unshare
 from argosy.conda import (
     CondaPackage,

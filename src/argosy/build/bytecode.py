@@ -1,30 +1,19 @@
-"""Compile the modules of a layer to byte code, each package once per machine: what was compiled is kept in the cache.
-
-Compiling takes most of an installation's time, and gives the same bytes for the same package, Python and place.  So
-the byte code of a package is kept under the digest of its modules: of their bytes, since nobody checks what a package's
-RECORD says of them.
-"""
+"""Compile the modules of a layer to byte code, each package once per machine (`argosy.build.kept_code`)."""
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import os
-import zipfile
 from collections.abc import Collection, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from argosy.build.kept_code import BYTECODE, Compiled
 from argosy.build.rooms import WORK_INSIDE, Room
-from argosy.layout import ENV_PREFIX
+from argosy.layout import ENV_PREFIX, ROOT
+from argosy.model import Bind
 from argosy.session import Step
-from argosy.store import explained, whole_file
-
-BYTECODE = "bytecode"
-"""Folder of the cache."""
 
 LIST = "compile.txt"
 
@@ -53,37 +42,6 @@ for child in children:
 """Runs under the environment's Python.  A file that is no valid Python is left out: test data of packages often is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """Where byte code is kept, and for what.
-
-    Attributes
-    ----------
-    folder
-        Of the cache.
-    python
-        Version of the Python that loads it, to the last digit.
-    """
-
-    folder: Path
-    python: str
-
-    @property
-    def tag(self) -> str:
-        """Give what Python puts into the names of its byte code; another Python's is compiled and not kept."""
-        major, minor, *_ = self.python.split(".")
-        return f"cpython-{major}{minor}"
-
-    def place(self, site: Path, record: Path) -> Path:
-        """Give the file that keeps the byte code of a package's modules as they are."""
-        digest = hashlib.sha256(self.python.encode())
-        for module in _modules(record):
-            with suppress(OSError):
-                text = (site / module).read_bytes()
-                digest.update(f"\0{module}\0{len(text)}\0".encode() + text)
-        return self.folder / f"{digest.hexdigest()}.zip"
-
-
 def compile_layer(room: Room, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step) -> None:
     """Give every module of the layer's environment its byte code, from the cache or by compiling.
 
@@ -102,7 +60,7 @@ def compile_layer(room: Room, layer: Path, work: Path, kept: Compiled, changed: 
     prefix = layer / ENV_PREFIX.lstrip("/")
     for site in prefix.glob("lib/python3*/site-packages"):
         new = [record for record in site.glob("*.dist-info/RECORD") if _name_of(record) in changed]
-        missing = [record for record in new if not _unpack(site, record, kept)]
+        missing = [record for record in new if not kept.bring(site, record)]
         todo = sorted(_without_code(str(site), kept.tag), reverse=True)
         if not todo:
             continue
@@ -114,41 +72,39 @@ def compile_layer(room: Room, layer: Path, work: Path, kept: Compiled, changed: 
             on_line=step.say,
         )
         for record in missing:
-            _keep(site, record, kept)
+            kept.keep(site, record)
+
+
+@contextmanager
+def following(room: Room, layer: Path, python: str, step: Step) -> Iterator[None]:
+    """Compile what a user's scripts or steps write: nobody would look whether byte code is of the module beside it.
+
+    Parameters
+    ----------
+    python
+        The version of the environment's Python; empty where it has none.
+
+    Raises
+    ------
+    ToolFailed
+        When the environment's Python cannot run.
+    """
+    mark, work = layer.with_name("mark"), layer.with_name("uv")
+    mark.touch()  # the file system's own clock
+    yield
+    if not python:
+        return
+    kept = Compiled(room.session.places.cache / BYTECODE, python)
+    for module in (layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*/site-packages/**/*.py"):
+        if module.lstat().st_ctime_ns > mark.stat().st_ctime_ns:
+            (module.parent / "__pycache__" / f"{module.stem}.{kept.tag}.pyc").unlink(missing_ok=True)
+    work.mkdir(exist_ok=True)
+    own = Bind(str(layer / ROOT.lstrip("/")), ROOT)
+    compile_layer(room.furnished(own, Bind(str(work), WORK_INSIDE)), layer, work, kept, (), step)
 
 
 def _name_of(record: Path) -> str:
     return str(canonicalize_name(record.parent.name.removesuffix(".dist-info").rpartition("-")[0]))
-
-
-def _modules(record: Path) -> Iterator[str]:
-    """Give a package's modules, as paths in site-packages."""
-    for row in csv.reader(record.read_text(errors="replace").splitlines()):
-        if row and row[0].endswith(".py") and not row[0].startswith("/") and ".." not in row[0]:
-            yield row[0]
-
-
-def _codes(record: Path, tag: str) -> Iterator[str]:
-    """Give where the byte code of a package's modules lies, as paths in site-packages."""
-    for module in _modules(record):
-        folder, slash, file = module.rpartition("/")
-        yield f"{folder}{slash}__pycache__/{file.removesuffix('.py')}.{tag}.pyc"
-
-
-def _unpack(site: Path, record: Path, kept: Compiled) -> bool:
-    """Put the byte code of a package that is kept to its modules, and no other; tell whether it is kept."""
-    _drop(site, record, kept.tag)
-    place = kept.place(site, record)
-    with suppress(FileNotFoundError, zipfile.BadZipFile, EOFError), zipfile.ZipFile(place) as archive:
-        archive.extractall(site)
-        return True
-    _drop(site, record, kept.tag)  # what was unpacked before a damaged one was met
-    return False
-
-
-def _drop(site: Path, record: Path, tag: str) -> None:
-    for code in _codes(record, tag):
-        (site / code).unlink(missing_ok=True)
 
 
 def _without_code(folder: str, tag: str) -> Iterator[tuple[int, str]]:
@@ -164,14 +120,3 @@ def _without_code(folder: str, tag: str) -> Iterator[tuple[int, str]]:
                 yield from _without_code(entry.path, tag)
         elif entry.name.endswith(".py") and f"{entry.name[:-3]}.{tag}.pyc" not in there and "\n" not in entry.path:
             yield entry.stat().st_size, entry.path
-
-
-def _keep(site: Path, record: Path, kept: Compiled) -> None:
-    """Keep what was compiled for a package.  Not flushed to disk: what a crash cuts off is seen when it is read."""
-    place = kept.place(site, record)
-    with explained(place.parent):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(place, force=True, flush=False) as beside, zipfile.ZipFile(beside, "w") as archive:
-        for code in _codes(record, kept.tag):
-            with suppress(FileNotFoundError):
-                archive.writestr(code, (site / code).read_bytes())

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from argosy.build.base_python import BasePython, ask_interpreter
 from argosy.build.conflicts import asked_demands, meets
-from argosy.build.packages import BasePython, Installer, Supply, ask_interpreter, furnish, install_pins, resolve
+from argosy.build.packages import Installer, Supply, furnish, install_pins, resolve
 from argosy.build.pins import Pin
 from argosy.build.prefix import LinkScript, link_scripts, tidy_conda_meta, unshare
 from argosy.build.rooms import Room
@@ -77,7 +78,7 @@ class Workshop:
     ----------
     spare
         A folder of unpacked conda packages that is looked at beside the cache: a bundle's; None: there is none.
-    supply
+    supply, shared
         As of `argosy.build.packages.Installer`.
     """
 
@@ -89,6 +90,7 @@ class Workshop:
     step: Step
     spare: Path | None = None
     supply: Supply | None = None
+    shared: Path | None = None
 
     @property
     def prefix(self) -> Path:
@@ -104,11 +106,10 @@ def open_workshop(
     layer: Path,
     work: Path,
     spare: Path | None = None,
-    supply: Supply | None = None,
 ) -> Workshop:
     """Furnish a room for an environment of its own."""
     furnished = furnish(room, settings, layer=layer, work=work, cache=room.session.places.cache / "uv")
-    return Workshop(furnished, room.session, settings, layer, work, step, spare, supply)
+    return Workshop(furnished, room.session, settings, layer, work, step, spare)
 
 
 def holds_conda(layer: Path) -> bool:
@@ -248,7 +249,8 @@ def _install_pip(
     if python is None:
         raise CheckFailed("the environment has no Python for its pip packages", hint="list python as a dependency")
     judge_pip(recipe, python, held)
-    installer = Installer(shop.room, python, shop.settings, shop.layer, shop.work, supply=shop.supply)
+    installer = Installer(shop.room, python, shop.settings, shop.layer, shop.work)
+    installer = replace(installer, supply=shop.supply, shared=shop.shared)
     try:
         pins = resolve(installer, recipe, shop.step)
     except CheckFailed as error:

@@ -66,6 +66,8 @@ def judge_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: 
     CheckFailed
         With the requirement, who has it, and what the base has.
     """
+    if not builds:
+        return
     inside = {name: str(value) for name, value in default_environment().items()}
     inside |= {"python_full_version": python, "python_version": ".".join(python.split(".")[:2]), "extra": ""}
     for demand in demands:
@@ -102,8 +104,10 @@ def asked_demands(recipe: Recipe) -> Iterator[Demand]:
 def read_demands(site_packages: Path) -> Iterator[Demand]:
     """Give what the packages in a folder require."""
     for dist in distributions(path=[str(site_packages)]):
+        facts = dist.metadata  # read and parsed anew each time that it is asked for
+        by = f"{facts['Name']} {facts['Version']}"
         for text in dist.requires or ():
-            yield from _demand(f"{dist.name} {dist.version}", text)
+            yield from _demand(by, text)
 
 
 def _demand(by: str, text: str) -> Iterator[Demand]:

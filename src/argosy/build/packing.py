@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from argosy.layout import ROOT
 from argosy.model import Host
 from argosy.process import Command, Words, run_checked
 from argosy.session import Session
+from argosy.store import whole_file
 
 BLOCK_SIZE = 128 << 10
 """1 MiB blocks are smaller on disk and start slower: python 175 against 163 ms (`make bench`)."""
@@ -165,8 +167,18 @@ def normalise_tree(tree: Path, *, system: bool = False) -> None:
             continue
         mode = 0o755 if stat.S_ISDIR(status.st_mode) or status.st_mode & 0o111 else 0o644
         if stat.S_IMODE(status.st_mode) != mode:
-            os.chmod(path, mode)  # noqa: PTH101 - likewise
+            _set_mode(path, mode)
     tree.chmod(0o755)
     for left in (".lock", ".gitignore", "CACHEDIR.TAG"):
         for place in tree.glob(f"opt/argosy/env/{left}"):
             place.unlink()
+
+
+def _set_mode(path: str, mode: int) -> None:
+    """Set the mode of a file; of a copy where it is a link to another user's, in a cache that a group shares."""
+    try:
+        os.chmod(path, mode)  # noqa: PTH101 - 30,000 of them
+    except PermissionError:
+        with whole_file(Path(path), force=True, flush=False) as beside:
+            shutil.copyfile(path, beside)
+            beside.chmod(mode)

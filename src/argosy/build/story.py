@@ -13,6 +13,8 @@ from argosy.build.again import copy_made_before, note_image
 from argosy.build.asking import settle_request
 from argosy.build.assemble import write_delta
 from argosy.build.base import Base, open_base, take_over_layer
+from argosy.build.base_python import BasePython, ask_python
+from argosy.build.bytecode import following
 from argosy.build.clock import Clock
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
 from argosy.build.conflicts import hidden_notes, replaceable
@@ -33,13 +35,7 @@ from argosy.build.order import (
     source_records,
     standing_output,
 )
-from argosy.build.packages import (
-    BasePython,
-    ask_python,
-    choose_and_install,
-    open_installer,
-    write_namesakes,
-)
+from argosy.build.packages import choose_and_install, open_installer, shared_folder, write_namesakes
 from argosy.build.packing import digest_tree, normalise_tree, packer_version, run_pack
 from argosy.build.pins import Pin
 from argosy.build.report import BuildReport, BuildRequest
@@ -153,7 +149,9 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     with clock.step("packages", _describe_sources(order.recipe)) as step:
         with explaining_torch(target), naming_bases(site):
             made = _install(request, order, base, session, work, step, target)
-        run_scripts(request.after, made.room, made.tree, step)
+        if request.after:
+            with following(made.room, made.tree, made.version, step):
+                run_scripts(request.after, made.room, made.tree, step)
         if site:
             check_torch(site, made.room, made.tree, order.recipe)
     for note in explain_target(target, made.settings, made.packages):
@@ -204,6 +202,11 @@ class Made:
     project: Project | None = None
     staged: Staged = field(default_factory=Staged)
 
+    @property
+    def version(self) -> str:
+        """Give the version of its Python; empty where there is none."""
+        return self.python.version if self.python else ""
+
 
 def _install(
     request: BuildRequest, order: Order, base: Base, session: Session, work: Path, step: Step, target: Target
@@ -242,7 +245,8 @@ def _install(
         (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation))
         bring_results(changed, staged.results, step)
         if project:
-            run_steps(changed, project, session, step, before=False)
+            with following(changed, tree, made.version, step):
+                run_steps(changed, project, session, step, before=False)
     system = take_changes(changed, work, tree, base, made.settings.local_paths)
     return replace(made, system=system, project=project, staged=staged)
 
@@ -255,9 +259,12 @@ def _install_packages(
     tree = work / "layer"
     run_scripts(request.before, room, tree, step)
     supply = make_wheels if request.portable else None
+    # A script may change a file where it is: not one that is the cache's too.
+    shared = None if request.before or request.after else shared_folder(room, tree)
     if recipe.wants_conda or holds_conda(tree):
         spare = request.bundle / CONDA if request.bundle else None
-        shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare, supply=supply)
+        shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare)
+        shop = replace(shop, supply=supply, shared=shared)
         return _make_conda(shop, recipe, base, target)
     activation = plan_activation(extra=_variables(recipe, base))
     if not needs_python(recipe):
@@ -267,7 +274,7 @@ def _install_packages(
     cache = session.places.cache / "uv"
     kept = python.without(replaceable(recipe))
     installer = open_installer(room, kept, settings, layer=tree, work=work / "uv", cache=cache)
-    installer = replace(installer, supply=supply)
+    installer = replace(installer, supply=supply, shared=shared)
     pins = choose_and_install(installer, recipe, step)
     write_namesakes(tree, python)
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
