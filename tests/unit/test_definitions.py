@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from packaging.requirements import Requirement
 
-from argosy.build.asking import NO_PATH, request_of_project, settle_request, split_sources
+from argosy.build.asking import NO_PATH, named_project, request_asked, request_of_project, settle_request, split_sources
 from argosy.build.conflicts import CannotHave
 from argosy.build.definitions import Format, definition_format, read_definition
 from argosy.build.engines import EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.for_site import naming_bases
 from argosy.build.report import BuildRequest
+from argosy.cli.building import make_build_request
+from argosy.cli.cmd_build import build
+from argosy.cli.cmd_bundle import bundle
+from argosy.cli.cmd_lock import lock
 from argosy.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.model import Host, Person
 from argosy.opening import open_session
@@ -22,6 +27,8 @@ from argosy.project import read_project
 from argosy.session import QuietReporter, Session
 from argosy.sites import read_site
 from argosy.sites.bases import bases_with
+from argosy.wrap.asking import plan_recipe, refuse_unused
+from argosy.wrap.records import Recipe, SourceKind
 
 HOST = Host("h", "x86_64", Person(1, 1, "ada", "/home/ada"), "/work", "/tmp", 2, 1 << 30, {}, False, False, False)  # noqa: S108
 
@@ -276,3 +283,59 @@ def test_a_project_without_a_base_is_refused_with_its_line(tmp_path: Path) -> No
     with pytest.raises(UsageError, match="no base") as caught:
         request_of_project(read_project(tmp_path / "argosy.toml"), BuildRequest((), "", NO_PATH))
     assert caught.value.evidence.startswith("argosy.toml:2")
+
+
+@pytest.fixture
+def in_project(tmp_path: Path) -> Path:
+    (tmp_path / "argosy.toml").write_text("[image]\nbase = 'debian:bookworm'\npip = 'r.txt'\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("named", ["", "argosy.toml"])
+def test_a_project_file_or_its_folder_as_the_source_is_the_project(in_project: Path, named: str) -> None:
+    request = request_asked(BuildRequest((in_project / named,), "", NO_PATH), HOST)
+    assert (request.base, request.sources) == ("debian:bookworm", (in_project / "r.txt",))
+    assert request.output == in_project / f"{in_project.name}.sif"
+    assert request.project is not None
+
+
+def test_a_fault_in_a_named_project_file_is_shown_with_the_path_that_was_typed(
+    in_project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (in_project / "argosy.toml").write_text("[image]\nbsae = 'x'\n")
+    monkeypatch.chdir(in_project.parent)
+    with pytest.raises(UsageError) as caught:
+        named_project([Path(in_project.name)])
+    assert caught.value.evidence == f"{in_project.name}/argosy.toml:2: image.bsae"
+
+
+def test_sources_beside_a_project_file_are_refused(in_project: Path) -> None:
+    with pytest.raises(UsageError, match="says all that is built"):
+        named_project([in_project / "argosy.toml", Path("e.yml")])
+
+
+def test_a_folder_with_a_dockerfile_is_its_context_though_a_project_file_lies_there(in_project: Path) -> None:
+    (in_project / "Dockerfile").write_text("FROM scratch\n")
+    assert named_project([in_project]) is None
+    assert named_project([in_project / "argosy.toml"]) is not None
+
+
+def test_a_project_file_cannot_be_wrapped_and_the_way_is_said(in_project: Path) -> None:
+    for named in (in_project, in_project / "argosy.toml"):
+        with pytest.raises(UsageError, match="is built first") as caught:
+            plan_recipe((str(named),), "", copy=False, flatten=False, at="", asked_base=False)
+        assert caught.value.hint.startswith(f"argosy build {in_project}/argosy.toml -o")
+
+
+@pytest.mark.parametrize("command", [build, lock, bundle])
+def test_what_is_installed_is_chosen_by_the_same_options_in_each_command(command: click.Command) -> None:
+    words = ["e.yml", "-o", "x", "--no-build-isolation", "apex", "--build-arg", "A=1", "--torch-backend", "cpu"]
+    given = command.make_context("argosy", words).params
+    request = make_build_request(given["sources"], Path("/x"), given)
+    assert (request.unisolated, request.engine.arguments, request.torch_backend) == (("apex",), ("A=1",), "cpu")
+
+
+def test_options_of_packages_are_refused_where_an_image_is_wrapped() -> None:
+    with pytest.raises(UsageError, match="--cuda belongs to environment files"):
+        refuse_unused(Recipe(SourceKind.IMAGE, ("x.sif",)), {"--cuda": "12", "--allow-replace": ()})
+    refuse_unused(Recipe(SourceKind.FILES, ("e.yml",)), {"--cuda": "12"})

@@ -360,5 +360,5 @@ def test_a_torch_for_other_gpus_than_the_sites_is_refused_and_none_is_right(tmp_
 
 
 def test_a_prefix_is_wrapped_as_the_image_behind_it(prefix: Path) -> None:
-    recipe = plan_recipe((str(prefix),), "debian:bookworm", copy=False, flatten=False, cuda="", at="", asked_base=False)
+    recipe = plan_recipe((str(prefix),), "debian:bookworm", copy=False, flatten=False, at="", asked_base=False)
     assert recipe == Recipe(SourceKind.IMAGE, (str(prefix),), copy=True)

@@ -13,7 +13,7 @@ from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
 from argosy.images.references import is_reference
 from argosy.model import Host
-from argosy.project import PROJECT_FILE, Project, find_project
+from argosy.project import PROJECT_FILE, Project, find_project, read_project
 from argosy.project.records import words
 
 NO_PATH = Path()
@@ -65,7 +65,45 @@ def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
     return replace(request, sources=sources, base=base)
 
 
-def request_here(request: BuildRequest, host: Host) -> BuildRequest:
+def request_asked(request: BuildRequest, host: Host) -> BuildRequest:
+    """Take what is not said from a project file: the one named as the source, else, for want of sources, this folder's.
+
+    Raises
+    ------
+    UsageError
+        When a project file is named beside other sources, or nothing is named and there is none here.
+    """
+    if named := named_project(request.sources, request.engine.dockerfile):
+        return request_of_project(named, replace(request, sources=()))
+    return request if request.sources or request.locked else _request_here(request, host)
+
+
+def named_project(sources: Sequence[Path], dockerfile: str = "") -> Project | None:
+    """Read the project file that is the only source, or lies in the folder that is; None where no source is one.
+
+    Raises
+    ------
+    UsageError
+        When it is not valid, or other sources are named beside it.
+    """
+    files = [file for source in sources if (file := _project_file(source, dockerfile))]
+    if files and len(sources) > 1:
+        raise UsageError(
+            f"{files[0]} says all that is built, and other sources are named beside it",
+            evidence=", ".join(map(str, sources)),
+            hint="name them in its [image], or leave them out",
+        )
+    return read_project(files[0], str(files[0])) if files else None
+
+
+def _project_file(source: Path, dockerfile: str) -> Path | None:
+    """Give the project file that a source is or holds; a folder with a Dockerfile is that file's context."""
+    if source.is_dir() and not definition_format(source, dockerfile):
+        source /= PROJECT_FILE
+    return source if source.name == PROJECT_FILE and source.is_file() else None
+
+
+def _request_here(request: BuildRequest, host: Host) -> BuildRequest:
     """Take what is not said from the project file of the current folder.
 
     Raises

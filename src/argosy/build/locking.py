@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from argosy.build.asking import settle_request
 from argosy.build.base import Base, open_base
 from argosy.build.clock import Clock
 from argosy.build.order import Order, read_lock, read_order, refuse_changed, refuse_other_base
@@ -63,6 +64,7 @@ def lock(request: LockRequest, session: Session) -> LockReport:
     ArgosyError
         As a build does; the lock file is then as it was.
     """
+    request = replace(request, build=settle_request(request.build, session.host))
     output = request.build.output
     order = read_order(request.build, session)
     before = read_lock(str(output), session) if output.exists() else None
@@ -111,14 +113,18 @@ def check_lock(request: LockRequest, session: Session) -> Lock:
     CheckFailed
         When a file has changed, or a step, or the base.
     """
-    asked = request.build
-    found = read_lock(str(asked.output), session)
+    output = str(request.build.output)
+    asked = settle_request(replace(request.build, locked=output), session.host)  # the lock may be what names the base
+    found = read_lock(output, session)
     if asked.project:
-        refuse_changed_steps(found, asked.project, str(asked.output))
+        refuse_changed_steps(found, asked.project, output)
     if asked.sources:
-        refuse_changed(found, read_order(replace(asked, base=asked.base or "-"), session).recipe, str(asked.output))
-    order = read_order(replace(asked, sources=(), project=None, locked=str(asked.output)), session)
+        refuse_changed(found, read_order(replace(asked, base=asked.base or "-", locked=""), session).recipe, output)
+    order = read_order(replace(asked, sources=(), project=None), session)
     if asked.base:
         with work_folder(session.work_parent()) as work:
-            refuse_other_base(order, open_base(asked.base, session, work, needs_python=needs_python(order.recipe)))
+            refuse_other_base(
+                order,
+                open_base(asked.base, session, work, needs_python=needs_python(order.recipe), options=asked.engine),
+            )
     return found

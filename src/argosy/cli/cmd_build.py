@@ -11,11 +11,10 @@ import click
 
 from argosy.build import BuildReport, BuildRequest
 from argosy.build import build as build_image
-from argosy.build.asking import NO_PATH, request_here, split_sources
+from argosy.build.asking import request_asked
 from argosy.build.bundling import build_bundle
-from argosy.build.engines import EngineOptions
 from argosy.build.order import LOCK_FILE
-from argosy.carriers import CARRIERS
+from argosy.cli.building import building_options, make_build_request
 from argosy.cli.cmd_cotainr import cotainr_build, speaks_cotainr
 from argosy.cli.common import open_session, print_json
 from argosy.errors import UsageError
@@ -24,6 +23,9 @@ from argosy.images.identify import render_size
 from argosy.session import Session
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")
+
+
+NODE_OPTIONS = ("on_node", "submit", "account", "partition", "qos", "time", "mem", "cpus")
 
 
 def node_options(command: Any) -> Any:
@@ -65,7 +67,7 @@ class BuildCommand(click.Command):
 
 @click.command(cls=BuildCommand)
 @click.argument("sources", nargs=-1)
-@click.option("--base", default="", metavar="BASE", help="SIF, squashfs, folder, tar, or debian:SUITE[+package…].")
+@building_options
 @click.option(
     "--locked",
     is_flag=False,
@@ -86,41 +88,23 @@ class BuildCommand(click.Command):
     show_default=True,
     help="What to write.",
 )
-@click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
-@click.option("--carrier", type=click.Choice(CARRIERS), default=None, help="How programs run in the base.")
-@click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver: conda chooses its GPU builds.")
-@click.option("--site", default="", metavar="NAME", help="The site it is for: torch comes with its GPUs' back end.")
-@click.option(
-    "--torch-backend", default="", metavar="NAME", help="cu128, rocm6.4, xpu, cpu, none.  [default: the site's]"
-)
-@click.option("-f", "--file", default="", metavar="FILE", help="The Dockerfile, where a SOURCE is its folder.")
-@click.option("--build-arg", "arguments", multiple=True, metavar="NAME=VALUE", help="For a definition or Dockerfile.")
 @click.option(
     "--no-cache", is_flag=True, help="Carry out all anew: copy no image made before, reuse no layer of a Dockerfile."
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, with sizes; make nothing.")
 @node_options
-@click.option(
-    "--no-build-isolation", "unisolated", multiple=True, metavar="NAME", help="Built last, against what is installed."
-)
-@click.option(
-    "--allow-replace", "replaceable", multiple=True, metavar="NAME", help="A package of the base that may be replaced."
-)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def build(
-    sources: tuple[str, ...], *, base: str, locked: str, bundle: Path | None, output: Path | None, form: str,
-    work_dir: str, carrier: str | None, cuda: str, site: str, file: str, arguments: tuple[str, ...],
-    no_cache: bool, unisolated: tuple[str, ...], replaceable: tuple[str, ...], torch_backend: str, force: bool,
-    flatten: bool, as_json: bool,
-    verbose: bool, quiet: bool, dry_run: bool, **node: Any,
+    sources: tuple[str, ...], *, locked: str, bundle: Path | None, output: Path | None, force: bool, flatten: bool,
+    form: str, no_cache: bool, dry_run: bool, as_json: bool, verbose: bool, quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
 
     SOURCES are environment.yml and requirements.txt files.  The base is not rebuilt: the environment becomes one
     layer over it.  A definition file (NAME.def), a Dockerfile, or a folder with one, is built and is the base.
-    Without SOURCES the project file argosy.toml of this folder says what is built.
+    Without SOURCES the project file argosy.toml of this folder says what is built; one of another folder is named.
 
     \b
     argosy build environment.yml --base debian:bookworm -o my.sif
@@ -130,25 +114,19 @@ def build(
     argosy build --locked my.sif -o the-same-again.sif
     argosy build my.sif --system=NAME --conda-env=environment.yml      (cotainr's words)
     """  # noqa: D301
-    session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
-    files, image = split_sources(sources, base)
-    request = BuildRequest(
-        files,
-        image,
-        output.absolute() if output else NO_PATH,
+    session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
+    asked = make_build_request(sources, output, given)
+    request = replace(
+        asked,
         force=force,
         flatten=flatten,
         form=OutputFormat(form),
-        carrier=carrier or "",
-        cuda=cuda,
-        engine=EngineOptions(arguments, file, no_cache),
+        engine=replace(asked.engine, no_cache=no_cache),
         locked=locked,
-        site=site,
-        unisolated=unisolated,
-        replaceable=replaceable,
-        torch_backend=torch_backend,
     )
-    request = request if sources or locked or bundle else request_here(request, session.host)
+    request = request_asked(request, session.host) if asked.sources or not (sources or bundle) else request
+    request = replace(request, base=asked.base) if bundle else request  # a project's base is in its bundle
+    node = {name: given[name] for name in NODE_OPTIONS}
     if dry_run:
         _preview(node, replace(request, bundle=bundle), session, as_json=as_json)
         return

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from argosy.cli.building import PACKAGE_OPTIONS, package_options
 from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.containers import parse_bind
 from argosy.errors import CheckFailed, UsageError
@@ -19,7 +20,7 @@ from argosy.wrap import prune as prune_prefix
 from argosy.wrap import rollback as go_back
 from argosy.wrap import update as update_prefix
 from argosy.wrap import wrap as wrap_new
-from argosy.wrap.asking import plan_recipe, script_paths
+from argosy.wrap.asking import plan_recipe, refuse_unused, script_paths
 
 DEFAULT_BASE = "debian:bookworm"
 
@@ -95,27 +96,27 @@ SCRIPT = click.Path(path_type=Path)
 @click.option("--base", default="", metavar="BASE", help=f"Base of a build.  [default: {DEFAULT_BASE}]")
 @start_options
 @click.option("--at", default="", metavar="PATH", help="Where an installation is found inside.  [default: as it says]")
-@click.option("--site", default="", metavar="NAME", help="Site it is for: torch must be one for the GPUs there.")
+@package_options
 @click.option("--pre-install", "before", multiple=True, type=SCRIPT, help="Script to run inside before installing.")
 @click.option("--post-install", "after", multiple=True, type=SCRIPT, help="Script to run inside after installing.")
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer: faster starts.")
-@click.option("--cuda", default="", metavar="VERSION", help="CUDA of the nodes' driver, for conda packages.")
+@click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
 @report_options
-def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, site: str, before: tuple[Path, ...],
-        after: tuple[Path, ...], *, copy: bool, flatten: bool, cuda: str,
-        as_json: bool, verbose: bool, quiet: bool, **start: Any) -> None:  # fmt: skip
+def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tuple[Path, ...],
+        after: tuple[Path, ...], *, copy: bool, flatten: bool, work_dir: str,
+        as_json: bool, verbose: bool, quiet: bool, **given: Any) -> None:  # fmt: skip
     """Wrap SOURCES into a new prefix.
 
     SOURCES are environment.yml and requirements.txt files; or one image: a SIF, squashfs or root file system, or
     docker://NAME; or one installation: its folder, or an archive that conda-pack made elsewhere.
     """
-    session = open_session(verbose=verbose, quiet=quiet)
-    recipe = plan_recipe(
-        sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, cuda=cuda, at=at, asked_base=bool(base)
-    )
-    recipe = replace(recipe, site=site, before=script_paths(before), after=script_paths(after))
-    report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), start)), session)
+    session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
+    recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, at=at, asked_base=bool(base))
+    choices = {name: given[name] for name in PACKAGE_OPTIONS}
+    refuse_unused(recipe, {PACKAGE_OPTIONS[name]: value for name, value in choices.items() if name != "site"})
+    recipe = replace(recipe, before=script_paths(before), after=script_paths(after), **choices)
+    report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), given)), session)
     _say(report, prefix, as_json=as_json, quiet=quiet)
 
 

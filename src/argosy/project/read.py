@@ -35,19 +35,25 @@ def find_project(folder: Path) -> Project | None:
     return read_project(path) if path.is_file() else None
 
 
-def read_project(path: Path) -> Project:
+def read_project(path: Path, shown: str = "") -> Project:
     """Read a project file.
+
+    Parameters
+    ----------
+    shown
+        What messages call it; empty: by its name.
 
     Raises
     ------
     UsageError
         When it cannot be read or is not valid: file, line and key, and the nearest known key.
     """
+    shown = shown or path.name
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path.name} cannot be read", evidence=f"{path}: {error}") from error
-    project = Project(path.absolute(), path.name, text, _parse(path.name, text))
+        raise UsageError(f"{shown} cannot be read", evidence=f"{path}: {error}") from error
+    project = Project(path.absolute(), shown, text, _parse(shown, text))
     check_project(project)
     return project
 

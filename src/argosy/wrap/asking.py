@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from argosy.build.asking import named_project
 from argosy.errors import UsageError
 from argosy.images.identify import Kind, identify_file
 from argosy.images.prefix import current_version
@@ -16,20 +18,23 @@ from argosy.wrap.records import Recipe, SourceKind
 FILES = frozenset({Kind.TEXT, Kind.EMPTY})
 
 
-def plan_recipe(
-    sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool, cuda: str, at: str, asked_base: bool
-) -> Recipe:
+def plan_recipe(sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool, at: str, asked_base: bool) -> Recipe:
     """Tell what the sources are.
 
     Raises
     ------
     UsageError
-        When files and an image are mixed, or an option does not belong to what is wrapped.
+        When files and an image are mixed, or an option does not belong to what is wrapped; or it is a project file.
     """
+    if project := named_project([Path(source).expanduser() for source in sources]):
+        raise UsageError(
+            f"{project.shown} says how an image is made, and is built first",
+            hint=f"argosy build {project.shown} -o IMAGE, then argosy wrap IMAGE --prefix DIR",
+        )
     kinds = {identify_file(Path(source).expanduser()).kind in FILES for source in sources}
     if kinds == {True}:
         files = tuple(str(Path(source).expanduser().absolute()) for source in sources)
-        return Recipe(SourceKind.FILES, files, base=base, flatten=flatten, cuda=cuda)
+        return Recipe(SourceKind.FILES, files, base=base, flatten=flatten)
     if len(sources) > 1:
         raise UsageError(
             "one image can be wrapped, or environment files",
@@ -50,6 +55,24 @@ def plan_recipe(
     if asked_base:
         raise UsageError("--base belongs to environment files", hint=f"leave it away: {sources[0]} is wrapped as it is")
     return Recipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else sources[0],), copy=copy)
+
+
+def refuse_unused(recipe: Recipe, options: Mapping[str, object]) -> None:
+    """Refuse options of an installation of packages where none are installed.
+
+    Parameters
+    ----------
+    options
+        Name of an option -> what was given for it.
+
+    Raises
+    ------
+    UsageError
+        Naming the option.
+    """
+    given = next((name for name, value in options.items() if value), "")
+    if given and recipe.kind is not SourceKind.FILES:
+        raise UsageError(f"{given} belongs to environment files", hint=f"leave it out: {recipe} is wrapped as it is")
 
 
 def is_installation(folder: Path) -> bool:

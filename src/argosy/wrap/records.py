@@ -69,7 +69,7 @@ class Recipe:
         Where a folder is found inside: the path that its files name.
     copy
         Whether an image that lies elsewhere is copied into the prefix.
-    flatten, cuda, site
+    flatten, cuda, site, torch_backend, unisolated, replaceable
         As of a build.
     before, after
         Scripts run inside before and after the installation.
@@ -86,6 +86,9 @@ class Recipe:
     site: str = ""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    torch_backend: str = ""
+    unisolated: tuple[str, ...] = ()
+    replaceable: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Say it in a few words."""

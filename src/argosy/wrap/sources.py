@@ -103,8 +103,20 @@ def _built(
         (folder / ADDED).write_text("".join(f"{requirement}\n" for requirement in recipe.added))
         sources.append(folder / ADDED)
     image = folder / "image.sif"
-    request = BuildRequest(tuple(sources), base, image, flatten=recipe.flatten, cuda=recipe.cuda, site=recipe.site)
-    build(replace(request, before=tuple(map(Path, before)), after=tuple(map(Path, after))), session)
+    request = BuildRequest(
+        tuple(sources),
+        base,
+        image,
+        flatten=recipe.flatten,
+        cuda=recipe.cuda,
+        site=recipe.site,
+        torch_backend=recipe.torch_backend,
+        before=tuple(map(Path, before)),
+        after=tuple(map(Path, after)),
+        unisolated=recipe.unisolated,
+        replaceable=recipe.replaceable,
+    )
+    build(request, session)
     return image
 
 
