@@ -134,3 +134,12 @@ def test_the_project_does_not_name_the_folder_it_happens_to_lie_in() -> None:
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *SOURCE.rglob("*"), *(ROOT / "lab").rglob("*")]:
         if path.is_file() and path.suffix in {".md", ".py", ".toml", ".sh", ""} and "__pycache__" not in path.parts:
             assert f"{ROOT}/" not in path.read_text(errors="replace"), path
+
+
+def test_tests_start_commands_through_the_program_whose_options_they_inherit() -> None:
+    """A command keeps its help option from its first call: one that was called alone has no ``-h`` ever after."""
+    alone = re.compile(r"\(\)\.invoke\((?!app\b)\w+")
+    found = [
+        f"{path.name}: {hit}" for path in (ROOT / "tests").rglob("*.py") for hit in alone.findall(path.read_text())
+    ]
+    assert found == []

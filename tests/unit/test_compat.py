@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.build.guise import plan_names
-from argosy.cli.cmd_build import build
-from argosy.cli.cmd_compat import compat
+from argosy.cli.app import app
 from argosy.cli.cmd_cotainr import speaks_cotainr
 from argosy.compat import PROGRAMS, programs_of, render_program, tools
 from argosy.compat.cotainr import PREFIX, CotainrWords, plan_request
@@ -76,7 +75,7 @@ def test_a_line_in_cotainrs_words_is_told_from_ours(line: str, theirs: bool) -> 
 
 
 def test_an_option_that_cotainr_has_not_names_our_command() -> None:
-    said = CliRunner().invoke(build, ["out.sif", "--base-image=x", "--format=sqsh"])
+    said = CliRunner().invoke(app, ["build", "out.sif", "--base-image=x", "--format=sqsh"])
     assert said.exit_code == 2
     assert "cotainr has no option --format; with ours: argosy build" in said.output
 
@@ -96,7 +95,7 @@ def test_a_folder_that_only_begins_alike_is_left_alone() -> None:
 
 
 def test_commands_are_installed_for_one_tool_or_for_all(tmp_path: Path) -> None:
-    done = CliRunner().invoke(compat, ["install", str(tmp_path / "bin"), "cotainr"])
+    done = CliRunner().invoke(app, ["compat", "install", str(tmp_path / "bin"), "cotainr"])
     assert done.exit_code == 0, done.output
     program = tmp_path / "bin/cotainr"
     assert program.stat().st_mode & 0o777 == 0o755

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from argosy.cli.cmd_compat import compat
+from argosy.cli.app import app
 from argosy.compat import PROGRAMS
 from argosy.compat.tykky import plan_advanced, plan_new, plan_settings, plan_update
 from argosy.compat.tykky_site import NOTHING_TO_DO, REFUSED, TAKEN, Conf, Ways, merge_conf, read_conf, read_ways
@@ -60,7 +60,7 @@ def test_each_command_has_the_options_that_tykky_gives_it_and_no_other() -> None
 
 
 def compat_run(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(compat, ["run", *words])
+    done = CliRunner().invoke(app, ["compat", "run", *words])
     return (done.exit_code if not isinstance(done.exception, UsageError) else 2), done.output or str(done.exception)
 
 

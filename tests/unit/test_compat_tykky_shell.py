@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from argosy.cli.cmd_compat import compat
+from argosy.cli.app import app
 from argosy.compat.tykky_shell import render_files
 from argosy.wrap.entrances import render_activate
 
@@ -141,7 +141,7 @@ def test_what_shells_read_passes_shellcheck(place: Path, name: str) -> None:
 
 
 def test_the_files_for_shells_come_with_the_commands(place: Path) -> None:
-    done = CliRunner().invoke(compat, ["install", str(place / "bin"), "tykky"])
+    done = CliRunner().invoke(app, ["compat", "install", str(place / "bin"), "tykky"])
     assert done.exit_code == 0, done.output
     assert {path.name for path in (place / "bin").iterdir()} > set(render_files(""))
     assert (place / "bin/tykky.sh").stat().st_mode & 0o777 == 0o644

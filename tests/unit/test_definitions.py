@@ -15,6 +15,7 @@ from argosy.build.definitions import Format, definition_format, read_definition
 from argosy.build.engines import EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.for_site import naming_bases
 from argosy.build.report import BuildRequest
+from argosy.cli.app import app
 from argosy.cli.building import make_build_request
 from argosy.cli.cmd_build import build
 from argosy.cli.cmd_bundle import bundle
@@ -330,7 +331,7 @@ def test_a_project_file_cannot_be_wrapped_and_the_way_is_said(in_project: Path) 
 @pytest.mark.parametrize("command", [build, lock, bundle])
 def test_what_is_installed_is_chosen_by_the_same_options_in_each_command(command: click.Command) -> None:
     words = ["e.yml", "-o", "x", "--no-build-isolation", "apex", "--build-arg", "A=1", "--torch-backend", "cpu"]
-    given = command.make_context("argosy", words).params
+    given = command.make_context("argosy", words, click.Context(app, **app.context_settings)).params
     request = make_build_request(given["sources"], Path("/x"), given)
     assert (request.unisolated, request.engine.arguments, request.torch_backend) == (("apex",), ("A=1",), "cpu")
 
