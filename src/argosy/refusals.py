@@ -5,10 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.shell import quote
+
+NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
+
+_BESIDE = re.compile(r".+\.\d+\.[0-9a-f]{8}(?:\.part)?|\..+\.[0-9a-f]{8}\.part")
+"""What `leases` and `store` call a file until it has its name: no user knows it, the folder is meant."""
 
 
 @contextlib.contextmanager
@@ -24,18 +32,20 @@ def explained(folder: Path) -> Iterator[None]:
 
 def explain_os_error(error: OSError, folder: Path) -> ArgosyError:
     """Say in plain words what the system refused."""
-    name = error.filename or folder
+    name = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else folder
+    if error.errno in NOT_THERE | NOT_ALLOWED and _BESIDE.fullmatch(name.name):
+        return _folder_error(name.parent, error.strerror or "")
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return CheckFailed(
             "no space left" if error.errno == errno.ENOSPC else "your disk quota is used up",
             evidence=f"while writing {name} ({_free(folder)})",
             hint="free some space or files, or choose another place with --work-dir, --output or ARGOSY_CACHE",
         )
-    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+    if error.errno in NOT_ALLOWED:
         return CheckFailed(
             f"{name} cannot be written", evidence=str(error), hint="choose a folder that you may write to"
         )
-    if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+    if error.errno in NOT_THERE:
         return UsageError(f"no such file or folder: {name}", evidence=str(error), hint="check the path")
     return CheckFailed(f"the file system refused: {error.strerror or error}", evidence=str(name))
 
@@ -57,7 +67,12 @@ def refuse_folder(folder: Path) -> None:
     UsageError, CheckFailed
         When there is no such folder, or it may not be written to.
     """
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise _folder_error(folder)
+
+
+def _folder_error(folder: Path, said: str = "") -> ArgosyError:
+    """Say that there is no such folder, or that nothing can be written into it, and what the system said of that."""
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", hint=f"make it first: mkdir -p {folder}")
-    if not os.access(folder, os.W_OK):
-        raise CheckFailed(f"{folder} cannot be written", hint="name another folder")
+        return UsageError(f"there is no folder {folder}", hint=f"make it first: mkdir -p {quote(str(folder))}")
+    return CheckFailed(f"{folder} cannot be written", evidence=said, hint="name another folder")

@@ -213,6 +213,22 @@ def test_what_the_system_refuses_is_said_in_plain_words(number: int, kind: type[
     assert words in error.what
 
 
+@pytest.mark.parametrize("name", [".x.sif.lease.3193.1193ffc9", ".x.sif.237.60c31d76.part", ".x.60c31d76.part"])
+def test_of_a_file_that_only_we_know_the_folder_is_named(tmp_path: Path, name: str) -> None:
+    for number in (errno.ENOENT, errno.EACCES, errno.EROFS):
+        error = explain_os_error(OSError(number, os.strerror(number), str(tmp_path / name)), tmp_path)
+        assert type(error) is CheckFailed
+        assert (error.what, error.evidence) == (f"{tmp_path} cannot be written", os.strerror(number))
+    error = explain_os_error(OSError(errno.ENOENT, "No", str(tmp_path / "no" / name)), tmp_path)
+    assert error.what == f"there is no folder {tmp_path}/no"
+
+
+@pytest.mark.parametrize("name", ["x.sif", "data.1.part", "lib.so.4.deadbeef.txt"])
+def test_of_a_file_of_the_users_its_own_name_is_told(tmp_path: Path, name: str) -> None:
+    error = explain_os_error(OSError(errno.ENOENT, "No", str(tmp_path / name)), tmp_path)
+    assert error.what == f"no such file or folder: {tmp_path}/{name}"
+
+
 def test_an_error_that_is_explained_already_is_not_explained_again(tmp_path: Path) -> None:
     ours = UsageError("mine")
     with pytest.raises(UsageError) as raised, explained(tmp_path):

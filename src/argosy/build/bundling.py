@@ -36,6 +36,7 @@ from argosy.lock import Lock, LockedPackage, PackageKind, render_lock
 from argosy.process import Command
 from argosy.project import Project
 from argosy.project.records import words
+from argosy.refusals import refuse_folder
 from argosy.session import Session
 from argosy.store import lease, refuse_existing, whole_file, whole_folder, work_folder
 
@@ -67,6 +68,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     if order.project:
         refuse_outside(order.project)
     refuse_existing(request.output, force=request.force)
+    refuse_folder(request.output.parent)
     clock = Clock(session)
     with work_folder(session.work_parent()) as work:
         base, made = make_layer(order, request, clock, work)

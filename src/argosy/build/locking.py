@@ -15,9 +15,10 @@ from argosy.build.story import Made, finish_layer, make_layer, needs_python
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import Lock, render_lock
 from argosy.lock_diff import Change, compare_locks
+from argosy.refusals import refuse_folder
 from argosy.relock import held_recipe
 from argosy.session import Session
-from argosy.store import whole_file, work_folder
+from argosy.store import refuse_existing, whole_file, work_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ def lock(request: LockRequest, session: Session) -> LockReport:
     """
     request = replace(request, build=settle_request(request.build, session.host))
     output = request.build.output
+    refuse_existing(output, force=True)
+    refuse_folder(output.parent)
     order = read_order(request.build, session)
     before = read_lock(str(output), session) if output.exists() else None
     if request.upgrade:

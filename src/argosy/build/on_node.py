@@ -19,6 +19,7 @@ from argosy.errors import UsageError
 from argosy.launch.jobs import run_slurm
 from argosy.launch.story import explain_sbatch, runs_folder, submission_environment
 from argosy.process import Command, Words
+from argosy.refusals import refuse_folder
 from argosy.schedulers.slurm import parse_job_id
 from argosy.session import Session
 from argosy.sites import Site
@@ -53,6 +54,7 @@ def build_on_node(words: Sequence[str], wishes: NodeWishes, request: BuildReques
     site = find_build_site(request, session)
     options = plan_node_options(wishes, site, session.host.environment)
     refuse_existing(request.output, force=request.force)
+    refuse_folder(request.output.parent)
     with _downloaded(site, request, session) as archive:
         command = plan_command(words, site, archive)
         return session.runner.hand_over(Command(("srun", *options, *command), env=node_environment(session)))
@@ -69,6 +71,7 @@ def submit_build(words: Sequence[str], wishes: NodeWishes, request: BuildRequest
     site = find_build_site(request, session)
     options = plan_node_options(wishes, site, session.host.environment)
     refuse_existing(request.output, force=request.force)
+    refuse_folder(request.output.parent)
     archive = ""
     if needs_download(site, request):
         archive = _download(request, session)

@@ -14,6 +14,7 @@ from argosy.build.report import BuildRequest
 from argosy.build.torch_index import aim_torch, choose_target, explain_machines, foretell_index
 from argosy.carriers import candidates
 from argosy.pip_config import plan_uv_settings, read_pip_config
+from argosy.refusals import refuse_folder
 from argosy.session import Session
 from argosy.shell import quote
 
@@ -76,6 +77,7 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
     request = settle_request(request, session.host)
     order = read_order(request, session)
     refuse_output(request.output, request.form, force=request.force)
+    refuse_folder(request.output.parent)
     target = choose_target(request.torch_backend, request.cuda, site_of(request, session.host), order.base)
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, order.recipe), order.recipe, target.backend)
