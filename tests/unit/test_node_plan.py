@@ -86,3 +86,14 @@ def test_modules_that_break_builds_are_unloaded_where_there_are_modules() -> Non
     for before, seen in ((with_modules, "after unload apptainer-enable-mpi other"), ("", "")):
         done = subprocess.run(("/bin/sh", "-c", before + script), capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == f"built with {seen}"
+
+
+@pytest.mark.parametrize("option", ["--no-build-isolation", "--allow-replace"])
+def test_with_a_bundle_no_word_of_the_recipes_options_is_left(option: str) -> None:
+    assert plan_node_words(("env.yml", option, "apex", "-o", "x"), bundle="b") == ("-o", "x", "--bundle", "b")
+
+
+def test_a_lock_without_a_name_takes_no_option_for_one() -> None:
+    typed = ("--locked", "--on-node", "-o", "x", "--locked", "my.lock", "--submit")
+    assert plan_node_words(typed) == ("--locked", "-o", "x", "--locked", "my.lock")
+    assert plan_node_words(typed, bundle="b") == ("-o", "x", "--bundle", "b")

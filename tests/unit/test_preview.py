@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.preview import preview_build, render_preview
+from argosy.build.node_plan import NodeWishes
+from argosy.build.preview import preview_build, preview_on_node, render_preview
 from argosy.build.report import BuildRequest
 from argosy.errors import SiteError, UsageError
 from argosy.model import Host, Person
@@ -99,6 +100,21 @@ def test_a_dry_run_names_the_machines_that_condas_packages_are_for(session: Sess
 def test_a_dry_run_refuses_a_site_of_other_machines_as_a_build_does(session: Session, request_: BuildRequest) -> None:
     with pytest.raises(SiteError, match="alps-daint has other machines than this one"):
         preview_build(replace(request_, site="alps-daint"), session)
+
+
+def test_a_build_on_a_node_of_other_machines_can_be_planned_here(session: Session, request_: BuildRequest) -> None:
+    preview = preview_on_node(replace(request_, site="alps-daint"), NodeWishes(account="g1", time="5"), session)
+    assert {"--account=g1", "--time=5"} < set(preview.node)
+    assert "work files   the packages unpacked, in TMPDIR or the cache on the node\n" in render_preview(preview)
+
+
+def test_a_build_on_nodes_without_a_network_says_what_is_done_before(session: Session, request_: BuildRequest) -> None:
+    profile = request_.output.with_name("far.toml")
+    profile.write_text(
+        'name = "far"\ntitle = "Far"\nscheduler = "slurm"\nchecked = "2026-11-20"\n[build]\nnetwork = false\n'
+    )
+    preview = preview_on_node(replace(request_, site=str(profile)), NodeWishes(), session)
+    assert preview.notes[0] == "the nodes have no network: base and packages are fetched here first"
 
 
 def test_a_dry_run_says_that_a_configured_index_goes_before_the_sites(session: Session, request_: BuildRequest) -> None:

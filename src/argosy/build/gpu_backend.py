@@ -49,7 +49,7 @@ def refuse_other_machine(site: Site, host: Host) -> None:
         raise SiteError(
             f"{site.name} has other machines than this one",
             evidence=f"{site.name}: {site.node.arch}\nhere: {host.arch}",
-            hint="build there, or on any machine of that kind",
+            hint="build there, or on any machine of that kind; --on-node --dry-run shows the plan from here",
         )
 
 

@@ -20,6 +20,7 @@ VALUED = frozenset({"--account", "--partition", "--qos", "--time", "--mem", "--c
 
 OF_THE_RECIPE = frozenset(
     {"--base", "--locked", "--cuda", "--site", "--file", "-f", "--build-arg", "--bundle", "--torch-backend"}
+    | {"--no-build-isolation", "--allow-replace"}
 )
 """Options that a bundle has answered."""
 
@@ -110,23 +111,21 @@ def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "
 
 
 TAKES_ONE = frozenset({"-o", "--output", "--format", "--work-dir", "--carrier"}) | OF_THE_RECIPE
+MAY_TAKE_ONE = "--locked"
+"""Takes the word behind it unless that is an option."""
 
 
 def _without(words: Sequence[str], flags: frozenset[str], valued: frozenset[str], *, sources: bool = True) -> Words:
     """Leave options out, and their values; `sources` tells whether words that belong to no option stay."""
     kept: list[str] = []
-    rest = iter(words)
-    for word in rest:
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
         name, equals, _ = word.partition("=")
-        if name in flags:
-            continue
-        if name in valued:
-            if not equals:
-                next(rest, "")
-        elif name in TAKES_ONE and not equals:
-            kept += [word, next(rest, "")]
-        elif sources or word.startswith("-"):
-            kept.append(word)
+        alone = equals or not rest or (name == MAY_TAKE_ONE and rest[0].startswith("-"))
+        value = [rest.pop(0)] if name in TAKES_ONE | valued and not alone else []
+        if name not in flags | valued and (sources or word.startswith("-")):
+            kept += [word, *value]
     return tuple(kept)
 
 

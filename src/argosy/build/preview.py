@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from argosy.build.asking import settle_request
 from argosy.build.exporting import refuse_output
 from argosy.build.for_site import site_of
+from argosy.build.node_plan import NodeWishes, plan_node_options
+from argosy.build.on_node import find_build_site, needs_download
 from argosy.build.order import Order, read_order
 from argosy.build.report import BuildRequest
 from argosy.build.torch_index import aim_torch, choose_target, explain_machines, foretell_index
@@ -38,7 +40,8 @@ class BuildPreview:
     carrier
         The first way that is tried to run programs in the base, and why.
     work, work_free, output_free
-        Folder for work files; bytes that are free there and where the image will be.
+        Folder for work files; bytes that are free there and where the image will be.  On a compute node the folder is
+        empty where the node chooses it, and 0 bytes are known of.
     node
         What a job on a compute node asks for; empty where it is built here.
     notes
@@ -102,6 +105,28 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
     )
 
 
+def preview_on_node(request: BuildRequest, wishes: NodeWishes, session: Session) -> BuildPreview:
+    """Give what a build on a compute node of the request's site would do; this machine may be of another architecture.
+
+    Raises
+    ------
+    ArgosyError
+        As `preview_build`; also when the site has no compute nodes, or requires an option that nobody gave.
+    """
+    site = find_build_site(request, session)
+    there = replace(session, host=replace(session.host, arch=site.node.arch or session.host.arch))
+    preview = preview_build(request, there)
+    fetched = ("the nodes have no network: base and packages are fetched here first",)
+    return replace(
+        preview,
+        node=plan_node_options(wishes, site, session.host.environment),
+        carrier="chosen on the node, by what works there",
+        work=site.build.work_dir,
+        work_free=0,
+        notes=(*(fetched if needs_download(site, request) else ()), *preview.notes),
+    )
+
+
 def _asked(order: Order) -> tuple[tuple[str, ...], tuple[str, ...]]:
     recipe = order.recipe
     asked = (*recipe.interpreter, *recipe.conda) if recipe.conda else ()
@@ -114,6 +139,12 @@ def _free(folder: Path) -> int:
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free
+
+
+def _describe_work(preview: BuildPreview) -> str:
+    if preview.node:
+        return f"{preview.work or 'TMPDIR or the cache'} on the node"
+    return f"{preview.work}: {preview.work_free / 1e9:.1f} GB free"
 
 
 def render_preview(preview: BuildPreview) -> str:
@@ -133,7 +164,7 @@ def render_preview(preview: BuildPreview) -> str:
             *(f"conda        for {machines}" for machines in preview.machines),
             f"carrier      {preview.carrier}",
             f"disk         {copies} the packages packed, beside the image: {preview.output_free / 1e9:.1f} GB free",
-            f"work files   the packages unpacked, in {preview.work}: {preview.work_free / 1e9:.1f} GB free",
+            f"work files   the packages unpacked, in {_describe_work(preview)}",
             *(f"note         {note}" for note in preview.notes),
             *((f"on a node    {' '.join(map(quote, preview.node))}",) if preview.node else ()),
         )

@@ -141,17 +141,13 @@ def build(
 
 
 def _preview(node: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
-    from argosy.build.preview import preview_build, render_preview  # noqa: PLC0415 - where it is asked for
+    from argosy.build.node_plan import NodeWishes  # noqa: PLC0415 - where it is asked for
+    from argosy.build.preview import preview_build, preview_on_node, render_preview  # noqa: PLC0415 - likewise
 
     if request.bundle:
         raise UsageError("a bundle's content is fixed: --dry-run tells nothing new of it", hint="leave --dry-run out")
-    preview = preview_build(request, session)
-    if node.pop("on_node") | node.pop("submit"):
-        from argosy.build.node_plan import NodeWishes, plan_node_options  # noqa: PLC0415 - likewise
-        from argosy.build.on_node import find_build_site  # noqa: PLC0415 - likewise
-
-        site = find_build_site(request, session)
-        preview = replace(preview, node=plan_node_options(NodeWishes(**node), site, session.host.environment))
+    elsewhere = node.pop("on_node") | node.pop("submit")
+    preview = preview_on_node(request, NodeWishes(**node), session) if elsewhere else preview_build(request, session)
     if as_json:
         print_json(asdict(preview))
     else:
