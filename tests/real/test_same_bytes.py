@@ -23,6 +23,7 @@ WAYS = (
     "umask 0007",
     "one processor",
     "another cache and work folder",
+    "a cache with its wheels elsewhere",
     "another name and time",
 )
 
@@ -42,6 +43,11 @@ def image_bytes(shop: Shop, way: str) -> tuple[str, str]:
     elif way.startswith("another cache"):
         own = replace(shop, cache=shop.folder / "cache")
         words += ["--work-dir", str(shop.folder / "elsewhere")]
+    elif way.startswith("a cache"):
+        own = replace(shop, cache=shop.folder / "cache")
+        own.cache.mkdir()
+        (shop.folder / "wheels").mkdir()
+        (own.cache / "uv").symlink_to(shop.folder / "wheels")
     elif way.startswith("another name"):
         env = {"SOURCE_DATE_EPOCH": "1", "TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
     done = own.argosy(*words, around=around, **env)

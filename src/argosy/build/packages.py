@@ -106,7 +106,7 @@ class Installer:
 
     def _uv_linking(self, shared: Path, words: tuple[str, ...], on_line: OnLine | None) -> Reply:
         inside = {
-            bind.target: f"{SHARED_INSIDE}/{Path(bind.source).relative_to(shared)}"
+            bind.target: f"{SHARED_INSIDE}/{Path(bind.source).resolve().relative_to(shared)}"
             for bind in self.room.binds
             if bind.target in {ROOT, CACHE_INSIDE}
         }
@@ -152,10 +152,14 @@ def open_installer(
 
 
 def shared_folder(room: Room, layer: Path) -> Path | None:
-    """Give the cache folder where it holds the layer too, and the carrier lets a link be put into the base's root."""
+    """Give the cache folder where it holds the layer too, and the carrier lets a link be put into the base's root.
+
+    Users put parts of the cache elsewhere by symbolic links: what counts is where they lead.
+    """
     cache = room.session.places.cache
     over = room.carrier.value in {"root", "userns"} and not room.ground.changes
-    return cache if over and layer.is_relative_to(cache) else None
+    there = all(path.resolve().is_relative_to(cache.resolve()) for path in (layer, cache / "uv"))
+    return cache.resolve() if over and there else None
 
 
 def furnish(room: Room, settings: UvSettings, *, layer: Path, work: Path, cache: Path) -> Room:
