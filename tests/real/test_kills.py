@@ -97,6 +97,9 @@ def test_a_build_that_is_killed_leaves_the_image_absent_or_whole(
     assert again.returncode == 0, err
     verify_sif(output)
     assert shop.run(output, "tinypkg").out == "tinypkg 2.0\n"
+    assert shop.run(output, "test", "-e", "/.argosy").code == 1, (
+        "a mount point was left in the base that images run from"
+    )
     shop.nothing_left(output)
 
 
