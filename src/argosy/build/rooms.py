@@ -118,8 +118,8 @@ def find_room(
 def _on_tree(room: Room, key: str) -> Room:
     """Give the same room over the base unpacked into the cache.
 
-    proot makes places for what is bound in the tree itself, and removes them at its end: one that was killed leaves them.
-    So it has a tree of its own, which no image is run from.
+    proot makes places for what is bound in the tree itself, and removes them at its end: one that was killed leaves
+    them.  So it has a tree of its own, which no image is run from.
     """
     key = f"{key}-{room.carrier.value}" if needs_tree(room.carrier.value) else key
     tree = str(unpacked(room.session, Path(room.ground.image), offset=room.ground.offset, key=key))
