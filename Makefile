@@ -29,7 +29,7 @@ check: $(STAMP)
 	$(BIN)/pytest -q -n auto tests/unit
 
 test: check
-	$(BIN)/pytest -q -n 2 --dist loadgroup $(EACH) || { $(AGAIN) $(EACH); }
+	$(BIN)/pytest -q -n 3 --dist loadgroup $(EACH) || { $(AGAIN) $(EACH); }
 
 soak: $(STAMP)
 	ARGOSY_SOAK=1 $(BIN)/pytest -q tests

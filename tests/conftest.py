@@ -1,4 +1,4 @@
-"""Share the tests out over processes (`pytest -n 2 --dist loadgroup`): what needs the same cluster stays together."""
+"""Share the tests out over processes (`pytest -n 3 --dist loadgroup`): what needs the same cluster stays together."""
 
 from __future__ import annotations
 
