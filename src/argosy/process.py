@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
+from argosy.shell import tell_words
 
 if TYPE_CHECKING:
     import subprocess
@@ -142,6 +143,7 @@ class RealRunner:
 
     def __init__(self, echo: OnLine | None = None) -> None:
         self._echo = echo
+        self._told = set[str]()
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
         """Run a program to its end and capture what it says."""
@@ -190,7 +192,7 @@ class RealRunner:
 
     def _say(self, command: Command) -> None:
         if self._echo is not None:
-            self._echo(f"$ {command}")
+            self._echo(f"$ {tell_words(command.words, self._told)}")
 
     @staticmethod
     def _find(command: Command) -> str:

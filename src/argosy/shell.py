@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -123,3 +123,21 @@ def name_programs(words: Iterable[Word]) -> tuple[tuple[Program, ...], tuple[Wor
 def render_programs(programs: Iterable[Program]) -> list[str]:
     """Render programs as the assignments that a script begins with."""
     return [f"{program.name}={quote(program.rstrip())}" for program in programs]
+
+
+def tell_words(words: Sequence[str], told: set[str]) -> str:
+    """Render a command's words for who reads along: a script among its words is shown once, and with it what starts it.
+
+    Parameters
+    ----------
+    told
+        Scripts that were shown; those of this command are added.
+    """
+    scripts = {word for word in words if "\n" in word}
+    first = next((place for place, word in enumerate(words) if word in scripts), 0)
+    lead = ""
+    if words[first] in told and "--" in words[first:]:
+        lead, words = "… ", words[words.index("--", first) :]
+    shown = [f"{word.splitlines()[0]} …" if word in told else word for word in words]
+    told |= scripts
+    return lead + shlex.join(shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 
@@ -19,6 +20,7 @@ from argosy.shell import (
     render_assignment,
     render_command,
     render_programs,
+    tell_words,
 )
 
 SHELLS = [shell for shell in ("sh", "dash", "bash", "busybox") if shutil.which(shell)]
@@ -105,3 +107,14 @@ def test_programs_are_written_once_and_run_as_if_they_stood_there(name: str) -> 
 def test_a_program_is_the_text_that_it_is_made_of(word: str) -> None:
     assert Program("p", word) == word
     assert quote(Program("p", word)) == quote(word)
+
+
+def test_a_script_among_the_words_is_shown_once_and_then_what_it_starts() -> None:
+    join, ask = "# Joins.\nexec bwrap", "import sys\nprint(1)"
+    told = set[str]()
+    first = ("unshare", "--", "sh", "-c", join, "a", "--dev", "--", "python", "-c", ask)
+    assert tell_words(first, told) == shlex.join(first)
+    assert tell_words(first, told) == "… -- python -c 'import sys …'"
+    assert tell_words(("unshare", "sh", "-c", join, "b", "--", "uv", "--", "x"), told) == "… -- uv -- x"
+    assert tell_words(("sh", "-c", join, "a b"), told) == "sh -c '# Joins. …' 'a b'"
+    assert tell_words(("ls", "--", "a b"), told) == "ls -- 'a b'"
