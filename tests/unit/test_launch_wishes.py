@@ -17,6 +17,7 @@ from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
 from argosy.launch.story import output_folders, settle_request
+from argosy.launch.without_queue import UNUSED, unused_options
 from argosy.model import Gpu, Host, Image, ImageKind, Person
 from argosy.project import Project, read_project
 from argosy.schedulers.slurm import JobOptions
@@ -310,3 +311,57 @@ def test_the_folders_of_output_and_error_are_made() -> None:
     assert output_folders(made, "alice") == (Path("/a/n"), Path("/b/alice"))
     with pytest.raises(ArgosyError, match="no name yet"):
         output_folders(plan(options=JobOptions(error="/b/%j/x")), "alice")
+
+
+# Options of a job where nothing queues
+
+
+@pytest.mark.parametrize("option", ["account", "partition", "qos", "constraint", "reservation", "nodelist", "exclude"])
+def test_what_only_a_queue_heeds_is_told_as_not_used_where_there_is_none(option: str) -> None:
+    made = plan(HERE, options=make_request({option: "x"}, HOST).options)
+    (row,) = [row for row in made.choices if row.what == f"--{option}"]
+    assert (row.value, row.why) == ("x", UNUSED)
+    assert f"#   --{option} = x: {UNUSED}" in made.script
+
+
+def test_the_options_that_are_not_used_are_named_in_one_line() -> None:
+    options = JobOptions(time="1:00:00", mem="60G", mail_type="END", exclusive=True)
+    made = plan(HERE, options=options, extra=("--nice",), mpi="pmix")
+    names = "--time, --mem, --mail-type, --exclusive, --sbatch-arg, --mpi"
+    assert list(unused_options(made.choices)) == [f"{names}: {UNUSED}"]
+    assert list(unused_options(plan(HERE).choices)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("array", {"options": JobOptions(array="0-3")}),
+        ("after", {"options": JobOptions(dependency="afterok:3")}),
+        ("output", {"options": JobOptions(output="/x.out")}),
+        ("error", {"options": JobOptions(error="/x.err")}),
+        ("chdir", {"options": JobOptions(chdir="/var")}),
+        ("signal", {"options": JobOptions(signal="USR1")}),
+        ("resume", {"restarts": 3}),
+    ],
+)
+def test_what_would_change_what_runs_is_refused_without_a_queue_and_told_where_the_project_file_says_it(
+    name: str, asked: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=f"--{name} needs a site with Slurm"):
+        plan(HERE, **asked)
+    made = plan(HERE, **asked, given={name: ("", "argosy.toml:3")})
+    assert [row.what for row in made.choices if row.why == UNUSED] == [f"--{name}"]
+
+
+@pytest.mark.parametrize("site", [HERE, LAB], ids=lambda site: site.name)
+def test_the_form_of_a_jobs_options_is_judged_at_every_site(site: Site) -> None:
+    with pytest.raises(UsageError, match="'60Q' is no amount of memory"):
+        plan(site, options=JobOptions(mem="60Q"))
+
+
+@pytest.mark.parametrize(("option", "asked"), [("--label", {"label": True}), ("--log-dir", {"logs": "/logs"})])
+def test_copies_of_a_command_have_no_ranks_to_label_or_to_write_files_for(option: str, asked: dict[str, Any]) -> None:
+    plan(HERE, wanted=Wanted(ranks=2), **asked)
+    plan(HERE, launcher="none", wanted=Wanted(ranks=1), **asked)
+    with pytest.raises(UsageError, match=f"{option} needs ranks"):
+        plan(HERE, launcher="none", wanted=Wanted(ranks=2), **asked)

@@ -59,7 +59,7 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
     moded, mode = choose_mode(site, request.mode)
     rows = (evident_choice(site, site.modes[mode], "mode", mode),) if mode else ()
     if site.scheduler != "slurm":
-        return Settled(moded, mode, choices=rows)
+        return Settled(moded, mode, choices=(*rows, *_unqueued(request, site)))
     from argosy.schedulers.slurm_options import check_options  # noqa: PLC0415 - Slurm's sites only
     from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - likewise
 
@@ -73,6 +73,14 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
     whole = is_whole(moded, partition, demand)
     name = partition.name if partition else asked.partition
     return Settled(at_partition(moded, partition), mode, name, whole, (*rows, *why))
+
+
+def _unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
+    if request.options == JobOptions() and not (request.extra or request.restarts or request.checkpoint or request.mpi):
+        return ()
+    from argosy.launch.without_queue import judge_unqueued  # noqa: PLC0415 - where there is something to judge
+
+    return judge_unqueued(request, site)
 
 
 def _check_whole_nodes(site: Site, demand: Demand) -> None:

@@ -232,6 +232,10 @@ def _settle(
     more = _wishes(request, container, site, launcher.value)
     if site.scheduler == "local" and launcher.value in NEED_SLURM:
         raise UsageError(f"the launcher {launcher.value} needs Slurm", hint="use --launcher torchrun or none here")
+    if site.scheduler == "local" and (request.label or request.logs):
+        from argosy.launch.without_queue import refuse_unranked  # noqa: PLC0415 - where it is asked for
+
+        refuse_unranked(request, launcher.value, shape)
     at_site = plan_at_site(settled, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions)
     variables, why_variables = plan_variables(request, site, host, shape, at_site, launcher=launcher.value)
     name = request.name or name_of(request.command)

@@ -96,7 +96,7 @@ def find_grounds(
     wanted = with_log_folder(wanted, record if site.scheduler == "slurm" else "")
     there, command = plan_target(request, settled.site, host), request.command
     if site.scheduler == "local":
-        refuse_missing_binds(wanted)
+        refuse_missing_binds(request.container)  # a folder for logs is made when it is needed
         if not (dry or kept):
             refuse_missing_program(request.command, wanted, host)
     else:
@@ -208,6 +208,7 @@ def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> L
     here
         Carry it out as steps of the present allocation, where a job would be submitted.
     """
+    from argosy.launch.without_queue import unused_options  # noqa: PLC0415 - a dry run needs none
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
     site = find_site(request.site, session.host)
@@ -221,6 +222,8 @@ def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> L
     words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
     profile = absolute_profile(request.site, session.host)
     if here or plan.scheduler == "local":
+        for line in unused_options(plan.choices):
+            session.reporter.note(line)
         words = ("sh", str(script))
         if here:
             note_job(plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, here="yes")
