@@ -129,10 +129,19 @@ def test_a_profile_with_a_version_that_is_none_is_refused() -> None:
         Node(cuda="twelve")
 
 
-@pytest.mark.parametrize("word", ["Zen 3", "sapphire-rapids", "EPYC"])
-def test_a_profile_with_a_processor_that_is_no_name_is_refused(word: str) -> None:
-    with pytest.raises(ValueError, match='write archspec = "zen3"'):
+@pytest.mark.parametrize(
+    ("word", "near"), [("Zen 3", "zen3"), ("zen9", "zen"), ("sapphire-rapids", "sapphirerapids"), ("EPYC", "zen3")]
+)
+def test_a_processor_that_archspec_does_not_know_is_refused_with_the_nearest_name(word: str, near: str) -> None:
+    with pytest.raises(ValueError, match="none of archspec's names") as error:
         Node(archspec=word)
+    assert near in str(error.value)
+
+
+def test_a_processor_of_another_architecture_than_the_nodes_is_refused() -> None:
+    assert Node(archspec="neoverse_v2", arch="aarch64").archspec == "neoverse_v2"
+    with pytest.raises(ValueError, match="'neoverse_v2' is a processor of aarch64, and arch = 'x86_64'"):
+        Node(archspec="neoverse_v2", arch="x86_64")
 
 
 @pytest.mark.parametrize(

@@ -123,8 +123,10 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name, text in (("cuda", self.cuda), ("rocm", self.rocm)):
             if text and not re.fullmatch(r"\d+(\.\d+){0,2}", text):
                 raise ValueError(f'{name} = {text!r} is no version; write {name} = "12.8"')
-        if self.archspec and not re.fullmatch(r"[a-z][a-z0-9_]*", self.archspec):
-            raise ValueError(f'archspec = {self.archspec!r} is none of archspec\'s names; write archspec = "zen3"')
+        if self.archspec:
+            from argosy.sites.processors import refuse_processor  # noqa: PLC0415 - most profiles name none
+
+            refuse_processor(self.archspec, self.arch)
 
 
 class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
