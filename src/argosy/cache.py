@@ -17,6 +17,7 @@ KINDS: Mapping[str, tuple[str, bool]] = {
     "bases": ("bases made here", True),
     "fetched": ("images fetched", True),
     "trees": ("images unpacked", True),
+    "layers": ("layers of wrapped environments", True),
     "tools": ("static uv", True),
     "downloads": ("files fetched for steps", True),
     "uv": ("wheels", False),

@@ -7,6 +7,7 @@
         env.sh                        the environment, computed once at build: plain exports
         argosy.lock                   what is in the image
         env/                          the environment: a venv of the base's Python, or a prefix of its own
+            lib/pythonX/site-packages/argosy_prefix.pth    a venv's packages have one path, also behind a wrapped prefix
     /.singularity.d/env/98-argosy.sh  the same environment for a plain `apptainer exec IMAGE python`
     /etc/profile.d/zz-argosy.sh       and for `bash -l`, which resets PATH in /etc/profile
 """

@@ -100,6 +100,7 @@ WHEELS = (
     hello("tinypkg", "2.0", "tinydep>=1"),
     hello("tinydep", "1.5"),
     hello("another", "0.3"),
+    hello("onemore", "0.1"),
     hello("needsnine", "1.0", "tinydep>=9"),
     hello("torchvision", "0.24.0", "torch==2.9.0"),
     hello("oldtorch", "1.0", "torch<2"),

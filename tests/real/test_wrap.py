@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from argosy.build.packing import digest_tree
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop
@@ -78,6 +81,11 @@ def call(prefix: Path, *words: str, name: str = "python", around: tuple[str, ...
 def test_a_wrapped_command_runs_with_its_packages(prefix: Path) -> None:
     assert call(prefix, name="tinypkg") == "tinypkg 2.0"
     assert call(prefix, "-c", "import tinydep, sys; print(tinydep.VERSION, sys.prefix)") == f"1.5 {prefix}"
+
+
+def test_the_names_of_modules_lead_into_the_image_not_through_the_prefix(prefix: Path) -> None:
+    code = "import sys, tinydep; print(tinydep.__file__, [path for path in sys.path if path.startswith(sys.prefix)])"
+    assert re.fullmatch(r"/opt/argosy/env/lib/python3\.\d+/site-packages/tinydep\S* \[\]", call(prefix, "-c", code))
 
 
 def test_what_a_script_left_in_the_layer_is_there(prefix: Path) -> None:
@@ -197,7 +205,12 @@ def test_versions_come_and_go_by_one_switch(shop: Shop, prefix: Path) -> None:
     assert shop.argosy("wrap", "rollback", own).code == 0
     assert not (own / "bin/another").exists()
     assert shop.argosy("wrap", "rollback", own, "2").code == 0
-    assert shop.argosy("wrap", "prune", own, "--keep", "0").out == "removed: 1\n"
+    trees = {tree.name: digest_tree(tree) for tree in (own / "cache/trees").iterdir() if tree.is_dir()}
+    assert shop.argosy("wrap", "update", own, "onemore").code == 0
+    assert call(own, name="onemore") == "onemore 0.1"
+    assert trees == {name: digest_tree(own / "cache/trees" / name) for name in trees}
+    assert shop.argosy("wrap", "rollback", own, "2").code == 0
+    assert shop.argosy("wrap", "prune", own, "--keep", "0").out == "removed: 1, 3\n"
     assert [line.split()[:2] for line in shop.argosy("wrap", "history", own).out.splitlines()] == [["*", "2"]]
     assert shop.argosy("wrap", "check", own).code == 0
     (own / "versions/2/image.sif").unlink()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from argosy.build.conflicts import (
 )
 from argosy.build.packages import write_namesakes
 from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
+from argosy.build.search_path import write_search_path
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import SourceKind
 from argosy.process import Reply
@@ -72,6 +75,23 @@ def test_each_console_script_of_the_base_gets_a_namesake_that_starts_the_layers_
     assert "sys.exit(c.f())" in (folder / "d").read_text()
     assert stat.S_IMODE((folder / "torchrun").stat().st_mode) == 0o755
     assert sorted(path.name for path in folder.iterdir()) == ["d", "pip", "torchrun"]
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_wrapped_prefix_leads_into_the_image_on_pythons_search_path(tmp_path: Path, *, wrapped: bool) -> None:
+    site_packages, prefix = tmp_path / "opt/argosy/env/lib/python3.9/site-packages", tmp_path / "a prefix"
+    site_packages.mkdir(parents=True)
+    prefix.mkdir()
+    (prefix / "lib").symlink_to(tmp_path / "opt/argosy/env/lib")
+    write_search_path(tmp_path)
+    added = f"{prefix}/lib/python3.9/site-packages"
+    code = "import site, sys; site.addsitedir(sys.argv[1]); print(sys.path[-1])"
+    variables = {"ARGOSY_WRAP": str(prefix)} if wrapped else {}
+    done = subprocess.run(
+        [sys.executable, "-c", code, added], env=variables, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == (str(site_packages) if wrapped else added)
+    assert not done.stderr
 
 
 BUILDS = {"torch": "2.9.0a0+145a3a7bda.nv25.10", "flash-attn": "2.7.4.post1+vendor"}

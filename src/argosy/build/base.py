@@ -13,6 +13,7 @@ from argosy.build.definitions import Format, definition_format
 from argosy.build.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.packing import pack_tar, run_pack
 from argosy.carriers import PRIVATE_NAMESPACE
+from argosy.entering import layer_key
 from argosy.errors import ArgosyError, ImageError, ToolFailed, ToolMissing, UsageError
 from argosy.images.fetching import fetch_image
 from argosy.images.identify import Kind, identify_file
@@ -25,7 +26,7 @@ from argosy.model import Image, ImageKind
 from argosy.process import Command, Reply, Words, failed
 from argosy.session import Session, Step
 from argosy.store import explained, whole_folder, write_text
-from argosy.trees import run_unsquashfs
+from argosy.trees import run_unsquashfs, take_layer
 from argosy.uses import note_use
 
 DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
@@ -269,11 +270,19 @@ def explain_bootstrap(suite: str, mirror: str, command: Command, reply: Reply) -
     return failed(command, reply, doing=f"making a Debian {suite}", hint=hint)
 
 
-def take_over_layer(base: Base, session: Session, tree: Path) -> None:
-    """Begin with the layer that an image of ours used as base has already, delta or flat: an image has one layer."""
+def take_over_layer(base: Base, session: Session, tree: Path, *, kept: bool) -> None:
+    """Begin with the layer that an image of ours used as base has already, delta or flat: an image has one layer.
+
+    Parameters
+    ----------
+    kept
+        Whether its tree may be one that was kept when it was built: files in it are the cache's, too.
+    """
     image = base.image
     if not base.lock:
         tree.mkdir()
+        return
+    if kept and take_layer(session, layer_key(base.lock), tree):
         return
     delta = image.layer_offset >= 0
     offset = image.layer_offset if delta else image.base_offset

@@ -17,6 +17,7 @@ from argosy.build.hashes import asked_hashes, found_hashes, refuse_unhashed
 from argosy.build.kept_code import BYTECODE, Compiled
 from argosy.build.pins import Pin, Row, is_pin, parse_pin, pin_of, read_chosen, render_pin, render_pins
 from argosy.build.rooms import UV_INSIDE, WORK_INSIDE, Room
+from argosy.build.search_path import site_folders, write_search_path
 from argosy.build.uv_faults import explain_uv
 from argosy.build.uv_progress import UvProgress
 from argosy.layout import ENV_PREFIX, ROOT
@@ -264,12 +265,13 @@ def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: b
         ENV_PREFIX,
         doing="making the environment",
     )
+    write_search_path(installer.layer)
     if not pins:
         return
     install_pins(installer, pins, step, exact=exact)
     _compile(installer, pins, step)
     builds = vendor_builds(installer.python.packages)
-    for folder in (installer.layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*/site-packages"):
+    for folder in site_folders(installer.layer):
         judge_demands(read_demands(folder), builds, installer.python.version)
 
 

@@ -55,6 +55,8 @@ class BuildRequest:
         Names of packages of the base that may be hidden by another version in the layer; all others are kept.
     project
         The project file whose steps and stages are carried out; None for none.
+    keep
+        Whether the layer's tree stays in the cache, for the next build over this image.
     """
 
     sources: tuple[Path, ...]
@@ -77,6 +79,7 @@ class BuildRequest:
     unisolated: tuple[str, ...] = ()
     replaceable: tuple[str, ...] = ()
     project: Project | None = None
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ from argosy.build.torch_index import (
     explaining_torch,
 )
 from argosy.conda import requested_specs
+from argosy.entering import layer_key
 from argosy.errors import CheckFailed, UsageError
 from argosy.formats import OutputFormat, render_use
 from argosy.images.identify import render_size
@@ -89,6 +90,7 @@ from argosy.refusals import refuse_folder
 from argosy.relock import as_locked, locked_indexes, without_held
 from argosy.session import Session, Step
 from argosy.store import lease, sweep_parts, whole_file, work_folder
+from argosy.trees import keep_layer
 from argosy.uses import BUILD, note_use
 from argosy.version import VERSION
 
@@ -123,6 +125,8 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
             step.result = f"{render_size(size)} written to {request.output}"
         note_image(request, lock, session)
         cost = measure_cost(work, made.tree, request.output, before=cost)
+        if request.keep:
+            keep_layer(session, layer_key(lock), made.tree)
     dear = () if request.flatten else judge_cost(cost, base.image.base_size)
     made = replace(made, notes=(*made.notes, *differences(order, lock), *dear))
     return replace(_report(request, base, lock, made, size, clock), cost=cost)
@@ -215,13 +219,13 @@ def _install(
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, recipe), recipe, target.backend)
     tree = work / "layer"
-    take_over_layer(base, session, tree)
+    project = order.project if has_steps(order.project) else None
+    changing = project is not None or base.image.system
+    take_over_layer(base, session, tree, kept=not (request.before or request.after or changing))
     if recipe.exact and base.lock:
         recipe = without_held(recipe, base.lock.packages)
     step.say("finding a way into the base")
     uv = static_uv(session, settings)
-    project = order.project if has_steps(order.project) else None
-    changing = project is not None or base.image.system
     room = find_room(
         session,
         Path(base.image.path),
@@ -300,10 +304,9 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, target: Target) -> M
     if made.python:
         check_python(recipe.python, made.python.version, recipe.python_where)
     inside = f"Python {made.python.version} of its own" if made.python else "no Python"
-    room = shop.room
-    shop.step.result = f"{_count(made.packages, base)}, {inside} ({room.carrier.value}: {room.carrier.why})"
+    shop.step.result = f"{_count(made.packages, base)}, {inside} ({shop.room.carrier.value}: {shop.room.carrier.why})"
     notes = (*_notes(recipe, shop.settings), *made.notes)
-    return Made(shop.layer, room, made.python, made.packages, made.activation, notes, shop.settings)
+    return Made(shop.layer, shop.room, made.python, made.packages, made.activation, notes, shop.settings)
 
 
 def _python_of(recipe: Recipe, base: Base, room: Room) -> BasePython:
@@ -440,8 +443,7 @@ def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int
 
 def _describe_base(base: Base) -> str:
     added = f", {' and '.join(base.added)} added for the environment" if base.added else ""
-    how = f", {base.how}" if base.how else ""
-    return f"{base.reference}{added}{how}: {render_size(base.image.base_size)}"
+    return f"{base.reference}{added}{base.how and f', {base.how}'}: {render_size(base.image.base_size)}"
 
 
 def _describe_sources(recipe: Recipe) -> str:

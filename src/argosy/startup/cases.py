@@ -83,9 +83,7 @@ def _code(ground: Ground) -> tuple[str, ...]:
 def _wrapper(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
     prefix = ground.request.prefix
     words = (str(prefix / "bin" / PYTHON), *_code(ground))
-    inside = version_folder(prefix, ground.version.number) / "inside"
-    links = tuple(str(prefix / path.name) for path in inside.iterdir() if path.is_symlink())
-    return Case(WRAPPER, words, ground.env, _files(ground), ground.place, links)
+    return Case(WRAPPER, words, ground.env, _files(ground), ground.place)
 
 
 def _files(ground: Ground) -> tuple[str, ...]:

@@ -52,8 +52,6 @@ class Case:
     place
         Folder of the shared file system that its files come from: calls that name a path below it are counted.  Empty
         where paths inside name files of it as well, so that no name tells (unpacked trees).
-    links
-        Paths below `place` that lead into the image: what lies behind them is no file of the shared file system.
     """
 
     name: str
@@ -61,7 +59,6 @@ class Case:
     env: Mapping[str, str]
     drop: tuple[str, ...]
     place: str
-    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

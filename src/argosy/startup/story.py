@@ -82,13 +82,11 @@ def _counted(case: Case, log: Path, session: Session) -> Calls:
         *case.words,
     )
     run_checked(session.runner, Command(words, env=case.env), doing=f"counting the calls of {case.name}")
-    return count_calls(case.name, log.read_text(errors="replace"), case.place, case.links)
+    return count_calls(case.name, log.read_text(errors="replace"), case.place)
 
 
-def count_calls(name: str, trace: str, place: str, links: tuple[str, ...] = ()) -> Calls:
-    """Count the calls in a log of strace: all that name a path, and those that name one below `place`, not `links`."""
+def count_calls(name: str, trace: str, place: str) -> Calls:
+    """Count the calls in a log of strace: all that name a path, and those that name one below `place`."""
     paths = [match["path"] for match in CALL.finditer(trace)]
-    through = tuple(f"{link}/" for link in links)
-    below = (path for path in paths if path == place or path.startswith(f"{place}/"))
-    shared = sum(1 for path in below if not path.startswith(through)) if place else None
+    shared = sum(1 for path in paths if path == place or path.startswith(f"{place}/")) if place else None
     return Calls(name, len(paths), shared)

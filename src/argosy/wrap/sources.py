@@ -115,6 +115,7 @@ def _built(
         after=tuple(map(Path, after)),
         unisolated=recipe.unisolated,
         replaceable=recipe.replaceable,
+        keep=True,
     )
     build(request, session)
     return image

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from argosy.entering import enter
+from argosy.entering import enter, layer_key
 from argosy.errors import UsageError
 from argosy.images.finding import refined
 from argosy.images.opening import Opened, open_image
@@ -16,6 +16,7 @@ from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, ver
 from argosy.model import ContainerRequest
 from argosy.session import Session
 from argosy.store import remove_tree, whole_folder
+from argosy.trees import lend_layer
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.entrances import ACTIVATE, MODULES
 from argosy.wrap.furnish import furnish
@@ -206,6 +207,9 @@ def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     there = replace(session, places=replace(session.places, cache=prefix / CACHE))
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
+    lock = opened.lock
+    if lock and enter(request, str(image), there, dry=True).runtime.traits.unpacks:
+        lend_layer(session, layer_key(lock), there.places.cache)
     plan = enter(request, str(image), there)
     judge_runtime(plan.runtime.name)
     if brought.inside is None:
