@@ -23,6 +23,39 @@ class Quiet(SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
+class Busy(Quiet):
+    """Serves a folder, but answers the first request for each page that it has too many of them."""
+
+    refused: set[str]
+
+    def do_GET(self) -> None:
+        """Refuse a page once."""
+        if self.path in self.refused:
+            super().do_GET()
+            return
+        self.refused.add(self.path)
+        self.send_response(429)
+        self.send_header("Retry-After", "0")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@contextlib.contextmanager
+def serve_busy(root: Path) -> Iterator[tuple[str, set[str]]]:
+    """Serve a folder by `Busy`; give its address, and the pages that were refused once."""
+    refused: set[str] = set()
+    handler = partial(type("Handler", (Busy,), {"refused": refused}), directory=str(root))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", refused
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 class Proxy(BaseHTTPRequestHandler):
     """Answers for each host itself, and keeps which were asked for."""
 

@@ -18,6 +18,9 @@ from argosy.images.squashfs import read_superblock
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop
+    from tests.real.indexes import add_wheel, serve_busy
+else:
+    from indexes import add_wheel, serve_busy
 
 pytestmark = pytest.mark.real
 
@@ -319,3 +322,12 @@ def test_the_error_of_a_package_that_does_not_build_shows_why(shop: Shop) -> Non
     assert done.code == 5, done.err
     assert "broken==1.0 has no wheel" in done.err
     assert "setuptools" in done.err  # the shop has none: that is the reason here
+
+
+def test_an_index_that_asks_to_be_slower_is_asked_again(shop: Shop) -> None:
+    root = shop.folder / "index"
+    add_wheel(root, "simple", shop.make_wheel("slowpkg", "1.0").write(shop.folder))
+    with serve_busy(root) as (address, refused):
+        image = shop.build("slowpkg\n", PIP_NO_INDEX="", PIP_INDEX_URL=f"{address}/simple")
+    assert "/simple/slowpkg/" in refused
+    assert "slowpkg" in shop.argosy("images", "info", image).out

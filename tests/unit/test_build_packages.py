@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,9 @@ from argosy.build.conflicts import (
 )
 from argosy.build.packages import write_namesakes
 from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
+from argosy.build.rooms import Room
 from argosy.build.search_path import write_search_path
+from argosy.build.uv_faults import explain_uv
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import SourceKind
 from argosy.process import Reply
@@ -225,3 +228,40 @@ def test_what_uv_chose_has_the_address_that_only_its_lines_tell_and_no_stars_for
         "private @ git+https://token@host.example/p.git",
     ]
     assert [name for name, row in chosen.items() if "version" not in row] == ["fromgit", "private"]
+
+
+# What indexes answer, as uv 0.13.9 tells it
+
+BUSY = """\
+Using Python 3.11.2 environment at: /usr
+error: Request failed after 3 retries in 6.0s
+  cause: Failed to fetch: http://127.0.0.1:8429/simple/six/
+  cause: HTTP status client error (429 Too Many Requests) for url (http://127.0.0.1:8429/simple/six/)
+"""
+CLOSED = """\
+  No solution found when resolving dependencies
+    cause: Because six was not found in the package registry and you require six, we can conclude that your \
+requirements are unsatisfiable.
+
+  hint: An index URL (http://127.0.0.1:8431/simple) could not be queried due to a lack of valid authentication \
+credentials (401 Unauthorized)
+"""
+NO_ROOM = cast("Room", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        (BUSY, "the index asks us to be slower: 429 Too Many Requests", "wait some minutes"),
+        (BUSY.replace("client error (429 Too Many Requests", "server error (503 Service Unavailable"),
+         "the index answered 503 Service Unavailable", "try again later"),
+        (CLOSED, "no index that lets us in has a package 'six'", "login into ~/.netrc"),
+        (CLOSED.partition("  hint")[0], "the index has no package 'six'", "check the spelling"),
+    ],
+    ids=["busy", "broken", "closed", "open"],
+)  # fmt: skip
+def test_what_an_index_answered_is_said_plainly(text: str, what: str, hint: str) -> None:
+    error = explain_uv(NO_ROOM, ("pip", "install"), Reply(2, "", text), doing="choosing versions")
+    assert error.what == what
+    assert hint in error.hint
+    assert "http" in error.evidence or "six" in error.evidence

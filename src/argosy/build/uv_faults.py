@@ -9,6 +9,8 @@ from argosy.errors import ArgosyError, CheckFailed, ToolFailed
 from argosy.process import Reply
 
 MOST_OF_A_BUILD = 40
+STATUS = re.compile(r"HTTP status \w+ error \((?P<said>(?P<code>\d{3})[^)]*)\) for url")
+REFUSED = re.compile(r"401 Unauthorized|403 Forbidden")
 UNKNOWN_PACKAGE = re.compile(r"Because (\S+) was not found in (?:the package registry|the provided package locations)")
 
 
@@ -25,10 +27,21 @@ def explain_uv(room: Room, words: tuple[str, ...], reply: Reply, *, doing: str) 
         )
     if "No solution found" in text or "no version of" in text:
         return _no_solution(text)
+    if status := STATUS.search(text):
+        return _explain_status(status["code"], status["said"], text)
     error = room.failure((UV_INSIDE, *words[:2], "…"), reply, doing=doing)
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; where nodes have no network, build on a login node"
     return error
+
+
+def _explain_status(code: str, said: str, text: str) -> ToolFailed:
+    """Say what an index answered; uv asked again three times, longer and longer after one another."""
+    if code == "429":
+        what, hint = f"the index asks us to be slower: {said}", "wait some minutes and build again: what came is kept"
+    else:
+        what, hint = f"the index answered {said}", "try again later, or tell those who run it"
+    return ToolFailed(what, evidence=text[text.find("error:") :].strip(), hint=hint)
 
 
 def _bare(name: str) -> str:
@@ -38,6 +51,12 @@ def _bare(name: str) -> str:
 def _no_solution(text: str) -> CheckFailed:
     evidence = (text[text.find("No solution found") :] if "No solution found" in text else text).strip()
     if unknown := UNKNOWN_PACKAGE.search(" ".join(text.split())):
+        if REFUSED.search(text):
+            return CheckFailed(
+                f"no index that lets us in has a package {unknown[1]!r}",
+                evidence=evidence,
+                hint="put the index's login into ~/.netrc or pip's configuration, or check the spelling",
+            )
         return CheckFailed(
             f"the index has no package {unknown[1]!r}",
             evidence=evidence,

@@ -1,0 +1,83 @@
+"""Files that are fetched by their digest: what a server answers, and what is made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from argosy.build.downloads import PAUSES_SECONDS, fetch_file
+from argosy.errors import ToolFailed
+from argosy.model import Host, Person
+from argosy.process import FakeRunner
+from argosy.session import Places, QuietReporter, Session
+
+DATA = b"what was meant"
+DIGEST = hashlib.sha256(DATA).hexdigest()
+
+
+class Server(BaseHTTPRequestHandler):
+    """Answers with the codes in the list, one after another, and then with the file."""
+
+    codes: list[int]
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        code = self.codes.pop(0) if self.codes else 200
+        self.send_response(code)
+        self.send_header("Retry-After", "0")
+        self.send_header("Content-Length", str(len(DATA)))
+        self.end_headers()
+        self.wfile.write(DATA)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[Server]]]:
+    handler = type("Handler", (Server,), {"codes": [], "asked": []})
+    with HTTPServer(("127.0.0.1", 0), handler) as service:
+        thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{service.server_port}/x", handler
+        service.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    person = Person(1000, 1000, "alice", str(tmp_path))
+    host = Host("h", "x86_64", person, str(tmp_path), "/tmp", 2, 1 << 30, {}, True, False, True, environment={})  # noqa: S108
+    return Session(host, FakeRunner(), Places(tmp_path / "cache", tmp_path / "state", ()), QuietReporter())
+
+
+def test_a_server_that_is_busy_is_asked_again(server: tuple[str, type[Server]], session: Session) -> None:
+    address, handler = server
+    handler.codes += [429, 503]
+    assert fetch_file(address, DIGEST, session, "argosy.toml:4").read_bytes() == DATA
+    assert len(handler.asked) == 3
+
+
+def test_one_that_stays_busy_is_said_to_be_so(server: tuple[str, type[Server]], session: Session) -> None:
+    address, handler = server
+    handler.codes += [429] * 9
+    with pytest.raises(ToolFailed, match="cannot be fetched") as error:
+        fetch_file(address, DIGEST, session, "argosy.toml:4")
+    assert error.value.evidence == "argosy.toml:4: HTTP Error 429: Too Many Requests"
+    assert error.value.hint == "it asks us to come later: wait some minutes"
+    assert len(handler.asked) == len(PAUSES_SECONDS) + 1
+
+
+def test_an_address_that_is_wrong_is_not_asked_twice(server: tuple[str, type[Server]], session: Session) -> None:
+    address, handler = server
+    handler.codes += [404]
+    with pytest.raises(ToolFailed, match="cannot be fetched") as error:
+        fetch_file(address, DIGEST, session, "argosy.toml:4")
+    assert "check the address" in error.value.hint
+    assert len(handler.asked) == 1
