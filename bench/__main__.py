@@ -22,10 +22,12 @@ from bench.records import Outcome, Result
 from bench.script import run_script
 from bench.start import run_start
 from bench.table import render_markdown, render_plain
+from bench.wrapping import run_wrapping
 
 PARTS: Mapping[str, Callable[..., Outcome]] = {
     "packing": run_packing,
     "building": run_building,
+    "wrapping": run_wrapping,
     "start": run_start,
     "memory": run_memory,
     "commands": run_commands,

@@ -79,7 +79,7 @@ class Built:
 def run_building(inputs: Inputs, *, quick: bool) -> Outcome:
     """Build cold, warm, with one package more, and the same again; then cotainr's steps where there is a lab."""
     packages = QUICK_PACKAGES if quick else PACKAGES
-    wheels = _wheels(packages, inputs)
+    wheels = fetched_wheels(packages, inputs)
     with open_folder() as folder:
         folder.chmod(0o755)
         (folder / "many.txt").write_text("".join(f"{name}\n" for name in packages))
@@ -102,7 +102,7 @@ def run_building(inputs: Inputs, *, quick: bool) -> Outcome:
     return Outcome(tuple(rows), tuple(remarks))
 
 
-def _wheels(packages: tuple[str, ...], inputs: Inputs) -> Path:
+def fetched_wheels(packages: tuple[str, ...], inputs: Inputs) -> Path:
     """Give a folder with the wheels of packages and all that they need, fetched once for the base's Python."""
     lock = open_image(inputs.delta).lock
     python = lock.python if lock else ""

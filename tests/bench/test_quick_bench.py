@@ -41,6 +41,17 @@ def test_a_job_of_two_nodes_is_measured_against_the_script_by_hand(tmp_path: Pat
     assert rows["job.difference.low"] <= rows["job.difference"]
 
 
+@pytest.mark.lab
+@NEEDS_ROOT
+@pytest.mark.soak
+def test_wrapping_is_measured_under_both_runtimes(tmp_path: Path) -> None:
+    rows = measured("wrapping", tmp_path / "result.json")
+    wanted = {"wrapping.apptainer.many", "wrapping.apptainer.update", "wrapping.bwrap.start.above"}
+    assert wanted <= set(rows)
+    assert (rows["wrapping.apptainer.forks"], rows["wrapping.apptainer.execs"]) == (0, 1)
+    assert 0 < rows["wrapping.calls.wrapper"] < 100, "independent of what is imported"
+
+
 def test_a_quick_bench_measures_starts_commands_and_plans_and_keeps_nothing(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     kept = set((ROOT / "bench/results").glob("*"))

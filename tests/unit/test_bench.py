@@ -20,6 +20,7 @@ from bench.records import Budget, Result, Row, Verdict, judge_budget, many, one,
 from bench.script import Before, count_before
 from bench.start import pairwise
 from bench.table import render_markdown, render_plain
+from bench.wrapping import count_until
 
 STRACE = """\
 7 execve("/bin/sh", ["sh"], 0x7ffe /* 40 vars */) = 0
@@ -188,13 +189,20 @@ def test_parts_are_run_in_the_bench_s_order_whatever_the_order_asked() -> None:
 def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_arguments(["--only", "packin"])
-    assert "packing, building, start, memory, commands, planning" in capsys.readouterr().err
+    assert "packing, building, wrapping, start, memory, commands, planning" in capsys.readouterr().err
 
 
 def test_forks_and_questions_are_counted_until_the_ranks_start_threads_and_local_sockets_are_none() -> None:
     assert count_before(JOB) == Before(forks=2, rpcs=1)
     with pytest.raises(RuntimeError, match="never came to srun: no scontrol"):
         count_before(JOB.partition("7 vfork")[0], "no scontrol")
+
+
+def test_forks_and_programs_are_counted_until_the_runtime_takes_the_process() -> None:
+    assert count_until(JOB, "srun") == (2, 2)
+    assert count_until(JOB, "sh") == (0, 0)
+    with pytest.raises(RuntimeError, match="apptainer was never started"):
+        count_until(JOB, "apptainer")
 
 
 def test_a_script_is_timed_by_the_first_of_its_ranks() -> None:

@@ -1,0 +1,207 @@
+"""Wrapping: what it takes to wrap an image and to update an environment, and what a start of a command costs then.
+
+Under Apptainer all of it is done by an ordinary user in the lab, under bubblewrap by this user here.  Starts are timed
+by `argosy bench startup`, which takes turns between the ways to start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from argosy.build import BuildRequest, build
+from argosy.images.opening import open_image
+from argosy.startup.records import BARE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
+from argosy.trees import unpacked
+from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
+from bench.inputs import Inputs, bench_folder, open_session, tree_bytes
+from bench.meter import Usage
+from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
+from bench.records import Budget, Outcome, Row, one
+from bench.script import FORK
+from bench.tasks import CommandTask
+
+COMMANDS = 1000
+MANY_INSIDE = "/opt/argosy/many"
+MANY = f"""\
+mkdir {MANY_INSIDE}
+for n in $(seq {COMMANDS}); do printf '#!/bin/sh\\n' > {MANY_INSIDE}/c$n; done
+chmod 755 {MANY_INSIDE}/*
+"""
+IMPORT, QUICK_IMPORT = "import pandas, skimage, sympy, matplotlib.pyplot", "import httpx, rich.console"
+TIMES = 30
+MEGA = 1e6
+
+WRAPPED = Budget(3)
+UPDATED = Budget(10)
+NO_FORK, FEW_EXECS = Budget(0), Budget(2)
+AS_THE_LINE = Budget(1.05)
+ABOVE_BARE = Budget(15)
+OF_THE_TREE = Budget(0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where things are wrapped, and by what.
+
+    Attributes
+    ----------
+    folder
+        Of this runtime's own: prefixes, the cache, logs.
+    argosy
+        The program, there.
+    """
+
+    runtime: str
+    place: Place
+    folder: Path
+    wheels: Path
+    base: Path
+    argosy: str
+
+    def run(self, *words: str) -> Usage:
+        """Run a command there, with a cache and an index of its own."""
+        variables = (f"ARGOSY_CACHE={self.folder}/cache", f"PIP_CONFIG_FILE={os.devnull}", "PIP_NO_INDEX=1")
+        dropped = [word for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") for word in ("-u", name)]
+        settings = ("env", *dropped, *variables, f"PIP_FIND_LINKS={self.wheels}")
+        return run_task(self.place, CommandTask((*settings, *words)), Usage)
+
+    def argosy_run(self, *words: str) -> Usage:
+        """Run argosy there."""
+        return self.run(self.argosy, *words)
+
+    def measured_starts(self, *words: str) -> StartupReport:
+        """Have `argosy bench startup` measure the starts of the environment's Python."""
+        out = self.folder / "startup.json"
+        asked = (self.argosy, "bench", "startup", str(self.prefix), "--json", "--quiet", *words)
+        self.run("sh", "-c", 'exec "$@" > "$0"', str(out), *asked)
+        return msgspec.json.decode(out.read_bytes(), type=StartupReport)
+
+    @property
+    def prefix(self) -> Path:
+        """The prefix of the environment."""
+        return self.folder / "env"
+
+
+def run_wrapping(inputs: Inputs, *, quick: bool) -> Outcome:
+    """Wrap many commands, wrap an environment and update it, and start its Python."""
+    wheels = fetched_wheels(QUICK_PACKAGES if quick else PACKAGES, inputs)
+    missing = why_no_lab()
+    with open_folder() as folder:
+        (folder / "many.txt").write_text("".join(f"{name}\n" for name in (QUICK_PACKAGES if quick else PACKAGES)))
+        many = _image_of_many(inputs, folder)
+        here = str(Path(sys.executable).with_name("argosy"))
+        grounds = [Ground("bwrap", HERE, folder / "bwrap", wheels, inputs.base, here)]
+        if not missing:
+            grounds.append(Ground("apptainer", lab(), folder / "apptainer", wheels, inputs.base, "argosy"))
+        rows: list[Row] = []
+        calls: dict[str, tuple[Calls, ...]] = {}
+        for ground in grounds:
+            ground.folder.mkdir()
+            ground.folder.chmod(0o777)
+            rows += [*_wrap_rows(ground, many, folder / "many.txt"), *_count_rows(ground), *_start_rows(ground, quick)]
+            code = QUICK_IMPORT if quick else IMPORT
+            only = f"{BARE},{WRAPPER}" if ground.place is HERE else WRAPPER
+            calls[ground.runtime] = ground.measured_starts("--quick", "--code", code, "--only", only).calls
+        rows += _call_rows(calls)
+    remarks = [
+        "wrapping: an update adds one package; bwrap unpacks each image into the prefix, that of 1,000 commands too",
+        f"wrapping: nothing of Apptainer: {missing}"
+        if missing
+        else "wrapping: apptainer as an ordinary user in the lab",
+    ]
+    return Outcome(tuple(rows), tuple(remarks))
+
+
+def _image_of_many(inputs: Inputs, folder: Path) -> Path:
+    """Make an image with so many commands."""
+    (folder / "none.txt").write_text("")
+    (folder / "many.sh").write_text(MANY)
+    request = BuildRequest((folder / "none.txt",), str(inputs.base), folder / "many.sif", after=(folder / "many.sh",))
+    build(request, open_session(bench_folder() / "cache"))
+    return folder / "many.sif"
+
+
+def _wrap_rows(ground: Ground, many: Path, requirements: Path) -> Iterator[Row]:
+    key, who = f"wrapping.{ground.runtime}", ground.runtime
+    by = ("--runtime", ground.runtime)
+    wrapped = ground.argosy_run("wrap", str(many), "-w", MANY_INSIDE, "--prefix", f"{ground.folder}/many", *by)
+    budget = None if ground.place is HERE else WRAPPED
+    yield one(f"{key}.many", f"{who}: wrap an image, {COMMANDS:,} commands: wall", wrapped.wall, "s", budget=budget)
+    yield one(f"{key}.many.cpu", f"{who}: the same: CPU", wrapped.cpu, "s")
+    new = ground.argosy_run("wrap", str(requirements), "--base", str(ground.base), "--prefix", str(ground.prefix), *by)
+    yield one(f"{key}.new", f"{who}: a new environment: wall", new.wall, "s")
+    updated = ground.argosy_run("wrap", "update", str(ground.prefix), ONE_MORE)
+    yield one(f"{key}.size", f"{who}: its packages, unpacked", _layer_bytes(ground) / MEGA, "MB")
+    yield one(f"{key}.update", f"{who}: update with one package: wall", updated.wall, "s", budget=UPDATED)
+    yield one(f"{key}.update.cpu", f"{who}: the same: CPU", updated.cpu, "s")
+
+
+def _layer_bytes(ground: Ground) -> int:
+    image = ground.prefix / "versions/2/image.sif"
+    session = open_session(ground.folder / "unpacked")
+    return tree_bytes(unpacked(session, image, offset=open_image(image).image.layer_offset, key="layer"))
+
+
+def _count_rows(ground: Ground) -> Iterator[Row]:
+    log = ground.folder / "trace"
+    traced = ("strace", "-f", "-qq", "-e", "trace=process", "-e", "signal=none", "-o", str(log))
+    ground.run(*traced, str(ground.prefix / "bin/python"), "-c", "pass")
+    forks, execs = count_until(log.read_text(errors="replace"), ground.runtime)
+    budgets = (None, None) if ground.place is HERE else (NO_FORK, FEW_EXECS)
+    key, who = f"wrapping.{ground.runtime}", f"{ground.runtime}: a wrapped command before the runtime's own execve"
+    yield one(f"{key}.forks", f"{who}: forks", forks, "", budget=budgets[0])
+    yield one(f"{key}.execs", f"{who}: execve", execs, "", budget=budgets[1])
+
+
+def count_until(trace: str, program: str) -> tuple[int, int]:
+    """Count forks and programs started in a log of ``strace -f``, until `program` takes its process.
+
+    Raises
+    ------
+    RuntimeError
+        When it never did.
+    """
+    found = re.search(rf'^\d+ +execve\("[^"]*/{program}".* = 0$', trace, re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"{program} was never started: {trace[-600:]}")
+    before = trace[: found.start()]
+    return len(FORK.findall(before)), len(re.findall(r"^\d+ +execve\(.* = 0$", before, re.MULTILINE))
+
+
+def _start_rows(ground: Ground, quick: bool) -> Iterator[Row]:  # noqa: FBT001 - as the parts have it
+    asked = ("--quick",) if quick else ("--at-once", "1", "--times", str(TIMES))
+    report = ground.measured_starts(*asked, "--only", f"{BARE},{RUNTIME},{WRAPPER}")
+    figures = {figure.case: figure for figure in report.figures if figure.at_once == 1}
+    key, who = f"wrapping.{ground.runtime}.start", f"{ground.runtime}: python -c pass"
+    for name, figure in figures.items():
+        yield _start_row(f"{key}.{name}", f"{who}, {name}", figure)
+    ratio = figures[WRAPPER].median / figures[RUNTIME].median
+    if ground.place is not HERE:
+        yield one(f"{key}.ratio", f"{who}, wrapper to the bare line", ratio, "x", budget=AS_THE_LINE)
+    elif BARE in figures:
+        above = figures[WRAPPER].median - figures[BARE].median
+        yield one(f"{key}.above", f"{who}, wrapper above the bare program", above, "ms", budget=ABOVE_BARE)
+
+
+def _start_row(key: str, what: str, figure: Figure) -> Row:
+    return Row(key, "wrapping", what, figure.median, "ms", figure.low, figure.high, figure.runs)
+
+
+def _call_rows(calls: dict[str, tuple[Calls, ...]]) -> Iterator[Row]:
+    """Set the calls of one import through a wrapper, under Apptainer, against those from unpacked files."""
+    shared = {f"{runtime}.{each.case}": each.shared for runtime, found in calls.items() for each in found}
+    tree, wrapped = shared.get(f"bwrap.{BARE}"), shared.get(f"apptainer.{WRAPPER}")
+    if tree:
+        yield one("wrapping.calls.tree", "imports: calls on unpacked files", tree, "")
+    if wrapped:
+        yield one("wrapping.calls.wrapper", "imports, wrapped: calls on the prefix's files", wrapped, "")
+    if tree and wrapped:
+        share = "imports, wrapped: its calls / those on unpacked files"
+        yield one("wrapping.calls.share", share, wrapped / tree, "", budget=OF_THE_TREE)
