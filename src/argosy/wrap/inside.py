@@ -44,8 +44,13 @@ say end yes
 """
 
 
-def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session) -> Inside:
+def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, image: str) -> Inside:
     """Start a container once and list what is to be wrapped.
+
+    Parameters
+    ----------
+    image
+        What the user calls the image, for errors.
 
     Raises
     ------
@@ -62,7 +67,7 @@ def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session) -> 
         return inside
     if any(text in reply.stderr for text in ('"/bin/sh"', "/bin/sh: no such", "no /bin/sh", "execvp /bin/sh")):
         raise ImageError(
-            f"{plan.entry.image.path} has no /bin/sh, so it cannot be asked for its programs",
+            f"{image} has no /bin/sh, so it cannot be asked for its programs",
             evidence=reply.stderr.strip(),
             hint="build over it with a base that has a shell; or start its program by argosy run IMAGE -- PROGRAM",
         )

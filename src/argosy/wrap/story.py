@@ -212,10 +212,9 @@ def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session
         lend_layer(session, layer_key(lock), there.places.cache)
     plan = enter(request, str(image), there)
     judge_runtime(plan.runtime.name)
-    if brought.inside is None:
-        inside = look_inside(plan, paths, session)
-    else:
-        inside = chosen_inside(brought.inside, paths, look_inside(plan, (), session))
+    found = brought.inside
+    inside = look_inside(plan, () if found else paths, session, image=str(recipe))
+    inside = chosen_inside(found, paths, inside) if found else inside
     judge_glibc(brought.needs, inside)
     check_gpu_build(recipe, plan, inside, session)
     commands = plan_commands(inside, paths, image=str(recipe))
