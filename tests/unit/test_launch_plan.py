@@ -371,3 +371,12 @@ def test_a_script_for_ten_thousand_nodes_is_as_long_as_one_for_two() -> None:
 
 def test_programs_hold_no_single_quote_that_would_break_their_quotes() -> None:
     assert [program.name for program in PROGRAMS if "'" in program] == []
+
+
+@pytest.mark.parametrize(("own", "told"), [({}, "n1:20001"), ({"JAX_COORDINATOR_ADDRESS": "n9:1"}, "n9:1")])
+def test_a_rank_of_jax_meets_at_the_port_that_was_found_free(own: dict[str, str], told: str) -> None:
+    task = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
+    where = {"MASTER_ADDR": "n1", "MASTER_PORT": "20001", "PATH": os.environ["PATH"]}
+    words = ("sh", "-euc", RANK, "argosy-rank", "2", "sh", "-c", 'echo "$RANK $JAX_COORDINATOR_ADDRESS"')
+    done = subprocess.run(words, env=task | where | own, capture_output=True, text=True, check=True)
+    assert done.stdout == f"3 {told}\n"

@@ -66,9 +66,11 @@ for folder in $2; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be 
 shift 2
 [ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"
 exec "$@"'
-rank='# One per rank: what PyTorch, Lightning, Accelerate and DeepSpeed look for, from what Slurm told this task.
+rank='# One per rank: what PyTorch, Lightning, Accelerate, DeepSpeed and JAX look for, from what Slurm told this task.
 export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" NODE_RANK="$SLURM_NODEID"
 export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
+# JAX would take an ephemeral port by the job'"'"'s number, which somebody may hold already.
+export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
 shift
 exec "$@"'
 # The environment definition file of this job, in the folder where srun looks for such files.

@@ -80,9 +80,11 @@ for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be 
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
-rank='# One per rank: what PyTorch, Lightning, Accelerate and DeepSpeed look for, from what Slurm told this task.
+rank='# One per rank: what PyTorch, Lightning, Accelerate, DeepSpeed and JAX look for, from what Slurm told this task.
 export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" NODE_RANK="$SLURM_NODEID"
 export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
+# JAX would take an ephemeral port by the job'"'"'s number, which somebody may hold already.
+export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
 shift
 exec "$@"'
 unset SRUN_CPUS_PER_TASK

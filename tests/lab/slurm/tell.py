@@ -26,7 +26,7 @@ def main() -> None:
     )
     names += ("MASTER_PORT", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_JOB_ID", "SLURM_JOB_NAME")
     names += ("SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
-    names += ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_NUM_NODES")
+    names += ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_NUM_NODES", "JAX_COORDINATOR_ADDRESS")
     told = {
         "rank": int(environment.get("RANK") or environment.get("SLURM_PROCID") or 0),
         "host": socket.gethostname(),

@@ -45,6 +45,7 @@ def test_each_rank_is_told_what_programs_look_for(desk: Desk) -> None:
         assert [given[name] for name in LIGHTNING_READS] == ["4", str(number), str(number % 2), str(number // 2), "2"]
         assert [given[name] for name in JAX_READS] == ["node[1-2]", "4", str(number), str(number % 2)]
         assert given["MASTER_ADDR"] == "node1"
+        assert given["JAX_COORDINATOR_ADDRESS"] == f"node1:{given['MASTER_PORT']}"
         assert 20000 <= int(given["MASTER_PORT"]) < 30000
         assert len(row["cores"]) == 2
 
