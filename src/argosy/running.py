@@ -18,6 +18,7 @@ SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exe
 
 
 INSTALLERS = frozenset({"apt", "apt-get", "conda", "dnf", "mamba", "pip", "pip3", "uv", "zypper"})
+CHANGES = frozenset({"install", "remove", "uninstall", "update", "upgrade"})
 WRITES_ELSEWHERE = frozenset({"--target", "-t", "--prefix", "--root", "--user", "-p", "--dry-run"})
 
 
@@ -77,12 +78,19 @@ def read_only_note(request: RunRequest) -> str:
 
     The program's own words would be the kernel's only, and once it runs nobody of ours is there to add to them.
     """
-    words = request.command[2:] if request.command[1:2] == ("-m",) else request.command
+    words = _first_program(request.command)
     name = words[0].rpartition("/")[2] if words else ""
-    if request.command and not (name in INSTALLERS and "install" in words[1:] and not WRITES_ELSEWHERE & {*words}):
+    if request.command and not (name in INSTALLERS and CHANGES & {*words[1:]} and not WRITES_ELSEWHERE & {*words}):
         return ""
     way = f"packages are added by: {_lasting(request)}; to try some first: --dev"
     return f"the image is read-only: files go to this folder, your home or /tmp; {way}"
+
+
+def _first_program(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the words that tell what is started first: those behind ``python -m``, or within ``sh -c``."""
+    if command[1:2] == ("-m",):
+        return command[2:]
+    return tuple(command[2].split()) if command[1:2] in {("-c",), ("-lc",)} and command[2:] else command
 
 
 def dev_note(request: RunRequest, folder: str, cwd: str) -> str:

@@ -82,7 +82,7 @@ shift 5; exec "$@"'
 rank='# One per rank: what PyTorch, Lightning, Accelerate, DeepSpeed and JAX look for, from what Slurm told this task.
 export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" NODE_RANK="$SLURM_NODEID"
 export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
-# JAX would take an ephemeral port by the job'"'"'s number, which somebody may hold already.
+# JAX would take an ephemeral port by the number of the job, which somebody may hold already.
 export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
 shift
 exec "$@"'
