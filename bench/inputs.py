@@ -84,7 +84,7 @@ def open_session(cache: Path, *, quiet: bool = True) -> Session:
 def make_inputs(recipe: Recipe) -> Inputs:
     """Make the images of one size, or find them made."""
     session = open_session(bench_folder() / "cache", quiet=False)
-    base = _made_base(recipe, session)
+    base = made_base(recipe, session)
     images = _made_images(recipe, base, session)
     opened = open_image(images / "delta.sif").image
     trees = [
@@ -111,7 +111,7 @@ def _files(tree: Path) -> Iterator[Path]:
     return (path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def _made_base(recipe: Recipe, session: Session) -> Path:
+def made_base(recipe: Recipe, session: Session) -> Path:
     """Make a vendor's image: packages lie where the system's own Python finds them, and nothing is Argosy's."""
     place = bench_folder() / f"base-{recipe.name}-{_digest(SUITE, *recipe.base)}"
     with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:

@@ -20,7 +20,7 @@ from argosy.images.opening import open_image
 from argosy.startup.records import BARE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
 from argosy.trees import unpacked
 from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
-from bench.inputs import Inputs, bench_folder, open_session, tree_bytes
+from bench.inputs import QUICK, Inputs, bench_folder, made_base, open_session, tree_bytes
 from bench.meter import Usage
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
 from bench.records import Budget, Outcome, Row, one
@@ -34,7 +34,8 @@ mkdir {MANY_INSIDE}
 for n in $(seq {COMMANDS}); do printf '#!/bin/sh\\n' > {MANY_INSIDE}/c$n; done
 chmod 755 {MANY_INSIDE}/*
 """
-IMPORT, QUICK_IMPORT = "import pandas, skimage, sympy, matplotlib.pyplot", "import httpx, rich.console"
+IMPORT, QUICK_IMPORT = "import networkx, pandas, sqlalchemy, sympy", "import httpx, rich.console"
+"""What needs nothing of the base: the program alone runs on the packages alone."""
 TIMES = 30
 MEGA = 1e6
 
@@ -54,6 +55,8 @@ class Ground:
     ----------
     folder
         Of this runtime's own: prefixes, the cache, logs.
+    base
+        A small one: all packages are the environment's own.
     argosy
         The program, there.
     """
@@ -97,9 +100,10 @@ def run_wrapping(inputs: Inputs, *, quick: bool) -> Outcome:
         (folder / "many.txt").write_text("".join(f"{name}\n" for name in (QUICK_PACKAGES if quick else PACKAGES)))
         many = _image_of_many(inputs, folder)
         here = str(Path(sys.executable).with_name("argosy"))
-        grounds = [Ground("bwrap", HERE, folder / "bwrap", wheels, inputs.base, here)]
+        base = made_base(QUICK, open_session(bench_folder() / "cache"))
+        grounds = [Ground("bwrap", HERE, folder / "bwrap", wheels, base, here)]
         if not missing:
-            grounds.append(Ground("apptainer", lab(), folder / "apptainer", wheels, inputs.base, "argosy"))
+            grounds.append(Ground("apptainer", lab(), folder / "apptainer", wheels, base, "argosy"))
         rows: list[Row] = []
         calls: dict[str, tuple[Calls, ...]] = {}
         for ground in grounds:
