@@ -87,7 +87,10 @@ def _entry(
     name = str(path.relative_to(cache))
     kept = why_kept(cache, name, used, scripts)
     with contextlib.suppress(FileNotFoundError):
-        return CacheEntry(name, kind, disk_bytes(path), path.stat().st_mtime, kept)
+        status = path.stat()
+        if os.geteuid() not in {0, status.st_uid}:
+            kept = f"belongs to another user (uid {status.st_uid})"
+        return CacheEntry(name, kind, disk_bytes(path), status.st_mtime, kept)
     return CacheEntry(name, kind, 0, 0.0, kept)
 
 

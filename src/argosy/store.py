@@ -194,10 +194,20 @@ def work_folder(parent: Path) -> Iterator[Path]:
 
 def _sweep_work(parent: Path) -> None:
     for folder in parent.glob(f"{WORK_PREFIX}*"):
+        if _is_anothers(folder):
+            continue
         owner, _ = read_owner(folder / OWNER_FILE)
         alive = is_alive(owner) if owner else None
         if alive is False or (alive is None and is_older(folder, FORGOTTEN_AFTER_SECONDS)):
             remove_tree(folder)
+
+
+def _is_anothers(folder: Path) -> bool:
+    """Tell whether somebody else's work lies there, in a cache of several users, or nobody's any more."""
+    try:
+        return os.geteuid() not in {0, folder.lstat().st_uid}
+    except FileNotFoundError:
+        return True
 
 
 def _made_by_another(path: Path) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,9 @@ UNSQUASHFS_SOME_NOT_WRITTEN = 2
 def unpacked(session: Session, image: Path, *, offset: int, key: str, part: str = "") -> Path:
     """Give the unpacked tree of the squashfs that begins at `offset` bytes in `image`; unpack it at the first use.
 
+    In a cache of several users each has trees of their own: in a user namespace the kernel's overlay cannot change a
+    folder of somebody else, not even to put a mount point into it.
+
     Parameters
     ----------
     key
@@ -41,11 +45,21 @@ def unpacked(session: Session, image: Path, *, offset: int, key: str, part: str 
         When unsquashfs fails, is not there, or the disk is full.
     """
     place = session.places.cache / "trees" / key.removeprefix("sha256:")
+    tree = _unpacked(session, image, offset, place, part)
+    if os.geteuid() in {0, tree.lstat().st_uid}:
+        return tree
+    return _unpacked(session, image, offset, place.with_name(f"{place.name}-{os.geteuid()}"), part)
+
+
+def _unpacked(session: Session, image: Path, offset: int, place: Path, part: str) -> Path:
     note_use(session.places.cache, f"trees/{place.name}", waiting=session.waiting)
     what = f"the {part} of {image.name}" if part else image.name
     with whole_folder(place, what=f"unpacking {what}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("unpack", f"{what} into the cache, once") as step:
+                # Of a project's folder new ones have its group, which a user namespace does not know either.
+                os.chown(folder, -1, os.getegid())
+                folder.chmod(stat.S_IMODE(folder.stat().st_mode) & ~stat.S_ISGID)
                 _unpack(session, image, offset, folder / "root")
                 step.result = f"{what} into the cache, once"
     return place / "root"

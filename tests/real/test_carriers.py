@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,3 +156,43 @@ def test_a_user_of_a_cluster_builds_by_each_carrier_alone(shop: Shop, carrier: s
     mine.nothing_left(mine.folder / "x.sif")
     ran = mine.lab("apptainer", "exec", mine.folder / "x.sif", "tinypkg")
     assert ran.out == "tinypkg 2.0\n", ran.err
+
+
+GROUP = 3000
+
+
+def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices: Shop) -> None:
+    need("bwrap")
+    path = without(alices, "squashfuse")  # so that the base is unpacked into the cache
+    uv = alices.folder / "bin/uv"
+    uv.unlink(missing_ok=True)
+    uv.symlink_to(Path(sys.executable).with_name("uv"))
+    project = alices.folder / "project"
+    project.mkdir()
+    os.chown(project, ALICE, GROUP)
+    project.chmod(0o2775)
+    recipe = alices.write("r.txt", "tinypkg\n")
+    recipe.chmod(0o644)
+    shops = []
+    for user in (ALICE, ALICE + 1):
+        alone = ("setpriv", "--reuid", str(user), "--regid", str(user), "--groups", str(GROUP), "--inh-caps=-all", "--")
+        folder = alices.folder / str(user)
+        folder.mkdir()
+        os.chown(folder, user, user)
+        shops.append(replace(alices, folder=folder, cache=project / "cache", user=alone))
+    shared = ("sh", "-c", 'umask 0002; exec "$@"', "sh")
+    words = ("build", str(recipe), "--base", str(alices.base), "-o", "x.sif")
+    (project / "cache").mkdir()
+    os.chown(project / "cache", ALICE, GROUP)
+    (project / "cache").chmod(0o2775)
+    (project / "cache/tools").symlink_to(alices.cache / "tools")
+    builds = [shop.start(*words, around=shared, PATH=path) for shop in shops]
+    for shop, child in zip(shops, builds, strict=True):
+        _, said = child.communicate(timeout=120)
+        assert child.returncode == 0, said
+        ran = shop.argosy("run", "x.sif", "--", "tinypkg", around=shared, PATH=path)
+        assert ran.out == "tinypkg 2.0\n", ran.err
+    made = [(shop.folder / "x.sif").read_bytes() for shop in shops]
+    assert made[0] == made[1]
+    freed = shops[1].argosy("cache", "gc", "--older-than", "0d", around=shared, PATH=path)
+    assert freed.code == 0, freed.err
