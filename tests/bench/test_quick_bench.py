@@ -46,7 +46,7 @@ def test_a_job_of_two_nodes_is_measured_against_the_script_by_hand(tmp_path: Pat
 @pytest.mark.soak
 def test_wrapping_is_measured_under_both_runtimes(tmp_path: Path) -> None:
     rows = measured("wrapping", tmp_path / "result.json")
-    wanted = {"wrapping.apptainer.many", "wrapping.apptainer.update", "wrapping.bwrap.start.above"}
+    wanted = {"wrapping.apptainer.many", "wrapping.apptainer.update", "wrapping.bwrap.start.wrapper"}
     assert wanted <= set(rows)
     assert (rows["wrapping.apptainer.forks"], rows["wrapping.apptainer.execs"]) == (0, 1)
     assert 0 < rows["wrapping.calls.wrapper"] < 100, "independent of what is imported"
