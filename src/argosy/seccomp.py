@@ -8,7 +8,7 @@ same (charliecloud.io, "ch-image", read 2026-11).
 `plan_old_calls`, under proot: calls that are newer than it is do not exist.  proot 5.1.0 (Debian 12) knows no statx, so
 ``ls`` and ``stat`` see this machine's files; where the kernel has no such call, the C library uses the one before it.
 
-As a program, ``python seccomp.py PROGRAM ARGUMENT…``, it starts another one under the second filter.
+As a program, ``python seccomp.py PROGRAM ARGUMENT…``, it runs another one under the second filter.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NODES = {"x86_64": {133: 1, 259: 2}, "aarch64": {33: 2}}
 NEWER = {"x86_64": (332, 439, 437, 316, 452, 322), "aarch64": (291, 439, 437, 276, 452, 281)}
 """statx, faccessat2, openat2, renameat2, fchmodat2, execveat: calls with paths that are newer than proot 5.1.0."""
 
-PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER_MODE = 38, 22, 2
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER_MODE = 1, 38, 22, 2
 """linux/prctl.h and linux/seccomp.h."""
 
 
@@ -102,16 +102,33 @@ def render_filter(steps: Iterable[Step]) -> bytes:
 
 
 def main() -> None:
-    """Start a program, and all that it starts, without the newer calls; with them where the kernel takes no filter."""
-    import ctypes  # noqa: PLC0415 - planning needs none
+    """Run a program, and all that it starts, without the newer calls; with them where the kernel takes no filter.
 
-    steps = plan_old_calls(os.uname().machine)
+    We stay, to end all of them when whoever started us is gone: a program that proot was about to trace when it was
+    killed would be stopped for ever.
+    """
+    import ctypes  # noqa: PLC0415 - here and below: planning needs none
+    import signal  # noqa: PLC0415
+
     call = ctypes.CDLL(None).prctl
-    code = ctypes.create_string_buffer(render_filter(steps))
-    program = struct.pack("@HP", len(steps), ctypes.addressof(code))  # struct sock_fprog of linux/filter.h
-    if steps and call(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-        call(PR_SET_SECCOMP, FILTER_MODE, program, 0, 0)
-    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell is wanted
+    child = os.fork()
+    if child == 0:
+        call(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        steps = plan_old_calls(os.uname().machine)
+        code = ctypes.create_string_buffer(render_filter(steps))
+        program = struct.pack("@HP", len(steps), ctypes.addressof(code))  # struct sock_fprog of linux/filter.h
+        if steps and call(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
+            call(PR_SET_SECCOMP, FILTER_MODE, program, 0, 0)
+        os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell is wanted
+
+    def end_all(_number: int, _frame: object) -> None:
+        whole = os.getpgrp() == os.getpid()
+        os.kill(-os.getpid() if whole else child, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, end_all)
+    call(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    code_of_child = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    sys.exit(code_of_child if code_of_child >= 0 else 128 - code_of_child)
 
 
 if __name__ == "__main__":
