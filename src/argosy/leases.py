@@ -242,7 +242,8 @@ def undisturbed() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in STOPPING}
+    heeded = [each for each in STOPPING if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in heeded}
     try:
         yield
     finally:

@@ -375,7 +375,7 @@ class _Forwarder:
 def _forwarding() -> Iterator[_Forwarder]:
     """Pass TERM, HUP, USR1 and USR2 on to a child; leave ^C to the terminal, which gives it to both.
 
-    The handlers are there before the child is: no signal finds neither.
+    The handlers are there before the child is: no signal finds neither.  What we ignore (``nohup``) the child ignores.
     """
     if threading.current_thread() is not threading.main_thread():
         yield _Forwarder()
@@ -383,11 +383,13 @@ def _forwarding() -> Iterator[_Forwarder]:
     awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     forwarder = _Forwarder(awake)
     woken = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-    before = {number: signal.signal(number, forwarder.forward) for number in numbers}
+    handlers: dict[signal.Signals, Callable[[int, object], None]] = {}
+    handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2), forwarder.forward)
     # A ^C typed at a terminal reaches the whole foreground group, the child included.  One sent to us alone must be
     # passed on; the two cannot be told apart without a terminal, so there we pass it on.
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, forwarder.leave if os.isatty(0) else forwarder.forward)
+    handlers[signal.SIGINT] = forwarder.leave if os.isatty(0) else forwarder.forward
+    heeded = {number: each for number, each in handlers.items() if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {number: signal.signal(number, each) for number, each in heeded.items()}
     before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, forwarder.leave)
     try:
         yield forwarder

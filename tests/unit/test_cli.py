@@ -218,3 +218,23 @@ def test_a_script_says_which_partition_was_meant_and_how_to_get_gpus() -> None:
     assert "#SBATCH --partition=standrad-g" in script
     assert "did you mean standard-g;" in script
     assert "GPUs per node = 0: no GPU was asked for; a node has 8: --gpus-per-node 8" in script
+
+
+UNDER_NOHUP = """\
+import os, signal
+from argosy.cli.__main__ import _catch_signals
+from argosy.process import Command, RealRunner
+
+_catch_signals()
+runner, program = RealRunner(), Command(("sh", "-c", "kill -HUP $$; echo $1", "sh", "alive"))
+os.kill(os.getpid(), signal.SIGHUP)
+print(runner.run(program).stdout.strip(), flush=True)
+runner.hand_over(program)
+runner.become(program)
+"""
+
+
+def test_a_signal_that_was_to_be_ignored_is_ignored_also_by_what_is_run() -> None:
+    words = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", UNDER_NOHUP)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["alive"] * 3), done.stderr

@@ -135,7 +135,10 @@ def _open_standard_streams() -> None:
 
 
 def _catch_signals() -> None:
-    """Turn the first signal into an exception, so that everything half-made is removed; let no second one disturb."""
+    """Turn the first signal into an exception, so that everything half-made is removed; let no second one disturb.
+
+    What was to be ignored when we began (``nohup``, the background of a script) is ignored, also by what we start.
+    """
 
     def stop(number: int, _frame: FrameType | None) -> None:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -143,7 +146,8 @@ def _catch_signals() -> None:
         raise Interrupted(number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
 
 
 if __name__ == "__main__":
