@@ -172,6 +172,7 @@ def test_sigterm_leaves_a_snapshot_that_another_number_of_ranks_resumes(programs
     assert resumed.numbers(r"^epoch (\d+)/") == list(range(first, epoch + 2))
 
 
+@pytest.mark.soak  # a sample: SIGTERM to all of them, above
 def test_a_signal_to_one_rank_is_heeded_by_all(programs: Programs) -> None:
     with programs.started(2, "digits/train.py", "--epochs", "100000", "--save-every", "100000") as process:
         read_until(process, r"^epoch 2/")

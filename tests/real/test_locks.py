@@ -157,6 +157,7 @@ def test_locks_of_other_tools_are_built_as_they_are(shop: Shop, channel: Channel
     assert ran.out == "tinypkg 1.0\n" * 2, ran.err
 
 
+@pytest.mark.soak  # a sample: test_bundles.py
 def test_a_bundle_is_built_without_a_network_to_the_byte(shop: Shop, channel: Channel) -> None:
     recipe = shop.write("environment.yml", environment(channel.url, "python", "tool", pip=("tinypkg",)))
     done = shop.argosy("bundle", recipe, "--base", shop.base, "-o", "all.tar")

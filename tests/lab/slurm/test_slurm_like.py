@@ -55,7 +55,7 @@ def project(image: Path, folder: Path) -> str:
     ("site", "script", "gpus"),
     [
         ("lumi-g", "one-node-srun", 8),
-        ("mn5-acc", "one-node", 4),
+        pytest.param("mn5-acc", "one-node", 4, marks=pytest.mark.soak),
         ("nvidia-apptainer", "many-nodes", 2),
         pytest.param("lumi-g", "many-nodes-srun", 8, marks=pytest.mark.soak),
         pytest.param("lumi-g", "many-nodes", 8, marks=pytest.mark.soak),
