@@ -18,7 +18,7 @@ from argosy.wrap.asking import plan_recipe
 from argosy.wrap.folders import judge_place
 from argosy.wrap.gpu_build import judge_gpu_build
 from argosy.wrap.inside import parse_look
-from argosy.wrap.places import refuse_prefix, switch, versions
+from argosy.wrap.places import refuse_prefix, sweep, switch, versions
 from argosy.wrap.plan import (
     judge_host,
     merge_files,
@@ -146,6 +146,16 @@ def test_a_prefix_is_made_where_nothing_or_nothing_else_is(tmp_path: Path) -> No
         refuse_prefix(tmp_path)
     with pytest.raises(UsageError, match="is a file"):
         refuse_prefix(tmp_path / "thesis.tex")
+
+
+def test_what_killed_processes_left_anywhere_in_a_prefix_is_swept(tmp_path: Path) -> None:
+    for name in (".activate.1.ab.part", "modulefiles/.env.lua.1.ab.part", "versions/.2.1.ab.part/file"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".current.1.ab.part").symlink_to("versions/1")
+    (tmp_path / "modulefiles/env.lua").touch()
+    sweep(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*") if not path.is_dir()] == ["env.lua"]
 
 
 def test_a_prefix_is_what_its_switch_says(tmp_path: Path) -> None:

@@ -143,8 +143,9 @@ def open_prefix(prefix: Path) -> Version:
 
 def sweep(prefix: Path) -> None:
     """Remove what killed processes left; call it while holding the prefix."""
-    for left in (*prefix.glob(f".{SWITCH}.*.part"), *(prefix / VERSIONS).glob(".*.part")):
-        if left.is_symlink():
-            left.unlink(missing_ok=True)
-        else:
-            remove_tree(left)
+    for folder in (prefix, prefix / VERSIONS, prefix / MODULES):
+        for left in folder.glob(".*.part"):
+            if left.is_dir() and not left.is_symlink():
+                remove_tree(left)
+            else:
+                left.unlink(missing_ok=True)
