@@ -10,7 +10,7 @@ from pathlib import Path
 
 from argosy.leases import Owner, lease
 from argosy.session import Session
-from argosy.store import explained, work_folder
+from argosy.store import explained, is_anothers, work_folder
 from argosy.uses import BUILD, COLLECTOR, read_uses
 
 KINDS: Mapping[str, tuple[str, bool]] = {
@@ -88,7 +88,7 @@ def _entry(
     kept = why_kept(cache, name, used, scripts)
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
-        if os.geteuid() not in {0, status.st_uid}:
+        if is_anothers(path):
             kept = f"belongs to another user (uid {status.st_uid})"
         return CacheEntry(name, kind, disk_bytes(path), status.st_mtime, kept)
     return CacheEntry(name, kind, 0, 0.0, kept)

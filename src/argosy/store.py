@@ -194,7 +194,7 @@ def work_folder(parent: Path) -> Iterator[Path]:
 
 def _sweep_work(parent: Path) -> None:
     for folder in parent.glob(f"{WORK_PREFIX}*"):
-        if _is_anothers(folder):
+        if is_anothers(folder):
             continue
         owner, _ = read_owner(folder / OWNER_FILE)
         alive = is_alive(owner) if owner else None
@@ -202,17 +202,17 @@ def _sweep_work(parent: Path) -> None:
             remove_tree(folder)
 
 
-def _is_anothers(folder: Path) -> bool:
-    """Tell whether somebody else's work lies there, in a cache of several users, or nobody's any more."""
+def is_anothers(path: Path) -> bool:
+    """Tell whether a file or folder belongs to somebody else, in a cache of several users, or is not there any more."""
     try:
-        return os.geteuid() not in {0, folder.lstat().st_uid}
+        return os.geteuid() not in {0, path.lstat().st_uid}
     except FileNotFoundError:
         return True
 
 
 def _made_by_another(path: Path) -> bool:
     """Remove an empty folder of somebody else, which whoever owns the one above it may; tell whether it was such."""
-    if os.geteuid() in {0, path.stat().st_uid}:
+    if not is_anothers(path):
         return False
     path.rmdir()
     return True

@@ -15,7 +15,7 @@ from pathlib import Path
 from argosy.layout import ENV_PREFIX
 from argosy.process import Command, failed, run_checked
 from argosy.session import Session
-from argosy.store import whole_folder
+from argosy.store import is_anothers, whole_folder
 from argosy.uses import note_use
 from argosy.whiteouts import parse_whiteouts, restore_whiteouts
 
@@ -46,7 +46,7 @@ def unpacked(session: Session, image: Path, *, offset: int, key: str, part: str 
     """
     place = session.places.cache / "trees" / key.removeprefix("sha256:")
     tree = _unpacked(session, image, offset, place, part)
-    if os.geteuid() in {0, tree.lstat().st_uid}:
+    if not is_anothers(tree):
         return tree
     return _unpacked(session, image, offset, place.with_name(f"{place.name}-{os.geteuid()}"), part)
 

@@ -340,3 +340,9 @@ def test_options_of_packages_are_refused_where_an_image_is_wrapped() -> None:
     with pytest.raises(UsageError, match="--cuda belongs to environment files"):
         refuse_unused(Recipe(SourceKind.IMAGE, ("x.sif",)), {"--cuda": "12", "--allow-replace": ()})
     refuse_unused(Recipe(SourceKind.FILES, ("e.yml",)), {"--cuda": "12"})
+
+
+def test_a_project_file_that_is_named_and_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"argosy\.toml cannot be read"):
+        named_project((tmp_path / "argosy.toml",))
+    assert named_project((tmp_path / "environment.yml",)) is None

@@ -98,9 +98,10 @@ def named_project(sources: Sequence[Path], dockerfile: str = "") -> Project | No
 
 def _project_file(source: Path, dockerfile: str) -> Path | None:
     """Give the project file that a source is or holds; a folder with a Dockerfile is that file's context."""
-    if source.is_dir() and not definition_format(source, dockerfile):
-        source /= PROJECT_FILE
-    return source if source.name == PROJECT_FILE and source.is_file() else None
+    if source.name == PROJECT_FILE and not source.is_dir():
+        return source  # also where it is not there: reading it says so
+    inside = source / PROJECT_FILE
+    return inside if inside.is_file() and not definition_format(source, dockerfile) else None
 
 
 def _request_here(request: BuildRequest, host: Host) -> BuildRequest:

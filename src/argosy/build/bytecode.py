@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.build.kept_code import BYTECODE, Compiled
 from argosy.build.rooms import WORK_INSIDE, Room
+from argosy.build.search_path import site_folders
 from argosy.layout import ENV_PREFIX, ROOT
 from argosy.model import Bind
 from argosy.session import Step
@@ -58,7 +59,7 @@ def compile_layer(room: Room, layer: Path, work: Path, kept: Compiled, changed: 
         When the environment's Python cannot run.
     """
     prefix = layer / ENV_PREFIX.lstrip("/")
-    for site in prefix.glob("lib/python3*/site-packages"):
+    for site in site_folders(layer):
         new = [record for record in site.glob("*.dist-info/RECORD") if _name_of(record) in changed]
         missing = [record for record in new if not kept.bring(site, record)]
         todo = sorted(_without_code(str(site), kept.tag), reverse=True)
@@ -95,7 +96,7 @@ def following(room: Room, layer: Path, python: str, step: Step) -> Iterator[None
     if not python:
         return
     kept = Compiled(room.session.places.cache / BYTECODE, python)
-    for module in (layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*/site-packages/**/*.py"):
+    for module in (module for site in site_folders(layer) for module in site.rglob("*.py")):
         if module.lstat().st_ctime_ns > mark.stat().st_ctime_ns:
             (module.parent / "__pycache__" / f"{module.stem}.{kept.tag}.pyc").unlink(missing_ok=True)
     work.mkdir(exist_ok=True)
