@@ -9,7 +9,7 @@ import pytest
 from argosy.collectives import OPERATIONS, benchmark_command, parse_size
 from argosy.entering import named_binds
 from argosy.errors import UsageError
-from argosy.launch.plan import name_of
+from argosy.launch.naming import name_of
 from argosy.model import ContainerRequest, Host, Person
 from argosy.verify import parse_netlog
 

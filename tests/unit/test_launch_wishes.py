@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
 from argosy.launch.story import output_folders, settle_request
-from argosy.launch.without_queue import UNUSED, unused_options
+from argosy.launch.unused import UNUSED, unused_options
 from argosy.model import Gpu, Host, Image, ImageKind, Person
 from argosy.project import Project, read_project
 from argosy.schedulers.slurm import JobOptions
@@ -52,11 +53,11 @@ QUEUES = Site(
 )
 
 
-def plan(site: Site = LAB, image: Image = IMAGE, **request: Any) -> LaunchPlan:
+def plan(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: Any) -> LaunchPlan:
     asked = LaunchRequest(image=image.path, **{"command": ("python", "t.py"), "site": site.name, **request})
-    asked = settle_request(asked, site)
+    asked = settle_request(asked, site, host)
     gpus = asked.wanted.gpus_per_node or asked.wanted.gpus
-    there = replace(HOST, gpus=tuple(Gpu("nvidia", n, "") for n in range(gpus)))
+    there = replace(host, gpus=tuple(Gpu("nvidia", n, "") for n in range(gpus)))
     return plan_launch(asked, plan_container(asked.container, image, there), site, there)
 
 
@@ -365,3 +366,80 @@ def test_copies_of_a_command_have_no_ranks_to_label_or_to_write_files_for(option
     plan(HERE, launcher="none", wanted=Wanted(ranks=1), **asked)
     with pytest.raises(UsageError, match=f"{option} needs ranks"):
         plan(HERE, launcher="none", wanted=Wanted(ranks=2), **asked)
+
+
+@pytest.mark.parametrize("name", ["gpu_type", "elastic", "stage", "mode"])
+def test_what_only_slurms_sites_have_is_told_where_the_project_file_says_it(name: str) -> None:
+    value = {"elastic": "2:4", "stage": "/tmp"}.get(name, "x")  # noqa: S108 - a name in a record
+    asked: dict[str, Any] = {name: value}
+    with pytest.raises(ArgosyError):
+        plan(HERE, **asked)
+    made = plan(HERE, **asked, given={name: (value, "argosy.toml:3")})
+    option = f"--{name.replace('_', '-')}"
+    assert [(row.what, row.source) for row in made.choices if row.why == UNUSED] == [(option, "argosy.toml:3")]
+
+
+def test_a_wire_up_without_mpi_is_refused_and_told_where_the_project_file_says_it() -> None:
+    with pytest.raises(UsageError, match="--mpi needs the launcher mpi"):
+        plan(launcher="srun", mpi="pmix")
+    made = plan(launcher="srun", mpi="pmix", given={"mpi": ("pmix", "argosy.toml:3")})
+    assert list(unused_options(made.choices)) == ["--mpi: not used: the launcher is srun"]
+    assert "--mpi=pmix" not in made.script
+    assert "--mpi=pmi2" in plan(launcher="mpi", mpi="pmi2").script
+
+
+# Inside an allocation
+
+
+GPUS = Site(
+    name="gpus",
+    title="GPUs",
+    scheduler="slurm",
+    node=Node(cores=64, gpus=4, gpu_vendor="nvidia"),
+    slurm=Slurm(required=("account", "time"), mem="60G"),
+    partitions=(Partition(name="big", min_nodes=3, choose=True), Partition(name="small", choose=True)),
+)
+INSIDE = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_GPUS_ON_NODE": "4",
+    "SLURM_JOB_PARTITION": "small",
+    "SBATCH_TIMELIMIT": "9",
+}
+
+
+def inside(site: Site = GPUS, /, *, environment: Mapping[str, str] = INSIDE, **request: Any) -> LaunchPlan:
+    return plan(site, host=replace(HOST, environment={**HOST.environment, **environment}), here=True, **request)
+
+
+def test_steps_of_an_allocation_have_its_nodes_and_gpus_and_ask_for_no_account() -> None:
+    made = inside()
+    assert (made.shape.nodes, made.shape.gpus_per_node, made.shape.ranks) == (2, 4, 8)
+    assert {row.source for row in made.choices if row.what in {"nodes", "GPUs per node"}} == {"job 7"}
+    assert not [word for word in made.directives if word.startswith(("--mem", "--time", "--account"))]
+    assert made.shape == inside(wanted=Wanted(nodes=2, gpus=8)).shape
+    assert inside(wanted=Wanted(ranks=2)).shape.ranks == 2
+    assert inside(environment=INSIDE | {"SLURM_GPUS_ON_NODE": "", "SLURM_GPUS_PER_NODE": "a100:2"}).shape.ranks == 4
+
+
+@pytest.mark.parametrize("wanted", [Wanted(nodes=1), Wanted(gpus_per_node=2), Wanted(gpus=4)])
+def test_steps_of_an_allocation_cannot_have_other_numbers_than_it_has(wanted: Wanted) -> None:
+    with pytest.raises(UsageError, match="the allocation has other numbers than --"):
+        inside(wanted=wanted)
+    (name,) = [name for name in ("nodes", "gpus", "gpus_per_node") if getattr(wanted, name)]
+    assert inside(wanted=wanted, given={name: ("1", "argosy.toml:3")}).shape == inside().shape
+
+
+def test_options_that_come_too_late_for_an_allocation_are_named_or_refused() -> None:
+    made = inside(options=JobOptions(time="1:00", partition="small", exclude="n1"), extra=("--nice",), gpu_type="a100")
+    why = "not used: the allocation is there already"
+    assert list(unused_options(made.choices)) == [f"--time, --exclude, --sbatch-arg, --gpu-type: {why}"]
+    for name, asked in (("array", {"options": JobOptions(array="0-3")}), ("resume", {"restarts": 3})):
+        with pytest.raises(UsageError, match=f"--{name} needs a job of its own"):
+            inside(**asked)
+
+
+def test_steps_need_an_allocation_and_a_site_with_slurm() -> None:
+    for site, environment in ((GPUS, {}), (HERE, INSIDE)):
+        with pytest.raises(UsageError, match="--here needs an allocation of Slurm"):
+            inside(site, environment=environment)

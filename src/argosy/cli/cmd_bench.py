@@ -32,11 +32,11 @@ def _collectives(ctx: click.Context, /, *, operation: str, most: str, **options:
     )
     session = open_session(verbose=verbose)
     request = cmd_launch.read_request(session, **options)
-    request = replace(request, name=request.name or f"bench-{operation}")
+    request = replace(request, name=request.name or f"bench-{operation}", here=here)
     if dry_run or script is not None:
         kept = script is not None
         ctx.exit(cmd_launch.show_plan(request, session, None if dry_run else script, as_json=as_json, kept=kept))
-    launched = launch_story(request, session, here=here)
+    launched = launch_story(request, session)
     if not launched.job:
         ctx.exit(launched.code)
     code = cmd_launch.submitted(launched.job, request, session, follow=follow)

@@ -133,7 +133,7 @@ def _launch(
 ) -> int:  # fmt: skip
     _refuse_several(here=here, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first)
     session = open_session(verbose=verbose)
-    request = read_request(session, **options)
+    request = replace(read_request(session, **options), here=here)
     if dry_run or script is not None:
         return show_plan(request, session, script if not dry_run else None, as_json=as_json, kept=script is not None)
     if interactive:
@@ -142,7 +142,7 @@ def _launch(
         return launch_interactive(request, session).code
     if smoke_first:
         return _smoke_first(request, session, follow=follow)
-    launched = launch_story(request, session, here=here)
+    launched = launch_story(request, session)
     if not launched.job:
         return launched.code
     return submitted(launched.job, request, session, follow=follow)

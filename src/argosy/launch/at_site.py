@@ -63,7 +63,8 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
     from argosy.schedulers.slurm_options import check_options  # noqa: PLC0415 - Slurm's sites only
     from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - likewise
 
-    asked = replace(request.options, **choose_defaults(request.options, host.environment))  # type: ignore[arg-type]  # the names are those of text fields
+    usual = {} if request.here else choose_defaults(request.options, host.environment)
+    asked = replace(request.options, **usual)  # type: ignore[arg-type]  # the names are those of text fields
     check_options(asked, request.extra)
     wanted, nodes = request.wanted, request.wanted.nodes or 1
     gpus = wanted.gpus_per_node or wanted.gpus // max(1, nodes)
@@ -78,7 +79,7 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
 def _unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     if request.options == JobOptions() and not (request.extra or request.restarts or request.checkpoint or request.mpi):
         return ()
-    from argosy.launch.without_queue import judge_unqueued  # noqa: PLC0415 - where there is something to judge
+    from argosy.launch.unused import judge_unqueued  # noqa: PLC0415 - where there is something to judge
 
     return judge_unqueued(request, site)
 

@@ -5,16 +5,29 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from argosy.errors import UsageError
 from argosy.launch.attach import NAME as ATTACH
 from argosy.launch.attach import SHELL
 from argosy.launch.plan import LaunchRequest
 from argosy.launch.story import Launched, find_site, keep_record, plan_here, runs_folder, submission_environment
+from argosy.launch.unused import given_options, refuse_options
 from argosy.process import Command, Words
 from argosy.session import Session
 from argosy.shell import quote
 from argosy.store import write_text
+
+INSTEAD = MappingProxyType(
+    {
+        "array": "start each task by itself, with what it takes from SLURM_ARRAY_TASK_ID set by --env",
+        "output": "the shell has the terminal: leave it out",
+        "error": "the shell has the terminal: leave it out",
+        "signal": "leave it out: the shell ends with its time limit",
+        "resume": "leave it out: a shell does not go back into the queue",
+    }
+)
+"""Options that mean nothing to a shell -> what to do."""
 
 NOT_FOR_SALLOC = ("output", "error", "array", "requeue", "open-mode", "signal", "parsable")
 """Options of a batch job that an allocation does not have."""
@@ -28,11 +41,14 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     Raises
     ------
     UsageError
-        When the site has no Slurm.
+        When the site has no Slurm, or an option is one of a batch job only.
     """
     site = find_site(request.site, session.host)
     if site.scheduler != "slurm":
         raise UsageError("--interactive needs a site with Slurm", hint=f"here: argosy shell {quote(request.image)}")
+    refuse_options(
+        request, dict(given_options(request)), INSTEAD, needs="a job", evidence="--interactive opens a shell"
+    )
     folder = runs_folder(session)
     command = request.command or SHELL
     plan = plan_here(replace(request, command=command), session, record=str(folder))

@@ -21,6 +21,7 @@ from argosy.launch.at_site import (
     with_site_words,
 )
 from argosy.launch.limits import check_limits
+from argosy.launch.naming import file_name, name_of
 from argosy.launch.script import ScriptFacts, render_script
 from argosy.launch.shape import Wanted, choose_shape
 from argosy.launchers import LABEL_FORM, NEED_SLURM, Counts, Shape, Started, Wish, choose_launcher, find_launcher
@@ -71,6 +72,8 @@ class LaunchRequest:
         Folder on each node's own disk that the image is copied to; empty to read it where it is.
     smoke
         Whether this is a short test of a launch; see `argosy.launch.smoke.as_smoke`.
+    here
+        Whether it is steps of the present allocation; see `argosy.launch.in_allocation`.
     told
         Choices that were made before planning, to be told with the plan's own.
     given
@@ -99,6 +102,7 @@ class LaunchRequest:
     elastic: str = ""
     stage: str = ""
     smoke: bool = False
+    here: bool = False
     told: tuple[Choice, ...] = ()
     given: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     container: ContainerRequest = field(default_factory=ContainerRequest)
@@ -233,7 +237,7 @@ def _settle(
     if site.scheduler == "local" and launcher.value in NEED_SLURM:
         raise UsageError(f"the launcher {launcher.value} needs Slurm", hint="use --launcher torchrun or none here")
     if site.scheduler == "local" and (request.label or request.logs):
-        from argosy.launch.without_queue import refuse_unranked  # noqa: PLC0415 - where it is asked for
+        from argosy.launch.unused import refuse_unranked  # noqa: PLC0415 - where it is asked for
 
         refuse_unranked(request, launcher.value, shape)
     at_site = plan_at_site(settled, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions)
@@ -352,6 +356,10 @@ def plan_options(
         When the site requires an option that nobody gave.
     """
     site = settled.site
+    folder = f"{host.cwd}/" if host.cwd else ""
+    output = request.options.output or f"{folder}{file_name(name)}-%j.out"
+    if request.here:
+        return replace(request.options, output=output), ()
     given = choose_defaults(request.options, host.environment)
     options = replace(request.options, **given)  # type: ignore[arg-type]  # the names are those of text fields
     usual = default_options(options, settled, shape)
@@ -365,8 +373,6 @@ def plan_options(
             + (f" {form}" if missing == "account" and (form := site.slurm.account_form) else ""),
         )
     rows = tuple(Choice(f"--{o}", given[o], f"your default, {USER_DEFAULTS[o]}", "environment") for o in given)
-    folder = f"{host.cwd}/" if host.cwd else ""
-    output = options.output or f"{folder}{_file_name(name)}-%j.out"
     return replace(options, output=output), (*rows, *usual.choices)
 
 
@@ -395,12 +401,12 @@ def _debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[Variab
         return (), ()
     from argosy.launch.debug import plan_debug  # noqa: PLC0415 - where it is asked for
 
-    files = f"{host.cwd or '.'}/{_file_name(name_of(request.command))}"
+    files = f"{host.cwd or '.'}/{file_name(name_of(request.command))}"
     return plan_debug(request.debug, files, site.node.gpu_vendor)
 
 
 def _wishes(request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str) -> tuple[Choice, ...]:
-    if not (request.elastic or request.gpu_type or request.stage or request.label):
+    if not (request.elastic or request.gpu_type or request.stage or request.label or request.mpi):
         return ()
     from argosy.launch.wishes import check_wishes  # noqa: PLC0415 - where they are asked for
 
@@ -434,16 +440,3 @@ def _threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
 def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) -> ContainerPlan:
     """Give the container plan with the launch's variables in place of the request's."""
     return replace(container, entry=replace(container.entry, variables=variables))
-
-
-def name_of(command: tuple[str, ...]) -> str:
-    """Name a job after its program: ``train`` for ``python examples/train.py``, ``python`` for ``python -c TEXT``."""
-    words = [word for word in command if not word.startswith("-")]
-    is_file = len(words) > 1 and words[0].startswith("python") and "-c" not in command[: command.index(words[1])]
-    chosen = words[1] if is_file else (words or command)[0]
-    return chosen.rstrip("/").rsplit("/", 1)[-1].removesuffix(".py") or "job"
-
-
-def _file_name(name: str) -> str:
-    """Make a file name of a job's name: Slurm's patterns and slashes in it would be read as such."""
-    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:64] or "job"

@@ -49,4 +49,5 @@ def _name(key: str, choices: tuple[Choice, ...]) -> str:
         return key.removeprefix("env.")
     if key == "ranks":
         return "ranks" if any(choice.what == "ranks" for choice in choices) else "ranks per node"
-    return SAID_AS.get(key, f"--{key.replace('_', '-')}")
+    option = f"--{key.replace('_', '-')}"  # also of what has a name of its own, where it is told as not used
+    return option if any(choice.what == option for choice in choices) else SAID_AS.get(key, option)

@@ -90,7 +90,7 @@ def find_grounds(
     host = session.host
     request = without_container(request)
     site = find_site(request.site, host)
-    request = settle_request(request, site)
+    request = settle_request(request, site, host)
     settled = settle_site(request, site, host)
     wanted = with_log_folder(container_at_site(request.container, settled.site), request.logs)
     wanted = with_log_folder(wanted, record if site.scheduler == "slurm" else "")
@@ -116,8 +116,16 @@ def find_grounds(
     return Grounds(request, container, site, there, versions)
 
 
-def settle_request(request: LaunchRequest, site: Site) -> LaunchRequest:
-    """Give a request with the shape that it means: a smoke run's, an elastic one's."""
+def settle_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
+    """Give a request with the shape that it means: an allocation's, a smoke run's, an elastic one's."""
+    if request.here:
+        from argosy.launch.in_allocation import in_allocation  # noqa: PLC0415 - where it is asked for
+
+        request = in_allocation(request, site, host)
+    if request.given and site.scheduler != "slurm":
+        from argosy.launch.unused import without_slurm  # noqa: PLC0415 - where there is a project file
+
+        request = without_slurm(request)
     if request.smoke:
         from argosy.launch.smoke import as_smoke  # noqa: PLC0415 - where it is asked for
 
@@ -200,30 +208,24 @@ def plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
     return replace(host, gpus=tuple(Gpu(vendor, index, "") for index in range(shape.gpus_per_node if vendor else 0)))
 
 
-def launch(request: LaunchRequest, session: Session, *, here: bool = False) -> Launched:
-    """Plan a launch, write it down, and start it here or submit it.
-
-    Parameters
-    ----------
-    here
-        Carry it out as steps of the present allocation, where a job would be submitted.
-    """
-    from argosy.launch.without_queue import unused_options  # noqa: PLC0415 - a dry run needs none
+def launch(request: LaunchRequest, session: Session) -> Launched:
+    """Plan a launch, write it down, and start it here or submit it."""
+    from argosy.launch.unused import unused_options  # noqa: PLC0415 - a dry run needs none
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
-    site = find_site(request.site, session.host)
-    say_where(session, site, here=here)
+    site, here = find_site(request.site, session.host), request.here
     folder = runs_folder(session)
+    plan = plan_here(request, session, record=str(folder))
     if request.logs:
         with explained(Path(request.logs)):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
-    plan = plan_here(request, session, record=str(folder))
+    say_where(session, site, here=here)
+    for line in unused_options(plan.choices):
+        session.reporter.note(line)
     script = keep_record(plan, folder)
     words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
     profile = absolute_profile(request.site, session.host)
     if here or plan.scheduler == "local":
-        for line in unused_options(plan.choices):
-            session.reporter.note(line)
         words = ("sh", str(script))
         if here:
             note_job(plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, here="yes")
@@ -302,20 +304,8 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
 
 
 def say_where(session: Session, site: Site, *, here: bool) -> None:
-    """Say which of the two happens where there is an allocation: steps of it, or a new job.
-
-    Raises
-    ------
-    UsageError
-        When steps were asked for and there is no allocation.
-    """
+    """Say which of the two happens where there is an allocation: steps of it, or a new job."""
     job = session.host.environment.get("SLURM_JOB_ID", "")
-    if here and (not job or site.scheduler != "slurm"):
-        raise UsageError(
-            "--here needs an allocation of Slurm, and a site with Slurm",
-            evidence=f"SLURM_JOB_ID is {job or 'not set'}; {site.name} starts jobs by {site.scheduler}",
-            hint="start one with: salloc --nodes=2; or leave --here out",
-        )
     if here:
         session.reporter.note(f"carried out as steps of job {job}")
     elif job and site.scheduler == "slurm":

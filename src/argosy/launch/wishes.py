@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from argosy.containers import ContainerPlan
 from argosy.errors import UsageError
 from argosy.launch.staging import check_stage
+from argosy.launch.unused import NOT_USED, refuse_options, unused_rows
 from argosy.model import Choice
 from argosy.sites import Site
 
@@ -65,10 +66,24 @@ def check_wishes(request: LaunchRequest, container: ContainerPlan, site: Site, l
     """
     _refuse_by_launcher(request, launcher)
     _refuse_by_site(request, site)
-    rows = check_stage(request.stage, container, site)
+    rows = (*_unwired(request, site, launcher), *check_stage(request.stage, container, site))
     if request.elastic:
         rows += (Choice("elastic", f"{request.elastic} nodes", f"asked for; {PRICE}", "option"),)
     return rows
+
+
+def _unwired(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choice, ...]:
+    """Tell a wire-up of MPI that the project file names for its other jobs; one that was asked for is refused."""
+    if not request.mpi or launcher == "mpi" or site.scheduler != "slurm":
+        return ()
+    refuse_options(
+        request,
+        ("mpi",),
+        {"mpi": "add --launcher mpi, or leave --mpi out"},
+        needs="the launcher mpi",
+        evidence=f"the launcher is {launcher}",
+    )
+    return tuple(unused_rows({"mpi": request.mpi}, f"{NOT_USED}the launcher is {launcher}"))
 
 
 def _refuse_by_launcher(request: LaunchRequest, launcher: str) -> None:

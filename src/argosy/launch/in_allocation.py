@@ -1,0 +1,103 @@
+"""Fit a request into an allocation that is there already: its nodes, GPUs and partition; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from argosy.errors import UsageError
+from argosy.launch.unused import NOT_USED, SHELL_INSTEAD, given_options, option, refuse_options, unused_rows
+from argosy.model import GpuWay, Host
+from argosy.schedulers.slurm import JobOptions
+from argosy.schedulers.slurm_options import check_options
+from argosy.sites import Site
+
+if TYPE_CHECKING:
+    from argosy.launch.plan import LaunchRequest
+    from argosy.launch.shape import Wanted
+
+UNUSED_HERE = f"{NOT_USED}the allocation is there already"
+
+INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
+    {
+        "signal": "give --signal to salloc or sbatch",
+        "resume": "leave --here out: only a job of its own goes back into the queue",
+    }
+)
+
+COUNTS = MappingProxyType(
+    {
+        "nodes": ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
+        "gpus_per_node": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+    }
+)
+"""Number of an allocation -> the variables that tell it (sbatch(1), salloc(1), output environment variables)."""
+
+
+def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
+    """Give a request as steps of the present allocation: with all its nodes and their GPUs, and without the options
+    that made it.
+
+    Raises
+    ------
+    UsageError
+        When there is no allocation, it has other numbers than were asked for, or an option needs a job of its own.
+    """  # noqa: D205 - one sentence
+    environment = host.environment
+    job = environment.get("SLURM_JOB_ID", "")
+    if not job or site.scheduler != "slurm":
+        raise UsageError(
+            "--here needs an allocation of Slurm, and a site with Slurm",
+            evidence=f"SLURM_JOB_ID is {job or 'not set'}; {site.name} starts jobs by {site.scheduler}",
+            hint="start one with: salloc --nodes=2; or leave --here out",
+        )
+    check_options(request.options, request.extra)
+    late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
+    refuse_options(request, late, INSTEAD, needs="a job of its own", evidence=f"job {job} is there already")
+    wanted, counts = _shape(request, site, environment)
+    there = "partition", environment.get("SLURM_JOB_PARTITION", "")
+    rows = unused_rows({name: value for name, value in late.items() if (name, value) != there}, UNUSED_HERE)
+    told = {name: (value, f"job {job}") for name, value in (*counts.items(), there) if value}
+    return replace(
+        request,
+        wanted=wanted,
+        options=JobOptions(partition=there[1]),
+        extra=(),
+        restarts=0,
+        checkpoint="",
+        gpu_type="",
+        told=(*request.told, *rows),
+        given={name: value for name, value in request.given.items() if name not in counts} | told,
+    )
+
+
+def _shape(request: LaunchRequest, site: Site, environment: Mapping[str, str]) -> tuple[Wanted, dict[str, str]]:
+    """Give the shape that the allocation has, and the numbers that it tells."""
+    wanted, counts = request.wanted, {name: _count(names, environment) for name, names in COUNTS.items()}
+    way = request.container.gpu
+    if way is GpuWay.NONE or (way is GpuWay.AUTO and not site.node.gpu_vendor):
+        del counts["gpus_per_node"]
+    if request.elastic:
+        del counts["nodes"]
+    known = {name: count for name, count in counts.items() if count}
+    has = known | {"gpus": known.get("gpus_per_node", 0) * known.get("nodes", 1)}
+    for name, count in has.items():
+        asked = getattr(wanted, name)
+        if count and asked and asked != count and name not in request.given:
+            raise UsageError(
+                f"the allocation has other numbers than {option(name)}",
+                evidence=f"{option(name)} {asked}; job {environment['SLURM_JOB_ID']} has {count}",
+                hint=f"leave {option(name)} out: a launch --here takes all of it; --ranks says how many ranks",
+            )
+    total = 0 if "gpus_per_node" in known else wanted.gpus
+    return replace(wanted, gpus=total, **known), {name: str(count) for name, count in known.items()}
+
+
+def _count(names: tuple[str, ...], environment: Mapping[str, str]) -> int:
+    """Read a number such as ``2``, or ``a100:4`` as salloc says GPUs; 0 where it is not told."""
+    text = next((environment[name] for name in names if environment.get(name)), "")
+    match = re.fullmatch(r"(?:[\w.-]+:)?(\d+)", text)
+    return int(match[1]) if match else 0

@@ -1,0 +1,127 @@
+"""Judge options of a job where nothing queues, or it is there already: told as not used, or refused; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from argosy.errors import UsageError
+from argosy.launchers import Shape
+from argosy.model import Choice
+from argosy.schedulers.slurm_options import check_options
+from argosy.sites import Site
+
+if TYPE_CHECKING:
+    from argosy.launch.plan import LaunchRequest
+
+NOT_USED = "not used: "
+UNUSED = f"{NOT_USED}nothing queues here"
+"""The reason in the row of an option that has no meaning."""
+
+QUEUES = (
+    *("account", "partition", "qos", "time", "mem", "mem_per_gpu", "constraint", "reservation", "nodelist"),
+    *("exclude", "mail_type", "exclusive", "requeue"),
+)
+"""Options that say when, where and for how long a job runs, and not what it does."""
+
+SHELL_INSTEAD = MappingProxyType(
+    {
+        "array": "start each task by itself, with what it takes from SLURM_ARRAY_TASK_ID set by --env",
+        "after": "start it when those jobs have ended",
+        "output": "let the shell write it: argosy launch … > FILE",
+        "error": "let the shell write it: argosy launch … 2> FILE",
+        "chdir": "go there first: cd DIR",
+    }
+)
+"""Options without which a program would not do what was asked for -> what does it where a shell waits for its end."""
+
+INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
+    dict.fromkeys(("signal", "resume"), "leave it out: no time limit ends it here")
+)
+
+FOR_SLURM = ("elastic", "gpu_type", "stage", "mode")
+"""Options beside these that only a site with Slurm has."""
+
+
+def judge_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
+    """Give a row for each option that means nothing at a site without a queue.
+
+    One that stands in the project file is told, since the same job is launched elsewhere with it.
+
+    Raises
+    ------
+    UsageError
+        When an option is none that Slurm takes, or the program would not do what one says.
+    """
+    check_options(request.options, request.extra)
+    given = dict(given_options(request)) | ({"mpi": request.mpi} if request.mpi else {})
+    refuse_options(request, given, INSTEAD, needs="a site with Slurm", evidence=f"{site.name} has no queue")
+    return tuple(unused_rows(given, UNUSED))
+
+
+def without_slurm(request: LaunchRequest) -> LaunchRequest:
+    """Give a request without what its project file says for sites with Slurm only; each is told as not used."""
+    given = {name: getattr(request, name) for name in FOR_SLURM if name in request.given}
+    told = tuple(unused_rows({name: value for name, value in given.items() if value}, UNUSED))
+    return replace(request, told=(*request.told, *told), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # the names are those of text fields
+
+
+def refuse_options(
+    request: LaunchRequest, given: Iterable[str], instead: Mapping[str, str], *, needs: str, evidence: str
+) -> None:
+    """Refuse options without which something else would run than was asked for; the project file's are let pass.
+
+    Raises
+    ------
+    UsageError
+        Naming the option, and what does it instead.
+    """
+    for name in given:
+        if name in instead and name not in request.given:
+            raise UsageError(f"{option(name)} needs {needs}", evidence=evidence, hint=instead[name])
+
+
+def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
+    """Give a row of a plan for each option that is not used."""
+    yield from (Choice(option(name), value, why, "option") for name, value in given.items())
+
+
+def unused_options(choices: Iterable[Choice]) -> Iterator[str]:
+    """Say in lines which options a plan does not use, those of one reason in one; nothing where it uses all."""
+    unused: dict[str, list[str]] = {}
+    for choice in choices:
+        if choice.why.startswith(NOT_USED):
+            unused.setdefault(choice.why, []).append(choice.what)
+    yield from (f"{', '.join(names)}: {why}" for why, names in unused.items())
+
+
+def given_options(request: LaunchRequest) -> Iterator[tuple[str, str]]:
+    """Give name and value of each option that is for Slurm's queue, or for a job that Slurm starts from it."""
+    options = request.options
+    values = {name: getattr(options, name) for name in (*QUEUES, "array", "output", "error", "chdir", "signal")}
+    values |= {"after": options.dependency.removeprefix("afterok:"), "sbatch_arg": " ".join(request.extra)}
+    values |= {"resume": request.restarts, "checkpoint": request.checkpoint}
+    yield from ((name, "yes" if value is True else str(value)) for name, value in values.items() if value)
+
+
+def option(name: str) -> str:
+    """Give the option of a name: ``--gpu-type`` of ``gpu_type``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def refuse_unranked(request: LaunchRequest, launcher: str, shape: Shape) -> None:
+    """Refuse to tell ranks apart where nothing numbers them: copies of a command that no launcher starts.
+
+    Raises
+    ------
+    UsageError
+        Naming the option.
+    """
+    if launcher == "none" and shape.ranks > 1 and (request.label or request.logs):
+        name = "--label" if request.label else "--log-dir"
+        raise UsageError(
+            f"{name} needs ranks, and the launcher none numbers no copies here",
+            hint=f"leave {name} out, or use --launcher torchrun for a Python program",
+        )
