@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from argosy.build.bytecode import COMPILE, compile_layer
+from argosy.build.bytecode import PLAIN, compile_conda, compile_layer
+from argosy.build.conda_env import Compile
 from argosy.build.kept_code import Compiled
-from argosy.build.rooms import Room
+from argosy.build.rooms import WORK_INSIDE, Room
 from argosy.carriers import Ground
 from argosy.layout import ENV_PREFIX
 from argosy.model import Choice
@@ -32,7 +35,9 @@ class Python(FakeRunner):
         own = self.layer.parent / "list"
         text = (self.layer.parent / "work/compile.txt").read_text()
         own.write_text(text.replace(ENV_PREFIX, f"{self.layer}{ENV_PREFIX}"))
-        done = subprocess.run((sys.executable, "-c", COMPILE, str(own), "2"), check=False, capture_output=True)
+        put = {f"{ENV_PREFIX}/bin/python": sys.executable, f"{WORK_INSIDE}/compile.txt": str(own)}
+        words = [put.get(word, word) for word in command.words[command.words.index(PLAIN[0]) :]]
+        done = subprocess.run(words, check=False, capture_output=True)
         return Reply(done.returncode, "", done.stderr.decode())
 
 
@@ -63,12 +68,16 @@ def put(room: Room, name: str, text: str) -> Path:
 
 def compile_now(room: Room, *changed: str) -> int:
     """Compile; give how often Python was started for it."""
+    return compile_as(compile_layer, room, *changed)
+
+
+def compile_as(compiling: Compile, room: Room, *changed: str, python: str = VERSION) -> int:
     runner = room.session.runner
     assert isinstance(runner, Python)
     runner.seen.clear()
     folder = Path(room.scratch)
-    kept = Compiled(folder / "cache/bytecode", VERSION)
-    compile_layer(room, folder / "layer", folder / "work", kept, set(changed), Step("packages", "", lambda _: None))
+    kept = Compiled(folder / "cache/bytecode", python)
+    compiling(room, folder / "layer", folder / "work", kept, set(changed), Step("packages", "", lambda _: None))
     return len(runner.seen)
 
 
@@ -133,3 +142,91 @@ def test_a_module_that_is_no_python_and_a_module_of_no_package_hinder_nothing(ro
     assert compile_now(room, "bad") == 1
     assert not bad.exists()
     assert (site / f"__pycache__/_alone.{TAG}.pyc").is_file()
+
+
+def put_conda(room: Room, text: str = "A = 1\n") -> None:
+    """Make a conda environment anew: a library, a package with byte code of its own, one of pip, one loose module."""
+    prefix = Path(room.scratch) / f"layer{ENV_PREFIX}"
+    shutil.rmtree(prefix, ignore_errors=True)
+    put(room, "one", "P = 1\n")
+    for module, written in (("os.py", "O = 1\n"), ("site-packages/a/__init__.py", text), ("by_a_script.py", "S = 1\n")):
+        file = prefix / "lib/python3.11" / module
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(written)
+    own = prefix / f"lib/python3.11/site-packages/a/__pycache__/__init__.{TAG}.pyc"
+    own.parent.mkdir()
+    own.write_bytes(b"the package's own")
+    (prefix / "lib/python3.1").symlink_to("python3.11")
+    (prefix / "conda-meta").mkdir()
+    for name, module in (("python", "os.py"), ("a", "site-packages/a/__init__.py")):
+        record = {"name": name, "files": [f"lib/python3.11/{module}", "../../outside.py", f"bin/{name}"]}
+        (prefix / f"conda-meta/{name}-1.0-0.json").write_text(json.dumps(record))
+
+
+def codes_of(room: Room) -> dict[str, bytes]:
+    library = Path(room.scratch) / f"layer{ENV_PREFIX}/lib/python3.11"
+    return {str(path.relative_to(library)): path.read_bytes() for path in library.rglob("*.pyc")}
+
+
+def test_a_conda_environment_is_compiled_once_whatever_its_packages_brought(room: Room) -> None:
+    put_conda(room)
+    assert compile_as(compile_conda, room, "one") == 1
+    first = codes_of(room)
+    places = ("__pycache__/os", "__pycache__/by_a_script", "site-packages/a/__pycache__/__init__")
+    assert set(first) == {f"{each}.{TAG}.pyc" for each in (*places, "site-packages/one/__pycache__/__init__")}
+    assert {code[4] for code in first.values()} == {1}  # PEP 552: hash-based, unchecked
+    put_conda(room)
+    assert compile_as(compile_conda, room, "one") == 0
+    assert codes_of(room) == first
+
+
+def test_byte_code_of_pip_packages_serves_environments_of_conda_and_others(room: Room) -> None:
+    put(room, "one", "P = 1\n")
+    compile_now(room, "one")
+    (place,) = (Path(room.scratch) / "cache/bytecode").iterdir()
+    put_conda(room)
+    compile_as(compile_conda, room, "one")
+    code = site_of(room) / f"one/__pycache__/__init__.{TAG}.pyc"
+    assert code.samefile(place / "0")
+
+
+@pytest.mark.parametrize("change", ["a module", "the Python"])
+def test_a_conda_package_with_another_module_or_python_is_compiled_anew(room: Room, change: str) -> None:
+    put_conda(room)
+    compile_as(compile_conda, room)
+    first = codes_of(room)
+    put_conda(room, "A = 2\n" if change == "a module" else "A = 1\n")
+    assert (
+        compile_as(compile_conda, room, python=f"{VERSION}{' of another day' if change == 'the Python' else ''}") == 1
+    )
+    changed = {path for path, code in codes_of(room).items() if code != first[path]}
+    assert changed == ({f"site-packages/a/__pycache__/__init__.{TAG}.pyc"} if change == "a module" else set())
+
+
+def test_a_module_that_is_a_link_is_compiled_each_time_and_one_to_nowhere_never(room: Room) -> None:
+    for times in (1, 1):
+        put_conda(room)
+        site = site_of(room)
+        (site / "linked.py").symlink_to("a/__init__.py")
+        (site / "nowhere.py").symlink_to("gone.py")
+        assert compile_as(compile_conda, room, "one") == times
+        found = {Path(path).name for path in codes_of(room)}
+        assert f"linked.{TAG}.pyc" in found
+        assert f"nowhere.{TAG}.pyc" not in found
+
+
+def test_byte_code_does_not_depend_on_what_the_builder_or_the_base_says_to_python(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = put(room, "one", "A = {'x', 'y', 'z'} - set()\nprint(__debug__)\n")
+    compile_now(room, "one")
+    first = code.read_bytes()
+    shutil.rmtree(Path(room.scratch) / "cache")
+    hostile = Path(room.scratch) / "hostile"
+    hostile.mkdir()
+    (hostile / "compileall.py").write_text("raise SystemExit(9)\n")
+    monkeypatch.setenv("PYTHONPATH", str(hostile))
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    monkeypatch.chdir(hostile)
+    assert compile_now(room, "one") == 1
+    assert code.read_bytes() == first

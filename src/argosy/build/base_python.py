@@ -30,7 +30,8 @@ import json, os, sys
 try:
     import importlib.metadata as metadata
 except ImportError:
-    print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable, "dists": []}))
+    print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "build": sys.version,
+                      "executable": sys.executable, "dists": []}))
     raise SystemExit
 import re
 seen, rows, scripts = set(), [], []
@@ -48,8 +49,8 @@ try:
     limits = open(os.getenv("PIP_CONSTRAINT", "")).read()
 except (OSError, ValueError):
     limits = ""
-print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable,
-                  "dists": sorted(rows), "scripts": sorted(scripts), "limits": limits}))
+print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "build": sys.version,
+                  "executable": sys.executable, "dists": sorted(rows), "scripts": sorted(scripts), "limits": limits}))
 """
 """What a base's Python says of itself; runs under Python 3.6 and later.  The first of two equal names wins, as on
 sys.path."""
@@ -69,6 +70,8 @@ class BasePython:
         Console scripts of those packages: name and ``module:function``.
     limits
         The constraint file that the base's ``PIP_CONSTRAINT`` names, as NVIDIA's images have one.
+    build
+        What it says of itself in ``sys.version``: its version, when and by what it was made.
     """
 
     version: str
@@ -76,6 +79,7 @@ class BasePython:
     packages: tuple[tuple[str, str], ...]
     scripts: tuple[tuple[str, str], ...]
     limits: str = ""
+    build: str = ""
 
     def without(self, names: Collection[str]) -> BasePython:
         """Give it with some packages counted as if they were not there: another version may hide them."""
@@ -121,6 +125,7 @@ def ask_interpreter(room: Room, path: str) -> BasePython:
             packages=tuple((name, version) for name, version in facts["dists"]),
             scripts=tuple((name, value) for name, value in facts.get("scripts", ())),
             limits=facts.get("limits", ""),
+            build=facts.get("build", ""),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ToolFailed(f"{path} in the base answered nonsense", evidence=reply.stdout[-400:]) from error

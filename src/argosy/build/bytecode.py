@@ -7,19 +7,30 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 from packaging.utils import canonicalize_name
 
-from argosy.build.kept_code import BYTECODE, Compiled
+from argosy.build.base_python import BasePython
+from argosy.build.kept_code import BYTECODE, Compiled, Modules, wheel_modules
 from argosy.build.rooms import WORK_INSIDE, Room
-from argosy.build.search_path import site_folders
+from argosy.build.search_path import library_folders, site_folders
 from argosy.layout import ENV_PREFIX, ROOT
 from argosy.model import Bind
 from argosy.session import Step
 
 LIST = "compile.txt"
 
+PLAIN = ("env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "PYTHONHASHSEED=0")
+START = (*PLAIN, f"{ENV_PREFIX}/bin/python", "-B", "-s", "-S", "-c")
+"""The environment's Python with none but its own modules.  Up to Python 3.10 byte code holds sets in the order in which
+they hash, which -I would leave to chance."""
+
 COMPILE = """\
-import compileall, os, py_compile, sys
+import sys
+sys.path.remove("")
+import compileall, os, py_compile
+if not hasattr(py_compile, "PycInvalidationMode"):
+    sys.exit()  # Python 3.6 and older: byte code that nobody checks is not known
 paths = open(sys.argv[1], encoding="utf-8", errors="surrogateescape").read().splitlines()
 several = int(sys.argv[2])
 # The tree is read-only: no stat() for each import, the same bytes each time.
@@ -43,8 +54,14 @@ for child in children:
 """Runs under the environment's Python.  A file that is no valid Python is left out: test data of packages often is."""
 
 
+class Record(msgspec.Struct, frozen=True):
+    """What a file of ``conda-meta`` says of an installed package: its files, as paths below the prefix."""
+
+    files: tuple[str, ...] = ()
+
+
 def compile_layer(room: Room, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step) -> None:
-    """Give every module of the layer's environment its byte code, from the cache or by compiling.
+    """Give every module of the layer's packages its byte code, from the cache or by compiling.
 
     Parameters
     ----------
@@ -58,32 +75,68 @@ def compile_layer(room: Room, layer: Path, work: Path, kept: Compiled, changed: 
     ToolFailed
         When the environment's Python cannot run.
     """
-    prefix = layer / ENV_PREFIX.lstrip("/")
     for site in site_folders(layer):
-        new = [record for record in site.glob("*.dist-info/RECORD") if _name_of(record) in changed]
-        missing = [record for record in new if not kept.bring(site, record)]
-        todo = sorted(_without_code(str(site), kept.tag), reverse=True)
-        if not todo:
-            continue
-        (work / LIST).write_text("".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for _, path in todo))
-        step.say(f"compiling byte code: {len(todo)} modules")
-        room.run_checked(
-            *(f"{ENV_PREFIX}/bin/python", "-I", "-c", COMPILE, f"{WORK_INSIDE}/{LIST}", str(room.session.host.cpus)),
-            doing="compiling byte code",
-            on_line=step.say,
-        )
-        for record in missing:
-            kept.keep(site, record)
+        _compile(room, (layer, site), work, kept, _wheels(site, changed), step)
+
+
+def compile_conda(room: Room, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step) -> None:
+    """Give every module of a new conda environment its byte code, whatever packages brought of their own.
+
+    Parameters and errors are those of `compile_layer`; `changed` are pip's.
+    """
+    prefix = layer / ENV_PREFIX.lstrip("/")
+    records = [
+        msgspec.json.decode(file.read_bytes(), type=Record).files for file in sorted(prefix.glob("conda-meta/*.json"))
+    ]
+    for library in library_folders(layer):
+        new = _wheels(library / "site-packages", changed)
+        found = (path for _, path, _ in _modules(str(library), kept.tag))
+        rest = {path[len(f"{prefix}/") :] for path in found if not os.path.islink(path)}  # noqa: PTH114 - 10,000
+        for package in new:
+            rest -= {f"{package.root}/{path}"[len(f"{prefix}/") :] for path in package.paths}
+        for files in (*records, tuple(rest)):  # what no package names was made by link scripts
+            own = tuple(sorted(rest.intersection(files)))
+            rest.difference_update(own)
+            new.append(Modules(prefix, own))
+        _compile(room, (layer, library), work, kept, [package for package in new if package.paths], step)
+
+
+def _wheels(site: Path, changed: Collection[str]) -> list[Modules]:
+    """Give the modules of each package in `site` that pip just installed."""
+    records = sorted(site.glob("*.dist-info/RECORD"))
+    return [wheel_modules(site, record) for record in records if _name_of(record) in changed]
+
+
+def _compile(
+    room: Room, place: tuple[Path, Path], work: Path, kept: Compiled, new: Collection[Modules], step: Step
+) -> None:
+    """Compile in a folder of the layer what has no byte code, and keep that of the new packages."""
+    layer, folder = place
+    prefix = layer / ENV_PREFIX.lstrip("/")
+    missing = [package for package in new if not kept.bring(package)]
+    found = ((size, path) for size, path, compiled in _modules(str(folder), kept.tag) if not compiled)
+    todo = sorted(found, reverse=True)
+    if not todo:
+        return
+    (work / LIST).write_text("".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for _, path in todo))
+    step.say(f"compiling byte code: {len(todo)} modules")
+    room.run_checked(
+        *(*START, COMPILE, f"{WORK_INSIDE}/{LIST}", str(room.session.host.cpus)),
+        doing="compiling byte code",
+        on_line=step.say,
+    )
+    for package in missing:
+        kept.keep(package)
 
 
 @contextmanager
-def following(room: Room, layer: Path, python: str, step: Step) -> Iterator[None]:
+def following(room: Room, layer: Path, python: BasePython | None, step: Step) -> Iterator[None]:
     """Compile what a user's scripts or steps write: nobody would look whether byte code is of the module beside it.
 
     Parameters
     ----------
     python
-        The version of the environment's Python; empty where it has none.
+        That of the environment; None where it has none.
 
     Raises
     ------
@@ -95,7 +148,7 @@ def following(room: Room, layer: Path, python: str, step: Step) -> Iterator[None
     yield
     if not python:
         return
-    kept = Compiled(room.session.places.cache / BYTECODE, python)
+    kept = Compiled(room.session.places.cache / BYTECODE, python.build)
     for module in (module for site in site_folders(layer) for module in site.rglob("*.py")):
         if module.lstat().st_ctime_ns > mark.stat().st_ctime_ns:
             (module.parent / "__pycache__" / f"{module.stem}.{kept.tag}.pyc").unlink(missing_ok=True)
@@ -108,8 +161,8 @@ def _name_of(record: Path) -> str:
     return str(canonicalize_name(record.parent.name.removesuffix(".dist-info").rpartition("-")[0]))
 
 
-def _without_code(folder: str, tag: str) -> Iterator[tuple[int, str]]:
-    """Find the modules that have no byte code, with their sizes."""
+def _modules(folder: str, tag: str) -> Iterator[tuple[int, str, bool]]:
+    """Find modules: their sizes, paths, and whether they have byte code; of a link's nobody knows what it is of."""
     with os.scandir(folder) as scan:
         entries = list(scan)
     there: set[str] = set()
@@ -118,6 +171,7 @@ def _without_code(folder: str, tag: str) -> Iterator[tuple[int, str]]:
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             if entry.name != "__pycache__":
-                yield from _without_code(entry.path, tag)
-        elif entry.name.endswith(".py") and f"{entry.name[:-3]}.{tag}.pyc" not in there and "\n" not in entry.path:
-            yield entry.stat().st_size, entry.path
+                yield from _modules(entry.path, tag)
+        elif entry.name.endswith(".py") and entry.is_file() and "\n" not in entry.path:
+            compiled = f"{entry.name[:-3]}.{tag}.pyc" in there and not entry.is_symlink()
+            yield entry.stat().st_size, entry.path, compiled

@@ -7,14 +7,16 @@ scripts, byte compilation, activation) runs inside the base's root with the laye
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from argosy.build.base_python import BasePython, ask_interpreter
+from argosy.build.bytecode import compile_conda, compile_layer
 from argosy.build.conflicts import asked_demands, meets
+from argosy.build.kept_code import BYTECODE, Compiled
 from argosy.build.packages import Installer, Supply, furnish, install_pins, resolve
 from argosy.build.pins import Pin
 from argosy.build.prefix import LinkScript, link_scripts, tidy_conda_meta, unshare
@@ -50,8 +52,8 @@ ASK_GLIBC = "getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 || :"
 BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) || bash=sh; exec "$bash" "$@"'
 """Packages' scripts are written for bash; a base may have none."""
 
-COMPILED_SOME = 1
-"""compileall's code where a file is no valid Python: test data of packages often is not."""
+
+Compile = Callable[[Room, Path, Path, Compiled, Collection[str], Step], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +146,14 @@ def make_conda(
     chosen = _run_worker(shop, plan, condarc)
     tidy_conda_meta(shop.prefix, requested_specs(recipe), time=time)
     notes = [*plan.notes, *_run_link_scripts(shop, chosen)]
-    return _complete(shop, recipe, variables, tuple(map(_locked, chosen)), notes)
+    return _complete(shop, recipe, variables, tuple(map(_locked, chosen)), notes, compiling=compile_conda)
 
 
 def extend_conda(
     shop: Workshop, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
 ) -> CondaEnvironment:
     """Add pip packages to the conda environment that an image of ours, taken as base, has."""
-    return _complete(shop, recipe, variables, held, [])
+    return _complete(shop, recipe, variables, held, [], compiling=compile_layer)
 
 
 def _complete(
@@ -160,11 +162,14 @@ def _complete(
     variables: tuple[tuple[str, str], ...],
     held: tuple[LockedPackage, ...],
     notes: list[str],
+    *,
+    compiling: Compile,
 ) -> CondaEnvironment:
     python = ask_interpreter(shop.room, PYTHON) if (shop.prefix / "bin/python").exists() else None
     pins = _install_pip(shop, recipe, python, held)
     if python:
-        _compile(shop, python)
+        code = Compiled(shop.session.places.cache / BYTECODE, python.build)
+        compiling(shop.room, shop.layer, shop.work, code, {pin.package.name for pin in pins}, shop.step)
     activation, said = _ask_activation(shop, recipe.name, variables)
     added = {pin.package.name: pin.package for pin in pins}
     kept = [package for package in held if package.kind is PackageKind.CONDA or package.name not in added]
@@ -282,17 +287,6 @@ def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...
             evidence=f"{demand.by}: {demand.requirement}\n{brought} (for Python: {name}=={there[name]})",
             hint=f"ask conda for the version wanted, or leave {name} to pip alone",
         )
-
-
-def _compile(shop: Workshop, python: BasePython) -> None:
-    """Compile all modules once, whatever packages brought of their own: the tree is read-only, nothing is checked."""
-    shop.step.say("compiling byte code")
-    library = f"{ENV_PREFIX}/lib/python{'.'.join(python.version.split('.')[:2])}"
-    words = (PYTHON, "-m", "compileall", "-q", "-q", "-f", "-j", str(shop.session.host.cpus))
-    variables = (("PYTHONDONTWRITEBYTECODE", "1"), ("PYTHONHASHSEED", "0"))
-    reply = shop.room.run(*words, "--invalidation-mode", "unchecked-hash", library, variables=variables)
-    if reply.code not in {0, COMPILED_SOME}:
-        raise shop.room.failure(words, reply, doing="compiling byte code")
 
 
 def _ask_activation(

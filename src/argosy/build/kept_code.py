@@ -2,8 +2,9 @@
 
 Compiling takes most of an installation's time, and gives the same bytes for the same package, Python and place.  So
 the byte code of a package is kept under the digest of its modules: of their bytes, since nobody checks what a package's
-RECORD says of them.  Files are links to those kept: making 10,000 new ones takes longer than all else of an
-installation from the cache (ext4 passes over each inode that was freed a moment ago).
+list of files says of them, and conda writes the prefix into some.  Files are links to those kept: making 10,000 new
+ones takes longer than all else of an installation from the cache (ext4 passes over each inode that was freed a moment
+ago).
 """
 
 from __future__ import annotations
@@ -29,13 +30,21 @@ LIST = "list.json"
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """A file of byte code: the module's path in site-packages, and the CRC-32 of its bytes.
+    """A file of byte code: its path below the root of its package's modules, and the CRC-32 of its bytes.
 
     A crash may cut off what was written last; the sum tells.
     """
 
     path: str
     crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """The modules of a package, as paths below a folder of the environment, which is at the same place in each."""
+
+    root: Path
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,7 @@ class Compiled:
     folder
         Of the cache.
     python
-        Version of the Python that loads it, to the last digit.
+        What the Python that loads it says of itself; its version comes first.
     """
 
     folder: Path
@@ -59,42 +68,42 @@ class Compiled:
         major, minor, *_ = self.python.split(".")
         return f"cpython-{major}{minor}"
 
-    def place(self, site: Path, record: Path) -> Path:
+    def place(self, package: Modules) -> Path:
         """Give the folder that keeps the byte code of a package's modules as they are."""
         digest = hashlib.sha256(self.python.encode())
-        for module in _modules(record):
+        for module in package.paths:
             with suppress(OSError):
-                text = (site / module).read_bytes()
+                text = (package.root / module).read_bytes()
                 digest.update(f"\0{module}\0{len(text)}\0".encode() + text)
         return self.folder / digest.hexdigest()
 
-    def bring(self, site: Path, record: Path) -> bool:
+    def bring(self, package: Modules) -> bool:
         """Put the byte code of a package that is kept to its modules, and no other; tell whether it is kept."""
-        self._drop(site, record)
-        place = self.place(site, record)
+        self._drop(package)
+        place, root = self.place(package), package.root
         with suppress(OSError, ValueError, msgspec.DecodeError):
             kept = msgspec.json.decode((place / LIST).read_bytes(), type=tuple[Kept, ...])
-            if not {each.path for each in kept} <= set(self._codes(record)):
+            if not {each.path for each in kept} <= set(self._codes(package)):
                 raise ValueError("byte code of other modules")
             for folder in {each.path.rpartition("/")[0] for each in kept}:
-                (site / folder).mkdir(parents=True, exist_ok=True)
-            if all(_bring(f"{place}/{number}", f"{site}/{each.path}", each.crc) for number, each in enumerate(kept)):
+                (root / folder).mkdir(parents=True, exist_ok=True)
+            if all(_bring(f"{place}/{number}", f"{root}/{each.path}", each.crc) for number, each in enumerate(kept)):
                 return True
-        self._drop(site, record)  # what was brought before something damaged was met
+        self._drop(package)  # what was brought before something damaged was met
         return False
 
-    def keep(self, site: Path, record: Path) -> None:
+    def keep(self, package: Modules) -> None:
         """Keep what was compiled for a package, instead of what was kept for it and could not be brought."""
-        place = self.place(site, record)
+        place, root = self.place(package), package.root
         beside = place.with_name(f".{place.name}.{os.urandom(4).hex()}.part")
         kept: list[Kept] = []
         try:
             with explained(place.parent):
                 beside.mkdir(parents=True)
-                for code in self._codes(record):
+                for code in self._codes(package):
                     with suppress(FileNotFoundError):
-                        kept.append(Kept(code, zlib.crc32((site / code).read_bytes())))
-                        _link(f"{site}/{code}", f"{beside}/{len(kept) - 1}")
+                        kept.append(Kept(code, zlib.crc32((root / code).read_bytes())))
+                        _link(f"{root}/{code}", f"{beside}/{len(kept) - 1}")
                 (beside / LIST).write_bytes(msgspec.json.encode(kept))
                 remove_tree(place)
                 with suppress(FileExistsError):  # another build kept the same meanwhile
@@ -102,22 +111,22 @@ class Compiled:
         finally:
             remove_tree(beside)
 
-    def _codes(self, record: Path) -> Iterator[str]:
-        """Give where the byte code of a package's modules lies, as paths in site-packages."""
-        for module in _modules(record):
+    def _codes(self, package: Modules) -> Iterator[str]:
+        """Give where the byte code of a package's modules lies, as paths below its root."""
+        for module in package.paths:
             folder, slash, file = module.rpartition("/")
             yield f"{folder}{slash}__pycache__/{file.removesuffix('.py')}.{self.tag}.pyc"
 
-    def _drop(self, site: Path, record: Path) -> None:
-        for code in self._codes(record):
-            (site / code).unlink(missing_ok=True)
+    def _drop(self, package: Modules) -> None:
+        for code in self._codes(package):
+            (package.root / code).unlink(missing_ok=True)
 
 
-def _modules(record: Path) -> Iterator[str]:
-    """Give a package's modules, as paths in site-packages."""
-    for row in csv.reader(record.read_text(errors="replace").splitlines()):
-        if row and row[0].endswith(".py") and not row[0].startswith("/") and ".." not in row[0]:
-            yield row[0]
+def wheel_modules(site: Path, record: Path) -> Modules:
+    """Give what a wheel's RECORD names as its modules."""
+    rows = csv.reader(record.read_text(errors="replace").splitlines())
+    paths = (row[0] for row in rows if row and row[0].endswith(".py"))
+    return Modules(site, tuple(path for path in paths if not path.startswith("/") and ".." not in path))
 
 
 def _bring(kept: str, target: str, crc: int) -> bool:

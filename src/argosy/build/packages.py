@@ -299,7 +299,7 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
 
 
 def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
-    kept = Compiled(installer.room.session.places.cache / BYTECODE, installer.python.version)
+    kept = Compiled(installer.room.session.places.cache / BYTECODE, installer.python.build)
     names = {pin.package.name for pin in pins}
     compile_layer(installer.room, installer.layer, installer.work, kept, names, step)
 

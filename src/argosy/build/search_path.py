@@ -19,9 +19,18 @@ os.path.realpath(path) if path.startswith(lib) else path, sys.path)
 """Python runs such a line of a file beside its packages when it starts (https://docs.python.org/3/library/site.html)."""
 
 
+def library_folders(layer: Path) -> list[Path]:
+    """Give the folders of modules of a layer's environment: one, but for a layer with two Pythons.
+
+    conda's Python has a link beside its own: ``python3.1`` for the programs that read 3.11 as a number.
+    """
+    found = (layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*")
+    return [folder for folder in found if folder.is_dir() and not folder.is_symlink()]
+
+
 def site_folders(layer: Path) -> list[Path]:
-    """Give the folders that the packages of a layer's environment lie in: one, but for a layer with two Pythons."""
-    return list((layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*/site-packages"))
+    """Give the folders that the packages of a layer's environment lie in."""
+    return [site for folder in library_folders(layer) if (site := folder / "site-packages").is_dir()]
 
 
 def write_search_path(layer: Path) -> None:

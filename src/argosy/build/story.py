@@ -154,7 +154,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
         with explaining_torch(target), naming_bases(site):
             made = _install(request, order, base, session, work, step, target)
         if request.after:
-            with following(made.room, made.tree, made.version, step):
+            with following(made.room, made.tree, made.python, step):
                 run_scripts(request.after, made.room, made.tree, step)
         if site:
             check_torch(site, made.room, made.tree, order.recipe)
@@ -206,11 +206,6 @@ class Made:
     project: Project | None = None
     staged: Staged = field(default_factory=Staged)
 
-    @property
-    def version(self) -> str:
-        """Give the version of its Python; empty where there is none."""
-        return self.python.version if self.python else ""
-
 
 def _install(
     request: BuildRequest, order: Order, base: Base, session: Session, work: Path, step: Step, target: Target
@@ -249,7 +244,7 @@ def _install(
         (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation))
         bring_results(changed, staged.results, step)
         if project:
-            with following(changed, tree, made.version, step):
+            with following(changed, tree, made.python, step):
                 run_steps(changed, project, session, step, before=False)
     system = take_changes(changed, work, tree, base, made.settings.local_paths)
     return replace(made, system=system, project=project, staged=staged)
