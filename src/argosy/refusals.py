@@ -1,4 +1,4 @@
-"""Say in plain words what the file system refused, and what to do about it; it touches no file itself."""
+"""Say in plain words what the file system refused, and what to do about it; it changes no file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.nearest import nearest_word
 from argosy.shell import quote
 
 NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -57,6 +58,23 @@ def _free(folder: Path) -> str:
             return f"all {space.f_files} files that may be there are: df -i"
         return f"{space.f_bavail * space.f_frsize / 1e6:.0f} MB free there"
     return "free space unknown"
+
+
+def missing_file(named: str, cwd: Path, evidence: str = "") -> UsageError:
+    """Say that a file which the user named, from the folder `cwd`, is not there, and which one is there instead."""
+    folder, near = (cwd / named).parent, near_file(Path(named), cwd)
+    hint = f"did you mean {near}?" if near else "check the path"
+    if not folder.is_dir():
+        hint = f"there is no folder {folder} either"
+    return UsageError(f"there is no file {named}", evidence=evidence, hint=hint)
+
+
+def near_file(file: Path, cwd: Path = Path()) -> str:
+    """Give the path with the nearest name that its folder has; nothing where none is like it."""
+    with contextlib.suppress(OSError):
+        near = nearest_word(file.name, sorted(entry.name for entry in (cwd / file).parent.iterdir()), likeness=0.8)
+        return str(file.with_name(near)) if near else ""
+    return ""
 
 
 def refuse_folder(folder: Path) -> None:

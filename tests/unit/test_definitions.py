@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -212,8 +213,16 @@ def test_a_build_argument_needs_a_name_and_a_value(argument: str) -> None:
         EngineOptions((argument,))
 
 
-def test_a_definition_among_the_sources_is_the_base() -> None:
-    request = settle_request(BuildRequest((Path("a.def"), Path("e.yml")), "", Path("/x.sif")), HOST)
+@pytest.fixture
+def here(tmp_path: Path) -> Host:
+    """Give a machine on whose current folder some files are."""
+    for name in ("a.def", "Dockerfile", "e.yml", "pyproject.toml"):
+        (tmp_path / name).touch()
+    return replace(HOST, cwd=str(tmp_path))
+
+
+def test_a_definition_among_the_sources_is_the_base(here: Host) -> None:
+    request = settle_request(BuildRequest((Path("a.def"), Path("e.yml")), "", Path("/x.sif")), here)
     assert (request.base, request.sources) == ("a.def", (Path("e.yml"),))
 
 
@@ -224,25 +233,47 @@ def test_a_definition_among_the_sources_is_the_base() -> None:
         (("a.def",), "b.sif", "x.sif", "another one"),
         (("e.yml",), "", "x.sif", "no base"),
         (("e.yml",), "b.sif", "", "no output"),
+        (("debian:bookworm", "e.yml"), "", "x.sif", "debian:bookworm is a base"),
     ],
 )
 def test_what_has_not_one_base_and_one_output_is_refused(
-    sources: tuple[str, ...], base: str, output: str, said: str
+    sources: tuple[str, ...], base: str, output: str, said: str, here: Host
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        settle_request(BuildRequest(tuple(map(Path, sources)), base, Path(output) if output else NO_PATH), HOST)
+        settle_request(BuildRequest(tuple(map(Path, sources)), base, Path(output) if output else NO_PATH), here)
 
 
-def test_without_a_base_those_of_the_site_are_named() -> None:
+@pytest.mark.parametrize(
+    ("named", "hint"),
+    [
+        ("d.yml", "did you mean e.yml?"),
+        ("Dockerfil", "did you mean Dockerfile?"),
+        ("pyprojct.toml[gpu]", "did you mean pyproject.toml?"),
+        ("nothing.txt", "check the path"),
+        ("sub/e.yml", "there is no folder {cwd}/sub either"),
+    ],
+)
+def test_a_source_that_is_not_there_is_said_before_all_else(named: str, hint: str, here: Host) -> None:
+    with pytest.raises(UsageError, match="there is no file " + re.escape(named.partition("[")[0])) as error:
+        settle_request(BuildRequest((Path("e.yml"), Path(named)), "", NO_PATH), here)
+    assert error.value.hint == hint.format(cwd=here.cwd)
+
+
+def test_an_extra_of_a_project_is_no_part_of_its_files_name(here: Host) -> None:
+    source = Path("pyproject.toml[gpu]")
+    assert settle_request(BuildRequest((source,), "b.sif", Path("x.sif")), here).sources == (source,)
+
+
+def test_without_a_base_those_of_the_site_are_named(here: Host) -> None:
     with pytest.raises(UsageError, match="no base") as error:
-        settle_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="lumi-g"), HOST)
+        settle_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="lumi-g"), here)
     assert "lumi-multitorch-latest.sif: python, torch" in error.value.evidence
     assert error.value.hint.endswith("lumi-multitorch-latest.sif")
 
 
-def test_of_a_site_without_bases_that_is_said() -> None:
+def test_of_a_site_without_bases_that_is_said(here: Host) -> None:
     with pytest.raises(UsageError, match="no base") as error:
-        settle_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="karolina"), HOST)
+        settle_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="karolina"), here)
     assert error.value.evidence == "the profile of karolina recommends none"
 
 

@@ -15,6 +15,8 @@ from argosy.images.references import is_reference
 from argosy.model import Host
 from argosy.project import PROJECT_FILE, Project, find_project, read_project
 from argosy.project.records import words
+from argosy.recipe.read import split_extras
+from argosy.refusals import missing_file
 
 NO_PATH = Path()
 """The output that nobody named."""
@@ -41,8 +43,10 @@ def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
     Raises
     ------
     UsageError
-        When there are two of them, or a base besides, or no base at all, or no output.
+        When a source is not there, two of them describe a base, or one besides that named, or no base or output is
+        named.
     """
+    _refuse_missing(request.sources, Path(host.cwd))
     described = [source for source in request.sources if definition_format(source, request.engine.dockerfile)]
     if len(described) > 1:
         raise UsageError(
@@ -63,6 +67,16 @@ def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
         raise UsageError("no output was named", hint="add -o NAME.sif")
     sources = tuple(source for source in request.sources if source not in described)
     return replace(request, sources=sources, base=base)
+
+
+def _refuse_missing(sources: Sequence[Path], cwd: Path) -> None:
+    """Say first what is misspelt: whoever names no environment file is not helped by an answer about the base."""
+    for source in sources:
+        if str(source).startswith("debian:"):
+            raise UsageError(f"{source} is a base, and not what is installed over one", hint=f"write --base {source}")
+        file, _ = split_extras(str(source))
+        if not (cwd / file).exists():
+            raise missing_file(file, cwd)
 
 
 def request_asked(request: BuildRequest, host: Host) -> BuildRequest:

@@ -11,8 +11,9 @@ import click
 from argosy.cli.building import PACKAGE_OPTIONS, package_options
 from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.containers import parse_bind
-from argosy.errors import CheckFailed, UsageError
+from argosy.errors import CheckFailed
 from argosy.model import GpuWay
+from argosy.refusals import missing_file
 from argosy.shell import quote
 from argosy.wrap import Settings, UpdateRequest, WrapReport, WrapRequest
 from argosy.wrap import history as read_history
@@ -148,7 +149,7 @@ def update(prefix: Path, what: tuple[str, ...], image: str, after: tuple[Path, .
 def _refuse_missing(packages: tuple[str, ...]) -> None:
     for word in packages:
         if word.endswith((".txt", ".yml", ".yaml")):
-            raise UsageError(f"there is no file {word}", hint="check the path")
+            raise missing_file(word, Path.cwd())
 
 
 @wrap.command("rollback")

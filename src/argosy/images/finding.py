@@ -12,6 +12,7 @@ from argosy.layout import ENTER, LOCK
 from argosy.lock import parse_lock, python_names
 from argosy.model import ImageKind
 from argosy.process import Command
+from argosy.refusals import near_file
 from argosy.session import Session
 
 READY = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY})
@@ -47,7 +48,7 @@ def find_image(reference: str, session: Session) -> Path:
     held = find_held(reference, session)
     if held is not None:
         return held
-    meant = nearest_held(reference, session) or guess_reference(reference)
+    meant = nearest_held(reference, session) or guess_reference(reference) or near_file(path)
     raise UsageError(
         f"there is no image {reference!r}",
         evidence=f"no such file, and none of that name in {', '.join(map(str, catalog_folders(session)))}",

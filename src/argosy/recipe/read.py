@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from argosy.errors import UsageError
-from argosy.nearest import nearest_word
 from argosy.recipe.environment import parse_environment
 from argosy.recipe.lines import decode
 from argosy.recipe.locks_conda import EXPLICIT, parse_conda_lock, parse_explicit, parse_pixi_lock
@@ -30,6 +29,7 @@ from argosy.recipe.records import (
     bad_line,
 )
 from argosy.recipe.requirements import parse_requirements
+from argosy.refusals import missing_file
 
 UNDERSTOOD = (
     "environment.yml (*.yml, *.yaml), requirements.txt (*.txt, *.in), pyproject.toml with its uv.lock, pylock.toml, "
@@ -88,7 +88,7 @@ def read_recipe(
 
 
 def _read_part(path: str, reading: _Reading) -> Part:
-    bare, extras = _split_extras(path)
+    bare, extras = split_extras(path)
     name = Path(bare).name
     for read in (_read_lock, _read_project):
         if part := read(bare, extras, reading):
@@ -103,7 +103,7 @@ def _read_part(path: str, reading: _Reading) -> Part:
     raise UsageError(f"{path} is no environment file by its name", hint=f"understood: {UNDERSTOOD}")
 
 
-def _split_extras(path: str) -> tuple[str, tuple[str, ...]]:
+def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
     """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and its extras."""
     head, bracket, rest = path.partition("[")
     if not bracket or not rest.endswith("]") or Path(head).suffix != ".toml":
@@ -155,19 +155,11 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
             raise UsageError(f"{path} is too long for an environment file", evidence=because)
         data = file.read_bytes()
     except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path}", evidence=because, hint=_near_file(file)) from error
+        raise missing_file(path, reading.cwd, because) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{path} cannot be read", evidence=f"{because}\n{reason}".strip()) from error
     return decode(data, path), Source(path, hashlib.sha256(data).hexdigest())
-
-
-def _near_file(file: Path) -> str:
-    try:
-        near = nearest_word(file.name, sorted(entry.name for entry in file.parent.iterdir()), likeness=0.8)
-    except OSError:
-        return f"there is no folder {file.parent} either"
-    return f"did you mean {file.with_name(near).name}?" if near else ""
 
 
 def _read_environment(path: str, reading: _Reading) -> Part:
