@@ -19,8 +19,8 @@ from argosy.sites import Facts, read_site, search_path, site_names
 from argosy.sites.conditions import judge_condition, parse_condition, render_condition
 from argosy.sites.partitions import Demand, choose_partition, time_limit
 from argosy.sites.reading import DATA, read_table
-from argosy.sites.records import Evident, Partition
-from argosy.sites.resolving import choose_mode, full_address, late_word, minutes, resolve
+from argosy.sites.records import Evident, Node, Partition, Site, Slurm
+from argosy.sites.resolving import at_partition, choose_mode, full_address, late_word, minutes, resolve
 from argosy.toml_lines import find_line
 
 LEAST = 'name = "x"\ntitle = "X"\nscheduler = "slurm"\n'
@@ -356,3 +356,33 @@ def test_a_map_that_contradicts_its_node_is_refused_with_file_and_line(tmp_path:
     with pytest.raises(SiteError, match=said) as caught:
         find_site(str(path), Host("h", "x86_64", Person(1, 1, "a", "/a"), "/", "/t", 1, 1, {}, False, False, False))
     assert re.search(r"x\.toml:[89]: node\.gpu_cpus", caught.value.evidence)
+
+
+KINDS = Site(
+    name="kinds",
+    title="nodes of several kinds",
+    scheduler="slurm",
+    node=Node(cores=96, gpus=4, gpu_vendor="nvidia", gpu_cpus=("72-95", "0-23", "48-71", "24-47"), reserved="12"),
+    slurm=Slurm(several_nodes_whole=True),
+    partitions=(
+        Partition(name="whole", whole_nodes=True, choose=True),
+        Partition(name="eight", whole_nodes=True, gpus=8, cores=128),
+        Partition(name="two", gpus=2, cores=32),
+        Partition(name="newer", gpu_model="H100", gpus=4),
+        Partition(name="shared"),
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "has_map"), [("whole", True), ("eight", False), ("two", False), ("newer", False)])
+def test_a_partition_of_other_nodes_has_no_map_of_cores(name: str, *, has_map: bool) -> None:
+    node = at_partition(KINDS, KINDS.partition(name)).node
+    assert (bool(node.gpu_cpus), bool(node.reserved)) == (has_map, name in {"whole", "newer"})
+
+
+def test_what_is_billed_counts_the_partitions_own_gpus_and_the_way_out_has_the_same_nodes() -> None:
+    _, (row,) = choose_partition(KINDS, "eight", Demand(1, 4))
+    assert (row.value, "4 of 8 GPUs" in row.why, "--partition" in row.why) == ("8 GPUs per node", True, False)
+    _, (_, row) = choose_partition(KINDS, "", Demand(1, 2))
+    assert "--partition shared bills what is used" in row.why
+    assert choose_partition(KINDS, "two", Demand(1, 2))[1] == ()

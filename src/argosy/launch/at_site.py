@@ -37,12 +37,15 @@ class Settled:
         Name; empty where Slurm decides.
     whole
         Whether the job has its nodes for itself, as far as the profile tells.
+    alone
+        Whether it must ask for that.
     """
 
     site: Site
     mode: str = ""
     partition: str = ""
     whole: bool = False
+    alone: bool = False
     choices: tuple[Choice, ...] = ()
 
 
@@ -69,11 +72,11 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
     wanted, nodes = request.wanted, request.wanted.nodes or 1
     gpus = wanted.gpus_per_node or wanted.gpus // max(1, nodes)
     demand = Demand(nodes, gpus, asked.time, exclusive=asked.exclusive)
-    _check_whole_nodes(moded, demand)
     partition, why = choose_partition(moded, asked.partition, demand)
-    whole = is_whole(moded, partition, demand)
+    there, whole = at_partition(moded, partition), is_whole(moded, partition, demand)
+    _check_whole_nodes(there, demand)
     name = partition.name if partition else asked.partition
-    return Settled(at_partition(moded, partition), mode, name, whole, (*rows, *why))
+    return Settled(there, mode, name, whole, choices=(*rows, *why))
 
 
 def _unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from argosy.binding import plan_masks, render_core_list
+from argosy.launch.at_site import Settled
 from argosy.launchers import Shape
 from argosy.model import Choice
 from argosy.sites import Site
@@ -26,6 +29,15 @@ def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
         why = f"the site's map is for {site.node.gpus} ranks with a GPU each, on a whole node, with its own cores"
         return (Choice("cores of each rank", "Slurm's choice", why, f"site {site.name}"),)
     return ()
+
+
+def for_whole_nodes(settled: Settled, shape: Shape, *, asked: bool) -> Settled:
+    """Let a job that is bound to cores have its nodes alone: with another job beside it they might not be its own."""
+    if asked or settled.site.slurm.whole_nodes or not choose_masks(shape, settled.site):
+        return settled
+    why = "the site's map of cores holds on whole nodes, and jobs of this partition may share them"
+    row = Choice("--exclusive", "yes", why, f"site {settled.site.name}")
+    return replace(settled, whole=True, alone=True, choices=(*settled.choices, row))
 
 
 def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:

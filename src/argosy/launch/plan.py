@@ -240,6 +240,7 @@ def _settle(
         from argosy.launch.unused import refuse_unranked  # noqa: PLC0415 - where it is asked for
 
         refuse_unranked(request, launcher.value, shape)
+    settled = _alone(settled, shape, request) if site.scheduler == "slurm" else settled
     at_site = plan_at_site(settled, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions)
     variables, why_variables = plan_variables(request, site, host, shape, at_site, launcher=launcher.value)
     name = request.name or name_of(request.command)
@@ -303,12 +304,10 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
     meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))
     container = with_variables(facts.container, (*meeting, *facts.container.entry.variables))
     check_limits(container, started.command, facts.host.environment)
-    # A mask names cores of a whole node: with somebody else's job beside it they might not be ours.
-    options = replace(facts.options, exclusive=True) if masks and not facts.site.slurm.whole_nodes else facts.options
     return SlurmFacts(
         script=_script_facts(facts, container, started),
         site=facts.site,
-        options=options,
+        options=facts.options,
         extra=request.extra,
         masks=masks,
         mpi=(request.mpi or facts.site.launcher.mpi or "pmix") if started.mpi else "",
@@ -331,6 +330,12 @@ def _attach_text(facts: _Facts) -> str:
     from argosy.launch.attach_script import render_attach  # noqa: PLC0415 - likewise
 
     return render_attach(_script_facts(facts, facts.container, Started(facts.request.command)))
+
+
+def _alone(settled: Settled, shape: Shape, request: LaunchRequest) -> Settled:
+    from argosy.launch.cores import for_whole_nodes  # noqa: PLC0415 - likewise
+
+    return for_whole_nodes(settled, shape, asked=request.options.exclusive or request.here)
 
 
 def _binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
@@ -373,6 +378,7 @@ def plan_options(
             + (f" {form}" if missing == "account" and (form := site.slurm.account_form) else ""),
         )
     rows = tuple(Choice(f"--{o}", given[o], f"your default, {USER_DEFAULTS[o]}", "environment") for o in given)
+    options = replace(options, exclusive=options.exclusive or settled.alone)
     return replace(options, output=output), (*rows, *usual.choices)
 
 

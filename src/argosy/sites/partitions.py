@@ -9,7 +9,7 @@ from argosy.errors import SiteError
 from argosy.model import Choice
 from argosy.nearest import nearest_word
 from argosy.sites.records import Partition, Site
-from argosy.sites.resolving import evident_choice, minutes
+from argosy.sites.resolving import at_partition, evident_choice, minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,16 @@ def is_whole(site: Site, partition: Partition | None, demand: Demand) -> bool:
 def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterator[Choice]:
     """Say before submission where a job pays for more than it uses."""
     by_partition = partition is not None and partition.whole_nodes
-    if not (by_partition or site.slurm.whole_nodes) or not 0 < demand.gpus_per_node < site.node.gpus:
+    gpus = (partition.gpus if partition else 0) or site.node.gpus
+    if not (by_partition or site.slurm.whole_nodes) or not 0 < demand.gpus_per_node < gpus:
         return
-    used = f"{demand.gpus_per_node} of {site.node.gpus} GPUs are used"
+    billed, used = f"{gpus} GPUs per node", f"{demand.gpus_per_node} of {gpus} GPUs are used"
     if partition is None or site.slurm.whole_nodes:
         why = f"every job there gets whole nodes, and {used}"
-        yield evident_choice(site, site.slurm, "billed", f"{site.node.gpus} GPUs per node", key="whole_nodes", why=why)
+        yield evident_choice(site, site.slurm, "billed", billed, key="whole_nodes", why=why)
         return
-    cheaper = [p.name for p in site.partitions if not p.whole_nodes and not p.debug and not refuse_demand(p, demand)]
+    shared = [p for p in site.partitions if not (p.whole_nodes or p.debug or refuse_demand(p, demand))]
+    cheaper = [p.name for p in shared if at_partition(site, p).node == at_partition(site, partition).node]
     way_out = f"; --partition {cheaper[0]} bills what is used" if cheaper else ""
     why = f"{partition.name} gives whole nodes, and {used}{way_out}"
-    yield evident_choice(site, partition, "billed", f"{site.node.gpus} GPUs per node", why=why)
+    yield evident_choice(site, partition, "billed", billed, why=why)

@@ -110,11 +110,16 @@ def choose_mode(site: Site, asked: str) -> tuple[Site, str]:
 
 
 def at_partition(site: Site, partition: Partition | None) -> Site:
-    """Give the site as its nodes are in one partition."""
+    """Give the site as its nodes are in one partition; those of another kind have another, unknown map of cores."""
     if partition is None:
         return site
+    node = site.node
+    if partition.cores not in {0, node.cores}:
+        node = msgspec.structs.replace(node, reserved="", sockets=0, numa=0)
+    if not has_usual_nodes(site, partition):
+        node = msgspec.structs.replace(node, gpu_cpus=(), gpu_numa=(), gpu_pci=())
     node = msgspec.structs.replace(
-        site.node,
+        node,
         gpus=partition.gpus or site.node.gpus,
         cores=partition.cores or site.node.cores,
         gpu_model=partition.gpu_model or site.node.gpu_model,
@@ -125,6 +130,13 @@ def at_partition(site: Site, partition: Partition | None) -> Site:
         whole_nodes=partition.whole_nodes or site.slurm.whole_nodes,
     )
     return msgspec.structs.replace(site, node=node, slurm=slurm)
+
+
+def has_usual_nodes(site: Site, partition: Partition) -> bool:
+    """Tell whether the nodes of a partition are those that the profile describes."""
+    pairs = ((partition.gpus, site.node.gpus), (partition.cores, site.node.cores))
+    same_model = partition.gpu_model in {"", site.node.gpu_model}
+    return same_model and all(own in {0, usual} for own, usual in pairs)
 
 
 def resolve(site: Site, facts: Facts, devices: int) -> AtSite:

@@ -8,6 +8,7 @@
 #SBATCH --exclusive
 # train: 16 rank(s) on 2 node(s), site full.
 # Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
+#   --exclusive = yes: the site's map of cores holds on whole nodes, and jobs of this partition may … [site]
 #   nodes = 2, GPUs per node = 8: asked for [option]
 #   ranks per node = 8: one per GPU [default]
 #   cores per rank = 7: those nearest to a GPU, by the site's map [default]
