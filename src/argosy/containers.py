@@ -32,7 +32,7 @@ from argosy.shell import NAME
 
 MOST_BIND_PARTS = 3
 
-VERSIONED = ("torch", "rocm", "cuda")
+VERSIONED = ("torch", "rocm", "cuda", "nccl")
 """What settings of sites may ask of an image."""
 
 
@@ -208,7 +208,7 @@ def parse_versions(text: str) -> tuple[tuple[str, str], ...]:
     Raises
     ------
     UsageError
-        When a name is none of torch, rocm and cuda, or a version is no number.
+        When a name is none of torch, rocm, cuda and nccl, or a version is no number.
     """
     pairs: list[tuple[str, str]] = []
     for part in filter(None, text.split(",")):

@@ -178,6 +178,8 @@ class Image:
         Names of the Python packages that its lock lists, normalised.
     torch
         Version of torch that its lock lists; empty where it lists none.
+    nccl
+        Likewise of NCCL.
     system
         Whether its layer changes files outside ``/opt/argosy``.
     """
@@ -194,6 +196,7 @@ class Image:
     argosy: bool = False
     packages: frozenset[str] = frozenset()
     torch: str = ""
+    nccl: str = ""
     system: bool = False
 
 

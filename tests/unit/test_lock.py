@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.errors import ArgosyError, ImageError
+from argosy.images.opening import listed_versions
 from argosy.lock import (
     Lock,
     LockedBase,
@@ -59,6 +60,13 @@ LOCK = Lock(
     variables=(("OMP_NUM_THREADS", "4"),),
     sources=(LockedSource("environment.yml", "f" * 64),),
 )
+
+
+def test_a_lock_tells_the_versions_that_conditions_of_sites_ask_for() -> None:
+    nccl = LockedPackage("nvidia-nccl-cu12", "2.21.5")
+    assert listed_versions(replace(LOCK, packages=(*LOCK.packages, nccl))) == ("2.6.0+rocm6.2.4", "2.21.5")
+    assert listed_versions(LOCK) == ("2.6.0+rocm6.2.4", "")
+    assert listed_versions(None) == ("", "")
 
 
 @given(LOCKS)

@@ -248,6 +248,28 @@ def test_versions_of_an_absent_image_decide_what_depends_on_them(capsys: pytest.
     assert "write it as torch=2.7" in capsys.readouterr().err
 
 
+def test_versions_of_slurm_runtime_and_nccl_decide_what_depends_on_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = 'name = "x"\ntitle = "X"\nscheduler = "slurm"\n[slurm]\nversion = "24.11.5"\n'
+    rows = "".join(
+        f'[[settings]]\nname = "BY_{fact.upper()}"\nvalue = "1"\nwhen = {{ {fact} = "{than}" }}\n'
+        for fact, than in (("slurm", ">= 24.11"), ("runtime_version", "< 1.4"), ("nccl", "< 2.20"))
+    )
+    path = tmp_path / "x.toml"
+    words = ["launch", "/x/x.sif", "--site", str(path), "--dry-run", "--", "python", "x.py"]
+    path.write_text(f'{head}[runtime]\nname = "apptainer"\nversion = "1.3.6"\n{rows}')
+    assert run_app([*words[:2], "--image-has", "nccl=2.18.3", *words[2:]]) == 0
+    text = capsys.readouterr().out
+    assert [f"ENV_BY_{name}=1" in text for name in ("SLURM", "RUNTIME_VERSION", "NCCL")] == [True] * 3
+    proved = '[proved.versions]\nslurm = "23.02.1"\napptainer = "1.4.5"\n'
+    path.write_text(f'{head}[runtime]\nname = "apptainer"\nversion = "1.3.6"\n{rows}{proved}')
+    assert run_app(words) == 0
+    text = capsys.readouterr().out
+    assert not [name for name in ("SLURM", "RUNTIME_VERSION", "NCCL") if f"ENV_BY_{name}=1" in text]
+    assert "BY_NCCL = not set: only for nccl < 2.20, and nccl is not known here" in text
+
+
 def test_what_the_caller_tunes_the_network_by_is_forced_and_nothing_else() -> None:
     environment = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "cxi", "PMI_RANK": "3", "NCCLX": "1", "PATH": "/bin"}
     assert tuned_by_caller(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))

@@ -237,6 +237,7 @@ def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_
     assert site.identity.hosts == ("login*", "nid*")
     assert (site.runtime.name, site.runtime.version, site.launcher.mpi) == ("apptainer", "1.4.5", "pmix")
     assert node.sources["gpu_numa"] == "asked: nvidia-smi topo -m on nid1"
+    assert (site.slurm.version, site.slurm.gpu_option) == ("24.11.5", "gpus-per-node")
     assert (node.cuda, node.sources["cuda"]) == ("12.7", "asked: nvidia-smi on nid1")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from argosy.errors import UsageError
 from argosy.images.identify import Kind, identify_file
-from argosy.images.opening import Opened, torch_version
+from argosy.images.opening import Opened, listed_versions
 from argosy.layout import ENTER, LOCK
 from argosy.lock import parse_lock, python_names
 from argosy.model import ImageKind
@@ -86,9 +86,9 @@ def refined(opened: Opened, session: Session) -> Opened:
     reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-cat", image.path, lock_path)))
     lock = parse_lock(reply.stdout, f"{image.path}:{LOCK}") if lock_path in names and reply.code == 0 else None
     packages = python_names(lock) if lock else frozenset()
-    known = replace(
-        image, argosy=True, digest=lock.content if lock else "", torch=torch_version(lock), packages=packages
-    )
+    torch, nccl = listed_versions(lock)
+    content = lock.content if lock else ""
+    known = replace(image, argosy=True, digest=content, packages=packages, torch=torch, nccl=nccl)
     return replace(opened, image=known, lock=lock)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,7 @@ def _open_sif(path: Path) -> Opened:
     part = sif.part_named(LOCK_NAME)
     lock = parse_lock(read_part(path, part, limit=LOCK_LIMIT).decode(errors="replace"), str(path)) if part else None
     layer = sif.overlays[0] if lock is not None and sif.overlays else None
+    torch, nccl = listed_versions(lock)
     image = Image(
         path=str(path),
         kind=ImageKind.SIF,
@@ -81,7 +83,8 @@ def _open_sif(path: Path) -> Opened:
         layer_part=layer.id if layer else 0,
         argosy=lock is not None,
         packages=_package_names(lock),
-        torch=torch_version(lock),
+        torch=torch,
+        nccl=nccl,
         system=bool(lock and lock.system),
     )
     return Opened(image, lock, sif)
@@ -90,6 +93,7 @@ def _open_sif(path: Path) -> Opened:
 def _open_tree(path: Path) -> Opened:
     lock_file = path / LOCK.lstrip("/")
     lock = parse_lock(lock_file.read_text(errors="replace"), str(lock_file)) if lock_file.is_file() else None
+    torch, nccl = listed_versions(lock)
     image = Image(
         path=str(path),
         kind=ImageKind.TREE,
@@ -97,7 +101,8 @@ def _open_tree(path: Path) -> Opened:
         arch="",
         argosy=(path / ENTER.lstrip("/")).is_file(),
         packages=_package_names(lock),
-        torch=torch_version(lock),
+        torch=torch,
+        nccl=nccl,
     )
     return Opened(image, lock)
 
@@ -106,9 +111,11 @@ def _package_names(lock: Lock | None) -> frozenset[str]:
     return python_names(lock) if lock else frozenset()
 
 
-def torch_version(lock: Lock | None) -> str:
-    """Give the version of torch that a lock lists; empty where it lists none."""
-    return next((package.version for package in lock.packages if package.name == "torch"), "") if lock else ""
+def listed_versions(lock: Lock | None) -> tuple[str, str]:
+    """Give the versions of torch and NCCL that a lock lists; NCCL's package says its CUDA in its name."""
+    found = {package.name: package.version for package in lock.packages} if lock else {}
+    nccl = next((version for name, version in found.items() if re.fullmatch(r"nccl|nvidia-nccl-cu\d+", name)), "")
+    return found.get("torch", ""), nccl
 
 
 def check_arch(image: Image, machine: str) -> None:

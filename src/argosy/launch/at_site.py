@@ -119,6 +119,8 @@ def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest
 
 def facts_of(settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
     """Say what conditions of a profile may ask about a job."""
+    site, proved = settled.site, settled.site.proved.versions
+    documented = site.runtime.version if runtime == site.runtime.name else ""
     return Facts(
         nodes=str(shape.nodes),
         ranks=str(shape.ranks),
@@ -128,11 +130,14 @@ def facts_of(settled: Settled, shape: Shape, *, launcher: str, runtime: str, ver
         partition=settled.partition,
         launcher=launcher,
         mode=settled.mode,
-        vendor=settled.site.node.gpu_vendor if shape.gpus_per_node else "none",
+        vendor=site.node.gpu_vendor if shape.gpus_per_node else "none",
         runtime=runtime,
+        runtime_version=proved.get(runtime, documented),
+        slurm=proved.get("slurm", site.slurm.version),
         rocm=versions.get("rocm", ""),
         cuda=versions.get("cuda", ""),
         torch=versions.get("torch", ""),
+        nccl=versions.get("nccl", ""),
     )
 
 

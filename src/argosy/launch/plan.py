@@ -57,7 +57,7 @@ class LaunchRequest:
     debug
         Topics of which libraries are to tell: ``net``, ``torch``.
     image_has
-        Versions of rocm, cuda and torch, where the image cannot be asked.
+        Versions of rocm, cuda, torch and nccl, where the image cannot be asked.
     logs
         Folder in which each rank has a file for what it prints; empty for the job's one output.
     label
@@ -125,7 +125,7 @@ class LaunchPlan:
     logs
         Folder in which each rank has a file; empty where there is one output.
     versions
-        Of Argosy, and of torch, ROCm and CUDA in the image, as far as it tells them.
+        Of Argosy, and of torch, ROCm, CUDA and NCCL in the image, as far as it tells them.
     output
         Where the job writes, with Slurm's own patterns in it; empty where it writes to this terminal.
     directives
@@ -168,7 +168,7 @@ def plan_launch(
     record
         Folder that a scheduled script tells its end; empty for none.
     versions
-        What is known of the image: versions of rocm, cuda and torch.
+        What is known of the image: versions of rocm, cuda, torch and nccl.
 
     Raises
     ------

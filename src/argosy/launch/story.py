@@ -58,7 +58,7 @@ class Grounds:
     Attributes
     ----------
     versions
-        Of torch, ROCm and CUDA in the image, as far as it tells them.
+        Of torch, ROCm, CUDA and NCCL in the image, as far as it tells them.
     """
 
     request: LaunchRequest
@@ -112,7 +112,8 @@ def find_grounds(
                 return Grounds(request, assumed, site, there, dict(request.image_has))
         there = as_proved(site, there, wanted.runtime)
     container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
-    versions = parse_torch_version(container.entry.image.torch) | dict(request.image_has)
+    image = container.entry.image
+    versions = parse_torch_version(image.torch) | ({"nccl": image.nccl} if image.nccl else {}) | dict(request.image_has)
     return Grounds(request, container, site, there, versions)
 
 

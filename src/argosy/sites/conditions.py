@@ -31,7 +31,9 @@ class Facts:
         The job's shape.
     whole_nodes
         ``yes`` or ``no``: whether the job has its nodes for itself.
-    rocm, cuda, torch
+    runtime_version, slurm
+        Versions of the runtime and of Slurm there, as far as the profile tells.
+    rocm, cuda, torch, nccl
         Versions of what the image holds.
     """
 
@@ -45,9 +47,12 @@ class Facts:
     mode: str = ""
     vendor: str = ""
     runtime: str = ""
+    runtime_version: str = ""
+    slurm: str = ""
     rocm: str = ""
     cuda: str = ""
     torch: str = ""
+    nccl: str = ""
 
 
 KNOWN = tuple(field.name for field in fields(Facts))

@@ -177,6 +177,8 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
+    version
+        Of Slurm, as documented.
     gpu_option
         ``gpus-per-node``, ``gres``, or ``none`` where the option of srun does it.
     cpus_per_gpu
@@ -205,6 +207,7 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         QOS for short tests, where a partition for them is not what the site has.
     """
 
+    version: str = ""
     gpu_option: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     cpus_per_gpu: Count = 0
     cpus_option: bool = True

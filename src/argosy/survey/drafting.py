@@ -126,7 +126,8 @@ def _draft_shape(shape: NodeShape, host: str) -> Draft:
 
 def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) -> Draft:
     source = asked("config", replies.host)
-    facts: list[Fact] = []
+    version = config.get("slurm_version", "")
+    facts = [Fact("slurm", "version", version, source)] if version else []
     if shape.gpus:
         modern = config.get("selecttype", "").endswith("cons_tres")
         why = f"SelectType is {config.get('selecttype', 'not known')}: --gpus-per-node needs select/cons_tres"
