@@ -1,22 +1,32 @@
-"""Share the tests out over processes (`pytest -n 3 --dist loadgroup`): what needs the same cluster stays together."""
+"""Share the tests out over processes (`-n 3 --dist loadgroup`): what needs the same costly fixtures stays together."""
 
 from __future__ import annotations
 
 import signal
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
 
 # In the background of a script ^C is ignored, and so it would be by all that tests start to interrupt it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-HERE = Path(__file__).parent
+
+class ByFixtures(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """The lab's cluster is one group; elsewhere a file is, for its images.
+
+    xdist's own groups are marks that it writes into a private field of pytest, which pytest 9.2 no longer has.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, test = nodeid.partition("::")
+        return "lab" if path.startswith("tests/lab/") or "slurm_page" in test else path
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put every test of the lab's cluster into one group; elsewhere a file is a group, for its costly fixtures."""
-    for item in items:
-        where = item.path.relative_to(HERE)
-        on_cluster = where.parts[0] == "lab" or "cluster" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("lab" if on_cluster else str(where)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFixtures | None:
+    """Share out by groups where that is asked for."""
+    return ByFixtures(config, log) if config.getoption("dist") == "loadgroup" else None
