@@ -38,7 +38,7 @@ from argosy.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, Usa
 from argosy.layout import render_env_script
 from argosy.lock import LockedPackage, PackageKind
 from argosy.process import Reply
-from argosy.recipe import Recipe, read_recipe
+from argosy.recipe import Recipe, Where, parse_conda_spec, read_recipe
 
 TARGET = CondaTarget("x86_64", "2.36")
 CWD = Path("/project")
@@ -260,6 +260,21 @@ class TestAnswers:
         with pytest.raises(CheckFailed) as caught:
             parse_answer(said("SolverError", tree.format("__cuda")), PLAN)
         assert "--cuda" in caught.value.hint
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "Cannot solve the request because of: No candidates were found for vc ==14.2=h21ff451_1.",
+            "vc ==14.2=h21ff451_1 cannot be installed because there are no viable options",
+        ],
+    )
+    @pytest.mark.parametrize(("spec", "said_so"), [("vc=14.2=h21ff451_1", True), ("vc=14.2", False)])
+    def test_a_build_of_another_platform_is_said_to_be_one(self, message: str, spec: str, *, said_so: bool) -> None:
+        plan = replace(PLAN, asked=(parse_conda_spec(spec, Where("win.yml", 7)),))
+        with pytest.raises(CheckFailed) as caught:
+            parse_answer(said("SolverError", message), plan)
+        assert ("--from-history" in caught.value.hint) == said_so
+        assert "win.yml:7: vc==14.2=h21ff451_1" in caught.value.evidence or not said_so
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.text("ab cd", min_size=1), st.booleans()), max_size=80))

@@ -286,6 +286,7 @@ def test_a_folder_in_place_of_a_file_is_said(tmp_path: Path) -> None:
 def test_a_local_package_is_found_beside_its_file_before_the_current_directory(tmp_path: Path) -> None:
     for folder in ("pkg", "sub/pkg"):
         (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "setup.py").touch()
     (tmp_path / "sub" / "r.txt").write_text("./pkg\n", encoding="utf-8")
     recipe = read_recipe(["sub/r.txt"], cwd=tmp_path)
     assert recipe.pip[0].path == str((tmp_path / "sub" / "pkg").resolve())

@@ -147,7 +147,7 @@ def _explain_solver(message: str, plan: CondaPlan) -> ArgosyError:
         return CheckFailed(
             f"no channel has a package {unknown['spec']!r}",
             evidence="\n".join((*_asked(plan, unknown["spec"]), f"channels: {' '.join(map(scrub, plan.channels))}")),
-            hint="check its spelling, or name the channel that has it",
+            hint=_exported(plan, unknown["spec"]) or "check its spelling, or name the channel that has it",
         )
     return CheckFailed(
         "no versions of the conda packages go together",
@@ -172,7 +172,16 @@ def _solver_hint(message: str, plan: CondaPlan) -> str:
     if "__glibc" in message:
         have = f"the base has glibc {virtual['__glibc']}" if "__glibc" in virtual else "the base has no glibc"
         return f"{have}: take a newer base, or an older version of that package"
-    return "change one of the versions named"
+    return _exported(plan, message) or "change one of the versions named"
+
+
+def _exported(plan: CondaPlan, message: str) -> str:
+    """Say of a package that is asked for to the build that the platform may be meant by it."""
+    words = set(re.findall(r"[\w.-]+", message))
+    exact = [spec for spec in plan.asked if spec.version.startswith("==") and re.fullmatch(r"\w+", spec.build)]
+    if not any(spec.name in words for spec in exact):
+        return ""
+    return "a build is of one platform: export by 'conda env export --from-history', or leave builds out by --no-builds"
 
 
 def shorten_tree(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,11 @@ OF_OTHERS = ("platforms", "category", "channel_priority", "channel-priority", "p
 # libyaml's parser where PyYAML was built with it: 20 times faster on long exports.
 _LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = "tag:yaml.org,2002:null"
+
+TEMPLATE = re.compile(r"\{\{|\{%")
+TEMPLATE_HINT = "this is a template: fill it in first"
+_SELECTOR = re.compile(r"\s#\s*\[(?P<words>[^\]]+)\]\s*\Z")
+"""What conda-build and conda-lock read behind a package; a comment to conda."""
 
 _Pairs = dict[str, tuple[Where, yaml.Node]]
 
@@ -51,10 +57,12 @@ class _File:
     def where(self, node: yaml.Node) -> Where:
         return Where(self.name, node.start_mark.line + 1)
 
+    def line(self, mark: yaml.Mark) -> str:
+        return self.lines[mark.line] if mark.line < len(self.lines) else ""
+
     def error(self, what: str, node: yaml.Node, hint: str = "") -> UsageError:
-        number = node.start_mark.line
-        line = self.lines[number] if number < len(self.lines) else ""
-        return bad_line(what, self.where(node), line, hint=hint)
+        line = self.line(node.start_mark)
+        return bad_line(what, self.where(node), line, hint=TEMPLATE_HINT if TEMPLATE.search(line) else hint)
 
 
 def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -> EnvironmentFile:
@@ -72,9 +80,10 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
     if "prefix" in top:
         notes.append(Note("'prefix' is not followed: an image has its own place for the environment", top["prefix"][0]))
     conda, pip = _parse_dependencies(top, here)
+    notes += _judge_selectors(conda, here)
     python = tuple(Asked("python", spec.version, spec.where) for spec in conda if spec.name == "python")
     return EnvironmentFile(
-        name=_scalar(top["name"][1], here, "a name") if "name" in top else "",
+        name=_name(top, here),
         channels=tuple(_parse_channels(top, here)),
         conda=tuple(spec for spec in conda if spec.name not in INTERPRETER),
         interpreter=tuple(spec for spec in conda if spec.name in INTERPRETER),
@@ -104,11 +113,18 @@ def _yaml_error(error: yaml.MarkedYAMLError, here: _File) -> UsageError:
     problem = error.problem or error.context or "it does not parse"
     if mark is None:
         return UsageError(f"{here.name} is not YAML", evidence=f"{here.name}:1: {problem}")
-    line = here.lines[mark.line] if mark.line < len(here.lines) else ""
+    line = here.line(mark)
+    if "another document" in problem:
+        where = Where(here.name, mark.line + 1)
+        return bad_line(
+            f"{here.name} holds two documents", where, line, hint="put the second one into a file of its own"
+        )
     began = error.context_mark
     hint = f"look at line {began.line + 1}, where it begins" if began and began.line != mark.line else ""
     if "\t" in line:
         hint = "YAML indents with blanks, never with tabs"
+    if TEMPLATE.search(line):
+        hint = TEMPLATE_HINT
     shown = Where(here.name, mark.line + 1)
     broken = bad_line(f"{here.name} is not YAML: {problem}", shown, line, hint=hint)
     broken.evidence = broken.evidence.replace(f"{shown}:", f"{shown}:{mark.column + 1}:", 1)
@@ -137,22 +153,39 @@ def _scalar(node: yaml.Node, here: _File, what: str) -> str:
     return str(node.value)
 
 
+def _name(top: _Pairs, here: _File) -> str:
+    """Give the environment's name; conda exports one that has none as ``null``."""
+    if "name" not in top or _is_null(top["name"][1]):
+        return ""
+    return _scalar(top["name"][1], here, "a name")
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL and not node.style
+
+
 def _judge_keys(top: _Pairs, here: _File) -> Iterator[Note]:
-    for word, (where, _) in top.items():
-        if word in KEYS:
-            continue
+    others = {word: where for word, (where, _) in top.items() if word not in KEYS}
+    for word, where in others.items():
         if near := nearest_word(word, KEYS):
             raise bad_line(f"an environment file knows no '{word}'", where, word, hint=f"did you mean {near}?")
+    for word, where in others.items():
         if word not in OF_OTHERS and "dependencies" not in top:
             hint = f"an environment file has the words {', '.join(KEYS)}"
             raise bad_line(f"{here.name} is no environment file", where, word, hint=hint)
         yield Note(f"'{word}' is not followed", where)
 
 
+def _judge_selectors(conda: list[CondaSpec], here: _File) -> Iterator[Note]:
+    for spec in conda:
+        if found := _SELECTOR.search(here.lines[spec.where.line - 1]):
+            yield Note(f"'# [{found['words']}]' is a comment to conda: {spec.name} is asked for", spec.where)
+
+
 def _items(node: yaml.Node, here: _File, what: str) -> list[yaml.Node]:
     if isinstance(node, yaml.SequenceNode):
         return list(node.value)
-    if isinstance(node, yaml.ScalarNode) and node.tag == _NULL and not node.style:
+    if _is_null(node):
         return []
     raise here.error(f"{what} is a list", node, hint="begin each entry with '- '")
 
@@ -171,7 +204,10 @@ def _parse_dependencies(top: _Pairs, here: _File) -> tuple[list[CondaSpec], tupl
         if isinstance(node, yaml.MappingNode):
             pip += _parse_pip(node, here)
         else:
-            conda.append(parse_conda_spec(_scalar(node, here, "a package"), here.where(node)))
+            text = _scalar(node, here, "a package")
+            if TEMPLATE.search(text):
+                raise here.error("this is no conda package", node)
+            conda.append(parse_conda_spec(text, here.where(node)))
     return conda, tuple(pip)
 
 
@@ -179,9 +215,8 @@ def _parse_pip(node: yaml.MappingNode, here: _File) -> Iterator[Entry]:
     for word, (where, value) in _pairs(node, here, "a list of pip packages").items():
         if word != "pip":
             version = f"={value.value}" if isinstance(value, yaml.ScalarNode) and value.value else ""
-            raise here.error(
-                f"'{word}:' cannot stand here; only 'pip:' can", node, hint=f"did you mean {word}{version}?"
-            )
+            hint = f"did you mean {word}{version}?" if re.fullmatch(r"[\w.-]+", word) else ""
+            raise here.error(f"'{word}:' cannot stand here; only 'pip:' can", node, hint=hint)
         lines = [value] if isinstance(value, yaml.ScalarNode) and value.tag != _NULL else _items(value, here, "'pip'")
         for line in lines:
             # A block scalar's text begins on the line after its mark.
@@ -194,7 +229,7 @@ def _parse_variables(top: _Pairs, here: _File) -> Iterator[Asked]:
     if "variables" not in top:
         return
     node = top["variables"][1]
-    if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
+    if _is_null(node):
         return
     for name, (where, value) in _pairs(node, here, "'variables'").items():
         if not SHELL_NAME.match(name):

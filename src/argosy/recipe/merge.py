@@ -67,9 +67,10 @@ def _merge_pins(pins: tuple[CondaPin, ...], parts: Sequence[Part]) -> tuple[Cond
 
 
 def _empty_note(parts: Sequence[Part]) -> tuple[Note, ...]:
-    return (
-        () if any(part.pip or part.conda or part.conda_pins for part in parts) else (Note("no package is asked for"),)
-    )
+    if any(part.pip or part.conda or part.conda_pins for part in parts):
+        return ()
+    python = any(part.python for part in parts)
+    return (Note("no package but Python is asked for: the base's is taken" if python else "no package is asked for"),)
 
 
 def _merge_python(asked: list[Asked]) -> tuple[str, Where | None]:

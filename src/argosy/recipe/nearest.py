@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from packaging.requirements import InvalidRequirement, Requirement
+
+from argosy.nearest import nearest_word
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]]*\])?"
 _REWRITES = (
@@ -25,6 +27,37 @@ _REWRITES = (
     (re.compile(r"([<>=!~]=?\s*[\w.*+]+)\s+(?=[<>=!~])"), r"\1,"),
     (re.compile(r"([<>=!~])\s+="), r"\1="),
 )
+
+_OF_OTHERS = (
+    (
+        re.compile(r"^\w[\w.-]*=[^=\s/]+=\w+$"),
+        "a line of 'conda list --export': 'conda env export' writes an environment.yml",
+    ),
+    (re.compile(r"^Package\s+Version\b"), "a table of 'pip list': 'pip freeze' writes a requirements file"),
+    (re.compile(r"^(?:WARNING|ERROR|DEPRECATION): "), "a message that got into the file: take it out"),
+    (re.compile(r"^\[[\w.-]+\]$"), "TOML: a project is read from its pyproject.toml, by that name"),
+    (re.compile(r"\{\{|\{%"), "a template: fill it in first"),
+    (re.compile("^[\u2013\u2014\u2212]|[\u201c\u201d\u2264\u2265]"), "typeset: write - and >= as a keyboard does"),
+)
+"""Lines of other programs and formats, as they are found in files of that name."""
+
+_OF_COMMANDS = {
+    **dict.fromkeys(("--no-deps", "--upgrade", "-U", "--user", "--quiet", "-q", "--force-reinstall"), "take it out"),
+    "--no-build-isolation": "take it out, and say --no-build-isolation NAME to argosy",
+}
+
+
+def suggest_for_option(name: str, known: Iterable[str]) -> str:
+    """Say what to do about an option that no requirements file knows."""
+    if name in _OF_COMMANDS:
+        return f"an option of the command 'pip install', and not of files: {_OF_COMMANDS[name]}"
+    near = nearest_word(name, known)
+    return f"did you mean {near}?" if near else "see 'Requirements File Format' in pip's documentation"
+
+
+def suggest_for_foreign(text: str) -> str:
+    """Say what a line is that no requirements file has, and what to do about it; nothing where it may be one of its."""
+    return next((f"this is {what}" for pattern, what in _OF_OTHERS if pattern.search(text)), "")
 
 
 def suggest_requirement(text: str) -> str:

@@ -233,11 +233,18 @@ def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
     written = Path(package.path).expanduser() if package.path.startswith("~/") else Path(package.path)
     for folder in ((reading.cwd / path).parent, reading.cwd):
         if (folder / written).exists():
+            _refuse_bare(folder / written, package)
             return _place(package, (folder / written).resolve())
     hint = f"pip install takes it from an index as {package.name}==VERSION" if package.name else ""
     if "/feedstock" in package.path or "/croot/" in package.path:
         hint = "this path is of the machine that made the conda package: 'pip list --format freeze' gives versions"
     raise bad_line("there is no such local package", package.where, package.text, hint=hint)
+
+
+def _refuse_bare(found: Path, package: PipLine) -> None:
+    if found.is_dir() and not any((found / name).is_file() for name in ("pyproject.toml", "setup.py")):
+        hint = "its package is in a folder that has one; a file of requirements is named by -r"
+        raise bad_line("there is neither pyproject.toml nor setup.py in it", package.where, package.text, hint=hint)
 
 
 def _place(package: PipLine, found: Path) -> Part:

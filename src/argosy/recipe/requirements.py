@@ -16,9 +16,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from argosy.errors import UsageError
-from argosy.nearest import nearest_word
 from argosy.recipe.lines import expand, parse_lines
-from argosy.recipe.nearest import suggest_requirement
+from argosy.recipe.nearest import suggest_for_foreign, suggest_for_option, suggest_requirement
 from argosy.recipe.records import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
 
 SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
@@ -65,6 +64,8 @@ def parse_requirements(
 
 def parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iterator[Entry]:
     """Parse one logical line: a package with its options, or options for all of them."""
+    if hint := suggest_for_foreign(line):
+        raise bad_line("this is no line of a requirements file", where, line, hint=hint)
     package, options = _split_options(expand(line, where, environment), where, line)
     for_one = [(name, value) for name, value in options if name in OF_ONE_PACKAGE]
     for_all = [(name, value) for name, value in options if name not in OF_ONE_PACKAGE]
@@ -114,8 +115,7 @@ def _unknown(name: str, where: Where, line: str) -> UsageError:
     if not name.startswith("-"):
         hint = "quote a path with blanks"
         return bad_line(f"'{name}' is more than the option before it takes", where, line, hint=hint)
-    near = nearest_word(name, (*VALUED, *FLAGS, *OF_ONE_PACKAGE))
-    hint = f"did you mean {near}?" if near else "see 'Requirements File Format' in pip's documentation"
+    hint = suggest_for_option(name, (*VALUED, *FLAGS, *OF_ONE_PACKAGE))
     return bad_line(f"a requirements file knows no option {name}", where, line, hint=hint)
 
 
