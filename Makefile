@@ -7,7 +7,8 @@ BIN = $(VENV)/bin
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
 # What failed is run once more, alone: on a busy machine a real cluster may miss its time.  Twice is a failure.
-EACH = -m "not soak" tests --ignore=tests/unit
+# The longest come first: what shares the lab's cluster, and the pages, are one process's work each.
+EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
 AGAIN = echo "once more, alone, what failed:"; $(BIN)/pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 
 .PHONY: setup demo check test soak bench clean
@@ -29,7 +30,7 @@ check: $(STAMP)
 	$(BIN)/pytest -q -n auto tests/unit
 
 test: check
-	$(BIN)/pytest -q -n 3 --dist loadgroup $(EACH) || { $(AGAIN) $(EACH); }
+	$(BIN)/pytest -q -n 4 --dist loadgroup $(EACH) || { $(AGAIN) $(EACH); }
 
 soak: $(STAMP)
 	ARGOSY_SOAK=1 $(BIN)/pytest -q tests

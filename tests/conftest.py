@@ -1,4 +1,4 @@
-"""Share the tests out over processes (`-n 3 --dist loadgroup`): what needs the same costly fixtures stays together."""
+"""Share the tests out over processes (`-n 4 --dist loadgroup`): what needs the same costly fixtures stays together."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class ByFixtures(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """The lab's cluster is one group; elsewhere a file is, for its images.
+    """The lab's cluster is one group; elsewhere a file is, for its images: the manual's pages are one.
 
     xdist's own groups are marks that it writes into a private field of pytest, which pytest 9.2 no longer has.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        path, _, test = nodeid.partition("::")
-        return "lab" if path.startswith("tests/lab/") or "slurm_page" in test else path
+        path = nodeid.partition("::")[0]
+        return "lab" if path.startswith("tests/lab/") else path
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -161,6 +161,8 @@ class Shop:
     def here(self, project: Path, words: str) -> Said:
         """Run a command on this machine; a build of the same words as before gives the same image again."""
         build = words.partition("\n")[2]
+        if build == DIGITS:
+            self.digits()
         if build in self.built:
             image, said = self.built[build]
             (project / image.name).symlink_to(image)

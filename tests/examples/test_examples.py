@@ -188,7 +188,11 @@ def test_a_signal_to_one_rank_is_heeded_by_all(programs: Programs) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("nothing", "it is damaged"), ("half", "it is damaged"), ("foreign", "another program wrote it")],
+    [
+        pytest.param("nothing", "it is damaged", marks=pytest.mark.soak),
+        ("half", "it is damaged"),
+        ("foreign", "another program wrote it"),
+    ],
 )
 def test_a_snapshot_that_is_none_is_one_clear_line(
     programs: Programs, snapshots: Path, content: str, reason: str
@@ -248,7 +252,7 @@ def test_the_trainer_refuses_another_program_s_snapshot(programs: Programs, snap
 # --- pi ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.soak), 3])
 def test_the_shares_of_all_ranks_add_up_to_pi(programs: Programs, ranks: int) -> None:
     ended = programs.run(ranks, "pi/pi.py", "--steps", "1000")
     assert ended.code == 0, ended.err

@@ -57,7 +57,7 @@ exec argosy launch "$IMAGE" --site "$SITE" --dry-run -- true "$@"
 
 
 def digest(word: str) -> str:
-    return hashlib.sha256(os.fsencode(word)).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(word)).hexdigest()[:8]
 
 
 def forced() -> list[str]:
