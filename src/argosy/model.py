@@ -144,7 +144,6 @@ class Host:
     arch: str
     person: Person
     cwd: str
-    tmp: str
     cpus: int
     memory: int
     programs: Mapping[str, str]

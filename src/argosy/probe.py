@@ -51,7 +51,6 @@ def probe_host(environment: Mapping[str, str] | None = None) -> Host:
         arch=os.uname().machine,
         person=_person(variables),
         cwd=_cwd(variables),
-        tmp=variables.get("TMPDIR") or "/tmp",  # noqa: S108 - the default of POSIX programs; a name, nothing is written
         cpus=usable_cpus(),
         memory=usable_memory(),
         programs=MappingProxyType(programs),

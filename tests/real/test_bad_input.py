@@ -15,12 +15,10 @@ import pytest
 
 from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
 from argosy.images.squashfs import read_superblock
+from tests.real.indexes import add_wheel, serve_busy
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop
-    from tests.real.indexes import add_wheel, serve_busy
-else:
-    from indexes import add_wheel, serve_busy
 
 pytestmark = pytest.mark.real
 

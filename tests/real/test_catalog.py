@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.real.registry import PASSWORD, Registry, do, running
+
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop
-    from tests.real.registry import PASSWORD, Registry, do, running
-else:
-    from registry import PASSWORD, Registry, do, running
 
 pytestmark = pytest.mark.real
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.real.channel import Channel, CondaPackage, File, python_package
+
 if TYPE_CHECKING:
-    from tests.real.channel import Channel, CondaPackage, File, python_package
     from tests.real.conftest import Ended, Shop
-else:
-    from channel import Channel, CondaPackage, File, python_package
 
 pytestmark = pytest.mark.real
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.real.indexes import add_wheel, serve_indexes
+
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
-    from tests.real.indexes import add_wheel, serve_indexes
-else:
-    from indexes import add_wheel, serve_indexes
 
 pytestmark = pytest.mark.real
 

@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.real.channel import Channel, CondaPackage, File, python_package
+from tests.real.test_conda import PACKAGES, environment
+
 if TYPE_CHECKING:
-    from tests.real.channel import Channel, CondaPackage, File, python_package
     from tests.real.conftest import Shop
-    from tests.real.test_conda import PACKAGES, environment
-else:
-    from channel import Channel, CondaPackage, File, python_package
-    from test_conda import PACKAGES, environment
 
 pytestmark = pytest.mark.real
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -33,11 +33,7 @@ from argosy.probe import probe_host
 from argosy.process import Command, OnLine, RealRunner, Reply
 from argosy.running import RunRequest, plan_run
 from argosy.session import PlainReporter, Session, places_from
-
-if TYPE_CHECKING:
-    from tests.real.registry import PASSWORD, Registry, do, running
-else:
-    from registry import PASSWORD, Registry, do, running
+from tests.real.registry import PASSWORD, Registry, do, running
 
 pytestmark = pytest.mark.real
 

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.real.channel import PLACEHOLDER, Channel, CondaPackage, File
+from tests.real.registry import Registry, do, running
+
 if TYPE_CHECKING:
-    from tests.real.channel import PLACEHOLDER, Channel, CondaPackage, File
     from tests.real.conftest import Ended, Shop
-    from tests.real.registry import Registry, do, running
-else:
-    from channel import PLACEHOLDER, Channel, CondaPackage, File
-    from registry import Registry, do, running
 
 pytestmark = [pytest.mark.real, pytest.mark.lab]
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the bench lies beside the package, not in it
 
 from bench.__main__ import parse_arguments
 from bench.job import median_interval, read_times

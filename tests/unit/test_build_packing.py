@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.build.packing import digest_tree, normalise_tree, pack_options, plan_pack
-from argosy.model import Host, Person
+from argosy.model import Host
+from tests.unit.machines import make_host
 
 FILES = st.dictionaries(
     st.lists(st.sampled_from(["a", "b", "ü x", "-c", "d\n"]), min_size=1, max_size=3).map("/".join),
@@ -22,8 +23,7 @@ FILES = st.dictionaries(
 
 
 def host(cpus: int = 4, memory: int = 16 << 30, **environment: str) -> Host:
-    person = Person(1000, 1000, "alice", "/home/alice")
-    return Host("h", "x86_64", person, "/", "/t", cpus, memory, {}, True, False, True, environment=environment)
+    return make_host(cpus=cpus, memory=memory, environment=environment)
 
 
 def make(root: Path, files: dict[str, bytes], order: Callable[[list[str]], list[str]] = list) -> Path:

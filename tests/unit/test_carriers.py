@@ -27,6 +27,7 @@ from argosy.layout import DEFAULT_PATH
 from argosy.model import Bind, Host, Person
 from argosy.seccomp import Step, plan_old_calls, plan_owners, render_filter
 from argosy.whiteouts import is_whiteout
+from tests.unit.machines import make_host
 
 ALL = ("apptainer", "bwrap", "proot", "singularity", "unshare")
 GROUND = Ground("/base.sif", 4096)
@@ -34,9 +35,9 @@ INSIDE = Inside(("uv", "pip list", "$x"), (Bind("/a b", "/x"), Bind("/c", "/y", 
 
 
 def host(*programs: str, root: bool = False, namespaces: bool = True, environment: dict[str, str] = {}) -> Host:  # noqa: B006 - read only
-    found = {name: f"/usr/bin/{name}" for name in programs}
     person = Person(0 if root else 1000, 1000, "alice", "/home/alice")
-    return Host("h", "x86_64", person, "/", "/tmp", 2, 1 << 30, found, namespaces, root, True, environment=environment)  # noqa: S108
+    changes = {"person": person, "user_namespaces": namespaces, "can_mount": root, "environment": environment}
+    return make_host(*programs, **changes)
 
 
 def names(where: Host, asked: str = "") -> list[str]:

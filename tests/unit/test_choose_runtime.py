@@ -9,17 +9,13 @@ import pytest
 from argosy import probe
 from argosy.errors import CheckFailed, ToolMissing, UsageError
 from argosy.gpus import choose_gpu_way
-from argosy.model import Attach, Gpu, GpuWay, Host, Image, ImageKind, Person
+from argosy.model import Attach, Gpu, GpuWay, Image, ImageKind, Person
 from argosy.runtimes.choose import choose_attach, choose_runtime
+from tests.unit.machines import make_host
 
 ALICE = Person(2001, 2001, "alice", "/home/alice")
 LAYERED = Image("/a.sif", ImageKind.SIF, "", "amd64", layer_offset=4096, layer_part=4)
 PLAIN = replace(LAYERED, layer_offset=-1)
-
-
-def host(*programs: str, **changes: object) -> Host:
-    fields: dict[str, object] = {"user_namespaces": True, "can_mount": False, "fuse": True, **changes}
-    return Host("node1", "x86_64", ALICE, "/w", "/tmp", 2, 1, {name: f"/usr/bin/{name}" for name in programs}, **fields)  # type: ignore[arg-type] # noqa: S108
 
 
 @pytest.mark.parametrize(
@@ -31,30 +27,30 @@ def host(*programs: str, **changes: object) -> Host:
     ],
 )
 def test_the_first_runtime_that_is_here_is_taken(programs: tuple[str, ...], chosen: str) -> None:
-    runtime, choice = choose_runtime("", host(*programs), LAYERED)
+    runtime, choice = choose_runtime("", make_host(*programs), LAYERED)
     assert (runtime.name, choice.value, choice.source) == (chosen, chosen, "machine")
 
 
 def test_the_reason_names_what_was_passed_over() -> None:
-    _, choice = choose_runtime("", host("bwrap"), LAYERED)
+    _, choice = choose_runtime("", make_host("bwrap"), LAYERED)
     assert choice.why == "found on PATH; apptainer is not here; singularity is not here"
 
 
 def test_an_option_wins() -> None:
-    runtime, choice = choose_runtime("bwrap", host("apptainer", "bwrap"), LAYERED)
+    runtime, choice = choose_runtime("bwrap", make_host("apptainer", "bwrap"), LAYERED)
     assert (runtime.name, choice.source) == ("bwrap", "option")
 
 
 def test_a_missing_runtime_is_answered_with_its_package_and_what_is_here() -> None:
     with pytest.raises(ToolMissing) as caught:
-        choose_runtime("singularity", host("bwrap"), LAYERED)
+        choose_runtime("singularity", make_host("bwrap"), LAYERED)
     assert "found instead: bwrap" in caught.value.evidence
     assert caught.value.hint == "install singularity-ce (sylabs.io), or use --runtime bwrap"
 
 
 def test_a_machine_where_none_works_gets_each_reason() -> None:
     with pytest.raises(ToolMissing) as caught:
-        choose_runtime("", host("bwrap", user_namespaces=False), LAYERED)
+        choose_runtime("", make_host("bwrap", user_namespaces=False), LAYERED)
     assert caught.value.evidence.splitlines() == [
         "apptainer is not here",
         "singularity is not here",
@@ -64,7 +60,7 @@ def test_a_machine_where_none_works_gets_each_reason() -> None:
 
 def test_an_unknown_runtime_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="docker"):
-        choose_runtime("dockre", host(), LAYERED)
+        choose_runtime("dockre", make_host(), LAYERED)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +79,7 @@ def test_an_unknown_runtime_is_a_usage_error() -> None:
 def test_the_layer_attaches_as_the_runtime_will_have_it(
     image: Image, runtime: str, changes: dict[str, object], attach: Attach, source: str
 ) -> None:
-    chosen, choice = choose_attach(image, host(**changes), runtime)
+    chosen, choice = choose_attach(image, make_host(**changes), runtime)
     assert (chosen, choice.value) == (attach, attach.value)
     assert source in {choice.source, "image"}
 
@@ -104,7 +100,7 @@ INTEL = (Gpu("intel", 0, "/dev/dri/renderD128"),)
     ],
 )
 def test_auto_takes_what_is_seen(gpus: tuple[Gpu, ...], way: GpuWay, why: str) -> None:
-    chosen, choice = choose_gpu_way(GpuWay.AUTO, host(gpus=gpus), "apptainer")
+    chosen, choice = choose_gpu_way(GpuWay.AUTO, make_host(gpus=gpus), "apptainer")
     assert (chosen, choice.why) == (way, why)
 
 
@@ -120,21 +116,21 @@ def test_auto_takes_what_is_seen(gpus: tuple[Gpu, ...], way: GpuWay, why: str) -
 )
 def test_gpus_asked_for_and_not_seen_stop_the_start(asked: GpuWay, gpus: tuple[Gpu, ...], looked: str) -> None:
     with pytest.raises(CheckFailed) as caught:
-        choose_gpu_way(asked, host(gpus=gpus), "apptainer")
-    assert "node1" in caught.value.what
+        choose_gpu_way(asked, make_host(gpus=gpus), "apptainer")
+    assert "ctl" in caught.value.what
     assert looked in caught.value.evidence
     assert caught.value.code == 7
 
 
 def test_none_asked_for_is_none_though_gpus_are_here() -> None:
-    assert choose_gpu_way(GpuWay.NONE, host(gpus=NVIDIA), "apptainer")[0] is GpuWay.NONE
+    assert choose_gpu_way(GpuWay.NONE, make_host(gpus=NVIDIA), "apptainer")[0] is GpuWay.NONE
 
 
 def test_a_layer_that_changes_the_system_is_never_attached_by_half() -> None:
     changed = replace(LAYERED, system=True)
-    assert choose_attach(changed, host("apptainer", overlay="unknown"), "apptainer")[0] is Attach.OVERLAY
+    assert choose_attach(changed, make_host("apptainer", overlay="unknown"), "apptainer")[0] is Attach.OVERLAY
     with pytest.raises(CheckFailed, match="only a part") as caught:
-        choose_attach(changed, host("apptainer", overlay="no"), "apptainer")
+        choose_attach(changed, make_host("apptainer", overlay="no"), "apptainer")
     assert "--flatten" in caught.value.hint
 
 

@@ -10,8 +10,9 @@ from argosy.collectives import OPERATIONS, benchmark_command, parse_size
 from argosy.entering import named_binds
 from argosy.errors import UsageError
 from argosy.launch.naming import name_of
-from argosy.model import ContainerRequest, Host, Person
+from argosy.model import ContainerRequest
 from argosy.verify import parse_netlog
+from tests.unit.machines import make_host
 
 
 @pytest.mark.parametrize(("text", "size"), [("4", 4), ("64K", 65536), ("256MiB", 256 << 20), ("4g", 4 << 30)])
@@ -44,11 +45,7 @@ def test_the_program_knows_each_operation_and_needs_only_torch() -> None:
 
 
 def test_a_text_among_the_words_is_no_path_however_long() -> None:
-    host = Host(
-        hostname="laptop", arch="x86_64", person=Person(1000, 1000, "alice", "/home/alice"), cwd="/", tmp="/tmp",  # noqa: S108
-        cpus=4, memory=8 << 30, programs={}, user_namespaces=False, can_mount=False, fuse=False,
-    )  # fmt: skip
-    assert named_binds(("python", "-c", "a/b\n" * 5000, "x\0/y"), ContainerRequest(), host) == ()
+    assert named_binds(("python", "-c", "a/b\n" * 5000, "x\0/y"), ContainerRequest(), make_host(cwd="/")) == ()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from argosy.cli.cmd_build import build
 from argosy.cli.cmd_bundle import bundle
 from argosy.cli.cmd_lock import lock
 from argosy.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
-from argosy.model import Host, Person
 from argosy.opening import open_session
 from argosy.process import Command, FakeRunner, OnLine, Reply
 from argosy.project import read_project
@@ -31,8 +30,9 @@ from argosy.sites import read_site
 from argosy.sites.bases import bases_with
 from argosy.wrap.asking import plan_recipe, refuse_unused
 from argosy.wrap.records import Recipe, SourceKind
+from tests.unit.machines import make_host
 
-HOST = Host("h", "x86_64", Person(1, 1, "ada", "/home/ada"), "/work", "/tmp", 2, 1 << 30, {}, False, False, False)  # noqa: S108
+HOST = make_host()
 
 DEFINITION = """\
 Bootstrap: localimage

@@ -10,22 +10,10 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.doctor import Folder, Seen, judge_machine
-from argosy.model import Host, Person
 from argosy.sites import Site, read_site
+from tests.unit.machines import make_host
 
-HOST = Host(
-    hostname="login1",
-    arch="x86_64",
-    person=Person(1000, 1000, "ada", "/home/ada"),
-    cwd="/home/ada",
-    tmp="/tmp",  # noqa: S108 - a name
-    cpus=8,
-    memory=1 << 34,
-    programs={name: f"/usr/bin/{name}" for name in ("apptainer", "mksquashfs", "unsquashfs", "sbatch")},
-    user_namespaces=True,
-    can_mount=False,
-    fuse=True,
-)
+HOST = make_host("apptainer", "mksquashfs", "unsquashfs", "sbatch", hostname="login1", memory=1 << 34)
 CACHE = Folder("cache", "/home/ada/.cache/argosy", writable=True, kind="ext4", free=10**12, inodes=10**7)
 SEEN = Seen(
     host=HOST,

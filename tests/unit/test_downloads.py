@@ -12,9 +12,8 @@ import pytest
 
 from argosy.build.downloads import PAUSES_SECONDS, fetch_file
 from argosy.errors import ToolFailed
-from argosy.model import Host, Person
-from argosy.process import FakeRunner
-from argosy.session import Places, QuietReporter, Session
+from argosy.session import Session
+from tests.unit.machines import make_session
 
 DATA = b"what was meant"
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -52,9 +51,7 @@ def server() -> Iterator[tuple[str, type[Server]]]:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    person = Person(1000, 1000, "alice", str(tmp_path))
-    host = Host("h", "x86_64", person, str(tmp_path), "/tmp", 2, 1 << 30, {}, True, False, True, environment={})  # noqa: S108
-    return Session(host, FakeRunner(), Places(tmp_path / "cache", tmp_path / "state", ()), QuietReporter())
+    return make_session(tmp_path)
 
 
 def test_a_server_that_is_busy_is_asked_again(server: tuple[str, type[Server]], session: Session) -> None:

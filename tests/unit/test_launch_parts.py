@@ -22,24 +22,13 @@ from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_
 from argosy.launch.rendezvous import PORT
 from argosy.launch.resume import Resume, plan_resume
 from argosy.launch.story import explain_sbatch, submission_environment
-from argosy.model import ContainerRequest, Host, Image, ImageKind, Person, Variable
+from argosy.model import ContainerRequest, Image, ImageKind, Variable
 from argosy.process import Command, FakeRunner, Reply
-from argosy.session import Places, QuietReporter, Session
+from argosy.session import Session
 from argosy.sites import Site
+from tests.unit.machines import make_host, make_session
 
-HOST = Host(
-    hostname="ctl",
-    arch="x86_64",
-    person=Person(2001, 2001, "alice", "/home/alice"),
-    cwd="/home/alice",
-    tmp="/tmp",  # noqa: S108 - a name in a record
-    cpus=8,
-    memory=8 << 30,
-    programs={"apptainer": "/usr/bin/apptainer"},
-    user_namespaces=True,
-    can_mount=False,
-    fuse=True,
-)
+HOST = make_host("apptainer")
 IMAGE = Image("/shared/x.sif", ImageKind.SIF, "", "amd64")
 SITE = Site(name="lab", title="the lab", scheduler="slurm")
 
@@ -154,10 +143,7 @@ def test_ranks_have_most_of_the_grace_and_torchrun_its_half_minute() -> None:
 
 
 def session(tmp_path: Path, replies: list[tuple[tuple[str, ...], Reply]], **environment: str) -> Session:
-    from dataclasses import replace  # noqa: PLC0415 - one use
-
-    host = replace(HOST, environment=environment)
-    return Session(host, FakeRunner(replies), Places(tmp_path, tmp_path, ()), QuietReporter())
+    return make_session(tmp_path, make_host("apptainer", environment=environment), FakeRunner(replies))
 
 
 def shown(state: str, output: Path, *, restarts: int = 0, code: str = "0:0") -> Reply:
@@ -204,7 +190,7 @@ def test_following_goes_on_through_the_queue_a_requeue_and_a_silent_controller(t
         ],
     )
     stream = io.BytesIO()
-    place = Session(HOST, runner, Places(tmp_path, tmp_path, ()), QuietReporter())
+    place = make_session(tmp_path, HOST, runner)
     facts = follow_job(place, "7", pause=0.01, stream=stream)
     assert (facts.state, facts.code, facts.restarts) == ("COMPLETED", 0, 1)
     assert stream.getvalue().decode() == "one é\ntwo\nthree\n"
@@ -299,7 +285,7 @@ def test_a_machine_without_slurm_is_said_to_be_one(tmp_path: Path) -> None:
         def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
             raise ToolMissing(f"'{command.words[0]}' is not installed here")
 
-    place = Session(HOST, Nothing(), Places(tmp_path, tmp_path, ()), QuietReporter())
+    place = make_session(tmp_path, HOST, Nothing())
     with pytest.raises(ToolMissing, match="no Slurm on this machine"):
         list_jobs(place)
 

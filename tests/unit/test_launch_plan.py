@@ -26,28 +26,16 @@ from argosy.launch.shape import choose_shape
 from argosy.launch.slurm_script import NODE
 from argosy.launchers import Shape, as_torchrun_program, choose_launcher
 from argosy.launchers.programs import BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
-from argosy.model import ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Person, Variable
+from argosy.model import ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Variable
 from argosy.schedulers.slurm import JobOptions
 from argosy.shell import Program
 from argosy.sites import Node, Site, Slurm
+from tests.unit.machines import make_host
 
 KEPT = Path(__file__).parents[1] / "golden-scripts" / "lab"
 MOST_LINES, MOST_BYTES = 120, 8192
 
-HOST = Host(
-    hostname="ctl",
-    arch="x86_64",
-    person=Person(2001, 2001, "alice", "/home/alice"),
-    cwd="/home/alice",
-    tmp="/tmp",  # noqa: S108 - a name in a record
-    cpus=8,
-    memory=8 << 30,
-    programs={"apptainer": "/usr/bin/apptainer", "sbatch": "/usr/bin/sbatch"},
-    user_namespaces=True,
-    can_mount=False,
-    fuse=True,
-    environment={"HOME": "/home/alice"},
-)
+HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})
 IMAGE = Image(
     path="/shared/train.sif",
     kind=ImageKind.SIF,

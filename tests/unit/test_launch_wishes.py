@@ -19,25 +19,13 @@ from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
 from argosy.launch.story import output_folders, settle_request
 from argosy.launch.unused import UNUSED, unused_options
-from argosy.model import Gpu, Host, Image, ImageKind, Person
+from argosy.model import Gpu, Image, ImageKind
 from argosy.project import Project, read_project
 from argosy.schedulers.slurm import JobOptions
 from argosy.sites import Node, Partition, Site, Slurm
+from tests.unit.machines import make_host
 
-HOST = Host(
-    hostname="ctl",
-    arch="x86_64",
-    person=Person(2001, 2001, "alice", "/home/alice"),
-    cwd="/home/alice",
-    tmp="/tmp",  # noqa: S108 - a name in a record
-    cpus=8,
-    memory=8 << 30,
-    programs={"apptainer": "/usr/bin/apptainer", "sbatch": "/usr/bin/sbatch"},
-    user_namespaces=True,
-    can_mount=False,
-    fuse=True,
-    environment={"HOME": "/home/alice"},
-)
+HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})
 IMAGE = Image(
     path="/shared/train.sif",
     kind=ImageKind.SIF,

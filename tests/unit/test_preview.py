@@ -11,17 +11,14 @@ from argosy.build.node_plan import NodeWishes
 from argosy.build.preview import preview_build, preview_on_node, render_preview
 from argosy.build.report import BuildRequest
 from argosy.errors import SiteError, UsageError
-from argosy.model import Host, Person
 from argosy.process import FakeRunner
-from argosy.session import Places, QuietReporter, Session
+from argosy.session import Session
+from tests.unit.machines import make_host, make_session
 
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    person = Person(1000, 1000, "alice", str(tmp_path))
-    programs = {name: f"/usr/bin/{name}" for name in ("bwrap", "unshare")}
-    host = Host("h", "x86_64", person, str(tmp_path), "/tmp", 2, 1 << 30, programs, True, False, True, environment={})  # noqa: S108
-    return Session(host, FakeRunner(), Places(tmp_path / "cache", tmp_path / "state", ()), QuietReporter())
+    return make_session(tmp_path, make_host("bwrap", "unshare", cwd=str(tmp_path)))
 
 
 @pytest.fixture

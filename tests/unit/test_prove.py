@@ -19,12 +19,13 @@ from argosy.containers import plan_container
 from argosy.errors import SiteError, UsageError
 from argosy.launch.at_site import told_by_site
 from argosy.launch.elsewhere import as_proved
-from argosy.model import ContainerRequest, Host, Image, ImageKind, Person
+from argosy.model import ContainerRequest, Image, ImageKind
 from argosy.prove import Fact, Result, merge_result, read_result
 from argosy.prove.merging import with_table, with_value
 from argosy.sites import Site, read_site
 from argosy.sites.resolving import evident_choice
 from argosy.sites.telling import rows_of
+from tests.unit.machines import make_host
 
 PROFILE = """\
 name = "desk"  # ours
@@ -45,19 +46,7 @@ name = "A"
 value = "1"
 """
 
-HOST = Host(
-    "h",
-    "x86_64",
-    Person(1, 1, "ada", "/home/ada"),
-    "/w",
-    "/t",
-    2,
-    1,
-    {"apptainer": "/x"},
-    True,
-    False,
-    True,
-)
+HOST = make_host("apptainer")
 RESULT = Result(
     argosy_prove=1,
     site="desk",

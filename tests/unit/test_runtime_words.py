@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.errors import UsageError
 from argosy.layout import ENTER as LAYER_ENTER
-from argosy.model import Attach, Bind, Devices, Entry, GpuWay, Host, Image, ImageKind, Late, Person, Variable
+from argosy.model import Attach, Bind, Devices, Entry, GpuWay, Image, ImageKind, Late, Person, Variable
 from argosy.runtimes import RUNTIMES, forced_variables, load_runtime, refuse_image
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
 from argosy.runtimes.apptainer_conf import parse_apptainer_conf
@@ -22,6 +22,7 @@ from argosy.runtimes.bwrap import BWRAP
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
 from argosy.runtimes.edf_file import Edf, parse_edf, render_edf
 from argosy.runtimes.pyxis import PYXIS, enroot_reference
+from tests.unit.machines import make_host
 
 ALICE = Person(2001, 2001, "alice", "/home/alice")
 IMAGE = Image("/images/a.sif", ImageKind.SIF, "", "amd64", layer_offset=4096, layer_part=4)
@@ -37,7 +38,7 @@ ENTRY = Entry(
     trees=("/cache/layer", "/cache/base"),
     scratch="/run/scratch",
 )
-HOST = Host("h", "x86_64", ALICE, "/work", "/tmp", 2, 1, {}, user_namespaces=True, can_mount=False, fuse=True)  # noqa: S108
+HOST = make_host()
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 PATHS = TEXT.map(lambda text: "/" + text)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import struct
 import subprocess
@@ -18,7 +17,7 @@ from argosy.errors import CheckFailed, ImageError
 from argosy.images import sif as form
 from argosy.images import sif_write
 from argosy.images.sif import DataType, FsKind, PartKind, SbomFormat, choose_system
-from argosy.images.sif_read import INSPECT_NAME, read_labels, read_part, read_sif, verify_sif
+from argosy.images.sif_read import read_part, read_sif, verify_sif
 from argosy.images.sif_write import (
     FileSlice,
     NewPart,
@@ -125,7 +124,6 @@ def test_partitions_and_formats_have_names(tmp_path: Path) -> None:
     assert str(sif.parts[1]) == "part 2 (primary system raw amd64)"
     assert str(sif.parts[3]) == "part 4 (JSON object 'argosy.lock')"
     assert sif.parts[4].sbom_format == SbomFormat.CYCLONEDX_JSON
-    assert form.render_sbom_format(1) == "cyclonedx-json"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +133,6 @@ def test_partitions_and_formats_have_names(tmp_path: Path) -> None:
         (form.render_data_type, -1, "type -0x1"),
         (form.render_fs_kind, 99, "file system 99"),
         (form.render_part_kind, 0, "kind 0"),
-        (form.render_sbom_format, 77, "format 77"),
     ],
 )
 def test_unknown_numbers_show_as_numbers(render: Callable[[int], str], number: int, words: str) -> None:
@@ -148,7 +145,6 @@ def test_unknown_numbers_show_as_numbers(render: Callable[[int], str], number: i
         (form.DATA_TYPES, DataType),
         (form.FS_KINDS, FsKind),
         (form.PART_KINDS, PartKind),
-        (form.SBOM_FORMATS, SbomFormat),
     ],
 )
 def test_every_number_has_a_name(table: dict[int, str], numbers: type[DataType]) -> None:
@@ -204,23 +200,6 @@ def test_a_system_in_no_group_takes_every_overlay(tmp_path: Path) -> None:
     overlays = [partition(b"x", PartKind.OVERLAY, group=group) for group in (1, 2, 0)]
     write(tmp_path / "a.sif", [partition(b"r", PartKind.PRIMARY_SYSTEM, group=0), *overlays])
     assert [part.group for part in read_sif(tmp_path / "a.sif").overlays] == [1, 2, 0]
-
-
-def test_labels_come_from_both_places_and_the_labels_object_wins(tmp_path: Path) -> None:
-    metadata = {"data": {"attributes": {"labels": {"a": "built", "b": "built"}}}, "type": "container"}
-    parts = [
-        plan_json_part(INSPECT_NAME, json.dumps(metadata).encode()),
-        NewPart(DataType.LABELS, b'{"b": "own"}'),
-    ]
-    write(tmp_path / "a.sif", parts)
-    assert read_labels(read_sif(tmp_path / "a.sif")) == {"a": "built", "b": "own"}
-
-
-@pytest.mark.parametrize("data", [b"", b"no json", b"[1]", b'{"a": 1}', b"\xff\xfe", b"[" * 100_000])
-def test_labels_that_are_none_are_refused(tmp_path: Path, data: bytes) -> None:
-    write(tmp_path / "a.sif", [NewPart(DataType.LABELS, data)])
-    with pytest.raises(ImageError, match="labels"):
-        read_labels(read_sif(tmp_path / "a.sif"))
 
 
 def test_parts_are_copied_between_files_byte_for_byte(tmp_path: Path) -> None:

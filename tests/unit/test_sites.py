@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from argosy.binding import parse_ranges, plan_masks
 from argosy.errors import SiteError
 from argosy.launch.story import find_site
-from argosy.model import Host, Late, Person
+from argosy.model import Late
 from argosy.sites import Facts, read_site, search_path, site_names
 from argosy.sites.conditions import judge_condition, parse_condition, render_condition
 from argosy.sites.partitions import Demand, choose_partition, time_limit
@@ -22,6 +22,7 @@ from argosy.sites.reading import DATA, read_table
 from argosy.sites.records import Evident, Node, Partition, Site, Slurm
 from argosy.sites.resolving import at_partition, choose_mode, full_address, late_word, minutes, resolve
 from argosy.toml_lines import find_line
+from tests.unit.machines import make_host
 
 LEAST = 'name = "x"\ntitle = "X"\nscheduler = "slurm"\n'
 
@@ -354,7 +355,7 @@ def test_a_map_that_contradicts_its_node_is_refused_with_file_and_line(tmp_path:
     path = tmp_path / "x.toml"
     path.write_text(f"{HEAD}[node]\ncores = 8\ngpus = 2\n{node}\n")
     with pytest.raises(SiteError, match=said) as caught:
-        find_site(str(path), Host("h", "x86_64", Person(1, 1, "a", "/a"), "/", "/t", 1, 1, {}, False, False, False))
+        find_site(str(path), make_host())
     assert re.search(r"x\.toml:[89]: node\.gpu_cpus", caught.value.evidence)
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from argosy.launch import LaunchRequest, Wanted, plan_here
-from argosy.model import ContainerRequest, Host, Person
-from argosy.process import FakeRunner
+from argosy.model import ContainerRequest
 from argosy.schedulers.slurm import JobOptions
-from argosy.session import Places, QuietReporter, Session
+from argosy.session import Session
+from tests.unit.machines import make_host, make_session
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MOST_LINES, MOST_BYTES = 120, 8192
@@ -118,21 +118,7 @@ CASES = (
 
 def laptop() -> Session:
     """Give a session on a machine with nothing: no Slurm, no runtime, no GPU, no image."""
-    host = Host(
-        hostname="laptop",
-        arch="x86_64",
-        person=Person(1000, 1000, "alice", "/home/alice"),
-        cwd="/home/alice/work",
-        tmp="/tmp",  # noqa: S108 - a name in a record
-        cpus=4,
-        memory=8 << 30,
-        programs={},
-        user_namespaces=False,
-        can_mount=False,
-        fuse=False,
-    )
-    places = Places(Path("/nowhere"), Path("/nowhere"), ())
-    return Session(host, FakeRunner(), places, QuietReporter())
+    return make_session(host=make_host(cwd="/home/alice/work", cpus=4, user_namespaces=False, fuse=False))
 
 
 def script_of(case: Case) -> str:

@@ -14,34 +14,20 @@ from argosy.cli.cmd_explain import short_line
 from argosy.launch import LaunchRequest, Wanted, plan_here
 from argosy.launch.at_site import parse_torch_version, tuned_by_caller
 from argosy.launch.explain import GROUPS, Explained, explain_plan
-from argosy.model import Host, Person, Variable
-from argosy.process import FakeRunner
+from argosy.model import Variable
 from argosy.schedulers.slurm import JobOptions
-from argosy.session import Places, QuietReporter, Session
+from argosy.session import Session
 from argosy.sites import read_site, site_names
 from argosy.sites.detecting import Machine, detect_sites
 from argosy.sites.reading import DATA
 from argosy.sites.telling import diff_sites, profile_schema, tell_site
+from tests.unit.machines import make_host, make_session
 
 SITES = [read_site(name) for name in site_names()]
 
 
 def laptop(**environment: str) -> Session:
-    host = Host(
-        hostname="laptop",
-        arch="aarch64",
-        person=Person(1000, 1000, "alice", "/home/alice"),
-        cwd="/home/alice",
-        tmp="/tmp",  # noqa: S108 - a name in a record
-        cpus=4,
-        memory=8 << 30,
-        programs={},
-        user_namespaces=False,
-        can_mount=False,
-        fuse=False,
-        environment=environment,
-    )
-    return Session(host, FakeRunner(), Places(Path("/nowhere"), Path("/nowhere"), ()), QuietReporter())
+    return make_session(host=make_host(arch="aarch64", environment=environment))
 
 
 def explained(**environment: str) -> tuple[Explained, ...]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from argosy.errors import ImageError
-from argosy.images.squashfs import Superblock, read_superblock, render_compressor, render_flags
+from argosy.images.squashfs import Superblock, read_superblock, render_compressor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,6 @@ def test_the_compressor_and_block_size_are_what_mksquashfs_was_told(tmp_path: Pa
     block = read_superblock(image)
     assert (block.compressor, block.block_size, block.mkfs_time, block.inodes) == (compressor, 262144, 77, 2)
     assert image.stat().st_size - 4096 < block.bytes_used <= image.stat().st_size
-    assert "no xattrs" in render_flags(block.flags)
 
 
 def test_a_squashfs_inside_a_file_is_read_at_its_offset(tmp_path: Path, whole: bytes) -> None:
@@ -49,11 +48,6 @@ def test_an_unknown_compressor_shows_as_its_number(tmp_path: Path, whole: bytes)
     (tmp_path / "image").write_bytes(whole[:20] + b"\x63\0" + whole[22:])
     assert read_superblock(tmp_path / "image").compressor == "compressor 99"
     assert render_compressor(0) == "compressor 0"
-
-
-def test_unknown_flags_show_as_numbers() -> None:
-    assert render_flags(0x8009) == ("inodes uncompressed", "fragments uncompressed", "flag 0x8000")
-    assert render_flags(0) == ()
 
 
 @pytest.mark.parametrize(

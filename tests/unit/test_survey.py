@@ -11,9 +11,8 @@ import pytest
 
 from argosy.binding import plan_masks
 from argosy.errors import ToolFailed, ToolMissing, UsageError
-from argosy.model import Host, Person
 from argosy.process import FakeRunner, Reply
-from argosy.session import Places, QuietReporter, Session
+from argosy.session import Session
 from argosy.sites import Node, Site, read_site
 from argosy.survey import Ask, survey_site
 from argosy.survey.questions import LOGIN, NODE, parse_answers, render_questions
@@ -32,6 +31,7 @@ from argosy.survey.replies import (
     parse_rocm,
     parse_runtimes,
 )
+from tests.unit.machines import make_host, make_session
 
 CONFIG = """\
 Configuration data as of 2026-11-21T12:37:38
@@ -112,20 +112,8 @@ def session(answers: dict[str, str], folder: Path, *, slurm: bool = True, node: 
     replies = [(words, Reply(0, texts[name], "")) for name, words in LOGIN.items()]
     replies.append((("sh", "-c"), Reply(0, printed({"runtimes": answers.get("runtimes", "")}), "")))
     replies.append((("srun", "--nodes=1"), node or Reply(0, printed(answers), "")))
-    host = Host(
-        hostname="login3",
-        arch="x86_64",
-        person=Person(1000, 1000, "alice", "/home/alice"),
-        cwd=str(folder),
-        tmp="/nowhere",
-        cpus=2,
-        memory=2**30,
-        user_namespaces=True,
-        can_mount=False,
-        fuse=False,
-        programs={"srun": "/usr/bin/srun"} if slurm else {},
-    )
-    return Session(host, FakeRunner(replies), Places(folder, folder, ()), QuietReporter())
+    host = make_host(*(["srun"] if slurm else []), hostname="login3", cwd=str(folder))
+    return make_session(folder, host, FakeRunner(replies))
 
 
 def surveyed(folder: Path, answers: dict[str, str], **options: Any) -> Site:

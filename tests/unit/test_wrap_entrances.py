@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from argosy.errors import CheckFailed, UsageError
-from argosy.model import Host, Person
 from argosy.process import FakeRunner, Reply
-from argosy.session import Places, QuietReporter, Session
 from argosy.wrap.entrances import module_name, render_activate, render_lua, render_tcl
 from argosy.wrap.kernel import KernelRequest, add_kernel
 from argosy.wrap.places import switch, write_entrances, write_version
 from argosy.wrap.records import Recipe, Settings, SourceKind, Version, Wrapped
+from tests.unit.machines import make_session
 
 VERSION = Version(
     number=1,
@@ -30,25 +29,6 @@ VERSION = Version(
     image="image.sif",
     commands=(Wrapped("python", "/opt/argosy/env/bin/python"),),
 )
-
-HOST = Host(
-    hostname="ctl",
-    arch="x86_64",
-    person=Person(2001, 2001, "alice", "/home/alice"),
-    cwd="/home/alice",
-    tmp="/nowhere",
-    cpus=8,
-    memory=8 << 30,
-    programs={},
-    user_namespaces=True,
-    can_mount=False,
-    fuse=True,
-)
-
-
-def make_session(runner: FakeRunner) -> Session:
-    return Session(HOST, runner, Places(Path("/nowhere"), Path("/nowhere"), ()), QuietReporter())
-
 
 SHELLS = [shell for shell in ("bash", "dash", "zsh") if shutil.which(shell)]
 
@@ -113,7 +93,7 @@ def test_modulefiles_find_the_prefix_by_their_own_place_and_quote_what_they_tell
 
 
 def test_a_kernel_starts_the_python_of_the_prefix(prefix: Path, tmp_path: Path) -> None:
-    session = make_session(FakeRunner())
+    session = make_session(runner=FakeRunner())
     spec = add_kernel(KernelRequest(prefix, tmp_path / "jupyter"), session)
     assert spec == tmp_path / "jupyter/kernels/my-env/kernel.json"
     told = json.loads(spec.read_text())
@@ -129,7 +109,7 @@ def test_a_kernel_starts_the_python_of_the_prefix(prefix: Path, tmp_path: Path) 
 
 def test_a_python_without_ipykernel_is_told_how_to_get_it(prefix: Path, tmp_path: Path) -> None:
     python = (f"{prefix}/bin/python", "-c", "import ipykernel")
-    session = make_session(FakeRunner([(python, Reply(1, "", "ModuleNotFoundError: No module"))]))
+    session = make_session(runner=FakeRunner([(python, Reply(1, "", "ModuleNotFoundError: No module"))]))
     with pytest.raises(CheckFailed) as error:
         add_kernel(KernelRequest(prefix, tmp_path / "jupyter"), session)
     assert error.value.hint == f"add it: argosy wrap update {prefix} ipykernel"

@@ -9,7 +9,7 @@ from argosy.build.base import Base
 from argosy.build.content import Content, unpack_whole
 from argosy.build.packing import run_pack
 from argosy.images.opening import LOCK_NAME, SBOM_NAME
-from argosy.images.sif import DataType, Sif, SifPart
+from argosy.images.sif import INSPECT_NAME, DataType, Sif, SifPart
 from argosy.images.sif_read import verify_sif
 from argosy.images.sif_write import (
     FileSlice,
@@ -27,7 +27,7 @@ from argosy.session import Session
 
 GROUP = 1
 COPIED = (DataType.LABELS, DataType.DEFINITION)
-COPIED_NAMES = ("inspect-metadata.json",)
+COPIED_NAMES = (INSPECT_NAME,)
 """What a base's SIF says of itself is kept; its signatures are not, since they no longer hold."""
 
 

@@ -20,8 +20,6 @@ from argosy.version import VERSION
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
 """Where programs in an image of cotainr find its environment."""
 
-LICENSES = "--accept-licenses: nothing to accept: no Miniforge is installed"
-
 
 @dataclass(frozen=True, slots=True)
 class CotainrWords:

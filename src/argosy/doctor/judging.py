@@ -23,7 +23,6 @@ FEW_FILES = 200_000
 """An environment with torch has some 50,000 files."""
 
 HURTING = re.compile(r"PIP_(TARGET|PREFIX|USER|REQUIRE_VIRTUALENV)\Z|CONDA_(PREFIX|DEFAULT_ENV)\Z|BASH_ENV\Z|ENV\Z")
-PROXY = "https_proxy"
 
 USES = {
     "mksquashfs": ("needed for builds", "apt-get install squashfs-tools, or load the module that has it", True),

@@ -25,6 +25,7 @@ from argosy.images.oci_config import OciConfig, parse_config, render_inspection
 from argosy.images.oci_tree import furnish_tree, make_readable
 from argosy.images.opening import GO_ARCH
 from argosy.images.references import Reference, Transport, file_reference
+from argosy.images.sif import INSPECT_NAME
 from argosy.images.sif_read import verify_sif
 from argosy.images.sif_write import FileSlice, plan_json_part, plan_system_part, write_sif
 from argosy.images.skopeo import (
@@ -327,7 +328,7 @@ def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
 
 def _write(packed: Path, config: OciConfig, out: Path) -> None:
     system = plan_system_part(FileSlice(packed, 0, packed.stat().st_size), arch=config.arch)
-    papers = plan_json_part("inspect-metadata.json", render_inspection(config).encode())
+    papers = plan_json_part(INSPECT_NAME, render_inspection(config).encode())
     identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{config.digest} {packed.stat().st_size} {FORMAT}")
     write_sif(out, [system, papers], uuid=identity, time=config.created, arch=config.arch)
     verify_sif(out)

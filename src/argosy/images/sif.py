@@ -144,18 +144,9 @@ PART_KINDS: Mapping[int, str] = MappingProxyType(
         PartKind.OVERLAY: "overlay",
     }
 )
-SBOM_FORMATS: Mapping[int, str] = MappingProxyType(
-    {
-        SbomFormat.CYCLONEDX_JSON: "cyclonedx-json",
-        SbomFormat.CYCLONEDX_XML: "cyclonedx-xml",
-        SbomFormat.GITHUB_JSON: "github-json",
-        SbomFormat.SPDX_JSON: "spdx-json",
-        SbomFormat.SPDX_RDF: "spdx-rdf",
-        SbomFormat.SPDX_TAG_VALUE: "spdx-tag-value",
-        SbomFormat.SPDX_YAML: "spdx-yaml",
-        SbomFormat.SYFT_JSON: "syft-json",
-    }
-)
+INSPECT_NAME = "inspect-metadata.json"
+"""Where ``apptainer build`` keeps what ``apptainer inspect`` shows, an image's labels among it."""
+
 ARCHES: Mapping[str, str] = MappingProxyType(
     {
         "00": "unknown",
@@ -320,11 +311,6 @@ def render_fs_kind(number: int) -> str:
 def render_part_kind(number: int) -> str:
     """Name a partition's purpose; an unknown one shows as its number."""
     return PART_KINDS.get(number, f"kind {number}")
-
-
-def render_sbom_format(number: int) -> str:
-    """Name the format of a bill of materials; an unknown one shows as its number."""
-    return SBOM_FORMATS.get(number, f"format {number}")
 
 
 def render_arch(code: bytes) -> str:

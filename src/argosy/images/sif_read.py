@@ -7,7 +7,6 @@ A file comes from a download, a full disk or a stranger: whatever its bytes are,
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 import uuid
@@ -29,8 +28,6 @@ DESCRIPTORS_LIMIT = 1 << 16
 """No more descriptors than this are read (38 MB): writers reserve 48, and a sparse file may claim millions."""
 PART_LIMIT = 64 << 20
 """Objects of an image are kilobytes to a few megabytes; partitions are mounted, not read."""
-INSPECT_NAME = "inspect-metadata.json"
-"""Where ``apptainer build`` keeps an image's labels, as ``data.attributes.labels`` of a JSON object."""
 
 _RENEW = "the file is damaged or not whole: copy, download or build it again"
 
@@ -90,26 +87,6 @@ def read_part(path: str | os.PathLike[str], part: SifPart, *, limit: int = PART_
         )
     with _open_source(Path(path)) as source:
         return source.read(part.offset, part.size, str(part)) if part.size else b""
-
-
-def read_labels(sif: Sif) -> dict[str, str]:
-    """Read an image's labels: those where ``apptainer build`` keeps them, and over them those of a labels object.
-
-    Raises
-    ------
-    ImageError
-        An object is not JSON, or not made of names and texts.
-    """
-    labels: dict[str, str] = {}
-    inspect = sif.part_named(INSPECT_NAME)
-    if inspect:
-        tree = _read_json(sif, inspect)
-        for key in ("data", "attributes", "labels"):
-            tree = tree.get(key) if isinstance(tree, dict) else None
-        labels |= _judge_labels(sif, inspect, tree or {})
-    for part in sif.parts_of(DataType.LABELS):
-        labels |= _judge_labels(sif, part, _read_json(sif, part))
-    return labels
 
 
 def verify_sif(path: str | os.PathLike[str]) -> Sif:
@@ -253,26 +230,6 @@ def _check_part(source: _Source, header: SifHeader, part: SifPart) -> None:
     if part.offset < table_end and part.end > header.descriptors_offset:
         span = f"{header.descriptors_offset} to {table_end}"
         raise source.fault(f"{part} at bytes {part.offset} to {part.end}", f"outside of the descriptors at {span}")
-
-
-def _read_json(sif: Sif, part: SifPart) -> object:
-    try:
-        tree: object = json.loads(read_part(sif.path, part))
-    except (ValueError, RecursionError) as error:
-        raise ImageError(
-            f"{part} of {sif.path} is not JSON", evidence=str(error) or type(error).__name__, hint=_RENEW
-        ) from error
-    return tree
-
-
-def _judge_labels(sif: Sif, part: SifPart, tree: object) -> dict[str, str]:
-    if isinstance(tree, dict) and all(isinstance(value, str) for value in tree.values()):
-        return dict(tree)
-    raise ImageError(
-        f"{part} of {sif.path} holds no labels",
-        evidence=f"read: {json.dumps(tree)[:200]}\nexpected: names with texts",
-        hint=_RENEW,
-    )
 
 
 def _judge_structure(sif: Sif, system: SifPart) -> Iterator[str]:

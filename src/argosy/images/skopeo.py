@@ -24,7 +24,6 @@ COPY_RETRIES = 4
 A copy goes on with the layers that it has, so more tries cost little there."""
 
 INSECURE = "ARGOSY_INSECURE_REGISTRIES"
-INDEX_TYPES = ("manifest.list", "image.index")
 
 
 @dataclass(frozen=True, slots=True)

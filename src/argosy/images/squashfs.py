@@ -29,21 +29,6 @@ BLOCK_SIZES = range(1 << 12, (1 << 20) + 1)
 NO_TABLE = 0xFFFF_FFFF_FFFF_FFFF
 
 COMPRESSORS: Mapping[int, str] = MappingProxyType({1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"})
-FLAGS: Mapping[int, str] = MappingProxyType(
-    {
-        0x0001: "inodes uncompressed",
-        0x0002: "data uncompressed",
-        0x0008: "fragments uncompressed",
-        0x0010: "no fragments",
-        0x0020: "always fragments",
-        0x0040: "duplicates checked",
-        0x0080: "exportable",
-        0x0100: "xattrs uncompressed",
-        0x0200: "no xattrs",
-        0x0400: "compressor options",
-        0x0800: "ids uncompressed",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +43,6 @@ class Superblock:
     mkfs_time: int
     bytes_used: int
     inodes: int
-    flags: int
 
 
 def read_superblock(path: str | os.PathLike[str], offset: int = 0) -> Superblock:
@@ -84,12 +68,6 @@ def render_compressor(number: int) -> str:
     return COMPRESSORS.get(number, f"compressor {number}")
 
 
-def render_flags(flags: int) -> tuple[str, ...]:
-    """Name the flags that are set; an unknown one shows as its number."""
-    bits = (1 << bit for bit in range(flags.bit_length()) if flags >> bit & 1)
-    return tuple(FLAGS.get(bit, f"flag {bit:#x}") for bit in bits)
-
-
 def _read_block(path: Path, offset: int) -> tuple[bytes, int]:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
@@ -100,9 +78,7 @@ def _read_block(path: Path, offset: int) -> tuple[bytes, int]:
 
 
 def _parse_superblock(block: bytes, *, where: str, rest: int) -> Superblock:
-    _, inodes, mkfs_time, block_size, _, compressor, block_log, flags, _, major, minor, *spans = SUPERBLOCK.unpack(
-        block
-    )
+    _, inodes, mkfs_time, block_size, _, compressor, block_log, _, _, major, minor, *spans = SUPERBLOCK.unpack(block)
     _, used, *tables = spans
     if (major, minor) != (4, 0):
         raise _fault(where, f"version {major}.{minor}", "version 4.0")
@@ -121,7 +97,6 @@ def _parse_superblock(block: bytes, *, where: str, rest: int) -> Superblock:
         mkfs_time=mkfs_time,
         bytes_used=used,
         inodes=inodes,
-        flags=flags,
     )
 
 

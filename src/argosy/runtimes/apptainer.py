@@ -69,19 +69,12 @@ TRAITS = Traits(
 
 @dataclass(frozen=True, slots=True)
 class ApptainerFamily:
-    """One program of the family.
-
-    Attributes
-    ----------
-    oldest
-        The first release that has ``--no-eval``.
-    """
+    """One program of the family; ``--no-eval`` is of Apptainer 1.1 and SingularityCE 3.11."""
 
     name: str
     program: str
     package: str
     proof: str
-    oldest: str
     traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - whether its starter works, only a start tells
@@ -128,10 +121,9 @@ APPTAINER = ApptainerFamily(
     program="apptainer",
     package="apptainer (EPEL, Debian sid, apptainer.org)",
     proof="ran",
-    oldest="1.1",
 )
 SINGULARITY = ApptainerFamily(
-    name="singularity", program="singularity", package="singularity-ce (sylabs.io)", proof="rendered", oldest="3.11"
+    name="singularity", program="singularity", package="singularity-ce (sylabs.io)", proof="rendered"
 )
 
 

@@ -1,0 +1,36 @@
+"""The machine that unit tests plan for, and sessions there that start nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from argosy.model import Host, Person
+from argosy.process import FakeRunner, Runner
+from argosy.session import Places, QuietReporter, Session
+
+ALICE = Person(1000, 1000, "alice", "/home/alice")
+NOWHERE = Path("/nowhere")
+
+
+def make_host(*programs: str, **changes: Any) -> Host:
+    """Give a login node with these programs in ``/usr/bin``; `changes` are fields of `Host`."""
+    usual: dict[str, Any] = {
+        "hostname": "ctl",
+        "arch": "x86_64",
+        "person": ALICE,
+        "cwd": "/home/alice",
+        "cpus": 8,
+        "memory": 8 << 30,
+        "programs": {name: f"/usr/bin/{name}" for name in programs},
+        "user_namespaces": True,
+        "can_mount": False,
+        "fuse": True,
+    }
+    return Host(**usual | changes)
+
+
+def make_session(folder: Path = NOWHERE, host: Host | None = None, runner: Runner | None = None) -> Session:
+    """Give a session whose cache and state are `folder`."""
+    places = Places(folder, folder, ())
+    return Session(host or make_host(), runner or FakeRunner(), places, QuietReporter())
