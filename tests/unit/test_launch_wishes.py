@@ -19,7 +19,7 @@ from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
 from argosy.launch.story import output_folders, settle_request
 from argosy.launch.unused import UNUSED, unused_options
-from argosy.model import Gpu, Image, ImageKind
+from argosy.model import Gpu, Host, Image, ImageKind
 from argosy.project import Project, read_project
 from argosy.schedulers.slurm import JobOptions
 from argosy.sites import Node, Partition, Site, Slurm
