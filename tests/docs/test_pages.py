@@ -122,6 +122,14 @@ def test_the_readme_shows_the_last_line_of_the_demonstration_as_it_is_printed(
     assert any(compare(line, demo.summary(printed, built, start=0.4)) for line in shown)
 
 
+def test_the_readmes_claim_is_that_of_the_figures() -> None:
+    claim = re.search(r"\[(\d+) times faster\]", (REPO / "README.md").read_text())
+    figures = (DOCS / "reference/figures.md").read_text()
+    measured = re.search(r"delta: times faster than apptainer's three +\| +([\d.]+) x", figures)
+    assert (claim and claim[1]) == (measured and measured[1].split(".")[0])
+    assert claim
+
+
 def test_measured_numbers_and_marked_gaps_may_differ_and_nothing_else(compare: Callable[[str, str], bool]) -> None:
     page = "made in 12 s (base 1, packages 2, pack 3)\n…\nend of a … line"
     assert compare(page, "made in 7.5 s (base 10, packages 20, pack 30)\none\ntwo\nend of a longer line\n")

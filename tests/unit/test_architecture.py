@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,14 @@ def test_functions_fit_a_screen_and_modules_have_one_purpose() -> None:
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
                 assert lines <= 45, f"{path}: {node.name} has {lines} lines"
+
+
+def test_contributing_names_every_package_and_module_from_the_top_down() -> None:
+    rows = re.findall(r"^\| ((?:`\w+` )+)\|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    told = [set(re.findall(r"\w+", row)) for row in rows]
+    assert set().union(*told) == set().union(*LAYERS)
+    levels = [{layer_of(name) for name in names} for names in told]
+    assert [max(above) >= max(below) for above, below in pairwise(levels)] == [True] * (len(levels) - 1)
 
 
 def questions() -> list[tuple[str, str]]:
