@@ -16,8 +16,11 @@ from argosy.cli.app import app
 from argosy.launch.ranks import RankFacts, parse_cores, parse_ranks
 from argosy.sites import Site, read_site
 from argosy.verify import Expected, NetFacts, judge_run, parse_netlog
+from argosy.verify.bandwidth import Measured, parse_bandwidth
+from argosy.verify.earlier import Earlier, find_earlier
 from argosy.verify.judging import Check, Verdict
 from argosy.verify.story import expect
+from tests.unit.machines import make_session
 
 CORPUS = Path(__file__).parents[1] / "corpus/nccl"
 LUMI = read_site("lumi-g")
@@ -81,9 +84,56 @@ def test_sockets_on_one_node_are_no_fault_since_gpus_do_not_use_them_there() -> 
     assert check(verdict, "bandwidth").said.startswith("301.5 GB/s bus bandwidth; 314 were measured")
 
 
-def test_a_bandwidth_far_below_the_sites_own_is_bad() -> None:
-    verdict = judge_run(NetFacts(bandwidth=12.0), (), Expected(nodes=2, gpus=4), read_site("mn5-acc"))
-    assert check(verdict, "bandwidth").state == "bad"
+@pytest.mark.parametrize(
+    ("measured", "state", "hint"),
+    [
+        (Measured(149.0, 4 << 30, "all_reduce"), "ok", ""),
+        (Measured(12.0, 1 << 30, "all_reduce"), "bad", "see the network above, and the cores"),
+        (Measured(12.0, 1 << 20, "all_reduce"), "not shown", "measure with such messages: --max-size 4G"),
+        (Measured(12.0), "not shown", "measure with such messages: --max-size 4G"),
+        (Measured(12.0, 1 << 30, "broadcast"), "ok", ""),
+    ],
+)
+def test_a_bandwidth_is_held_against_the_sites_where_both_measured_the_same(
+    measured: Measured, state: str, hint: str
+) -> None:
+    verdict = judge_run(NetFacts(measured=measured), (), Expected(nodes=2, gpus=4), read_site("mn5-acc"))
+    told = check(verdict, "bandwidth")
+    assert (told.state, told.hint) == (state, hint)
+
+
+def test_of_a_sweep_of_nccl_tests_the_largest_message_counts_and_not_the_average() -> None:
+    row = "{:>12} {:>13}     float     sum      -1   9411.7  114.08  {}      0   9409.6  114.11  1.0      0\n"
+    text = "# Collective test starting: all_reduce_perf\n" + row.format(1 << 30, 1 << 28, 213.91)
+    text += row.format(1 << 20, 1 << 18, 20.5) + "# Avg bus bandwidth    : 30.2\n"
+    assert parse_bandwidth(text) == Measured(213.91, 1 << 30, "all_reduce")
+    assert parse_bandwidth("# Avg bus bandwidth    : 30.2\n") == Measured(30.2)
+    assert parse_bandwidth("1 2 3 4 5 6 7 8\n") is None
+
+
+def note_bench(state: Path, name: str, job: int, nodes: int, speed: float, operation: str = "all_reduce") -> Path:
+    record, output = state / "runs" / name, state / f"{job}.out"
+    record.mkdir(parents=True)
+    output.write_text(f"# {operation} · {nodes} ranks\n# Peak bus bandwidth : {speed} GB/s at 1 GiB\n")
+    told = {"job": str(job), "output": str(state / "%j.out"), "site": "lab", "time": f"2026-11-2{job}T10:00:00"}
+    (record / "submitted.json").write_text(json.dumps(told))
+    (record / "job.json").write_text(json.dumps({"shape": {"nodes": nodes}}))
+    return record
+
+
+def test_a_bandwidth_is_told_beside_that_of_the_last_job_of_its_shape(tmp_path: Path) -> None:
+    note_bench(tmp_path, "1", 1, nodes=2, speed=80.0)
+    note_bench(tmp_path, "2", 2, nodes=2, speed=85.0)
+    note_bench(tmp_path, "3", 3, nodes=4, speed=70.0)
+    note_bench(tmp_path, "4", 4, nodes=2, speed=40.0, operation="broadcast")
+    own = note_bench(tmp_path, "5", 5, nodes=2, speed=60.0)
+    note_bench(tmp_path, "6", 6, nodes=2, speed=90.0)
+    measured = Measured(60.0, 1 << 30, "all_reduce")
+    earlier = find_earlier(make_session(tmp_path), own, measured)
+    assert earlier == Earlier("2", "2026-11-22", Measured(85.0, 1 << 30, "all_reduce"))
+    told = check(judge_run(NetFacts(measured=measured), (), TWO_NODES, ANY, earlier), "bandwidth")
+    assert told == Check("bandwidth", "ok", "60 GB/s bus bandwidth; 85 in job 2 of 2026-11-22")
+    assert find_earlier(make_session(tmp_path), tmp_path / "runs/1", measured) is None
 
 
 def test_the_interface_of_the_first_handshake_proves_nothing() -> None:

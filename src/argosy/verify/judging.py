@@ -9,11 +9,14 @@ from dataclasses import dataclass
 
 from argosy.launch.ranks import RankFacts, parse_cores
 from argosy.sites import Site
+from argosy.verify.earlier import Earlier
 from argosy.verify.netlog import NetFacts
 
 OK, BAD, UNKNOWN = "ok", "bad", "not shown"
 LEAST_SHARE = 0.7
 """Of the bandwidth that was measured at the site: a run below it is called slow."""
+LEAST_PAYLOAD = 0.25
+"""Of the messages that the site's bandwidth was measured with: smaller ones, and averages, say nothing against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +78,16 @@ class Verdict:
         return " · ".join(f"{check.name}: {marks[check.state]}{check.said}" for check in self.checks)
 
 
-def judge_run(net: NetFacts, ranks: Sequence[RankFacts], expected: Expected, site: Site) -> Verdict:
+def judge_run(
+    net: NetFacts, ranks: Sequence[RankFacts], expected: Expected, site: Site, earlier: Earlier | None = None
+) -> Verdict:
     """Judge a run."""
     checks = (
         judge_ranks(ranks, expected),
         judge_network(net, expected, site, ranks),
         judge_gpus(ranks, expected),
         judge_cores(ranks, expected),
-        judge_bandwidth(net, expected, site),
+        judge_bandwidth(net, expected, site, earlier),
     )
     return Verdict(tuple(check for check in checks if check))
 
@@ -208,15 +213,22 @@ def _shared(ranks: Sequence[RankFacts]) -> str:
     return ""
 
 
-def judge_bandwidth(net: NetFacts, expected: Expected, site: Site) -> Check | None:
-    """Judge a bus bandwidth that a benchmark printed against what was measured at the site."""
-    if not net.bandwidth:
+def judge_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: Earlier | None) -> Check | None:
+    """Judge a bus bandwidth against what was measured at the site; that of an earlier job is told beside it."""
+    measured = net.measured
+    if measured is None:
         return None
-    known = [row for row in site.network.expected if row.nodes == expected.nodes and row.gpus_per_node == expected.gpus]
-    said = f"{net.bandwidth:g} GB/s bus bandwidth"
-    if not known:
+    said = f"{measured.gigabytes:g} GB/s bus bandwidth"
+    said += f"; {earlier.measured.gigabytes:g} in job {earlier.job} of {earlier.date}" if earlier else ""
+    shape = (expected.nodes, expected.gpus)
+    known = [row for row in site.network.expected if (row.nodes, row.gpus_per_node) == shape]
+    if not known or measured.operation not in {"", "all_reduce"}:
         return Check("bandwidth", OK, said)
     row = known[0]
-    more = f"; {row.gigabytes:g} were measured on {row.nodes} node(s) ({row.source})"
-    low = net.bandwidth < LEAST_SHARE * row.gigabytes
-    return Check("bandwidth", BAD if low else OK, said + more, "see the network above, and the cores" if low else "")
+    said += f"; {row.gigabytes:g} were measured on {row.nodes} node(s) ({row.source})"
+    if measured.gigabytes >= LEAST_SHARE * row.gigabytes:
+        return Check("bandwidth", OK, said)
+    if measured.size < LEAST_PAYLOAD * row.payload_gb * 1e9:
+        said += f" with messages of {row.payload_gb:g} GB"
+        return Check("bandwidth", UNKNOWN, said, f"measure with such messages: --max-size {row.payload_gb:g}G")
+    return Check("bandwidth", BAD, said, "see the network above, and the cores")

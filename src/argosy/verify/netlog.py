@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from argosy.verify.bandwidth import Measured, parse_bandwidth
+
 LINE = re.compile(r"^.*?(?P<host>[\w.-]+):\d+:\d+ \[\d+\] .*?(?P<what>NCCL (?:INFO|WARN) .*)$", re.MULTILINE)
 
 LIBRARY = re.compile(r"\b(RCCL|NCCL) version\s*:?\s*(\d[\w.]*(?:\+[\w.]+)?)")
@@ -28,9 +30,6 @@ COMPLAINT = re.compile(
     r"|NET/Plugin ?: ?(?:dlerror=.*|.*(?:Could not find: ofi|Failed to initialize).*)"
 )
 MOST_COMPLAINTS = 8
-
-BANDWIDTH = re.compile(r"^#\s*(?:Avg|Peak) bus bandwidth\s*:\s*(\d+(?:\.\d+)?)", re.MULTILINE)
-"""The last lines of nccl-tests, rccl-tests and `argosy bench collectives`, in GB/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,8 @@ class NetFacts:
         Hosts that wrote lines.
     ranks
         The largest communicator; 0 where no line tells.
-    bandwidth
-        Average bus bandwidth in GB/s, where a benchmark printed it; 0 else.
+    measured
+        The bandwidth that a benchmark printed; None for other programs.
     """
 
     library: str = ""
@@ -72,7 +71,7 @@ class NetFacts:
     hosts: tuple[str, ...] = ()
     ranks: int = 0
     complaints: tuple[str, ...] = ()
-    bandwidth: float = 0.0
+    measured: Measured | None = None
 
     @property
     def told(self) -> bool:
@@ -91,7 +90,6 @@ def parse_netlog(text: str) -> NetFacts:
     library = LIBRARY.search(text)
     ranks = [int(first or second) for first, second in RANKS.findall(text)]
     interfaces = IB.search(text) or SOCKET.search(text)
-    bandwidths = [float(each) for each in BANDWIDTH.findall(text)]
     return NetFacts(
         library=" ".join(library.groups()) if library else "",
         plugin=_first(PLUGIN, text),
@@ -104,7 +102,7 @@ def parse_netlog(text: str) -> NetFacts:
         hosts=_once(match["host"] for match in LINE.finditer(text)),
         ranks=max(ranks, default=0),
         complaints=_once(COMPLAINT.findall(text))[:MOST_COMPLAINTS],
-        bandwidth=bandwidths[-1] if bandwidths else 0.0,
+        measured=parse_bandwidth(text),
     )
 
 

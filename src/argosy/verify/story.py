@@ -13,14 +13,13 @@ from argosy.launch.record import read_submitted
 from argosy.launch.story import find_site
 from argosy.session import Session
 from argosy.sites import Site
+from argosy.verify.earlier import find_earlier
 from argosy.verify.judging import Expected, Verdict, judge_run
+from argosy.verify.logs import read_ends_of
 from argosy.verify.netlog import NetFacts, parse_netlog
 
 MOST_LOGS = 256
 """Logs of ranks that are read: those of a larger run say the same again."""
-
-MOST_BYTES = 1 << 20
-"""Of each log, from its beginning, where NCCL and RCCL say what they found, and from its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,9 @@ def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Ve
             f"job {job} has left nothing to judge", evidence=f"it {facts.meaning}", hint="wait for its start"
         )
     profile = _profile(session, site) if site else _planned_profile(session, facts)
-    return evidence, judge_run(evidence.net, evidence.ranks, evidence.expected, profile)
+    measured = evidence.net.measured
+    earlier = find_earlier(session, Path(facts.record), measured) if measured and facts.record else None
+    return evidence, judge_run(evidence.net, evidence.ranks, evidence.expected, profile, earlier)
 
 
 def verify_logs(session: Session, logs: Sequence[str], site: str = "", nodes: int = 0) -> tuple[Evidence, Verdict]:
@@ -135,21 +136,3 @@ def own_gpus(plan: dict[str, object], gpus: int, ranks: int) -> int:
 
 def _rows(value: object) -> list[dict[str, object]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
-def read_ends_of(path: str) -> str:
-    """Read the beginning and the end of a log.
-
-    Raises
-    ------
-    UsageError
-        When it cannot be read.
-    """
-    try:
-        with Path(path).open("rb") as source:
-            head = source.read(MOST_BYTES)
-            size = source.seek(0, 2)
-            source.seek(max(len(head), size - MOST_BYTES))
-            return (head + b"\n" + source.read()).decode(errors="replace")
-    except OSError as error:
-        raise UsageError(f"the log {path} cannot be read", evidence=str(error), hint="check the path") from error
