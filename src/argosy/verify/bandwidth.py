@@ -13,7 +13,7 @@ ROW = re.compile(
     r"^\s*(\d+)\s+\d+\s+(?:u?int\d+|float\w*|half|double|bfloat16|fp8\w*)\s+\w+(?:\s+-?\d+)?\s+[\d.]+\s+[\d.]+\s+([\d.]+)\s",
     re.MULTILINE,
 )
-"""A line of nccl-tests: size in bytes, count, type, reduction, root, time, then bandwidth of the algorithm and the bus."""
+"""A line of nccl-tests: size in bytes, count, type, reduction, root, time, then bandwidths of algorithm and bus."""
 AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*([\d.]+)", re.MULTILINE)
 UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
