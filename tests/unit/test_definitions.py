@@ -22,6 +22,7 @@ from argosy.cli.cmd_build import build
 from argosy.cli.cmd_bundle import bundle
 from argosy.cli.cmd_lock import lock
 from argosy.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
+from argosy.model import Host
 from argosy.opening import open_session
 from argosy.process import Command, FakeRunner, OnLine, Reply
 from argosy.project import read_project
