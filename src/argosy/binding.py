@@ -8,9 +8,16 @@ from argosy.sites import Node
 MOST_CORES = 1 << 16
 """No node has more."""
 
+MAP = "node.gpu_cpus"
 
-def parse_ranges(text: str) -> frozenset[int]:
+
+def parse_ranges(text: str, key: str = "") -> frozenset[int]:
     """Read a range list such as ``0,8-10`` (the format of Linux' cpulists and of Slurm's CpuSpecList).
+
+    Parameters
+    ----------
+    key
+        The value of a profile that it is.
 
     Raises
     ------
@@ -22,7 +29,9 @@ def parse_ranges(text: str) -> frozenset[int]:
         first, dash, last = part.partition("-")
         wrong = not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first))
         if wrong or int(last or first) > MOST_CORES:
-            raise SiteError(f"{text!r} is no list of cores", evidence=f"at {part!r}", hint="write it as 0,8-10")
+            raise SiteError(
+                f"{text!r} is no list of cores", evidence=f"at {part!r}", hint="write it as 0,8-10", key=key
+            )
         cores |= set(range(int(first), int(last or first) + 1))
     return frozenset(cores)
 
@@ -38,16 +47,18 @@ def plan_masks(node: Node) -> tuple[int, ...]:
     if not node.gpu_cpus:
         return ()
     if len(node.gpu_cpus) != node.gpus:
-        raise SiteError("the GPU -> CPU map does not fit", evidence=f"{len(node.gpu_cpus)} rows for {node.gpus} GPUs")
-    usable = frozenset(range(node.cores)) - parse_ranges(node.reserved)
+        rows = f"{len(node.gpu_cpus)} rows for {node.gpus} GPUs"
+        raise SiteError("the GPU -> CPU map does not fit", evidence=rows, key=MAP)
+    usable = frozenset(range(node.cores)) - parse_ranges(node.reserved, "node.reserved")
     taken: set[int] = set()
     masks: list[int] = []
     for index, text in enumerate(node.gpu_cpus):
-        cores = parse_ranges(text)
+        cores = parse_ranges(text, MAP)
         if not cores or cores - usable:
-            raise SiteError(f"GPU {index} is bound to cores that jobs do not get", evidence=f"{sorted(cores - usable)}")
+            wrong = f"{sorted(cores - usable)}"
+            raise SiteError(f"GPU {index} is bound to cores that jobs do not get", evidence=wrong, key=MAP)
         if cores & taken:
-            raise SiteError(f"GPU {index} shares cores with another one", evidence=f"{sorted(cores & taken)}")
+            raise SiteError(f"GPU {index} shares cores with another one", evidence=f"{sorted(cores & taken)}", key=MAP)
         taken |= cores
         masks.append(sum(1 << core for core in cores))
     return tuple(masks)

@@ -31,15 +31,18 @@ class ArgosyError(Exception):
         What shows it: ``file:line``, a command and its last lines, two numbers. May have several lines.
     hint
         What to do next, as an imperative sentence or a command line.
+    key
+        The value of a site's profile that says so, as ``slurm.required``; who knows the file adds file and line.
     """
 
     code = 1
 
-    def __init__(self, what: str, *, evidence: str = "", hint: str = "") -> None:
+    def __init__(self, what: str, *, evidence: str = "", hint: str = "", key: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.evidence = evidence
         self.hint = hint
+        self.key = key
 
     def __str__(self) -> str:
         """Render the message as it stands on a terminal or in a log."""

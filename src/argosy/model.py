@@ -30,6 +30,9 @@ class GpuWay(StrEnum):
     CDI = "cdi"
 
 
+PROFILE = "profile"
+"""What a plan calls the file that describes its site, where that is not a shipped one."""
+
 BARE_PREFIX = "bare:"
 """What stands in place of an image where there is no container; the folder of an installation may follow."""
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.binding import parse_ranges, plan_masks
+from argosy.cli.__main__ import run_app
 from argosy.errors import SiteError
 from argosy.launch.story import find_site
 from argosy.model import Late
@@ -357,6 +358,34 @@ def test_a_map_that_contradicts_its_node_is_refused_with_file_and_line(tmp_path:
     with pytest.raises(SiteError, match=said) as caught:
         find_site(str(path), make_host())
     assert re.search(r"x\.toml:[89]: node\.gpu_cpus", caught.value.evidence)
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "place"),
+    [
+        ([], '[slurm]\nrequired = ["account"]\n', "x.toml:8: slurm.required"),
+        (["--nodes", "3"], '[[partitions]]\nname = "p"\nmax_nodes = 2\nchoose = true\n', "x.toml:7: partitions.p"),
+        (
+            ["--partition", "p", "--time", "5:00"],
+            '[[partitions]]\nname = "p"\nmax_time = "2"\n',
+            "x.toml:7: partitions",
+        ),
+        (["--gpus", "3"], "[node]\ngpus = 2\n", "x.toml:8: node.gpus"),
+        (["--gpus", "1"], '[node]\ncores = 8\ngpus = 2\nreserved = "3-x"\n', "x.toml:10: node.reserved"),
+        (
+            ["--nodes", "2", "--gpus", "2"],
+            "[node]\ngpus = 2\n[slurm]\nseveral_nodes_whole = true\n",
+            "x.toml:10: slurm",
+        ),
+    ],
+)
+def test_what_a_site_does_not_allow_is_refused_with_the_line_that_says_so(
+    options: list[str], text: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(f'{HEAD}[runtime]\nname = "apptainer"\n{text}')
+    assert run_app(["launch", "/x.sif", "--site", str(path), *options, "--dry-run", "--", "true"]) in {2, 3}
+    assert f"{tmp_path}/{place}" in capsys.readouterr().err
 
 
 KINDS = Site(

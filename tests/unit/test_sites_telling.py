@@ -256,6 +256,26 @@ def test_versions_of_slurm_runtime_and_nccl_decide_what_depends_on_them(
     assert "BY_NCCL = not set: only for nccl < 2.20, and nccl is not known here" in text
 
 
+def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "argosy-sites/lumi-g.toml"
+    words = ["launch", "/x/x.sif", "--site", "lumi-g", "--account", "p", "--time", "5", "--dry-run", "--", "true"]
+    assert run_app(words) == 0
+    assert "profile =" not in capsys.readouterr().out
+    own.parent.mkdir()
+    own.write_text((DATA / "lumi-g.toml").read_text())
+    assert run_app(words) == 0
+    assert "#   profile = " in capsys.readouterr().out
+    assert run_app(["explain", *words[1:-3], "--json", "--", "true"]) == 0
+    (row,) = [row for row in json.loads(capsys.readouterr().out) if row["what"] == "profile"]
+    assert row["value"] == str(own)
+    assert row["why"] == "this folder's own; it takes the place of the shipped profile lumi-g"
+    assert run_app(["launch", "/x/x.sif", "--site", "argosy-sites/lumi-g.toml", *words[4:]]) == 0
+    assert "profile =" not in capsys.readouterr().out
+
+
 def test_what_the_caller_tunes_the_network_by_is_forced_and_nothing_else() -> None:
     environment = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "cxi", "PMI_RANK": "3", "NCCLX": "1", "PATH": "/bin"}
     assert tuned_by_caller(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))

@@ -94,6 +94,7 @@ def _check_whole_nodes(site: Site, demand: Demand) -> None:
             f"on several nodes {site.name} takes only jobs that use all {gpus} GPUs of each",
             evidence=f"{demand.nodes} nodes with {demand.gpus_per_node} GPUs each were asked for",
             hint=f"say --gpus-per-node {gpus}, or use one node",
+            key="slurm.several_nodes_whole",
         )
 
 
@@ -111,6 +112,7 @@ def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest
             f"jobs for {site.name} cannot be planned yet: its runtime is {name}",
             evidence=f"runtimes that can be started: {', '.join(RUNTIMES)}",
             hint="if the site has one of these too, name it with --runtime",
+            key="runtime.name",
         )
     is_sites = name == site.runtime.name and bool(site.runtime.gpu)
     gpu = GpuWay(site.runtime.gpu) if request.gpu is GpuWay.AUTO and is_sites else request.gpu
@@ -241,6 +243,7 @@ def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site
             f"{site.name} starts MPI by mpiexec, and only srun starts containers of {runtime.name}",
             evidence=f"mpiexec = {site.launcher.mpiexec} in its profile",
             hint=hint,
+            key="launcher.mpiexec",
         )
     if at_site.late_binds and not runtime.traits.late_binds:
         raise SiteError(

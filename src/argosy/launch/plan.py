@@ -376,6 +376,7 @@ def plan_options(
             evidence="its profile lists it as required" + (f"; {variable} is not set either" if variable else ""),
             hint=f"add --{missing}"
             + (f" {form}" if missing == "account" and (form := site.slurm.account_form) else ""),
+            key="slurm.required",
         )
     rows = tuple(Choice(f"--{o}", given[o], f"your default, {USER_DEFAULTS[o]}", "environment") for o in given)
     options = replace(options, exclusive=options.exclusive or settled.alone)

@@ -108,6 +108,7 @@ def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
         raise UsageError(
             f"a node of {site.name} has {site.node.gpus} GPUs, and {gpus} were asked for on each",
             hint=f"use more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} --gpus-per-node {site.node.gpus}",
+            key="node.gpus",
         )
     return gpus
 
@@ -140,7 +141,7 @@ def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[i
     if gpus and site.slurm.cpus_per_gpu:
         share = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
         return share, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
-    usable = site.node.cores - len(parse_ranges(site.node.reserved))
+    usable = site.node.cores - len(parse_ranges(site.node.reserved, "node.reserved"))
     if gpus and site.node.gpus and usable >= site.node.gpus:
         return max(1, usable // site.node.gpus * gpus // ranks), f"an equal share of a node's {usable} cores"
     return 1, "Slurm's own default; ask for more with --cpus-per-rank"

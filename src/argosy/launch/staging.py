@@ -46,6 +46,7 @@ def check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Choi
         raise SiteError(
             f"{folder} is in memory on the nodes of {site.name}: a staged image would take it from the ranks",
             evidence="tmp_in_memory = true in its profile",
+            key="node.tmp_in_memory",
             hint="leave --stage out" if not site.node.local_disk else "name the node's disk: --stage=DIR",
         )
     known = "the node's own disk" if site.node.local_disk else "asked for; the profile does not tell what disk that is"

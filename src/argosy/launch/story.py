@@ -6,7 +6,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -17,11 +18,11 @@ from argosy.gpus import WAY_VENDOR
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
 from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
 from argosy.launch.shape import choose_shape
-from argosy.model import BARE_PREFIX, NO_WORDS, Bind, ContainerRequest, Gpu, GpuWay, Host
+from argosy.model import BARE_PREFIX, NO_WORDS, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuWay, Host
 from argosy.process import Command, Reply, failed
 from argosy.schedulers.slurm import parse_job_id, says_no_answer
 from argosy.session import Session
-from argosy.sites import Site, read_site, search_path
+from argosy.sites import Site, read_site, search_path, whose_profile
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
@@ -78,9 +79,10 @@ def plan_here(
     dry, kept
         The script is only shown, or is kept for somebody to submit: neither needs the site's image or tools here.
     """
-    grounds = find_grounds(request, session, dry=dry, kept=kept, record=record)
-    by = grounds.request, grounds.container, grounds.site, grounds.host
-    return plan_launch(*by, record=record, versions=grounds.versions)
+    with placed(request.site, session.host):
+        grounds = find_grounds(request, session, dry=dry, kept=kept, record=record)
+        by = grounds.request, grounds.container, grounds.site, grounds.host
+        return plan_launch(*by, record=record, versions=grounds.versions)
 
 
 def find_grounds(
@@ -91,6 +93,9 @@ def find_grounds(
     request = without_container(request)
     site = find_site(request.site, host)
     request = settle_request(request, site, host)
+    path, whose = whose_profile(request.site, search_path(host.environment, Path(host.cwd)))
+    if whose:
+        request = replace(request, told=(*request.told, Choice(PROFILE, str(path), whose, "search path")))
     settled = settle_site(request, site, host)
     wanted = with_log_folder(container_at_site(request.container, settled.site), request.logs)
     wanted = with_log_folder(wanted, record if site.scheduler == "slurm" else "")
@@ -153,24 +158,28 @@ def find_site(name: str, host: Host) -> Site:
     SiteError
         When there is none, it is not valid, or its map of cores contradicts its node.
     """
-    folders = search_path(host.environment, Path(host.cwd))
-    site = read_site(name, folders)
+    site = read_site(name, search_path(host.environment, Path(host.cwd)))
     if site.node.gpu_cpus:
-        _refuse_wrong_map(site, name, folders)
+        from argosy.binding import plan_masks  # noqa: PLC0415 - a local plan needs none
+
+        with placed(name, host):
+            plan_masks(site.node)
     return site
 
 
-def _refuse_wrong_map(site: Site, name: str, folders: Sequence[Path]) -> None:
-    from argosy.binding import plan_masks  # noqa: PLC0415 - a local plan needs none
-
+@contextmanager
+def placed(name: str, host: Host) -> Iterator[None]:
+    """Name the file and line of the profile's value that an error is about."""
     try:
-        plan_masks(site.node)
-    except SiteError as error:
-        from argosy.sites.reading import find_profile  # noqa: PLC0415 - only here
-        from argosy.toml_lines import find_line  # noqa: PLC0415 - likewise
+        yield
+    except ArgosyError as error:
+        if error.key:
+            from argosy.sites.telling import tell_site  # noqa: PLC0415 - only here
 
-        path = find_profile(name, folders)
-        error.evidence = f"{path}:{find_line(path.read_text(), ('node', 'gpu_cpus'))}: node.gpu_cpus: {error.evidence}"
+            rows = tell_site(name, search_path(host.environment, Path(host.cwd)))
+            origin = next((row.origin for row in rows if row.key == error.key), "")
+            error.evidence = "\n".join(filter(None, (error.evidence, origin and f"{origin}: {error.key}")))
+            error.key = ""
         raise
 
 
@@ -198,6 +207,7 @@ def plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
             f"no GPU was asked for, and jobs of {site.name} pass GPUs into the container",
             evidence=f"its profile has gpu = {way.value!r} in [runtime]",
             hint=f"add --gpus-per-node {count}; or --gpu none for a job without GPUs",
+            key="runtime.gpu",
         )
     vendor = WAY_VENDOR.get(request.container.gpu) or site.node.gpu_vendor
     if shape.gpus_per_node and not vendor and request.container.gpu is GpuWay.AUTO:
@@ -211,7 +221,7 @@ def plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
 
 def launch(request: LaunchRequest, session: Session) -> Launched:
     """Plan a launch, write it down, and start it here or submit it."""
-    from argosy.launch.unused import unused_options  # noqa: PLC0415 - a dry run needs none
+    from argosy.launch.unused import noted_choices  # noqa: PLC0415 - a dry run needs none
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
     site, here = find_site(request.site, session.host), request.here
@@ -221,7 +231,7 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
         with explained(Path(request.logs)):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
     say_where(session, site, here=here)
-    for line in unused_options(plan.choices):
+    for line in noted_choices(plan.choices):
         session.reporter.note(line)
     script = keep_record(plan, folder)
     words = tuple(word.replace("{script}", str(script)) for word in plan.submit)

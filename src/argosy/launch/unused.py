@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from argosy.errors import UsageError
 from argosy.launchers import Shape
-from argosy.model import Choice
+from argosy.model import PROFILE, Choice
 from argosy.schedulers.slurm_options import check_options
 from argosy.sites import Site
 
@@ -86,6 +86,12 @@ def refuse_options(
 def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
     """Give a row of a plan for each option that is not used."""
     yield from (Choice(option(name), value, why, "option") for name, value in given.items())
+
+
+def noted_choices(choices: tuple[Choice, ...]) -> Iterator[str]:
+    """Say in lines what users should know of a plan before it is carried out."""
+    yield from (f"profile {choice.value}: {choice.why}" for choice in choices if choice.what == PROFILE)
+    yield from unused_options(choices)
 
 
 def unused_options(choices: Iterable[Choice]) -> Iterator[str]:

@@ -110,5 +110,7 @@ def _refuse_by_site(request: LaunchRequest, site: Site) -> None:
         raise UsageError(f"{request.gpu_type!r} is no type of GPU", hint="'sinfo -o %G' tells the types")
     if request.gpu_type and site.slurm.gpu_option == "none":
         raise UsageError(
-            f"jobs for {site.name} name no GPUs, so no type of them either", hint="use --constraint or --sbatch-arg"
+            f"jobs for {site.name} name no GPUs, so no type of them either",
+            hint="use --constraint or --sbatch-arg",
+            key="slurm.gpu_option",
         )

@@ -45,6 +45,7 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
                 f"the partition {asked} of {site.name} does not allow this job",
                 evidence=refusal,
                 hint=f"use --partition {fitting[0]}" if fitting else "ask for less, or submit several jobs",
+                key=f"partitions.{asked}",
             )
         return partition, (*_unknown(site, asked), *_billing(site, partition, demand))
     candidates = [p for p in site.partitions if p.choose]
@@ -56,6 +57,7 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
             f"no partition of {site.name} allows this job",
             evidence="\n".join(f"{p.name}: {refuse_demand(p, demand)}" for p in candidates),
             hint="ask for less, or submit several jobs",
+            key=f"partitions.{candidates[-1].name}",
         )
     whole = is_whole(site, None, demand)
     chosen = next((p for p in fitting_ones if p.whole_nodes == whole), fitting_ones[0])

@@ -69,6 +69,16 @@ def find_profile(name: str, folders: Sequence[Path] = (DATA,)) -> Path:
     return found
 
 
+def whose_profile(name: str, folders: Sequence[Path]) -> tuple[Path, str]:
+    """Give the file of a profile and, where it is not the shipped one, what it is."""
+    path = find_profile(name, folders)
+    if name.endswith(".toml") or path.parent == DATA:
+        return path, ""
+    whose = "this folder's own" if path.parent == folders[0] else "not a shipped one"
+    instead = f"; it takes the place of the shipped profile {name}" if (DATA / path.name).is_file() else ""
+    return path, whose + instead
+
+
 def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:
     """Read the profile of a site, its fragments joined: by its name, or by its path (``./my-site.toml``).
 
