@@ -141,9 +141,7 @@ def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage
     if not any(path.startswith(RPM_FOLDERS) for path in list_files(base, session)):
         return
     uv = static_uv(session, UvSettings())
-    offset, scratch = base.image.base_offset, work / "mount"
-    room = find_room(session, Path(base.image.path), offset=offset, key=base.digest, uv=uv, scratch=scratch, asked="")
-    yield from _parsed(parse_rpm, room.run(*RPM_QUERY).stdout)
+    yield from _parsed(parse_rpm, find_room(session, base, uv, work).run(*RPM_QUERY).stdout)
 
 
 def _joined(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from argosy.build.base import Base
 from argosy.build.copied_base import CopiedBase, copy_base
 from argosy.carriers import NOT_MOUNTED, OWNERS, Ground, Inside, candidates, changes_a_copy, needs_tree, plan_inside
 from argosy.errors import ArgosyError, ToolFailed
@@ -69,25 +70,17 @@ class Room:
         return plan_inside(self.carrier.value, self.ground, inside, scratch=self.scratch, host=self.session.host)
 
 
-def find_room(
-    session: Session,
-    image: Path,
-    *,
-    offset: int,
-    key: str,
-    uv: Path,
-    scratch: Path,
-    asked: str,
-    changes: Path | None = None,
-) -> Room:
+def find_room(session: Session, base: Base, uv: Path, work: Path, *, asked: str = "", changing: bool = False) -> Room:
     """Find the first carrier that runs a program in the base's root on this machine.
 
     The program tried is the static uv that the build needs anyway, so a base without a shell fails later, by name.
 
     Parameters
     ----------
-    changes
-        A folder to be made, in which what programs change in the base's system is kept; None: it is thrown away.
+    asked
+        The carrier that the user named; empty for any.
+    changing
+        Whether what programs change in the base's system is kept, in ``changes`` of the work folder.
 
     Raises
     ------
@@ -95,19 +88,19 @@ def find_room(
         When no carrier is there, or none works: each with what it said.
     """
     said: list[str] = []
+    ground, scratch, changes = Ground(base.image.path, base.image.base_offset), work / "mount", work / "changes"
     scratch.mkdir()
     for choice in candidates(session.host, asked):
-        tool = Bind(str(uv), UV_INSIDE, True)
-        room = Room(choice, Ground(str(image), offset), str(scratch), session, (tool,))
-        if changes and changes_a_copy(choice.value):
+        room = Room(choice, ground, str(scratch), session, (Bind(str(uv), UV_INSIDE, True),))
+        if changing and changes_a_copy(choice.value):
             room = _in_copy(room, changes)
-        elif changes:
+        elif changing:
             room = _keeping(room, changes)
         elif needs_tree(choice.value):
-            room = _on_tree(room, key)
+            room = _on_tree(room, base.digest)
         reply = _try(room)
         if reply.code == NOT_MOUNTED:
-            room = _on_tree(room, key)
+            room = _on_tree(room, base.digest)
             reply = _try(room)
         if reply.code == 0:
             return replace(room, carrier=_reasoned(room.carrier, said))

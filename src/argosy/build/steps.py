@@ -224,16 +224,7 @@ def _run_stage(
     way: tuple[Path, str],
 ) -> list[Result]:
     uv, carrier = way
-    room = find_room(
-        session,
-        Path(base.image.path),
-        offset=base.image.base_offset,
-        key=base.digest,
-        uv=uv,
-        scratch=work / "mount",
-        asked=carrier,
-        changes=work / "changes",
-    )
+    room = find_room(session, base, uv, work, asked=carrier, changing=True)
     build, taken = work / "build", work / "taken"
     for folder in (build, taken):
         folder.mkdir()

@@ -221,16 +221,7 @@ def _install(
         recipe = without_held(recipe, base.lock.packages)
     step.say("finding a way into the base")
     uv = static_uv(session, settings)
-    room = find_room(
-        session,
-        Path(base.image.path),
-        offset=base.image.base_offset,
-        key=base.digest,
-        uv=uv,
-        scratch=work / "mount",
-        asked=request.carrier,
-        changes=work / "changes" if changing else None,
-    )
+    room = find_room(session, base, uv, work, asked=request.carrier, changing=changing)
     if not changing:
         return _install_packages(request, recipe, base, room, settings, step, target)
     staged = Staged()

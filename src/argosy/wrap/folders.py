@@ -140,15 +140,8 @@ def _link(source: str, target: str) -> None:
 def _relocate(tree: Path, at: str, base: Base, session: Session, work: Path) -> None:
     """Let conda-pack's own program write the new path into the files, inside, by the environment's own Python."""
     settings = plan_uv_settings(read_pip_config(session.host.environment, Path(session.host.person.home)), Wanted())
-    room = find_room(
-        session,
-        Path(base.image.path),
-        offset=base.image.base_offset,
-        key=base.digest,
-        uv=static_uv(session, settings),
-        scratch=work / "mount",
-        asked="",
-    ).furnished(Bind(str(tree / at.lstrip("/")), at))
+    room = find_room(session, base, static_uv(session, settings), work)
+    room = room.furnished(Bind(str(tree / at.lstrip("/")), at))
     words = (f"{at}/bin/python", f"{at}/{UNPACK}")
     room.run_checked(*words, doing="writing the new path into the files")
 
