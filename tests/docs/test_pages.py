@@ -32,7 +32,6 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 OPENING = re.compile(r"^```([^\n]*)\n.*?^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "text", "sh", "toml", "yaml", "python", "json", "dockerfile"}
 VARIABLE = re.compile(r"\bARGOSY_[A-Z_]+\b")
-SPACES = re.compile(r"\s+")
 
 named = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
 
