@@ -188,6 +188,12 @@ def test_each_fault_is_found_by_its_check_and_by_no_other(ranks: tuple[RankFacts
     assert [each.name for each in verdict.checks if each.state == "bad"] == [name]
 
 
+def test_a_rank_that_is_there_several_times_is_named_with_how_often() -> None:
+    same = tuple(replace(each, rank=max(each.rank, 1)) for each in RANKS)
+    ranks = check(judge_run(NetFacts(), same, TWO_NODES, ANY), "ranks")
+    assert (ranks.state, ranks.said) == ("bad", "4 on 2 node(s); rank 1 is there 2 times")
+
+
 def test_ranks_of_the_last_run_count_where_a_job_ran_twice() -> None:
     lines = "".join(
         f"rank={rank} local={rank} host=n1 restart={restart} started=7 cores=0-3 devices=1 CUDA_VISIBLE_DEVICES=0\n"

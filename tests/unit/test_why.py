@@ -78,7 +78,7 @@ def test_what_follows_is_told_in_full_only_where_nothing_else_is_known() -> None
     text = "RuntimeError: No CUDA GPUs are available\nConnection reset by peer\n"
     said = render_findings(judge_log(text, SIGNATURES), "job.out")
     assert said.count("  fix ") == 1
-    assert said.splitlines()[-1].startswith("line 2, 1 times: another rank went away")
+    assert said.splitlines()[-1].startswith("line 2: another rank went away")
     alone = render_findings(judge_log("Connection reset by peer\n", SIGNATURES))
     assert alone.count("  fix ") == 1
 

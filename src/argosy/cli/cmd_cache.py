@@ -60,7 +60,9 @@ def gc(older: str, keep: str, *, dry_run: bool, as_json: bool) -> None:
         return
     for entry in gone:
         click.echo(_line(entry, now))
-    click.echo(f"{'would remove' if dry_run else 'removed'} {_size(gone).strip()} in {len(gone)} entries")
+    click.echo(
+        f"{'would remove' if dry_run else 'removed'} {_size(gone).strip()} in {len(gone)} {'entry' if len(gone) == 1 else 'entries'}"
+    )
 
 
 def _line(entry: CacheEntry, now: float) -> str:

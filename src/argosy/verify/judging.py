@@ -98,10 +98,10 @@ def judge_ranks(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
         return Check("ranks", UNKNOWN, "none told of itself") if expected.ranks else None
     hosts = {each.host for each in ranks}
     said = f"{len(ranks)} on {len(hosts)} node(s)"
-    twice = [number for number, times in Counter(each.rank for each in ranks).items() if times > 1]
-    if twice:
+    rank, times = Counter(each.rank for each in ranks).most_common(1)[0]
+    if times > 1:
         hint = "each task must take its own number: $SLURM_PROCID is for the task to expand"
-        return Check("ranks", BAD, f"{said}; rank {twice[0]} is there {len(ranks)} times", hint)
+        return Check("ranks", BAD, f"{said}; rank {rank} is there {times} times", hint)
     if expected.ranks and len(ranks) < expected.ranks:
         return Check(
             "ranks", BAD, f"{said} of {expected.ranks}", "see the first rank that failed: argosy jobs show JOB"

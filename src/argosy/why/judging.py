@@ -80,12 +80,15 @@ def _short(line: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
+def _often(finding: Finding) -> str:
+    return f", {finding.times} times" if finding.times > 1 else ""
+
+
 def render_finding(finding: Finding, place: str = "") -> str:
     """Say one known error: where it is, its cause, what to do, where one reads more."""
-    often = f", {finding.times} times" if finding.times > 1 else ""
     perhaps = "perhaps " if finding.level == "maybe" else ""
     lines = [
-        f"{place}{':' if place else 'line '}{finding.line}{often}: {finding.text}",
+        f"{place}{':' if place else 'line '}{finding.line}{_often(finding)}: {finding.text}",
         f"  cause  {perhaps}{finding.cause}",
         f"  fix    {finding.fix}",
     ]
@@ -98,5 +101,5 @@ def render_findings(findings: Sequence[Finding], place: str = "") -> str:
     told = causes or list(findings[:1])
     rest = [each for each in findings if each not in told]
     lines = [render_finding(each, place) for each in told]
-    lines += [f"line {each.line}, {each.times} times: {each.cause}" for each in rest]
+    lines += [f"line {each.line}{_often(each)}: {each.cause}" for each in rest]
     return "\n".join(lines)
