@@ -60,9 +60,8 @@ def gc(older: str, keep: str, *, dry_run: bool, as_json: bool) -> None:
         return
     for entry in gone:
         click.echo(_line(entry, now))
-    click.echo(
-        f"{'would remove' if dry_run else 'removed'} {_size(gone).strip()} in {len(gone)} {'entry' if len(gone) == 1 else 'entries'}"
-    )
+    entries = "1 entry" if len(gone) == 1 else f"{len(gone)} entries"
+    click.echo(f"{'would remove' if dry_run else 'removed'} {_size(gone).strip()} in {entries}")
 
 
 def _line(entry: CacheEntry, now: float) -> str:
