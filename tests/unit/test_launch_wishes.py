@@ -14,16 +14,18 @@ from argosy.containers import plan_container
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_launch
 from argosy.launch.asking import make_request, with_defaults, with_job
+from argosy.launch.explain import explain_plan
+from argosy.launch.history import kept_plan
 from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
-from argosy.launch.story import output_folders, settle_request
+from argosy.launch.story import keep_record, note_job, output_folders, settle_request
 from argosy.launch.unused import UNUSED, unused_options
 from argosy.model import Gpu, Host, Image, ImageKind
 from argosy.project import Project, read_project
 from argosy.schedulers.slurm import JobOptions
 from argosy.sites import Node, Partition, Site, Slurm
-from tests.unit.machines import make_host
+from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})
 IMAGE = Image(
@@ -374,6 +376,29 @@ def test_a_wire_up_without_mpi_is_refused_and_told_where_the_project_file_says_i
     assert list(unused_options(made.choices)) == ["--mpi: not used: the launcher is srun"]
     assert "--mpi=pmix" not in made.script
     assert "--mpi=pmi2" in plan(launcher="mpi", mpi="pmi2").script
+    with pytest.raises(UsageError, match="'pmi9' is no wire-up"):
+        plan(launcher="mpi", mpi="pmi9")
+
+
+def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
+    made = plan(GPUS, options=JobOptions(account="a", time="5"), wanted=Wanted(nodes=2, gpus_per_node=4))
+    session = make_session(tmp_path)
+    folder = tmp_path / "runs/1"
+    keep_record(made, folder)
+    note_job(made, folder, "7", profile="gpus")
+    assert explain_plan(kept_plan(session, "7")) == explain_plan(made)
+    with pytest.raises(UsageError, match="there is no record of a job 8"):
+        kept_plan(session, "8")
+    (folder / "job.json").write_text('{"name": 3}')
+    with pytest.raises(UsageError, match="the record of job 7 cannot be read"):
+        kept_plan(session, "7")
+
+
+def test_more_cores_than_a_node_has_are_refused_and_hardware_threads_said() -> None:
+    with pytest.raises(UsageError, match=r"a node of lab has 8 cores, and 2 rank\(s\) with 9 each"):
+        plan(wanted=Wanted(ranks=2, cpus_per_rank=9))
+    (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=8)).choices if row.what == "cores per rank"]
+    assert "more than its 8 cores" in row.why
 
 
 # Inside an allocation

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
 from argosy.cli import cmd_launch
 from argosy.cli.common import open_session, print_json
-from argosy.launch import plan_here
+from argosy.launch import LaunchPlan, plan_here
 from argosy.launch.explain import GROUPS, Explained, explain_plan
+from argosy.session import Session
 
 NOT_HERE = ("dry_run", "script", "here", "follow", "interactive", "smoke_first")
 """Options of launch that start or write something."""
@@ -22,7 +25,7 @@ WHAT, VALUE, SOURCE, LEAST = 26, 30, 21, 30
 
 def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
     session = open_session()
-    plan = plan_here(cmd_launch.read_request(session, **options), session, dry=True)
+    plan = _plan(session, options)
     rows = explain_plan(plan)
     if as_json:
         print_json([asdict(row) for row in rows])
@@ -37,6 +40,16 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
         for row in chosen:
             for line in whole_lines(row) if verbose else [short_line(row, width)]:
                 click.echo(line)
+
+
+def _plan(session: Session, options: dict[str, Any]) -> LaunchPlan:
+    """Give the plan of a job that was submitted, by its number; else of a launch in these words."""
+    word = options["image"]
+    if re.fullmatch(r"\d+(_\d+)?", word) and not options["command"] and not Path(word).exists():
+        from argosy.launch.history import kept_plan  # noqa: PLC0415 - where it is asked for
+
+        return kept_plan(session, word)
+    return plan_here(cmd_launch.read_request(session, **options), session, dry=True)
 
 
 def short_line(row: Explained, width: int) -> str:
@@ -68,5 +81,5 @@ explain = click.Command(
     params=[*(option for option in cmd_launch.launch.params if option.name not in NOT_LAUNCHS), *OWN],
     callback=_explain,
     help="Explain a launch: every option, variable, bind mount and mask with its reason, source and date.\n\n"
-    "Takes the words of 'argosy launch'; starts nothing.",
+    "Takes the words of 'argosy launch', or the number of a job that was submitted; starts nothing.",
 )

@@ -21,7 +21,6 @@ BEHIND = {
     "partition": "partition",
     "mem-per-gpu": "--mem-per-gpu",
     "mem": "--mem",
-    "exclusive": "cores of each rank",
 }
 """Option of sbatch -> the choice that it follows from."""
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from argosy.errors import UsageError
 from argosy.launch.jobs import find_record
+from argosy.launch.plan import LaunchPlan
 from argosy.launch.record import Run, read_first, read_runs, read_submitted
 from argosy.session import Session
 
@@ -52,6 +55,29 @@ class PastJob:
         how = "ended well" if self.code == 0 else f"ended with code {self.code}"
         took = f" after {_duration(self.run.ended - self.run.started)}" if self.run.started and self.run.ended else ""
         return f"{how}{took} on {self.run.nodes}"
+
+
+def kept_plan(session: Session, job: str) -> LaunchPlan:
+    """Read the whole plan that a job was submitted with, its script too.
+
+    Raises
+    ------
+    UsageError
+        When there is no record of such a job, or it cannot be read.
+    """
+    record = find_record(session, job)
+    if record is None:
+        raise UsageError(
+            f"there is no record of a job {job}",
+            evidence=f"looked for in {session.places.state / 'runs'}",
+            hint="see your jobs with 'argosy jobs --past 20'; or name an image and its command",
+        )
+    try:
+        told = json.loads((record / "job.json").read_text())
+        script = (record / "job.sh").read_text()
+        return msgspec.convert({**told, "script": script}, LaunchPlan)
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"the record of job {job} cannot be read", evidence=f"{record}: {error}") from error
 
 
 def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:

@@ -9,6 +9,9 @@ from argosy.launchers import Shape
 from argosy.model import Choice, Host
 from argosy.sites import Site
 
+THREADS = 2
+"""Most hardware threads of a core: two on x86-64, one on Arm."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -47,6 +50,7 @@ def choose_shape(wanted: Wanted, site: Site, host: Host) -> tuple[Shape, tuple[C
     gpus = _gpus_per_node(wanted, site, nodes)
     ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
     cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus)
+    why_cpus += _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
     rows = (
         Choice(
             "nodes", str(nodes), "asked for" if wanted.nodes else "nothing else was asked for", _source(wanted.nodes)
@@ -56,6 +60,21 @@ def choose_shape(wanted: Wanted, site: Site, host: Host) -> tuple[Shape, tuple[C
         Choice("cores per rank", str(cpus), why_cpus, _source(wanted.cpus_per_rank)),
     )
     return Shape(nodes, ranks, gpus, cpus), rows
+
+
+def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
+    """Refuse more cores than any node has; say where only its hardware threads are enough."""
+    cores, asked = site.node.cores, ranks * cpus
+    if not cores or asked <= cores:
+        return ""
+    if asked > cores * THREADS:
+        raise UsageError(
+            f"a node of {site.name} has {cores} cores, and {ranks} rank(s) with {cpus} each were asked for",
+            evidence=f"{asked} in all; as hardware threads it has {cores * THREADS} at most",
+            hint="ask for fewer with --cpus-per-rank, for fewer ranks, or for more nodes",
+            key="node.cores",
+        )
+    return f"; {asked} on a node are more than its {cores} cores: enough only where Slurm counts hardware threads"
 
 
 def _why_no_gpu(site: Site) -> str:

@@ -74,7 +74,15 @@ def check_wishes(request: LaunchRequest, container: ContainerPlan, site: Site, l
 
 def _unwired(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choice, ...]:
     """Tell a wire-up of MPI that the project file names for its other jobs; one that was asked for is refused."""
-    if not request.mpi or launcher == "mpi" or site.scheduler != "slurm":
+    if not request.mpi or site.scheduler != "slurm":
+        return ()
+    if not re.fullmatch(r"pmix(_v\d)?|pmi2|cray_shasta", request.mpi):
+        raise UsageError(
+            f"{request.mpi!r} is no wire-up of MPI",
+            evidence="known: pmix, pmi2, cray_shasta",
+            hint="'srun --mpi=list' tells what the cluster has",
+        )
+    if launcher == "mpi":
         return ()
     refuse_options(
         request,
