@@ -51,37 +51,52 @@ def project(image: Path, folder: Path) -> str:
     return f"{folder}:/project"
 
 
+ALL = {
+    "lumi-g": {"one-gpu": 1, "one-gpu-srun": 1, "one-node": 8, "one-node-srun": 8}
+    | {"many-nodes": 8, "many-nodes-srun": 8, "many-nodes-laif": 8},
+    "mn5-acc": {"one-gpu": 1, "one-node": 4, "many-nodes": 4, "many-nodes-srun": 4},
+    "aac6": {"one-gpu": 1, "one-node": 4},
+    "dawn": {"one-gpu": 2, "one-node": 8, "many-nodes": 8, "many-nodes-composite": 4},
+    "nvidia-apptainer": {"one-gpu": 1, "one-node": 2, "many-nodes": 2, "many-nodes-mpi": 2},
+}
+"""Site -> its scripts and the ranks that each starts on a node; those of pyxis and enroot are not run here."""
+
+
 @pytest.mark.parametrize(
-    ("site", "script", "gpus"),
+    ("site", "scripts"),
     [
-        ("lumi-g", "one-node-srun", 8),
-        pytest.param("mn5-acc", "one-node", 4, marks=pytest.mark.soak),
-        ("nvidia-apptainer", "many-nodes", 2),
-        pytest.param("lumi-g", "many-nodes-srun", 8, marks=pytest.mark.soak),
-        pytest.param("lumi-g", "many-nodes", 8, marks=pytest.mark.soak),
-        pytest.param("mn5-acc", "many-nodes", 4, marks=pytest.mark.soak),
-        pytest.param("aac6", "one-node", 4, marks=pytest.mark.soak),
-        pytest.param("dawn", "one-node", 8, marks=pytest.mark.soak),
-        pytest.param("dawn", "many-nodes", 8, marks=pytest.mark.soak),
-        pytest.param("dawn", "many-nodes-composite", 4, marks=pytest.mark.soak),
+        ("lumi-g", ("one-node-srun",)),
+        ("nvidia-apptainer", ("many-nodes",)),
+        *(pytest.param(site, tuple(ALL[site]), marks=pytest.mark.soak, id=f"{site}-all") for site in ALL),
     ],
 )
-def test_a_sites_script_runs_unchanged_on_a_cluster_of_its_shape(
-    site: str, script: str, gpus: int, new_cluster: NewCluster, torch_image: Path, tmp_path: Path
+def test_a_sites_scripts_run_unchanged_on_a_cluster_of_its_shape(
+    site: str, scripts: tuple[str, ...], new_cluster: NewCluster, torch_image: Path, tmp_path: Path
 ) -> None:
     bind = project(torch_image, tmp_path / "project")
-    nodes = 2 if script.startswith("many") else 1
-    with new_cluster("--like", site, "--bind", bind, str(nodes)) as cluster:
-        rows = run_golden(cluster, site, script)
-    world = nodes * gpus
+    most = max(map(nodes_of, scripts))
+    with new_cluster("--like", site, "--bind", bind, str(most)) as cluster:
+        for script in scripts:
+            judge_ranks(run_golden(cluster, site, script), site, nodes_of(script), ALL[site][script])
+
+
+def nodes_of(script: str) -> int:
+    """Give the nodes that a script asks for."""
+    return 2 if script.startswith("many") else 1
+
+
+def judge_ranks(rows: list[dict[str, Any]], site: str, nodes: int, ranks: int) -> None:
+    """Hold what ranks said of themselves against the site's profile."""
+    world = nodes * ranks
     assert [row["rank"] for row in rows] == list(range(world))
     assert {(row["world"], row["sum"]) for row in rows} == {(world, world * (world - 1) / 2)}
-    assert {row["gpus"] for row in rows} == {",".join(map(str, range(gpus)))}
+    assert {row["gpus"] for row in rows} == {",".join(map(str, range(ranks)))}
     assert len({row["host"] for row in rows}) == nodes
-    for row in rows:
-        expected = read_site(site).node.gpu_cpus
-        if expected:
-            assert set(row["cores"]) == parse_ranges(expected[row["local"]])
+    expected = read_site(site).node.gpu_cpus
+    if len(expected) == ranks:
+        assert {row["local"]: set(row["cores"]) for row in rows} == {
+            local: parse_ranges(text) for local, text in enumerate(expected)
+        }
 
 
 @pytest.mark.soak
@@ -98,7 +113,8 @@ def test_the_node_where_images_are_built_runs_a_script_too(
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("script", "nodes", "ranks", "cores"), [("one-node", 1, 128, 1), ("many-nodes-hybrid", 2, 16, 16)]
+    ("script", "nodes", "ranks", "cores"),
+    [("one-node", 1, 128, 1), ("many-nodes-hybrid", 2, 16, 16), ("many-nodes-mpi", 2, 256, 1)],
 )
 def test_ranks_on_all_cores_of_lumis_cpu_nodes_add_up_by_mpi(
     script: str, nodes: int, ranks: int, cores: int, new_cluster: NewCluster, lab: Lab
