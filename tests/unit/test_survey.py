@@ -14,6 +14,7 @@ from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.process import FakeRunner, Reply
 from argosy.session import Session
 from argosy.sites import Node, Site, read_site
+from argosy.sites.resolving import at_partition
 from argosy.survey import Ask, survey_site
 from argosy.survey.questions import LOGIN, NODE, parse_answers, render_questions
 from argosy.survey.replies import (
@@ -247,6 +248,18 @@ def test_the_profile_describes_gpu_nodes_and_says_which_partitions_it_left_out(t
     assert any("cpu, old" in question for question in site.open_questions)
     assert any("enforces associations" in question for question in site.open_questions)
     assert any("job_submit plugin (lua)" in question for question in site.open_questions)
+
+
+def test_a_partition_whose_gpus_are_others_is_told_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = NODES.splitlines()[0].replace("nid1", "nid3").replace("a100", "h100").replace("main,gpu-debug", "new")
+    monkeypatch.setitem(globals(), "NODES", f"{NODES}{other}\n")
+    monkeypatch.setitem(globals(), "PARTITIONS", f"{PARTITIONS}PartitionName=new State=UP\n")
+    site = surveyed(tmp_path, ANSWERS, on_node=True, partition="main")
+    new = site.partition("new")
+    assert new is not None
+    assert (new.gpus, new.cores, new.gpu_model) == (0, 0, "h100")
+    assert at_partition(site, site.partition("main")).node.gpu_cpus
+    assert not at_partition(site, new).node.gpu_cpus
 
 
 def test_a_partition_of_another_kind_can_be_named(tmp_path: Path) -> None:

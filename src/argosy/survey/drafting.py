@@ -202,6 +202,7 @@ def _draft_partitions(
                 "debug": debug,
                 "gpus": own.gpus if differs and own.gpus != shape.gpus else 0,
                 "cores": own.cores if differs and own.cores != shape.cores else 0,
+                "gpu_model": own.gpu_type if own.gpu_type != shape.gpu_type else "",
             }
         )
     mixed = [each.name for each in partitions if len({n.shape for n in nodes if each.name in n.partitions}) > 1]
