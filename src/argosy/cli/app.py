@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prove": ("argosy.cli.cmd_prove:prove", "Try what plans assume of a site, by one small job."),
     "images": ("argosy.cli.cmd_images:images", "Keep images by name, tell what is in one, hand them on."),
     "cache": ("argosy.cli.cmd_cache:cache", "Tell what the cache holds, and remove what is not needed."),
-    "sites": ("argosy.cli.cmd_sites:sites", "List site profiles, and show one with its evidence."),
+    "sites": ("argosy.cli.cmd_sites:sites", "Show, check, compare and make profiles of sites."),
     "compat": ("argosy.cli.cmd_compat:compat", "Install commands of other tools, answered by Argosy."),
     "doctor": ("argosy.cli.cmd_doctor:doctor", "Look at this machine: what is missing, and what would hurt."),
     "completion": ("argosy.cli.cmd_completion:completion", "Print the completion script of a shell."),

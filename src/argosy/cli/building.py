@@ -48,7 +48,7 @@ def building_options(command: Decorated) -> Decorated:
     for option in reversed(
         (
             click.option("--base", default="", metavar="BASE",
-                         help="SIF, squashfs, folder, tar, or debian:SUITE[+package…]."),
+                         help="SIF, squashfs, folder, tar, docker://NAME, debian:SUITE[+package…]."),
             click.option("--work-dir", default="", metavar="DIR",
                          help="Folder for work files.  [default: TMPDIR or the cache]"),
             click.option("--carrier", type=click.Choice(CARRIERS), default=None, help="How programs run in the base."),

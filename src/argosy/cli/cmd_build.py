@@ -102,8 +102,9 @@ def build(
 ) -> None:  # fmt: skip
     """Build an image from environment files over a base.
 
-    SOURCES are environment.yml and requirements.txt files.  The base is not rebuilt: the environment becomes one
-    layer over it.  A definition file (NAME.def), a Dockerfile, or a folder with one, is built and is the base.
+    SOURCES are environment files: environment.yml, requirements.txt, pyproject.toml, or the lock of another tool
+    (uv.lock, pylock.toml, pixi.lock, conda-lock.yml, @EXPLICIT).  The base is not rebuilt: the environment becomes
+    one layer over it.  A definition file (NAME.def), a Dockerfile, or a folder with one, is built and is the base.
     Without SOURCES the project file argosy.toml of this folder says what is built; one of another folder is named.
 
     \b

@@ -109,7 +109,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
         as_json: bool, verbose: bool, quiet: bool, **given: Any) -> None:  # fmt: skip
     """Wrap SOURCES into a new prefix.
 
-    SOURCES are environment.yml and requirements.txt files; or one image: a SIF, squashfs or root file system, or
+    SOURCES are environment files, as of argosy build; or one image: a SIF, squashfs or root file system, or
     docker://NAME; or one installation: its folder, or an archive that conda-pack made elsewhere.
     """
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
