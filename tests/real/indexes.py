@@ -8,8 +8,9 @@ import contextlib
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -24,27 +25,44 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 class Busy(Quiet):
-    """Serves a folder, but answers the first request for each page that it has too many of them."""
+    """Serves a folder, or what another server has, but says of the first request for each page that it is too many."""
 
     refused: set[str]
+    behind: str
 
     def do_GET(self) -> None:
         """Refuse a page once."""
-        if self.path in self.refused:
+        if self.path not in self.refused:
+            self.refused.add(self.path)
+            self.answer(429, {"Retry-After": "0"})
+        elif self.behind:
+            self.pass_on()
+        else:
             super().do_GET()
-            return
-        self.refused.add(self.path)
-        self.send_response(429)
-        self.send_header("Retry-After", "0")
-        self.send_header("Content-Length", "0")
+
+    def pass_on(self) -> None:
+        """Give what the other server answers."""
+        server = HTTPConnection(self.behind)
+        with contextlib.closing(server):
+            server.request("GET", self.path, headers={"Accept": ", ".join(self.headers.get_all("Accept", ["*/*"]))})
+            reply = server.getresponse()
+            kept = {name: value for name, value in reply.getheaders() if name.startswith(("Docker-", "Content-Type"))}
+            self.answer(reply.status, kept, reply.read())
+
+    def answer(self, status: int, headers: Mapping[str, str], data: bytes = b"") -> None:
+        """Send one answer."""
+        self.send_response(status)
+        for name, value in (*headers.items(), ("Content-Length", str(len(data)))):
+            self.send_header(name, value)
         self.end_headers()
+        self.wfile.write(data)
 
 
 @contextlib.contextmanager
-def serve_busy(root: Path) -> Iterator[tuple[str, set[str]]]:
-    """Serve a folder by `Busy`; give its address, and the pages that were refused once."""
+def serve_busy(root: Path = Path(), *, behind: str = "") -> Iterator[tuple[str, set[str]]]:
+    """Serve a folder, or what ``HOST:PORT`` has, by `Busy`; give its address, and the pages that were refused once."""
     refused: set[str] = set()
-    handler = partial(type("Handler", (Busy,), {"refused": refused}), directory=str(root))
+    handler = partial(type("Handler", (Busy,), {"refused": refused, "behind": behind}), directory=str(root))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

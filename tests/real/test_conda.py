@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.real.channel import PLACEHOLDER, Channel, CondaPackage, File, python_package
+from tests.real.indexes import serve_busy
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop
@@ -403,6 +404,13 @@ def test_a_channel_that_refuses_is_told_in_one_message(
     assert server.address in done.err
     asked_again = len(server.asked) > len(set(server.asked))
     assert asked_again or status != 429
+
+
+def test_a_channel_that_asks_to_be_slower_is_asked_again(shop: Shop, channel: Channel) -> None:
+    with serve_busy(channel.folder) as (address, refused):
+        image = shop.build(environment(address, "tool"), ARGOSY_CACHE=own_cache(shop))
+    assert {"/linux-64/repodata.json", "/linux-64/tool-1.0-h0.tar.bz2"} <= refused
+    assert shop.run(image, "tool").out == f"tool of {PREFIX}/share\n"
 
 
 def test_a_channel_that_cannot_be_reached_is_told(shop: Shop) -> None:

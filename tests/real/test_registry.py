@@ -33,6 +33,7 @@ from argosy.probe import probe_host
 from argosy.process import Command, OnLine, RealRunner, Reply
 from argosy.running import RunRequest, plan_run
 from argosy.session import PlainReporter, Session, places_from
+from tests.real.indexes import serve_busy
 from tests.real.registry import PASSWORD, Registry, do, running
 
 pytestmark = pytest.mark.real
@@ -365,6 +366,14 @@ def test_a_registry_that_is_down_cannot_be_reached(stage: Stage) -> None:
     assert isinstance(error, ToolFailed)
     assert "cannot be reached" in error.what
     assert "connection refused" in error.evidence
+
+
+def test_a_registry_that_asks_to_be_slower_is_asked_again(make_stage: MakeStage, registry: Registry, one: str) -> None:
+    with serve_busy(behind=registry.address) as (address, refused):
+        host = address.removeprefix("http://")
+        image = make_stage(insecure=host).find(one.replace(registry.address, host))
+    check_content(image)
+    assert {path.rpartition("/")[0] for path in refused} >= {"/v2", "/v2/it/one/manifests", "/v2/it/one/blobs"}
 
 
 def test_a_registry_without_tls_is_refused_unless_it_is_named(make_stage: MakeStage, one: str) -> None:
