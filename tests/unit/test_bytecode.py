@@ -135,6 +135,18 @@ def test_damaged_byte_code_in_the_cache_is_made_anew(room: Room, damage: str, fi
     assert code.read_bytes() == right
 
 
+def test_what_only_pytest_reads_gets_no_byte_code(room: Room) -> None:
+    put(room, "one", "A = 1\n")
+    for name in ("one/tests/sub/test_a.py", "one/tests/conftest.py", "one/tests/runner.py", "one/test_of_mine.py"):
+        file = site_of(room) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("T = 1\n")
+    assert compile_now(room, "one") == 1
+    compiled = {Path(path).name.partition(".")[0] for path in codes_of(room)}
+    assert compiled == {"__init__", "runner", "test_of_mine"}
+    assert compile_now(room, "two") == 0
+
+
 def test_a_module_that_is_no_python_and_a_module_of_no_package_hinder_nothing(room: Room) -> None:
     bad = put(room, "bad", "def\n")
     site = site_of(room)

@@ -19,6 +19,8 @@ from argosy.model import Bind
 from argosy.session import Step
 
 LIST = "compile.txt"
+TESTS = frozenset({"test", "tests"})
+"""Names of folders of tests inside packages."""
 
 PLAIN = ("env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "PYTHONHASHSEED=0")
 START = (*PLAIN, f"{ENV_PREFIX}/bin/python", "-B", "-s", "-S", "-c")
@@ -161,8 +163,12 @@ def _name_of(record: Path) -> str:
     return str(canonicalize_name(record.parent.name.removesuffix(".dist-info").rpartition("-")[0]))
 
 
-def _modules(folder: str, tag: str) -> Iterator[tuple[int, str, bool]]:
-    """Find modules: their sizes, paths, and whether they have byte code; of a link's nobody knows what it is of."""
+def _modules(folder: str, tag: str, *, tests: bool = False) -> Iterator[tuple[int, str, bool]]:
+    """Find modules: their sizes, paths, and whether they have byte code; of a link's nobody knows what it is of.
+
+    Those in which pytest looks for tests are left out, a quarter of a hundred packages' code: nobody imports them, and
+    pytest compiles them anew in its own way (https://docs.pytest.org/en/stable/how-to/assert.html).
+    """
     with os.scandir(folder) as scan:
         entries = list(scan)
     there: set[str] = set()
@@ -171,7 +177,9 @@ def _modules(folder: str, tag: str) -> Iterator[tuple[int, str, bool]]:
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             if entry.name != "__pycache__":
-                yield from _modules(entry.path, tag)
+                yield from _modules(entry.path, tag, tests=tests or entry.name in TESTS)
+        elif tests and (entry.name.startswith("test_") or entry.name == "conftest.py"):
+            continue
         elif entry.name.endswith(".py") and entry.is_file() and "\n" not in entry.path:
             compiled = f"{entry.name[:-3]}.{tag}.pyc" in there and not entry.is_symlink()
             yield entry.stat().st_size, entry.path, compiled
