@@ -85,7 +85,7 @@ class Known:
     digest
         Of the manifest.
     place
-        The folder in the cache that its content has, or had.
+        The folder in the cache that its content has.
     """
 
     reference: str
@@ -129,7 +129,7 @@ def fetch_image(reference: Reference, session: Session) -> Fetched:
 def _fetch(reference: Reference, session: Session) -> Fetched:
     memo = session.places.cache / "references" / f"{_memo_key(reference, session)}.json"
     known = _read_known(memo)
-    if known is not None and _is_final(reference) and (Path(known.place) / IMAGE_NAME).is_file():
+    if known is not None and _is_final(reference):
         return _fetched(reference, known)
     if "skopeo" not in session.host.programs:
         return _fetch_by_runtime(reference, memo.stem, session)
@@ -159,8 +159,10 @@ def _identity(path: Path) -> list[str | int | bool]:
 
 
 def _read_known(memo: Path) -> Known | None:
+    """Read what a reference meant when it was last asked; None where its image is not in the cache any more."""
     try:
-        return Known(**json.loads(memo.read_text()))
+        known = Known(**json.loads(memo.read_text()))
+        return known if (Path(known.place) / IMAGE_NAME).is_file() else None
     except (OSError, ValueError, TypeError):
         return None
 
@@ -177,19 +179,18 @@ def _fetched(reference: Reference, known: Known) -> Fetched:
 
 
 def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
-    there = known is not None and (Path(known.place) / IMAGE_NAME).is_file()
     # Nobody waits for three retries where the image is at hand.
-    way = replace(skopeo_way(session), retries=0 if there else RETRIES)
+    way = replace(skopeo_way(session), retries=RETRIES if known is None else 0)
     source = as_image(replace(reference, name=str(_without_colon(reference, session))))
     command = plan_manifest(source, way)
     reply = session.runner.run(command)
     if reply.code != 0:
-        if there and known is not None and judge_fault(last_word(reply)) in AWAY:
+        if known is not None and judge_fault(last_word(reply)) in AWAY:
             session.reporter.note(f"{reference.registry} does not answer: {reference} as it was fetched before is used")
             return _fetched(reference, known)
         raise explain_failure(reference, command, reply)
     manifest = parse_manifest(reply.stdout, way.arch, str(reference))
-    if there and known is not None and known.digest == manifest.digest:
+    if known is not None and known.digest == manifest.digest:
         return _fetched(reference, known)
     chosen = source.pinned_to(manifest.chosen or manifest.digest)
     file = parse_sif_layer(reply.stdout, reference)
