@@ -22,6 +22,7 @@ from argosy.sites.partitions import Demand, choose_partition, time_limit
 from argosy.sites.reading import DATA, read_table
 from argosy.sites.records import Evident, Node, Partition, Site, Slurm
 from argosy.sites.resolving import at_partition, choose_mode, full_address, late_word, minutes, resolve
+from argosy.sites.telling import tell_site
 from argosy.toml_lines import find_line
 from tests.unit.machines import make_host
 
@@ -118,6 +119,47 @@ def test_a_suffix_that_could_run_something_is_refused(tmp_path: Path, suffix: st
 def test_a_name_that_is_no_plain_word_is_refused(tmp_path: Path, name: str) -> None:
     error = refusal(tmp_path, f'name = {json.dumps(name)}\ntitle = "X"\n')
     assert "is no plain word" in error.evidence
+
+
+def test_a_site_builds_on_another_and_on_what_that_builds_on(tmp_path: Path) -> None:
+    base = read_site("lumi-g")
+    text = (
+        LEAST + 'use = ["lumi-g"]\n[slurm]\npolling_seconds = 60\n[[settings]]\nname = "CXI_FORK_SAFE"\nvalue = "0"\n'
+    )
+    site = read_site(written(tmp_path, text))
+    assert (site.name, site.node, site.slurm.polling_seconds) == ("x", base.node, 60)
+    assert site.slurm.required == base.slurm.required
+    own, other = ({s.name: s.value for s in each.settings} for each in (site, base))
+    assert own == other | {"CXI_FORK_SAFE": "0"}
+    rows = {row.key: row.origin for row in tell_site(str(tmp_path / "x.toml"))}
+    assert rows["node.cores"].startswith(str(DATA / "lumi-g.toml"))
+    assert "_slingshot-amd.toml" in rows["settings.NCCL_SOCKET_IFNAME"]
+
+
+def test_each_value_of_a_profile_that_builds_on_another_keeps_its_own_source_and_proof(tmp_path: Path) -> None:
+    proofs = '[slurm.proofs]\nmem = "2026"\nversion = "2026"\n'
+    one = f'[slurm]\nmem = "1G"\nversion = "23.02"\nsource = "https://a.example/"\n{proofs}'
+    written(tmp_path, f"{LEAST}{one}", "one.toml")
+    for source in ("", 'source = "https://b.example/"\n'):
+        text = f'{LEAST}use = ["one"]\n[slurm]\nmem = "2G"\n{source}'
+        slurm = read_site(written(tmp_path, text, "two.toml")).slurm
+        assert (slurm.mem, slurm.version, slurm.proofs) == ("2G", "23.02", {"version": "2026"})
+        told = {row.key: row.source for row in tell_site(str(tmp_path / "two.toml"))}
+        assert told["slurm.mem"] == source[10:-2]
+        assert told["slurm.version"].startswith("https://a.example/")
+
+
+def test_a_profile_of_ones_own_builds_on_the_shipped_one_of_its_name_and_no_two_on_each_other(tmp_path: Path) -> None:
+    folders = (tmp_path, DATA)
+    written(
+        tmp_path, 'name = "lumi-g"\ntitle = "mine"\nuse = ["lumi-g"]\n[slurm]\npolling_seconds = 60\n', "lumi-g.toml"
+    )
+    site = read_site("lumi-g", folders)
+    assert (site.title, site.node.cores, site.slurm.polling_seconds) == ("mine", 64, 60)
+    for name, other in (("a", "b"), ("b", "a")):
+        written(tmp_path, f'name = "{name}"\ntitle = "t"\nuse = ["{other}"]\n', f"{name}.toml")
+    with pytest.raises(SiteError, match="no fragment or site 'a' to build on"):
+        read_site("a", folders)
 
 
 def test_a_fragment_that_there_is_not_names_the_nearest(tmp_path: Path) -> None:

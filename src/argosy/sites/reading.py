@@ -19,7 +19,10 @@ from argosy.sites.records import Site
 
 DATA = Path(__file__).parent / "data"
 FRAGMENT = "_"
-"""Files whose names begin so are fragments: parts that profiles take in by ``use``, never sites."""
+"""Files whose names begin so are fragments: parts that profiles take in by ``use``, never sites by themselves."""
+
+EVIDENCE = frozenset({"why", "source", "checked", "proof", "sources", "proofs"})
+"""Keys of a part that are about its values."""
 
 Table = dict[str, Any]
 
@@ -133,31 +136,38 @@ def parse_table(text: str) -> Table:
 
 
 def fragment_files(path: Path, folders: Sequence[Path] = (DATA,)) -> tuple[Path, ...]:
-    """Give the files of the fragments that a profile takes in, in their order.
+    """Give the files of the fragments and sites that a profile builds on, in their order.
 
     Raises
     ------
     SiteError
-        When there is no fragment of that name; the nearest is named.
+        When there is none of that name; the nearest is named.
     """
     return _fragments(read_table(path), path, folders)
 
 
-def _fragments(table: Table, path: Path, folders: Sequence[Path]) -> tuple[Path, ...]:
-    return tuple(_find_fragment(name, path, folders) for name in table.get("use", ()))
+def _fragments(table: Table, path: Path, folders: Sequence[Path], within: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """Give the files that a profile builds on, each behind those that it builds on itself."""
+    out: list[Path] = []
+    for name in table.get("use", ()):
+        file = _find_fragment(name, path, folders, (*within, path))
+        out += [*_fragments(read_table(file), file, folders, (*within, path)), file]
+    return tuple(dict.fromkeys(out))
 
 
-def _find_fragment(name: str, path: Path, folders: Sequence[Path]) -> Path:
+def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple[Path, ...]) -> Path:
+    """Find what ``use`` names: a fragment, else a site; never a profile that is being read already."""
     places = [path.parent, *folders, DATA]
-    found = next((p for place in places if (p := place / f"{FRAGMENT}{name}.toml").is_file()), None)
+    files = [place / f"{kind}{name}.toml" for kind in (FRAGMENT, "") for place in places]
+    found = next((file for file in files if file.is_file() and file not in within), None)
     if found is None:
-        known = sorted({p.stem.removeprefix(FRAGMENT) for place in places for p in place.glob(f"{FRAGMENT}*.toml")})
+        known = sorted({p.stem.removeprefix(FRAGMENT) for place in places for p in place.glob("*.toml")} - {path.stem})
         from argosy.toml_lines import find_line  # noqa: PLC0415 - likewise
 
         line = find_line(path.read_text(), ("use",))
         near = nearest_word(name, known)
         raise SiteError(
-            f"there is no fragment {name!r}",
+            f"there is no fragment or site {name!r} to build on",
             evidence=f"{path}:{line}: use; known: {', '.join(known)}",
             hint=f"did you mean {near!r}?" if near else "",
         )
@@ -173,7 +183,7 @@ def join_tables(first: Table, second: Table) -> Table:
     for key, value in second.items():
         old = out.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            out[key] = old | value
+            out[key] = _join_part(old, value)
         elif isinstance(old, list) and isinstance(value, list) and key != "use":
             named = {part.get("name") for part in value if isinstance(part, dict)} - {None}
             kept = [part for part in old if not isinstance(part, dict) or part.get("name") not in named]
@@ -181,6 +191,19 @@ def join_tables(first: Table, second: Table) -> Table:
         else:
             out[key] = value
     return out
+
+
+def _join_part(old: Table, new: Table) -> Table:
+    """Join two tables key by key; each value keeps its own source, and one that is replaced its proof no longer."""
+    joined = old | new
+    if old.get("source", "") != new.get("source", ""):
+        kept = dict.fromkeys((key for key in old if key not in new), old.get("source", ""))
+        own = dict.fromkeys(new, new.get("source", ""))
+        sources = kept | old.get("sources", {}) | own | new.get("sources", {})
+        joined["sources"] = {key: text for key, text in sources.items() if key not in EVIDENCE}
+    if "proofs" in old:
+        joined["proofs"] = {key: text for key, text in old["proofs"].items() if key not in new} | new.get("proofs", {})
+    return joined
 
 
 def explain_invalid(path: Path, text: str, message: str) -> SiteError:

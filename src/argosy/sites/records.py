@@ -390,7 +390,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     scheduler
         ``local`` or ``slurm``.
     use
-        Fragments whose parts are taken first.
+        Fragments, or other sites, whose parts are taken first; a site of one's own name is the next on the search path.
     checked
         Date for every part that has none of its own.
     sources

@@ -80,9 +80,9 @@ def _section_rows(site: Site, section: str, part: Evident) -> Iterator[Row]:
             yield replace(row, proof="proved", checked=shown[:DATE], source=f"{row.source} ({shown})") if shown else row
 
 
-def _row(site: Site, key: str, value: str, part: Evident, *, source: str = "") -> Row:
+def _row(site: Site, key: str, value: str, part: Evident, *, source: str | None = None) -> Row:
     when = render_condition(part.when) if isinstance(part, Conditional) else ""
-    address = full_address(site, source or part.source)
+    address = full_address(site, part.source if source is None else source)
     return Row(key, value, when, part.why, address, part.checked or site.checked, part.proof)
 
 
