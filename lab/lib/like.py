@@ -20,15 +20,23 @@ CORES_PER_GPU = 8
 
 
 def read_profile(name: str) -> dict[str, Any]:
-    """Read a profile; of its fragments the binds only."""
+    """Read a profile with what it builds on, the profile's own values first."""
     path = Path(name) if name.endswith(".toml") else DATA / f"{name}.toml"
     if not path.is_file():
         known = " ".join(sorted(each.stem for each in DATA.glob("[!_]*.toml")))
         sys.exit(f"lab: there is no site {name!r}; there are: {known}")
     profile = tomllib.loads(path.read_text())
-    for fragment in profile.get("use", ()):
-        parts = tomllib.loads((DATA / f"_{fragment}.toml").read_text())
-        profile["binds"] = [*parts.get("binds", ()), *profile.get("binds", ())]
+    for other in profile.get("use", ()):
+        fragment = DATA / f"_{other}.toml"
+        base = read_profile(str(fragment) if fragment.is_file() else other)
+        for key, value in base.items():
+            if isinstance(value, dict):
+                profile[key] = {**value, **profile.get(key, {})}
+            elif isinstance(value, list):
+                own = profile.get(key, [])
+                named = {part.get("name") for part in own if isinstance(part, dict)} - {None}
+                kept = [part for part in value if not isinstance(part, dict) or part.get("name") not in named]
+                profile[key] = [*kept, *own]
     return profile
 
 
@@ -92,6 +100,8 @@ def main() -> None:
         **shape_of(profile),
         "PARTITIONS": partitions_of(profile),
         "HOSTS": hosts_of(profile),
+        # Memory is given out like cores where it is known how much a node has.
+        "SELECT": "CR_Core_Memory" if profile.get("node", {}).get("memory_mb") else "CR_Core",
         "REQUIRED": " ".join(slurm.get("required", ())),
         "MPIEXEC": profile.get("launcher", {}).get("mpiexec", ""),
         "STANDINS": " ".join(path for path in paths if "*" not in path),

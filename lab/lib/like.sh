@@ -10,7 +10,7 @@ read_like() {
 }
 
 render_partitions() {
-  if [ -n "$PARTITIONS" ]; then echo "$PARTITIONS"; else echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"; fi
+  if [ -n "$PARTITIONS" ]; then printf '%s\n' "$PARTITIONS" EnforcePartLimits=ALL; else echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"; fi
   case " $REQUIRED " in *" time "*) echo JobSubmitPlugins=require_timelimit ;; esac
 }
 

@@ -32,11 +32,11 @@ TaskPlugin=task/affinity
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=5
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
 GresTypes=gpu
 ReturnToService=2
 JobRequeue=1
 END
+  echo "SelectTypeParameters=$SELECT"
   # As real sites track processes; linuxproc would signal every descendant, FUSE daemons included.
   echo ProctrackType=proctrack/cgroup
   # Also the time a requeued job must wait before it may start again, 120 s by default.

@@ -5,7 +5,7 @@ readonly IDLE_SECONDS=120
 
 bring_up() {
   NODES="" SOCKETS=1 CORES=8 THREADS=1 NUMA=1 GPUS=2 MEMORY=16000 RESERVED="" VARIANT=trixie BINDS="" LINES="" lifeline=""
-  PARTITIONS="" DEVICES="" STANDINS="" REQUIRED="" MPIEXEC="" HOSTS="node%.0f"
+  PARTITIONS="" DEVICES="" STANDINS="" REQUIRED="" MPIEXEC="" SELECT=CR_Core HOSTS="node%.0f"
   read_up_options "$@"
   pid_of fabric > /dev/null && die "the cluster in $RUN is up already"
   ROOT=$(root_path "$VARIANT")

@@ -26,8 +26,16 @@ sacctmgr --immediate modify user where name=alice set qos+=long
 def test_a_job_that_slurm_forgot_and_the_limits_of_a_qos_are_told_by_the_accounting(
     new_desk: Callable[..., AbstractContextManager[Desk]],
 ) -> None:
-    with new_desk("--accounting", "--slurm", "MinJobAge=2", "2") as desk:
+    enforced = "AccountingStorageEnforce=associations,limits,qos"
+    with new_desk("--accounting", "--slurm", "MinJobAge=2", "--slurm", enforced, "2") as desk:
         desk.cluster.sh(GIVE_ACCOUNT, user="root")
+        for option, hint in (("--account", "sacctmgr show associations"), ("--qos", "sacctmgr show qos")):
+            refused = desk.argosy(*desk.words(option, "nobodys", command=("true",)), check=False)
+            assert (refused.code, "desk refuses this job" in refused.stderr, hint in refused.stderr) == (
+                125,
+                True,
+                True,
+            )
         told = json.loads(desk.argosy("queues", "--json").stdout)
         assert [each["account"] for each in told["accounts"]] == ["proj"]
         assert {qos["name"]: (qos["limit"], qos["running"]) for qos in told["qos"]} == {
