@@ -59,6 +59,12 @@ def test_every_command_has_help(name: str) -> None:
     assert said.stdout.startswith(f"Usage: argosy {name}")
 
 
+@pytest.mark.parametrize("words", [(), ("images",)])
+def test_a_command_that_is_called_alone_tells_its_help_and_no_error(words: tuple[str, ...]) -> None:
+    said = argosy(*words)
+    assert (said.stdout + said.stderr).startswith(" ".join(("Usage: argosy", *words)))
+
+
 def test_help_cuts_no_line_of_a_command() -> None:
     for name in ("images", "jobs", "sites"):
         assert "..." not in argosy(name, "--help").stdout.partition("Commands:")[2]

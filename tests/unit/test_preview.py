@@ -46,6 +46,43 @@ def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Se
     assert sorted(Path(request_.base).parent.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("base", "site", "how"),
+    [
+        ("debian:bookworm", "", "fetched or made first"),
+        ("docker://ubuntu", "", "fetched or made first"),
+        ("tools:1", "", "3 MB, copied as it is"),
+        ("/appl/x.sif", "lumi-g", "not on this machine, looked for at lumi-g"),
+    ],
+)
+def test_what_is_done_with_the_base_is_told(
+    session: Session, request_: BuildRequest, base: str, site: str, how: str
+) -> None:
+    catalog = session.places.cache / "catalog"
+    (catalog / "tools").mkdir(parents=True)
+    Path(request_.base).rename(catalog / "tools/1.sif")
+    there = replace(session, places=replace(session.places, images=(catalog,)))
+    assert preview_build(replace(request_, base=base, site=site), there).base_how == how
+
+
+@pytest.mark.parametrize(
+    ("base", "meant"),
+    [
+        ("bas.sif", "did you mean base.sif?"),
+        ("nvcr.io/nvidia/pytorch:25.10-py3", "did you mean docker://nvcr.io/nvidia/pytorch:25.10-py3?"),
+        ("ubuntu:22.04", "did you mean docker://ubuntu:22.04?"),
+        ("x", "check the path"),
+    ],
+)
+def test_a_base_that_is_none_is_refused_in_a_dry_run_with_what_was_meant(
+    session: Session, request_: BuildRequest, base: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(request_.base).parent)
+    with pytest.raises(UsageError, match="there is no base") as caught:
+        preview_build(replace(request_, base=base), session)
+    assert meant in caught.value.hint
+
+
 def test_a_preview_reads_as_a_table(session: Session, request_: BuildRequest) -> None:
     preview = preview_build(request_, session)
     text = render_preview(replace(preview, node=("--time=5", "--comment=a b")))

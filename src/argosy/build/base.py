@@ -15,15 +15,17 @@ from argosy.build.packing import pack_tar, run_pack
 from argosy.carriers import PRIVATE_NAMESPACE
 from argosy.entering import layer_key
 from argosy.errors import ArgosyError, ImageError, ToolFailed, ToolMissing, UsageError
+from argosy.images.catalog import find_held, nearest_held
 from argosy.images.fetching import fetch_image
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import GO_ARCH, Opened, check_arch, open_image
-from argosy.images.references import Reference, file_reference, is_reference, parse_reference
+from argosy.images.references import Reference, file_reference, guess_reference, is_reference, parse_reference
 from argosy.images.squashfs import read_superblock
 from argosy.layout import APPTAINER_ENV, PROFILE, ROOT
 from argosy.lock import Lock
 from argosy.model import Image, ImageKind
 from argosy.process import Command, Reply, Words, failed
+from argosy.refusals import near_file
 from argosy.session import Session, Step
 from argosy.store import explained, whole_folder, write_text
 from argosy.trees import run_unsquashfs, take_layer
@@ -96,9 +98,9 @@ def open_base(
     Parameters
     ----------
     reference
-        A SIF or squashfs file, a root file system as a folder or tar file, ``debian:SUITE[+package…]``, or an image
-        that Docker can run: ``docker://…``, an archive or OCI layout; or what an engine makes one of: a definition
-        file, a Dockerfile or a folder with one.
+        A SIF or squashfs file, or its name in the catalog, a root file system as a folder or tar file,
+        ``debian:SUITE[+package…]``, or an image that Docker can run: ``docker://…``, an archive or OCI layout; or what
+        an engine makes one of: a definition file, a Dockerfile or a folder with one.
 
     Raises
     ------
@@ -107,25 +109,48 @@ def open_base(
     """
     if reference.startswith("debian:"):
         return _debian_base(reference, session, needs_python=needs_python)
-    path = Path(reference)
-    if reference.startswith(STORE) or definition_format(path, options.dockerfile):
+    if is_made(reference, options):
         return _made_by_engine(reference, session, work, options, step)
+    if is_reference(reference):
+        return _fetched_base(parse_reference(reference), session)
+    path = base_file(reference, session)
     kind = identify_file(path)
-    wanted = parse_reference(reference) if is_reference(reference) else file_reference(kind.kind, path.absolute())
+    wanted = file_reference(kind.kind, path.absolute())
     if wanted is not None:
         return _fetched_base(wanted, session)
-    if kind.kind is Kind.MISSING:
-        raise UsageError(
-            f"there is no base {reference!r}",
-            evidence="a base is a SIF or squashfs file, a root file system as a folder or tar file, an image archive, "
-            "debian:SUITE or docker://NAME",
-            hint="check the path, or use for example --base debian:bookworm",
-        )
     if kind.kind in {Kind.ROOT_DIRECTORY, Kind.TAR}:
         return _packed_base(reference, path, session, work)
     opened = _with_arch(open_image(path.absolute()), session)
     check_arch(opened.image, session.host.arch)
     return Base(reference, opened, _digest_of(opened.image, session))
+
+
+def is_made(reference: str, options: EngineOptions = NO_OPTIONS) -> bool:
+    """Tell whether an engine makes the base: of a description, or out of its own store."""
+    return reference.startswith(STORE) or definition_format(Path(reference), options.dockerfile) is not None
+
+
+def base_file(reference: str, session: Session) -> Path:
+    """Give the file or folder that a base's word names: a path, or a name of the catalog.
+
+    Raises
+    ------
+    UsageError
+        When there is none; what was probably meant is the hint.
+    """
+    path = Path(reference).expanduser()
+    if path.exists():
+        return path
+    held = find_held(reference, session)
+    if held is not None:
+        return held
+    meant = nearest_held(reference, session) or near_file(path) or guess_reference(reference)
+    raise UsageError(
+        f"there is no base {reference!r}",
+        evidence="a base is a SIF or squashfs file or its name in the catalog, a root file system as a folder or tar "
+        "file, an image archive, debian:SUITE or docker://NAME",
+        hint=f"did you mean {meant}?" if meant else "check the path, or use for example --base debian:bookworm",
+    )
 
 
 def _made_by_engine(reference: str, session: Session, work: Path, options: EngineOptions, step: Step | None) -> Base:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from argosy.build.asking import settle_request
+from argosy.build.base import base_file, is_made
 from argosy.build.exporting import refuse_output
 from argosy.build.for_site import site_of
 from argosy.build.node_plan import NodeWishes, plan_node_options
@@ -15,6 +16,7 @@ from argosy.build.order import Order, read_order
 from argosy.build.report import BuildRequest
 from argosy.build.torch_index import aim_torch, choose_target, explain_machines, foretell_index
 from argosy.carriers import candidates
+from argosy.images.references import is_reference
 from argosy.pip_config import plan_uv_settings, read_pip_config
 from argosy.refusals import refuse_folder
 from argosy.session import Session
@@ -28,7 +30,9 @@ class BuildPreview:
     Attributes
     ----------
     base_bytes
-        Size of the base's file; 0 where it must be fetched or made first.
+        Size of the base's file; 0 where there is none here yet.
+    base_how
+        What is done with it, in words.
     pip, conda
         What is asked for by name, or stands in the lock.
     locked
@@ -52,6 +56,7 @@ class BuildPreview:
     form: str
     base: str
     base_bytes: int
+    base_how: str
     pip: tuple[str, ...]
     conda: tuple[str, ...]
     locked: bool
@@ -85,13 +90,14 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, order.recipe), order.recipe, target.backend)
     carrier = next(iter(candidates(session.host, request.carrier)))
-    file, work = Path(order.base), session.work_parent()
+    (size, how), work = _judge_base(order.base, request, session), session.work_parent()
     pip, conda = _asked(order)
     return BuildPreview(
         output=str(request.output),
         form=request.form.value,
         base=order.base,
-        base_bytes=file.stat().st_size if file.is_file() else 0,
+        base_bytes=size,
+        base_how=how,
         pip=pip,
         conda=conda,
         locked=order.lock is not None,
@@ -127,6 +133,17 @@ def preview_on_node(request: BuildRequest, wishes: NodeWishes, session: Session)
     )
 
 
+def _judge_base(base: str, request: BuildRequest, session: Session) -> tuple[int, str]:
+    """Give the size of the base's file and what is done with it; that of another site need not be on this machine."""
+    if base.startswith("debian:") or is_reference(base) or is_made(base, request.engine):
+        return 0, "fetched or made first"
+    if request.site and not Path(base).exists():
+        return 0, f"not on this machine, looked for at {request.site}"
+    file = base_file(base, session)
+    size = file.stat().st_size if file.is_file() else 0
+    return size, f"{size / 1e6:.0f} MB, copied as it is" if size else "packed first"
+
+
 def _asked(order: Order) -> tuple[tuple[str, ...], tuple[str, ...]]:
     recipe = order.recipe
     asked = (*recipe.interpreter, *recipe.conda) if recipe.conda else ()
@@ -149,7 +166,6 @@ def _describe_work(preview: BuildPreview) -> str:
 
 def render_preview(preview: BuildPreview) -> str:
     """Render a preview for people."""
-    size = f"{preview.base_bytes / 1e6:.0f} MB, copied as it is" if preview.base_bytes else "fetched or made first"
     how = "as locked" if preview.locked else "versions are chosen by the build"
     asked = (*preview.conda, *preview.pip)
     more = f" and {len(asked) - MOST_NAMES} more" if len(asked) > MOST_NAMES else ""
@@ -158,7 +174,7 @@ def render_preview(preview: BuildPreview) -> str:
     return "\n".join(
         (
             f"would build  {preview.output} ({preview.form})",
-            f"base         {preview.base}: {size}",
+            f"base         {preview.base}: {preview.base_how}",
             f"packages     {len(preview.conda)} of conda, {len(preview.pip)} of pip, {how}: {names}",
             *((f"torch        from {preview.torch}",) if preview.torch else ()),
             *(f"conda        for {machines}" for machines in preview.machines),

@@ -15,6 +15,9 @@ from argosy.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interr
 
 SIGPIPE_CODE = 141
 
+NO_WORDS: type[click.UsageError] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""By this click says since 8.2 that a command with subcommands was called alone; it holds the help."""
+
 STARTS_NOTHING = frozenset({"--dry-run", "--script"})
 """With one of these no user's program starts, so Argosy's own codes say what was wrong."""
 
@@ -56,6 +59,9 @@ def run_app(arguments: list[str]) -> int:
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
+    except NO_WORDS as alone:
+        click.echo(alone.format_message(), err=True)
+        return UsageError.code
     except BrokenPipeError:
         # Who reads us has seen enough (head): say nothing more, and keep Python from flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
