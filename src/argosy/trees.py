@@ -10,12 +10,14 @@ import os
 import shutil
 import stat
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from argosy.layout import ENV_PREFIX
+from argosy.layout import ENV_PREFIX, LOCK
 from argosy.process import Command, failed, run_checked
 from argosy.session import Session
 from argosy.store import is_anothers, whole_folder
+from argosy.tree_notes import NOTES, Note, Notes, is_unchanged, note_of, notes_beside, read_notes, write_notes
 from argosy.uses import note_use
 from argosy.whiteouts import parse_whiteouts, restore_whiteouts
 
@@ -100,6 +102,8 @@ def keep_layer(session: Session, key: str, tree: Path) -> None:
     place = session.places.cache / LAYERS / key
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            notes_beside(tree).rename(tree / NOTES)
         tree.rename(place)
 
 
@@ -112,7 +116,15 @@ def take_layer(session: Session, key: str, tree: Path) -> bool:
         (session.places.cache / LAYERS / key).rename(tree)
     except OSError:
         return False
+    with suppress(FileNotFoundError):
+        (tree / NOTES).rename(notes_beside(tree))
     return True
+
+
+def put_back_layer(session: Session, key: str, tree: Path) -> None:
+    """Keep the tree of a layer that was taken and is as it was, file by file; nothing where it changed."""
+    if is_unchanged(tree, read_notes(notes_beside(tree)), besides=frozenset({LOCK.lstrip("/")})):
+        keep_layer(session, key, tree)
 
 
 def lend_layer(session: Session, key: str, cache: Path) -> None:
@@ -126,22 +138,42 @@ def lend_layer(session: Session, key: str, cache: Path) -> None:
         return
     with whole_folder(place, what="linking the layer", waiting=session.waiting) as folder:
         if folder is not None:
-            _link_tree(str(source), str(folder / "root"), linking=False)
+            notes = read_notes(source / NOTES)
+            lender = _Lender(f"{source}/", notes, dict(notes.files))
+            lender.link_tree(str(source), str(folder / "root"), linking=False)
+            (folder / "root" / NOTES).unlink(missing_ok=True)
+            if notes.files:
+                write_notes(source / NOTES, Notes(notes.device, lender.noted))
 
 
 def _one_disk(one: Path, other: Path) -> bool:
     return one.stat().st_dev == other.stat().st_dev
 
 
-def _link_tree(source: str, target: str, *, linking: bool) -> None:
-    os.mkdir(target)  # noqa: PTH102 - here and below: 20,000 of them
-    with os.scandir(source) as entries:
-        for entry in entries:
-            beside = f"{target}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                _link_tree(entry.path, beside, linking=linking or source.endswith("/site-packages"))
-            elif linking or entry.is_symlink():
-                os.link(entry.path, beside, follow_symlinks=False)
-            else:
-                shutil.copy2(entry.path, beside)
-    shutil.copymode(source, target)
+@dataclass(frozen=True, slots=True)
+class _Lender:
+    """Links a tree that was kept; a link changes a file's time of change, so what was noted of it is noted anew."""
+
+    inside: str
+    known: Notes
+    noted: dict[str, Note]
+
+    def link_tree(self, source: str, target: str, *, linking: bool) -> None:
+        os.mkdir(target)  # noqa: PTH102 - here and below: 20,000 of them
+        with os.scandir(source) as entries:
+            for entry in entries:
+                beside = f"{target}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    self.link_tree(entry.path, beside, linking=linking or source.endswith("/site-packages"))
+                elif linking or entry.is_symlink():
+                    self.link(entry, beside)
+                else:
+                    shutil.copy2(entry.path, beside)
+        shutil.copymode(source, target)
+
+    def link(self, entry: os.DirEntry[str], beside: str) -> None:
+        name = entry.path.removeprefix(self.inside)
+        note = self.known.known(name, os.lstat(entry.path))
+        os.link(entry.path, beside, follow_symlinks=False)
+        if note:
+            self.noted[name] = note_of(os.lstat(entry.path), note.digest)

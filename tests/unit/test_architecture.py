@@ -21,7 +21,7 @@ LAYERS = tuple(
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
         "gpus cdi carriers containers images binding node_picture formats seccomp",
         "gpu_probe probe",
-        "session trees",
+        "session tree_notes trees",
         "entering opening cache",
         "dev",
         "build wrap startup running launch collectives lint why verify prove doctor check survey",

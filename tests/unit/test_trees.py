@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from argosy.build import packing
+from argosy.build.packing import digest_noted, digest_tree
+from argosy.layout import LOCK
 from argosy.probe import probe_host
 from argosy.process import RealRunner
 from argosy.session import Places, QuietReporter, Session
-from argosy.trees import keep_layer, lend_layer, take_layer
+from argosy.tree_notes import NOTES, moment, notes_beside
+from argosy.trees import keep_layer, lend_layer, put_back_layer, take_layer
 
 SITE = "opt/argosy/env/lib/python3.11/site-packages"
 
@@ -67,3 +73,106 @@ def test_nothing_is_lent_where_no_venv_is_kept(session: Session, layer: Path, tm
         keep_layer(session, "key", layer)
     lend_layer(session, "key", tmp_path)
     assert not (tmp_path / "trees").exists()
+
+
+def settled(tree: Path) -> Path:
+    """Give the tree when the clock of its file system has gone on since it changed last."""
+    last = max(path.lstat().st_ctime_ns for path in tree.rglob("*"))
+    while moment(tree) <= last:
+        pass
+    notes_beside(tree).unlink()
+    return tree
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Count the files that are read for a digest."""
+    seen: list[str] = []
+    plain = packing._hash_file
+
+    def hash_file(path: str) -> str:
+        seen.append(Path(path).name)
+        return plain(path)
+
+    monkeypatch.setattr(packing, "_hash_file", hash_file)
+    return seen
+
+
+def test_of_a_tree_that_was_kept_nothing_is_read_again_also_once_it_was_lent(
+    session: Session, layer: Path, tmp_path: Path, read: list[str]
+) -> None:
+    digest = digest_noted(settled(layer))
+    assert sorted(read) == ["a.py", "enter", "pyvenv.cfg", "top.py"]
+    for count in (1, 2):
+        keep_layer(session, "key", layer)
+        lend_layer(session, "key", tmp_path / str(count))
+        assert not list((tmp_path / str(count)).rglob(f"*{NOTES}"))
+        assert take_layer(session, "key", layer)
+        read.clear()
+        assert digest_noted(layer) == digest
+        assert read == []
+        assert digest == digest_tree(layer)
+
+
+def rewrite_in_secret(file: Path) -> None:
+    status = file.stat()
+    file.write_text(file.read_text().swapcase())
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replace_by_equal_length(file: Path) -> None:
+    other = file.with_name("other")
+    other.write_text(file.read_text().swapcase())
+    os.utime(other, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+    other.replace(file)
+
+
+def change_the_mode(file: Path) -> None:
+    file.chmod(0o755)
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def add_one(file: Path) -> None:
+    file.with_name("more.py").write_text("")
+
+
+CHANGES = [rewrite_in_secret, replace_by_equal_length, change_the_mode, remove, add_one]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_changed_is_read_again_whatever_times_it_shows(layer: Path, change: Callable[[Path], None]) -> None:
+    before = digest_noted(settled(layer))
+    change(layer / SITE / "top.py")
+    assert digest_noted(layer) == digest_tree(layer) != before
+
+
+@pytest.mark.parametrize("change", [None, *CHANGES])
+def test_a_layer_that_was_taken_is_put_back_where_it_is_what_it_was(
+    session: Session, layer: Path, tmp_path: Path, change: Callable[[Path], None] | None
+) -> None:
+    digest_noted(settled(layer))
+    (layer / LOCK.lstrip("/")).write_text("{}")  # it tells the digest, so it comes after it
+    keep_layer(session, "key", layer)
+    assert take_layer(session, "key", layer)
+    if change:
+        change(layer / SITE / "top.py")
+    put_back_layer(session, "key", layer)
+    assert take_layer(session, "key", tmp_path / "again") == (change is None)
+    assert not change or layer.exists()
+
+
+@pytest.mark.parametrize("notes", [b"", b"{", b'{"device": 1, "files": {"a": 5}}'])
+def test_damaged_notes_are_none(session: Session, layer: Path, notes: bytes) -> None:
+    digest = digest_noted(settled(layer))
+    notes_beside(layer).write_bytes(notes)
+    put_back_layer(session, "key", layer)
+    assert layer.exists()
+    assert digest_noted(layer) == digest
+
+
+def test_a_tree_with_a_name_that_is_no_text_has_a_digest_and_no_notes(layer: Path) -> None:
+    Path(os.fsdecode(os.fsencode(layer) + b"/\xff")).write_text("x")
+    assert digest_noted(settled(layer)) == digest_noted(layer) == digest_tree(layer)

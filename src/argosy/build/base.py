@@ -6,6 +6,8 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from argosy.process import Command, Reply, Words, failed
 from argosy.refusals import near_file
 from argosy.session import Session, Step
 from argosy.store import explained, whole_folder, write_text
-from argosy.trees import run_unsquashfs, take_layer
+from argosy.trees import put_back_layer, run_unsquashfs, take_layer
 from argosy.uses import note_use
 
 DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
@@ -313,6 +315,17 @@ def take_over_layer(base: Base, session: Session, tree: Path, *, kept: bool) -> 
     offset = image.layer_offset if delta else image.base_offset
     doing, parts = "taking over the base's layer", () if delta else OURS
     run_unsquashfs(session, Path(image.path), offset, tree, "-no-xattrs", doing=doing, parts=parts)
+
+
+@contextmanager
+def putting_back(base: Base, session: Session, tree: Path) -> Iterator[None]:
+    """Put the tree of a layer that was kept back where a failure left it as it was: the next build need not unpack."""
+    try:
+        yield
+    except BaseException:
+        if base.lock:
+            put_back_layer(session, layer_key(base.lock), tree)
+        raise
 
 
 def _digest_of(image: Image, session: Session) -> str:

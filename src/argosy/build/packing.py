@@ -18,6 +18,7 @@ from argosy.model import Host
 from argosy.process import Command, Words, run_checked
 from argosy.session import Session
 from argosy.store import whole_file
+from argosy.tree_notes import Note, Notes, moment, note_of, notes_beside, read_notes, write_notes
 
 BLOCK_SIZE = 128 << 10
 """1 MiB blocks are smaller on disk and start slower: python 175 against 163 ms (`make bench`)."""
@@ -104,15 +105,35 @@ def digest_tree(tree: Path) -> str:
     -------
     ``sha256:`` and 64 hexadecimal digits.
     """
-    total = hashlib.sha256()
+    return _digest(tree, Notes(), 0)[0]
+
+
+def digest_noted(tree: Path) -> str:
+    """Give the content digest of a tree as `digest_tree`, and keep notes beside it; read no file that these know."""
+    known = read_notes(notes_beside(tree))
+    digest, notes = _digest(tree, known, moment(tree))
+    write_notes(notes_beside(tree), notes)
+    return digest
+
+
+def _digest(tree: Path, known: Notes, began: int) -> tuple[str, Notes]:
+    """Give the content digest of a tree, and notes of the files that changed before `began`."""
+    total, files = hashlib.sha256(), dict[str, Note]()
     for path, name in _entries(tree):
-        total.update(_describe(path, name))
-    return f"sha256:{total.hexdigest()}"
+        status = os.lstat(path)
+        note = None
+        if stat.S_ISREG(status.st_mode):
+            note = known.known(name, status) or note_of(status, _hash_file(path))
+            if note.changed < began:
+                files[name] = note
+        total.update(_describe(path, name, status, note.digest if note else ""))
+    return f"sha256:{total.hexdigest()}", Notes(tree.stat().st_dev, files)
 
 
 def describe_tree(tree: Path) -> dict[str, str]:
     """Give the digest of each entry of a tree, by its path inside: what `digest_tree` is the sum of."""
-    return {name: hashlib.sha256(_describe(path, name)).hexdigest() for path, name in _entries(tree)}
+    entries = ((path, name, os.lstat(path)) for path, name in _entries(tree))
+    return {name: hashlib.sha256(_describe(path, name, status)).hexdigest() for path, name, status in entries}
 
 
 def _entries(tree: Path) -> list[tuple[str, str]]:
@@ -124,11 +145,13 @@ def _entries(tree: Path) -> list[tuple[str, str]]:
 
 
 def _walk(folder: str) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            yield entry.path
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(entry.path)
+    waiting = [folder]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                yield entry.path
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
 
 
 def _hash_file(path: str) -> str:
@@ -143,13 +166,12 @@ def _hash_file(path: str) -> str:
     return total.hexdigest()
 
 
-def _describe(path: str, name: str) -> bytes:
-    status = os.lstat(path)
-    content = ""
+def _describe(path: str, name: str, status: os.stat_result, content: str = "") -> bytes:
+    """Describe an entry; `content` is a file's digest where that is known."""
     if stat.S_ISLNK(status.st_mode):
         content = os.readlink(path)  # noqa: PTH115 - 30,000 of them: no Path for each
     elif stat.S_ISREG(status.st_mode):
-        content = _hash_file(path)
+        content = content or _hash_file(path)
     elif not stat.S_ISDIR(status.st_mode):
         content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
     return f"{status.st_mode:o} {name}\0{content}\0".encode(errors="surrogateescape")

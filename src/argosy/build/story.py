@@ -12,7 +12,7 @@ from pathlib import Path
 from argosy.build.again import copy_made_before, note_image
 from argosy.build.asking import settle_request
 from argosy.build.assemble import write_delta
-from argosy.build.base import Base, open_base, take_over_layer
+from argosy.build.base import Base, open_base, putting_back, take_over_layer
 from argosy.build.base_python import BasePython, ask_python
 from argosy.build.bytecode import following
 from argosy.build.clock import Clock
@@ -36,7 +36,7 @@ from argosy.build.order import (
     standing_output,
 )
 from argosy.build.packages import choose_and_install, open_installer, shared_folder, write_namesakes
-from argosy.build.packing import digest_tree, normalise_tree, packer_version, run_pack
+from argosy.build.packing import digest_noted, normalise_tree, packer_version, run_pack
 from argosy.build.pins import Pin
 from argosy.build.report import BuildReport, BuildRequest
 from argosy.build.rooms import UV_INSIDE, Room, find_room
@@ -151,7 +151,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
             base = replace(base, reference=order.lock.base.reference)
         step.result = _describe_base(base)
     with clock.step("packages", _describe_sources(order.recipe)) as step:
-        with explaining_torch(target), naming_bases(site):
+        with explaining_torch(target), naming_bases(site), putting_back(base, session, work / "layer"):
             made = _install(request, order, base, session, work, step, target)
         if request.after:
             with following(made.room, made.tree, made.python, step):
@@ -342,7 +342,7 @@ def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Lo
         file.chmod(mode)
     (made.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
     normalise_tree(made.tree, system=made.system)
-    lock = _lock(recipe, base, made, session, digest_tree(made.tree))
+    lock = _lock(recipe, base, made, session, digest_noted(made.tree))
     (made.tree / LOCK.lstrip("/")).write_text(render_lock(lock))
     (made.tree / LOCK.lstrip("/")).chmod(0o644)
     return lock
