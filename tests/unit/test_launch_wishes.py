@@ -443,6 +443,15 @@ def test_steps_of_an_allocation_cannot_have_other_numbers_than_it_has(wanted: Wa
     assert inside(wanted=wanted, given={name: ("1", "argosy.toml:3")}).shape == inside().shape
 
 
+def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> None:
+    few = {**INSIDE, "SLURM_JOB_CPUS_PER_NODE": "32,12(x2)"}
+    assert [inside(environment=each).shape.cpus_per_rank for each in (INSIDE, few)] == [16, 3]
+    assert inside(environment=few, wanted=Wanted(cpus_per_rank=2)).shape.cpus_per_rank == 2
+    with pytest.raises(UsageError, match="fewer cores than that") as caught:
+        inside(environment=few, wanted=Wanted(cpus_per_rank=4))
+    assert caught.value.evidence == "4 rank(s) on a node with 4 each; it has 12"
+
+
 def test_options_that_come_too_late_for_an_allocation_are_named_or_refused() -> None:
     made = inside(options=JobOptions(time="1:00", partition="small", exclude="n1"), extra=("--nice",), gpu_type="a100")
     why = "not used: the allocation is there already"

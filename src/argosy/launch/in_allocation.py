@@ -9,15 +9,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from argosy.errors import UsageError
+from argosy.launch.shape import Wanted, choose_shape
 from argosy.launch.unused import NOT_USED, SHELL_INSTEAD, given_options, option, refuse_options, unused_rows
 from argosy.model import GpuWay, Host
 from argosy.schedulers.slurm import JobOptions
 from argosy.schedulers.slurm_options import check_options
 from argosy.sites import Site
+from argosy.sites.resolving import at_partition, choose_mode
 
 if TYPE_CHECKING:
     from argosy.launch.plan import LaunchRequest
-    from argosy.launch.shape import Wanted
 
 UNUSED_HERE = f"{NOT_USED}the allocation is there already"
 
@@ -57,8 +58,11 @@ def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
     check_options(request.options, request.extra)
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
     refuse_options(request, late, INSTEAD, needs="a job of its own", evidence=f"job {job} is there already")
-    wanted, counts = _shape(request, site, environment)
     there = "partition", environment.get("SLURM_JOB_PARTITION", "")
+    wanted, counts = _shape(request, site, environment)
+    cores = _cores_per_rank(wanted, at_partition(choose_mode(site, request.mode)[0], site.partition(there[1])), host)
+    if cores:
+        wanted, counts = replace(wanted, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}
     rows = unused_rows({name: value for name, value in late.items() if (name, value) != there}, UNUSED_HERE)
     told = {name: (value, f"job {job}") for name, value in (*counts.items(), there) if value}
     return replace(
@@ -94,6 +98,27 @@ def _shape(request: LaunchRequest, site: Site, environment: Mapping[str, str]) -
             )
     total = 0 if "gpus_per_node" in known else wanted.gpus
     return replace(wanted, gpus=total, **known), {name: str(count) for name, count in known.items()}
+
+
+def _cores_per_rank(wanted: Wanted, site: Site, host: Host) -> int:
+    """Give the cores that the allocation has for each rank where it has fewer than a plan takes; else 0.
+
+    Raises
+    ------
+    UsageError
+        When more were asked for.
+    """
+    shape, _ = choose_shape(wanted, site, host)
+    cores = [int(number) for number in re.findall(r"(?:^|,)(\d+)", host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))]
+    if not cores or shape.cpus_per_rank * shape.ranks_per_node <= min(cores):
+        return 0
+    if wanted.cpus_per_rank:
+        raise UsageError(
+            "the allocation has fewer cores than that",
+            evidence=f"{shape.ranks_per_node} rank(s) on a node with {shape.cpus_per_rank} each; it has {min(cores)}",
+            hint="leave --cpus-per-rank out, or start fewer ranks",
+        )
+    return max(1, min(cores) // shape.ranks_per_node)
 
 
 def _count(names: tuple[str, ...], environment: Mapping[str, str]) -> int:
