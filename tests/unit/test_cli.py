@@ -206,9 +206,9 @@ def test_a_name_that_no_file_can_have_is_refused_in_few_words() -> None:
     assert len(said.stderr) < 1000
 
 
-def dry_run(*words: str) -> subprocess.CompletedProcess[str]:
+def dry_run(*words: str, image: str = "/p/x.sif") -> subprocess.CompletedProcess[str]:
     job = ("--nodes", "2", "--account", "p", "--qos", "q", "--time", "1:00:00", "--dry-run", "--", "python", "t.py")
-    return argosy("launch", "/p/x.sif", *words, *job)
+    return argosy("launch", image, *words, *job)
 
 
 def test_a_job_without_gpus_where_containers_get_gpus_is_told_how_to_ask_for_them() -> None:
@@ -224,6 +224,16 @@ def test_a_script_says_which_partition_was_meant_and_how_to_get_gpus() -> None:
     assert "#SBATCH --partition=standrad-g" in script
     assert "did you mean standard-g;" in script
     assert "GPUs per node = 0: no GPU was asked for; a node has 8: --gpus-per-node 8" in script
+
+
+def test_an_image_of_a_registry_is_not_fetched_to_show_a_plan_for_another_site(tmp_path: Path) -> None:
+    fetched = "docker://registry.invalid/torch"
+    shown = dry_run("--site", "lumi-g", "--gpus-per-node", "8", image=fetched)
+    assert shown.returncode == 0, shown.stderr
+    assert f"assumed = {fetched}: the image is not here" in shown.stdout
+    kept = dry_run("--site", "lumi-g", "--gpus-per-node", "8", "--script", str(tmp_path / "job.sh"), image=fetched)
+    assert kept.returncode == 2
+    assert "argosy images pull" in kept.stderr
 
 
 UNDER_NOHUP = """\

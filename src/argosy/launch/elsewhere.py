@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from argosy.containers import ContainerPlan, named_image, plan_container
-from argosy.errors import SiteError
+from argosy.errors import SiteError, UsageError
 from argosy.launch.at_site import shown_of_overlays
 from argosy.layout import NOT_FROM_CALLER
 from argosy.model import Choice, ContainerRequest, Host, Image, ImageKind
@@ -65,14 +65,35 @@ def as_proved(site: Site, host: Host, runtime: str) -> Host:
     return replace(host, overlay=shown) if shown else host
 
 
-def assume_container(reference: str, request: ContainerRequest, site: Site, host: Host) -> ContainerPlan:
-    """Plan a container for an image that is not here: one with torch, made by somebody else; and say so."""
+def assume_container(
+    reference: str, request: ContainerRequest, site: Site, host: Host, *, kept: bool = False
+) -> ContainerPlan:
+    """Plan a container for an image that is not here: one with torch, made by somebody else; and say so.
+
+    Raises
+    ------
+    UsageError
+        When the script is kept for somebody to submit, and the image has yet to be fetched.
+    """
+    unfetched = "://" in reference
+    if kept and unfetched:
+        raise UsageError(
+            f"a script that is kept needs an image that is a file at {site.name}",
+            evidence=f"{reference} is fetched where a job is launched",
+            hint="fetch it there with 'argosy images pull', and give its name there; or see --dry-run",
+        )
     kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
     image = named_image(reference, request.runtime) or Image(path=reference, kind=kind, digest="", arch="")
     image = replace(image, packages=frozenset({"torch"}))
     plan = plan_container(request, image, host)
+    fetched = "; its file stands here where it is launched" if unfetched else ""
     said = (
-        Choice("assumed", reference, "the image is not here: taken for one with torch, without a layer", "assumed"),
+        Choice(
+            "assumed",
+            reference,
+            f"the image is not here: taken for one with torch, without a layer{fetched}",
+            "assumed",
+        ),
         Choice("assumed", "home, folder", f"not this machine's: the job's own at {site.name}", "assumed"),
     )
     return replace(plan, choices=(*plan.choices, *said))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from argosy.containers import ContainerPlan
+from argosy.containers import ContainerPlan, named_image
 from argosy.entering import enter, refuse_missing_binds, refuse_missing_program
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
@@ -108,12 +108,11 @@ def find_grounds(
         from argosy.launch.elsewhere import as_proved, assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
 
         there = assume_runtime(site, there, wanted.runtime)
-        places = (Path(), *session.places.images)
-        is_here = not _is_path(request.image) or any((at / Path(request.image).expanduser()).exists() for at in places)
+        is_here = _is_here(request.image, wanted.runtime, session)
         if (dry or kept) and is_elsewhere(site, host, image_is_here=is_here):
             there, command = assume_host(site, there, wanted.runtime), ()
             if not is_here:
-                assumed = assume_container(request.image, wanted, site, there)
+                assumed = assume_container(request.image, wanted, site, there, kept=kept)
                 return Grounds(request, assumed, site, there, dict(request.image_has))
         there = as_proved(site, there, wanted.runtime)
     container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
@@ -183,11 +182,16 @@ def placed(name: str, host: Host) -> Iterator[None]:
         raise
 
 
-def _is_path(reference: str) -> bool:
-    """Tell whether a word means a file: names of the catalog, ``docker://…`` and ``bare:`` are looked up instead."""
-    if "://" in reference or reference.startswith(BARE_PREFIX):
-        return False
-    return "/" in reference or reference.endswith(FILE_ENDINGS)
+def _is_here(reference: str, runtime: str, session: Session) -> bool:
+    """Tell whether a plan can look into an image, or has nothing to look into.
+
+    Names of the catalog are looked up; what a registry has is fetched by some runtimes, else at the site itself.
+    """
+    if "://" in reference:
+        return named_image(reference, runtime) is not None or "sbatch" in session.host.programs
+    if reference.startswith(BARE_PREFIX) or not ("/" in reference or reference.endswith(FILE_ENDINGS)):
+        return True
+    return any((at / Path(reference).expanduser()).exists() for at in (Path(), *session.places.images))
 
 
 def with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
