@@ -194,6 +194,18 @@ def test_a_prefix_is_an_image_to_other_commands(shop: Shop, prefix: Path) -> Non
     assert f"{prefix}/versions/1/image.sif" in shop.argosy("images", "info", prefix).out
 
 
+def see_a_failed_update(shop: Shop, own: Path) -> None:
+    """See that it leaves the prefix as it was, and the layer from which the next one begins."""
+
+    def there() -> list[str]:
+        return sorted(path.name for path in own.rglob("*") if "cache" not in path.parts)
+
+    before, kept = there(), sorted((shop.cache / "layers").iterdir())
+    assert kept
+    assert shop.argosy("wrap", "update", own, "no-such-package-anywhere").code == 7
+    assert (there(), sorted((shop.cache / "layers").iterdir())) == (before, kept)
+
+
 def test_versions_come_and_go_by_one_switch(shop: Shop, prefix: Path) -> None:
     own = shop.folder / "own"
     copy(prefix, own)
@@ -202,6 +214,7 @@ def test_versions_come_and_go_by_one_switch(shop: Shop, prefix: Path) -> None:
     assert "version 2, 1 is kept" in done.out
     assert call(own, name="another") == "another 0.3"
     assert call(own, name="tinypkg") == "tinypkg 2.0"
+    see_a_failed_update(shop, own)
     assert shop.argosy("wrap", "rollback", own).code == 0
     assert not (own / "bin/another").exists()
     assert shop.argosy("wrap", "rollback", own, "2").code == 0
@@ -217,15 +230,6 @@ def test_versions_come_and_go_by_one_switch(shop: Shop, prefix: Path) -> None:
     (own / "versions/2/image.sif").write_bytes(b"not an image any more")
     checked = shop.argosy("wrap", "check", own)
     assert (checked.code, "image     NO" in checked.out) == (7, True)
-
-
-def test_an_update_that_fails_leaves_the_prefix_as_it_was(shop: Shop, prefix: Path) -> None:
-    own = shop.folder / "own"
-    copy(prefix, own)
-    before = sorted(path.name for path in own.rglob("*") if "cache" not in path.parts)
-    done = shop.argosy("wrap", "update", own, "no-such-package-anywhere")
-    assert done.code == 7
-    assert sorted(path.name for path in own.rglob("*") if "cache" not in path.parts) == before
 
 
 def test_paths_of_an_image_are_wrapped_and_one_that_is_not_there_is_an_error(shop: Shop, tiny: Path) -> None:
