@@ -256,6 +256,21 @@ def test_versions_of_slurm_runtime_and_nccl_decide_what_depends_on_them(
     assert "BY_NCCL = not set: only for nccl < 2.20, and nccl is not known here" in text
 
 
+def test_a_profile_that_cannot_be_read_is_said_and_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "argosy-sites").mkdir()
+    (tmp_path / "argosy-sites/wrong.toml").write_text("nodes = 3\n")
+    assert run_app(["sites", "ls"]) == 0
+    told = capsys.readouterr()
+    assert "lumi-g" in told.out
+    assert "passed over: the profile wrong.toml has an unknown key 'nodes'" in told.err
+    assert "wrong.toml:1: nodes" in told.err
+    run_app(["sites", "detect"])
+    assert "passed over" in capsys.readouterr().err
+
+
 def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,12 +32,20 @@ def _folders() -> tuple[Path, ...]:
     return search_path(host.environment, Path(host.cwd))
 
 
+def _readable(folders: tuple[Path, ...]) -> Iterator[Site]:
+    """Give the profiles that can be read, and say which cannot."""
+    for name in site_names(folders):
+        try:
+            yield read_site(name, folders)
+        except SiteError as error:
+            click.echo(f"passed over: {error}", err=True)
+
+
 @sites.command("ls")
 @as_json_option
 def list_sites(*, as_json: bool) -> None:
     """List the site profiles: project's, user's, system's, shipped."""
-    folders = _folders()
-    profiles = [read_site(name, folders) for name in site_names(folders)]
+    profiles = list(_readable(_folders()))
     if as_json:
         print_json([{"name": site.name, "title": site.title, "scheduler": site.scheduler} for site in profiles])
         return
@@ -184,7 +193,7 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
     session = open_session(quiet=True)
     folders = search_path(session.host.environment, Path(session.host.cwd))
     machine = machine_here(session.host)
-    found = detect_sites((read_site(name, folders) for name in site_names(folders)), machine)
+    found = detect_sites(_readable(folders), machine)
     if as_json:
         print_json({"cluster": machine.cluster, "host": machine.host, "sites": [asdict(match) for match in found]})
     else:
