@@ -77,6 +77,10 @@ def test_a_sif_file_goes_to_a_registry_and_comes_back_the_same(
     shown = json.loads(argosy("images", "ls", "--json").out)
     assert [(each["name"], each["digest"][:7]) for each in shown] == [("tiny:1", "sha256:")]
     assert argosy("run", "tiny", "--", *SHOW).out == "deep blue\n"
+    again = argosy("build", "--locked", "tiny:1", "-o", "again.sif", "--dry-run", "--json")
+    assert json.loads(again.out)["locked"], again.err
+    over = argosy("build", image.with_suffix(".yml"), "--base", "tiny", "-o", "over.sif", "--dry-run", "--json")
+    assert json.loads(over.out)["base_bytes"] == image.stat().st_size, over.err
     assert PASSWORD not in pushed.err + pulled.err
 
 

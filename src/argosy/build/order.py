@@ -14,6 +14,7 @@ from argosy.conda import CondaTarget
 from argosy.conda.target import SUBDIRS
 from argosy.errors import CheckFailed, ImageError, UsageError
 from argosy.formats import OutputFormat, render_use
+from argosy.images.catalog import find_held
 from argosy.images.finding import refined
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import open_image
@@ -130,7 +131,7 @@ def refuse_changed(lock: Lock, recipe: Recipe, file: str) -> None:
 
 
 def read_lock(name: str, session: Session) -> Lock:
-    """Read a lock file, or the lock that an image carries.
+    """Read a lock file, or the lock that an image carries: a file of one, or its name in the catalog.
 
     Raises
     ------
@@ -138,6 +139,7 @@ def read_lock(name: str, session: Session) -> Lock:
         When there is no such file, it is no lock, or an image that has none.
     """
     path = Path(name)
+    path = path if path.exists() else find_held(name, session) or path
     kind = identify_file(path).kind
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="make one: argosy lock SOURCES --base BASE -o argosy.lock")

@@ -60,11 +60,11 @@ def run_app(arguments: list[str]) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except NO_WORDS as alone:
-        click.echo(alone.format_message(), err=True)
+        _tell(alone.format_message())
         return UsageError.code
-    except BrokenPipeError:
-        # Who reads us has seen enough (head): say nothing more, and keep Python from flushing into the closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):
+        # Who reads us has seen enough (head), which click answers by an exit of its own.
+        _say_no_more()
         return SIGPIPE_CODE
     except (Exception, KeyboardInterrupt, Interrupted) as error:
         # The last line of defence: what no one explained is a defect of ours, and is said as one.
@@ -73,8 +73,22 @@ def run_app(arguments: list[str]) -> int:
         return _say(_explain(error), arguments)
 
 
+def _tell(text: str) -> None:
+    """Write to the error stream; where nobody reads it any more, the exit code still says what happened."""
+    try:
+        click.echo(text, err=True)
+    except BrokenPipeError:
+        _say_no_more()
+
+
+def _say_no_more() -> None:
+    """Let both streams end nowhere, so that Python does not flush into a closed pipe."""
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _say(error: ArgosyError, arguments: list[str]) -> int:
-    click.echo(f"argosy: {error}", err=True)
+    _tell(f"argosy: {error}")
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     starts_program = ours[:1] and ours[0] in RUNS_A_PROGRAM and not STARTS_NOTHING & {w.partition("=")[0] for w in ours}
     return USER_PROGRAM_FAILURE if starts_program and not isinstance(error, Stopped) else error.code
