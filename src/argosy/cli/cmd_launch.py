@@ -119,10 +119,13 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 def launch(ctx: click.Context, /, **options: Any) -> None:
     """Launch COMMAND in IMAGE, with as many nodes and ranks as asked; write -- before it.
 
+    In place of IMAGE and COMMAND the name of a job of the project file argosy.toml will do.
+
     \b
     argosy launch my.sif --ranks 2 -- python train.py --epochs 20
     argosy launch my.sif --site my-site.toml --nodes 2 --gpus-per-node 8 --time 1:00:00 -- python train.py
     argosy launch my.sif --ranks 2 --dry-run -- python train.py     # the exact script
+    argosy launch train --nodes 4                                   # [job.train] of argosy.toml, on 4 nodes
     """  # noqa: D301
     ctx.exit(_launch(**options))
 
