@@ -17,6 +17,17 @@ from argosy.nearest import nearest_word
 HEADER = re.compile(r"^\s*\[(\[?)\s*([^\]]+?)\s*\]")
 PART = re.compile(r"""\s*"[^"]*"\s*|\s*'[^']*'\s*|[^.]+""")
 KEY = re.compile(r"^\s*([A-Za-z0-9_-]+)\s*=")
+TYPES = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text in quotes",
+    "bool": "true or false",
+    "array": "a list in [ ]",
+    "object": "a table",
+    "time": "a time without quotes",
+}
+"""msgspec's names of types -> what people write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ class Fault:
     key
         The path of the key, dotted.
     what
-        The validator's words; empty for an unknown key.
+        What is wrong, in words; empty for an unknown key.
     unknown
         The unknown key; empty for another fault.
     hint
@@ -58,12 +69,19 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
     keys = (*within, *re.findall(r"\.\.\.|[^.\[\]]+", where[1] if where else ""))
     unknown = re.search(r"unknown field `(.*?)`", message)
     if not unknown:
-        return Fault(find_line(text, keys), ".".join(keys), message.split(" - at ", maxsplit=1)[0])
+        return Fault(
+            find_line(text, keys), ".".join(keys), TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0])
+        )
     word = unknown[1]
     known = field_names(kind, keys)
     near = nearest_word(word, known)
     hint = f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}"
     return Fault(find_line(text, (*keys, word)), ".".join((*keys, word)), "", word, hint)
+
+
+def _in_words(types: re.Match[str]) -> str:
+    wanted = " or ".join(WORDS.get(word, word) for word in types[1].split(" | "))
+    return f"{wanted} is wanted, and {WORDS.get(types[2], types[2])} is there"
 
 
 def toml_line(message: str) -> str:

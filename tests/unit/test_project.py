@@ -107,7 +107,7 @@ def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None
         ("[imgae]\n", 1, "'image'"),
         ("[job.a]\ncommand = 'python train.py'\n", 2, "list of words"),
         ("[job.a]\ncommand = ['x']\ntime = 00:15:00\n", 3, "in quotes"),
-        ("[job.a]\ncommand = ['x']\nnodes = '2'\n", 3, "Expected `int`"),
+        ("[job.a]\ncommand = ['x']\nnodes = '2'\n", 3, "a whole number is wanted"),
         ("[job.a]\ncommand = ['x']\nnodes = -1\n", 3, "negative"),
         ("[image]\nbase = debian:bookworm\n", 2, "quotes"),
         ("[image\n", 1, "TOML"),
@@ -120,7 +120,11 @@ def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None
         (f"[[step]]\nfetch = {{ url = 'x.org/a', sha256 = '{DIGEST}' }}\nto = '/a'\n", 2, "address"),
         ("[[stage]]\nname = 'a'\nbase = 'b'\nrun = 'c'\n", 1, "results"),
         ("[[stage]]\nname = 'a'\nbase = 'b'\nrun = 'c'\nresults = { a = 'b' }\n", 5, "absolute path"),
-        ("[job.a]\ncommand=['x']\nnodes=1\n[job.'b.c']\ncommand=['x']\nnodes='1'\n", 6, "Expected `int`"),
+        (
+            "[job.a]\ncommand=['x']\nnodes=1\n[job.'b.c']\ncommand=['x']\nnodes='1'\n",
+            6,
+            "a whole number is wanted",
+        ),
         ("[[stage]]\nname='a'\nbase='b'\nrun='c'\nresults={a='/b'}\n" * 2, 7, "two stages"),
     ],
 )

@@ -15,12 +15,10 @@ from argosy.toml_lines import Fault, find_fault, toml_line
 PROJECT_FILE = "argosy.toml"
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 HINTS = {
-    "got `time`": 'write a time in quotes, as in time = "00:15:00"',
-    "Expected `array`, got `str`": 'write a list of words, as in ["python", "train.py"]',
-    "Expected `str`, got `int`": "write it in quotes",
-    "Expected `str`, got `float`": "write it in quotes",
+    "a time without quotes is there": 'write a time in quotes, as in time = "00:15:00"',
+    "a list in [ ] is wanted": 'write a list of words, as in ["python", "train.py"]',
 }
-"""What the validator says -> what to do about it."""
+"""What is wrong -> what to do about it, where that does not say it already."""
 
 
 def find_project(folder: Path) -> Project | None:
