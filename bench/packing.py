@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 from bench.inputs import Inputs
 from bench.meter import Usage
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
 from bench.records import Budget, Outcome, Row, many, one
-from bench.tasks import PackTask, Way
+from bench.tasks import CommandTask, PackTask, Way
 
 GIGA, MEGA = 1e9, 1e6
 APPTAINER_STEPS = (Way.SANDBOX, Way.COPY, Way.BUILD)
@@ -29,7 +30,7 @@ def run_packing(inputs: Inputs, *, quick: bool) -> Outcome:
     delta = [_pack(place, Way.DELTA, inputs) for _ in range(1 if quick else 5)]
     copied = [_pack(place, Way.BASE, inputs) for _ in range(1 if quick else 5)]
     flat = [_pack(place, Way.FLAT, inputs) for _ in range(1 if quick else 3)]
-    rows = [*_sizes(inputs), *_our_rows(delta, flat, copied, inputs)]
+    rows = [*_sizes(inputs), *_our_rows(delta, flat, copied, inputs), *_compressor_rows(inputs)]
     if missing:
         return Outcome(tuple(rows), (f"packing: no comparison with apptainer build: {missing}",))
     steps = _apptainer(place, inputs)
@@ -103,6 +104,16 @@ def _our_rows(delta: list[Usage], flat: list[Usage], copied: list[Usage], inputs
         many("packing.delta.cpu_per_gb", "delta: CPU per GB of new data", new, "s", budget=DELTA_CPU_PER_GB),
         many("packing.delta.of_flat", "delta: share of flat's wall", share, "", budget=DELTA_SHARE_OF_FLAT),
     ]
+
+
+def _compressor_rows(inputs: Inputs) -> list[Row]:
+    """Measure the compressor alone on the same bytes: no packer costs less on this machine."""
+    if not shutil.which("zstd"):
+        return []
+    pipe = 'tar --create --file=- "$1" | zstd --single-thread --quiet -1 --stdout > /dev/null'
+    words = ("sh", "-c", pipe, "sh", str(inputs.layer_tree))
+    cpu = [run_task(HERE, CommandTask(words), Usage).cpu / inputs.layer_bytes * GIGA for _ in range(3)]
+    return [many("packing.zstd.cpu_per_gb", "zstd -1 alone, for comparison: CPU per GB", cpu, "s")]
 
 
 def _median(usages: list[Usage]) -> float:
