@@ -74,13 +74,20 @@ CASES = (
     Case("dawn", "many-nodes-composite", Wanted(nodes=2, gpus_per_node=4), mode="COMPOSITE"),
     Case("aac6", "one-gpu", Wanted(gpus=1)),
     Case("aac6", "one-node", Wanted(gpus=4)),
+    Case("aac6", "many-nodes", Wanted(nodes=2, gpus_per_node=4)),
+    Case("aac6", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun"),
     Case("nvidia-apptainer", "one-gpu", Wanted(gpus=1)),
     Case("nvidia-apptainer", "one-node", Wanted(gpus=2)),
     Case("nvidia-apptainer", "many-nodes", Wanted(nodes=2, gpus_per_node=2, cpus_per_rank=4)),
+    Case("nvidia-apptainer", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=2), "srun"),
     Case("nvidia-apptainer", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=2), "mpi"),
+    Case("frontier", "one-gpu", Wanted(gpus=1)),
     Case("frontier", "one-node", Wanted(gpus=8)),
     Case("frontier", "many-nodes", Wanted(nodes=2, gpus_per_node=8)),
+    Case("isambard-ai", "one-gpu", Wanted(gpus=1)),
+    Case("isambard-ai", "one-node", Wanted(gpus=4)),
     Case("isambard-ai", "many-nodes", Wanted(nodes=2, gpus_per_node=4)),
+    Case("isambard-ai", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun"),
     Case("isambard-ai", "many-nodes-podman-hpc", Wanted(nodes=2, gpus_per_node=4), image=HUB, runtime="podman-hpc"),
     Case("nvidia-pyxis", "one-gpu", Wanted(gpus=1), image=SQUASHFS),
     Case("nvidia-pyxis", "one-node", Wanted(gpus=2), image=SQUASHFS),
@@ -95,6 +102,9 @@ CASES = (
     Case("alps-daint", "many-nodes", Wanted(nodes=2, gpus_per_node=4), image=SQUASHFS),
     Case("alps-daint", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", image=NGC),
     Case("alps-daint", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=4), "mpi", image=SQUASHFS),
+    Case("alps-clariden", "one-gpu", Wanted(gpus=1), image=SQUASHFS),
+    Case("alps-clariden", "one-node", Wanted(gpus=4), image=SQUASHFS),
+    Case("alps-clariden", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", image=SQUASHFS),
     Case("alps-clariden", "many-nodes", Wanted(nodes=2, gpus_per_node=4), image="/project/images/train.toml"),
     Case("perlmutter", "one-gpu", Wanted(gpus=1), image=HUB),
     Case("perlmutter", "one-node", Wanted(gpus=4), image=HUB),
@@ -113,6 +123,11 @@ CASES = (
         )
         for name, nodes, gpus in (("one-gpu", 1, 1), ("one-node", 1, full), ("many-nodes", 2, full))
     ),
+    *(
+        Case(site, "many-nodes-srun", Wanted(nodes=2, gpus_per_node=full), "srun", runtime="apptainer")
+        for site, full in (("leonardo", 4), ("karolina", 8), ("juwels-booster", 4), ("jupiter", 4), ("jean-zay", 4))
+    ),
+    Case("snellius", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", runtime="apptainer"),
 )
 
 

@@ -256,6 +256,14 @@ def test_versions_of_slurm_runtime_and_nccl_decide_what_depends_on_them(
     assert "BY_NCCL = not set: only for nccl < 2.20, and nccl is not known here" in text
 
 
+def test_a_launcher_that_the_site_advises_against_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--site", "frontier", "--account", "p", "--time", "5", "--gpus-per-node", "8", "--nodes", "2"]
+    assert run_app(["explain", "/x.sif", *words, "--launcher", "torchrun", "--json", "--", "python", "x.py"]) == 0
+    (row,) = [row for row in json.loads(capsys.readouterr().out) if row["what"] == "launcher"]
+    assert "frontier advises against it: " in row["why"]
+    assert row["evidence"].startswith("https://")
+
+
 def test_a_profile_that_cannot_be_read_is_said_and_hides_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,6 +265,9 @@ def launcher_at_site(choice: Choice, site: Site) -> Choice:
     if choice.value == "torchrun" and policy.torchrun:
         why = f"{choice.why}; not {policy.torchrun}: nodes are told their ranks, so no host names are compared"
         return replace(choice, why=why, evidence=full_address(site, policy.source), checked=site.checked)
+    if choice.value in policy.avoid and choice.source == "option":
+        why = f"{choice.why}, though {site.name} advises against it" + (f": {policy.why}" if policy.why else "")
+        return replace(choice, why=why, evidence=full_address(site, policy.source), checked=site.checked)
     if choice.source == "option" or choice.value != "torchrun" or policy.default in {"", choice.value}:
         return choice
     return evident_choice(site, policy, "launcher", policy.default)

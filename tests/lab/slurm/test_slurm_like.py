@@ -55,9 +55,9 @@ ALL = {
     "lumi-g": {"one-gpu": 1, "one-gpu-srun": 1, "one-node": 8, "one-node-srun": 8}
     | {"many-nodes": 8, "many-nodes-srun": 8, "many-nodes-laif": 8},
     "mn5-acc": {"one-gpu": 1, "one-node": 4, "many-nodes": 4, "many-nodes-srun": 4},
-    "aac6": {"one-gpu": 1, "one-node": 4},
+    "aac6": {"one-gpu": 1, "one-node": 4, "many-nodes": 4, "many-nodes-srun": 4},
     "dawn": {"one-gpu": 2, "one-node": 8, "many-nodes": 8, "many-nodes-composite": 4},
-    "nvidia-apptainer": {"one-gpu": 1, "one-node": 2, "many-nodes": 2, "many-nodes-mpi": 2},
+    "nvidia-apptainer": {"one-gpu": 1, "one-node": 2, "many-nodes": 2} | {"many-nodes-srun": 2, "many-nodes-mpi": 2},
 }
 """Site -> its scripts and the ranks that each starts on a node; those of pyxis and enroot are not run here."""
 

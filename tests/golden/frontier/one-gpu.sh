@@ -1,0 +1,96 @@
+#!/bin/sh
+#SBATCH --job-name=train
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=7
+#SBATCH --account=project_1
+#SBATCH --partition=batch
+#SBATCH --time=00:15:00
+#SBATCH --output=train-%j.out
+# train: 1 rank(s) on 1 node(s), site frontier.
+# Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
+#   partition = batch: the job uses whole nodes; none was asked for [site]
+#   billed = 8 GPUs per node: every job there gets whole nodes, and 1 of 8 GPUs are used [site]
+#   nodes = 1: nothing else was asked for [default]
+#   GPUs per node = 1: asked for [option]
+#   ranks per node = 1: one per GPU [default]
+#   cores per rank = 7: the site's 7 cores per GPU [default]
+#   cores of each rank = Slurm's choice: the site's map is for 8 ranks with a GPU each, on a whole … [site]
+#   launcher = srun: torchrun lacks the mapping of tasks to NUMA nodes, and starts slowly there [site]
+#   runtime = apptainer: the site's runtime; the site documents 1.3.6 [site]
+#   layer = flat: the image has no layer of its own [image]
+#   gpu = rocm: --rocm is required for AMD GPUs there [site]
+#   assumed = /project/images/train.sif: the image is not here: taken for one with torch, without … [assumed]
+#   assumed = home, folder: not this machine's: the job's own at frontier [assumed]
+#   bind = /usr/share/libdrm, /var/spool/slurmd, /opt/cray, …: HPE's libfabric and the job's … [site]
+#   srun = --gpus-per-task=1, srun = --gpu-bind=closest: the documented form here [site]
+# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions
+set -eu
+
+stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
+[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+# What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
+nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
+ranks_per_node=${SLURM_GPUS_ON_NODE:-1}
+
+# This shell stays, and passes signals on to the ranks.
+step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
+trap 'pass USR1' USR1; trap 'pass USR2' USR2
+trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
+trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
+
+# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there.
+port='# Print a port of the $2 after $1, from $3 on, that is free here; a folder keeps it from others, until old.
+port=$3 left=$2
+while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
+    [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
+    ! grep -qs ":$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6 &&
+        { mkdir "$taken" || [ ! -d "$taken" ]; } && break
+    port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
+done 2>/dev/null
+[ "$left" -gt 0 ] && echo "$port"'
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}
+MASTER_ADDR=$first
+# A batch job's shell runs on that host; that of salloc may not.
+there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"
+[ "${SLURMD_NODENAME:-}" != "$first" ] || there=
+wish=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
+MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no free port" 7
+
+# These would load the host's software inside, or change the container behind our back.
+unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
+# Forced into the container by name, since an image's own value beats a plain export.
+export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
+export APPTAINERENV_OMP_NUM_THREADS=7  # the cores of a rank [default]
+# MIOpen's database is kept off the shared file system; each node has its own folder [site]
+export APPTAINERENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
+export APPTAINERENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
+
+node='# On each node, outside the container: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
+stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
+[ -r "$1" ] || stop "the image $1 cannot be read" 6
+command -v "$2" >/dev/null || stop "$2 is not installed" 4
+[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
+for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
+# The container must see the folder that slurmd made for PMIx, and those of PATHS that this node has.
+binds=${PMIX_SERVER_TMPDIR:-}; for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
+[ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
+shift 5; exec "$@"'
+rank='# One per rank: what PyTorch, Lightning, Accelerate, DeepSpeed and JAX look for, from what Slurm told this task.
+export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" NODE_RANK="$SLURM_NODEID"
+export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
+# JAX would take an ephemeral port by the number of the job, which somebody may hold already.
+export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
+shift
+exec "$@"'
+# srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
+srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-7}" \
+    --gpus-per-task=1 --gpu-bind=closest \
+    sh -c "$node" argosy-node /project/images/train.sif apptainer /dev/kfd \
+        "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" '' apptainer --quiet exec --no-eval --rocm \
+        -B /usr/share/libdrm,/var/spool/slurmd,/opt/cray,/usr/lib64/libcxi.so.1 /project/images/train.sif \
+        /bin/sh -c "$rank" argosy-rank "$ranks_per_node" python train.py 50 10 & step=$!
+while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
+[ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\n" "$SLURM_JOB_ID" "$code" >&2
+exit "$code"

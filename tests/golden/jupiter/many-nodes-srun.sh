@@ -1,0 +1,84 @@
+#!/bin/sh
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=1
+#SBATCH --gpus-per-node=4
+#SBATCH --account=project_1
+#SBATCH --time=00:15:00
+#SBATCH --output=train-%j.out
+# train: 8 rank(s) on 2 node(s), site jupiter.
+# Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
+#   nodes = 2, GPUs per node = 4: asked for [option]
+#   ranks per node = 4: one per GPU [default]
+#   cores per rank = 1: Slurm's own default; ask for more with --cpus-per-rank [default]
+#   launcher = srun, runtime = apptainer: asked for [option]
+#   layer = flat: the image has no layer of its own [image]
+#   gpu = nv: 4 nvidia GPUs; apptainer finds the driver [machine]
+#   assumed = /project/images/train.sif: the image is not here: taken for one with torch, without … [assumed]
+#   assumed = home, folder: not this machine's: the job's own at jupiter [assumed]
+# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions
+set -eu
+
+stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
+[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+# What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
+nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
+ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
+
+# This shell stays, and passes signals on to the ranks.
+step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
+trap 'pass USR1' USR1; trap 'pass USR2' USR2
+trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
+trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
+
+# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there.
+port='# Print a port of the $2 after $1, from $3 on, that is free here; a folder keeps it from others, until old.
+port=$3 left=$2
+while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
+    [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
+    ! grep -qs ":$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6 &&
+        { mkdir "$taken" || [ ! -d "$taken" ]; } && break
+    port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
+done 2>/dev/null
+[ "$left" -gt 0 ] && echo "$port"'
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}
+MASTER_ADDR=$first
+# A batch job's shell runs on that host; that of salloc may not.
+there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"
+[ "${SLURMD_NODENAME:-}" != "$first" ] || there=
+wish=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
+MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no free port" 7
+
+# These would load the host's software inside, or change the container behind our back.
+unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
+# Forced into the container by name, since an image's own value beats a plain export.
+export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
+export APPTAINERENV_OMP_NUM_THREADS=1  # the cores of a rank [default]
+
+node='# On each node, outside the container: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
+stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
+[ -r "$1" ] || stop "the image $1 cannot be read" 6
+command -v "$2" >/dev/null || stop "$2 is not installed" 4
+[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
+for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
+# The container must see the folder that slurmd made for PMIx, and those of PATHS that this node has.
+binds=${PMIX_SERVER_TMPDIR:-}; for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
+[ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
+shift 5; exec "$@"'
+rank='# One per rank: what PyTorch, Lightning, Accelerate, DeepSpeed and JAX look for, from what Slurm told this task.
+export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" NODE_RANK="$SLURM_NODEID"
+export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
+# JAX would take an ephemeral port by the number of the job, which somebody may hold already.
+export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
+shift
+exec "$@"'
+# srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
+srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+    sh -c "$node" argosy-node /project/images/train.sif apptainer /dev/nvidiactl '' '' apptainer --quiet exec \
+        --no-eval --nv /project/images/train.sif /bin/sh -c "$rank" argosy-rank "$ranks_per_node" python \
+        train.py 50 10 & step=$!
+while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
+[ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\n" "$SLURM_JOB_ID" "$code" >&2
+exit "$code"
