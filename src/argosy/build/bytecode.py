@@ -115,7 +115,8 @@ def _compile(
     """Compile in a folder of the layer what has no byte code, and keep that of the new packages."""
     layer, folder = place
     prefix = layer / ENV_PREFIX.lstrip("/")
-    missing = [package for package in new if not kept.bring(package)]
+    places = ((package, kept.place(package)) for package in new)
+    missing = [(package, at) for package, at in places if not kept.bring(package, at)]
     found = ((size, path) for size, path, compiled in _modules(str(folder), kept.tag) if not compiled)
     todo = sorted(found, reverse=True)
     if not todo:
@@ -127,8 +128,8 @@ def _compile(
         doing="compiling byte code",
         on_line=step.say,
     )
-    for package in missing:
-        kept.keep(package)
+    for package, at in missing:
+        kept.keep(package, at)
 
 
 @contextmanager

@@ -77,10 +77,10 @@ class Compiled:
                 digest.update(f"\0{module}\0{len(text)}\0".encode() + text)
         return self.folder / digest.hexdigest()
 
-    def bring(self, package: Modules) -> bool:
+    def bring(self, package: Modules, place: Path) -> bool:
         """Put the byte code of a package that is kept to its modules, and no other; tell whether it is kept."""
         self._drop(package)
-        place, root = self.place(package), package.root
+        root = package.root
         with suppress(OSError, ValueError, msgspec.DecodeError):
             kept = msgspec.json.decode((place / LIST).read_bytes(), type=tuple[Kept, ...])
             if not {each.path for each in kept} <= set(self._codes(package)):
@@ -92,9 +92,9 @@ class Compiled:
         self._drop(package)  # what was brought before something damaged was met
         return False
 
-    def keep(self, package: Modules) -> None:
+    def keep(self, package: Modules, place: Path) -> None:
         """Keep what was compiled for a package, instead of what was kept for it and could not be brought."""
-        place, root = self.place(package), package.root
+        root = package.root
         beside = place.with_name(f".{place.name}.{os.urandom(4).hex()}.part")
         kept: list[Kept] = []
         try:
