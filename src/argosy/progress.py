@@ -1,4 +1,4 @@
-"""Say how far a download is: bytes done of all, and the time that is left at the pace so far; text only."""
+"""Say how much there is, and how far a download is: bytes done of all, the time that is left at its pace; text only."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def render_amount(done: float, total: float, seconds: float) -> str:
     if seconds < SOON_SECONDS or not 0 < done < total:
         return amount
     return f"{amount}, {render_seconds((total - done) * seconds / done)} left"
+
+
+def render_packages(count: int) -> str:
+    """Give ``1 package`` or ``12 packages``."""
+    return f"{count or 'no'} package{'' if count == 1 else 's'}"
 
 
 def render_seconds(seconds: float) -> str:

@@ -11,7 +11,7 @@ import pytest
 from argosy.build.cost import MEMORY_DUE, ROUNDING, Cost, disk_use, judge_cost, measure_cost
 from argosy.build.uv_progress import UvProgress
 from argosy.images.identify import render_size
-from argosy.progress import render_amount
+from argosy.progress import render_amount, render_packages
 from argosy.session import PlainReporter, Step
 
 SAID = """\
@@ -103,3 +103,7 @@ def test_a_build_that_took_too_much_says_so() -> None:
 
 def test_sizes_are_told_in_the_unit_that_people_use() -> None:
     assert (render_size(71_400_000), render_size(1_250_000_000)) == ("71 MB", "1.2 GB")
+
+
+def test_packages_are_counted_as_people_say_it() -> None:
+    assert [render_packages(count) for count in (0, 1, 12)] == ["no packages", "1 package", "12 packages"]

@@ -84,6 +84,7 @@ from argosy.layout import (
 )
 from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
 from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
+from argosy.progress import render_packages
 from argosy.project import Project
 from argosy.recipe import Recipe, check_python
 from argosy.refusals import refuse_folder
@@ -322,7 +323,7 @@ def _count(packages: tuple[LockedPackage, ...], base: Base) -> str:
     """Say how many packages the layer holds, and where a base brought some along, how many are new."""
     held = {(p.name, p.version) for p in base.lock.packages} if base.lock else set()
     new = sum((p.name, p.version) not in held for p in packages)
-    return f"{len(packages)} packages" + (f" ({len(packages) - new} of the base's layer, {new} new)" if held else "")
+    return render_packages(len(packages)) + (f" ({len(packages) - new} of the base's layer, {new} new)" if held else "")
 
 
 def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Lock:

@@ -20,6 +20,7 @@ from argosy.cli.common import open_session, print_json
 from argosy.errors import UsageError
 from argosy.formats import FORMATS, OutputFormat
 from argosy.images.identify import render_size
+from argosy.progress import render_packages
 from argosy.session import Session
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")
@@ -193,7 +194,7 @@ def render_report(report: BuildReport, shown: Path) -> str:
         steps["clean up"] = rest
     spent = ", ".join(f"{name} {seconds:.0f}" for name, seconds in steps.items())
     took = f" · {report.seconds:.0f} s ({spent})" if spent else ""
-    inside = f"{report.packages} packages, Python {report.python}" if report.python else "no packages"
+    inside = render_packages(report.packages) + (f", Python {report.python}" if report.python else "")
     return "\n".join(
         (
             *report.notes,

@@ -14,6 +14,7 @@ from argosy.build.locking import lock as lock_files
 from argosy.build.order import LOCK_FILE
 from argosy.cli.building import building_options, make_build_request
 from argosy.cli.common import open_session, print_json
+from argosy.progress import render_packages
 from argosy.project import find_project
 
 
@@ -53,7 +54,7 @@ def lock(
         if as_json:
             print_json({"output": str(output), "base_digest": found.base.digest, "digest": found.content, "fits": True})
         elif not quiet:
-            click.echo(f"{output} fits: {len(found.packages)} packages over {found.base.reference}")
+            click.echo(f"{output} fits: {render_packages(len(found.packages))} over {found.base.reference}")
         return
     report = lock_files(request, session)
     if as_json:
@@ -68,7 +69,7 @@ def render_report(report: LockReport, shown: Path) -> str:
         (
             *report.notes,
             *map(str, report.changes),
-            f"{shown}: {report.packages} packages over {report.base}{_told(report)}",
+            f"{shown}: {render_packages(report.packages)} over {report.base}{_told(report)}",
             f"build it: argosy build --locked {shown} -o IMAGE",
         )
     )
