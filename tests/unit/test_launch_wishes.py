@@ -440,13 +440,20 @@ def test_steps_of_an_allocation_cannot_have_other_numbers_than_it_has(wanted: Wa
     with pytest.raises(UsageError, match="the allocation has other numbers than --"):
         inside(wanted=wanted)
     (name,) = [name for name in ("nodes", "gpus", "gpus_per_node") if getattr(wanted, name)]
-    assert inside(wanted=wanted, given={name: ("1", "argosy.toml:3")}).shape == inside().shape
+    made = inside(wanted=wanted, given={name: ("1", "argosy.toml:3")})
+    assert made.shape == inside().shape
+    (row,) = [row for row in made.choices if row.what == f"--{name.replace('_', '-')}"]
+    assert (row.value, row.source) == ("1", "argosy.toml:3")
 
 
 def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> None:
     few = {**INSIDE, "SLURM_JOB_CPUS_PER_NODE": "32,12(x2)"}
     assert [inside(environment=each).shape.cpus_per_rank for each in (INSIDE, few)] == [16, 3]
     assert inside(environment=few, wanted=Wanted(cpus_per_rank=2)).shape.cpus_per_rank == 2
+    for cores, expected in (("2", 2), ("9", 3)):
+        given = {"cpus_per_rank": (cores, "argosy.toml:3")}
+        made = inside(environment=few, wanted=Wanted(cpus_per_rank=int(cores)), given=given)
+        assert made.shape.cpus_per_rank == expected
     with pytest.raises(UsageError, match="fewer cores than that") as caught:
         inside(environment=few, wanted=Wanted(cpus_per_rank=4))
     assert caught.value.evidence == "4 rank(s) on a node with 4 each; it has 12"

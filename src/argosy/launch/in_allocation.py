@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from argosy.errors import UsageError
 from argosy.launch.shape import Wanted, choose_shape
 from argosy.launch.unused import NOT_USED, SHELL_INSTEAD, given_options, option, refuse_options, unused_rows
-from argosy.model import GpuWay, Host
+from argosy.model import Choice, GpuWay, Host
 from argosy.schedulers.slurm import JobOptions
 from argosy.schedulers.slurm_options import check_options
 from argosy.sites import Site
@@ -39,14 +39,13 @@ COUNTS = MappingProxyType(
 
 
 def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Give a request as steps of the present allocation: with all its nodes and their GPUs, and without the options
-    that made it.
+    """Give a request as steps of the present allocation: on all its nodes and GPUs, without the options that made it.
 
     Raises
     ------
     UsageError
         When there is no allocation, it has other numbers than were asked for, or an option needs a job of its own.
-    """  # noqa: D205 - one sentence
+    """
     environment = host.environment
     job = environment.get("SLURM_JOB_ID", "")
     if not job or site.scheduler != "slurm":
@@ -60,7 +59,8 @@ def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
     refuse_options(request, late, INSTEAD, needs="a job of its own", evidence=f"job {job} is there already")
     there = "partition", environment.get("SLURM_JOB_PARTITION", "")
     wanted, counts = _shape(request, site, environment)
-    cores = _cores_per_rank(wanted, at_partition(choose_mode(site, request.mode)[0], site.partition(there[1])), host)
+    nodes_there = at_partition(choose_mode(site, request.mode)[0], site.partition(there[1]))
+    cores = _cores_per_rank(wanted, nodes_there, host, typed="cpus_per_rank" not in request.given)
     if cores:
         wanted, counts = replace(wanted, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}
     rows = unused_rows({name: value for name, value in late.items() if (name, value) != there}, UNUSED_HERE)
@@ -73,9 +73,21 @@ def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
         restarts=0,
         checkpoint="",
         gpu_type="",
-        told=(*request.told, *rows),
-        given={name: value for name, value in request.given.items() if name not in counts} | told,
+        told=(*request.told, *rows, *_replaced(request, counts)),
+        given={name: value for name, value in request.given.items() if name not in _told_by(counts)} | told,
     )
+
+
+def _told_by(counts: Mapping[str, str]) -> set[str]:
+    """Give the keys of a job that these numbers answer."""
+    return {*counts, *(("gpus",) if "gpus_per_node" in counts else ())}
+
+
+def _replaced(request: LaunchRequest, counts: Mapping[str, str]) -> Iterator[Choice]:
+    """Tell the numbers of the project file in whose place the allocation's stand."""
+    for name, (value, source) in request.given.items():
+        if name in _told_by(counts) and value != counts.get(name):
+            yield Choice(option(name), value, UNUSED_HERE, source)
 
 
 def _shape(request: LaunchRequest, site: Site, environment: Mapping[str, str]) -> tuple[Wanted, dict[str, str]]:
@@ -100,7 +112,7 @@ def _shape(request: LaunchRequest, site: Site, environment: Mapping[str, str]) -
     return replace(wanted, gpus=total, **known), {name: str(count) for name, count in known.items()}
 
 
-def _cores_per_rank(wanted: Wanted, site: Site, host: Host) -> int:
+def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> int:
     """Give the cores that the allocation has for each rank where it has fewer than a plan takes; else 0.
 
     Raises
@@ -112,7 +124,7 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host) -> int:
     cores = [int(number) for number in re.findall(r"(?:^|,)(\d+)", host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))]
     if not cores or shape.cpus_per_rank * shape.ranks_per_node <= min(cores):
         return 0
-    if wanted.cpus_per_rank:
+    if wanted.cpus_per_rank and typed:
         raise UsageError(
             "the allocation has fewer cores than that",
             evidence=f"{shape.ranks_per_node} rank(s) on a node with {shape.cpus_per_rank} each; it has {min(cores)}",
