@@ -256,6 +256,8 @@ def test_a_finding_names_file_line_and_the_way_out() -> None:
     (finding,) = lint_script("job.sh", "#!/bin/sh\nexport MIOPEN_USER_DB=/tmp/x\n")
     assert str(finding).startswith("job.sh:2: nothing reads MIOPEN_USER_DB [misspelt-variable]\n")
     assert str(finding).endswith("-> did you mean MIOPEN_USER_DB_PATH?")
+    (finding,) = lint_script("job.sh", "#!/bin/sh\nexport CCL_KVS_MOD=mpi\n")
+    assert "oneCCL" in finding.source
 
 
 def test_real_names_are_never_doubted() -> None:

@@ -19,11 +19,14 @@ class Found:
         From 1; 0 for the whole file.
     hint
         What to write instead, where it is known.
+    source
+        Who says so of this one; empty for the rule's own.
     """
 
     line: int
     what: str
     hint: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

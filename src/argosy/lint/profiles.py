@@ -13,7 +13,7 @@ import msgspec
 from argosy.binding import plan_masks
 from argosy.errors import SiteError
 from argosy.lint.findings import Finding, Found, Rule
-from argosy.lint.scripts import LTM25, OLCF, PHB, meant_variable
+from argosy.lint.scripts import LTM25, OLCF, PHB, documented, meant_variable
 from argosy.sites import Site
 from argosy.sites.conditions import Facts, judge_condition
 from argosy.sites.records import Conditional, Evident, Images, Partition
@@ -67,7 +67,7 @@ def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[Find
     """Check a profile whose format is valid."""
     profile = Profile(site, text, today)
     found = (
-        Finding(path, each.line, rule.name, each.what, rule.why, each.hint, rule.source)
+        Finding(path, each.line, rule.name, each.what, rule.why, each.hint, each.source or rule.source)
         for rule in PROFILE_RULES
         for each in rule.check(profile)
     )
@@ -128,12 +128,16 @@ def _misspelt_setting(profile: Profile) -> Iterator[Found]:
     for (key, part), name in names:
         if near := meant_variable(name):
             yield Found(
-                profile.line(key, str(profile.index(key, part))), f"nothing reads {name}", f"did you mean {near}?"
+                profile.line(key, str(profile.index(key, part))),
+                f"nothing reads {name}",
+                f"did you mean {near}?",
+                documented(near),
             )
     for cache in profile.site.caches:
         for name in cache.variables:
             if near := meant_variable(name):
-                yield Found(profile.line("caches"), f"nothing reads {name}", f"did you mean {near}?")
+                what = f"nothing reads {name}"
+                yield Found(profile.line("caches"), what, f"did you mean {near}?", documented(near))
 
 
 def _phb_with_new_rocm(profile: Profile) -> Iterator[Found]:

@@ -9,7 +9,7 @@ from argosy.lint.against_site import SITE_RULES, avoided
 from argosy.lint.findings import Finding, Found, Rule
 from argosy.lint.jobs import NOWHERE, Job
 from argosy.lint.script import parse_script, srun_options
-from argosy.lint.variables import FALSE_FRIENDS, FAMILIES, KNOWN, SBATCH_OPTIONS
+from argosy.lint.variables import DOCUMENTED, FALSE_FRIENDS, FAMILIES, KNOWN, SBATCH_OPTIONS
 from argosy.nearest import nearest_word
 from argosy.sites import Site
 
@@ -26,7 +26,7 @@ def lint_script(path: str, raw: str, site: Site | None = None) -> tuple[Finding,
     """Check a job script; with `site`, also against its profile."""
     job = Job(parse_script(path, raw), site or NOWHERE)
     found = (
-        Finding(path, each.line, rule.name, each.what, rule.why, each.hint, rule.source)
+        Finding(path, each.line, rule.name, each.what, rule.why, each.hint, each.source or rule.source)
         for rule in (*SCRIPT_RULES, *SITE_RULES)
         for each in rule.check(job)
     )
@@ -37,7 +37,7 @@ def _misspelt_variable(job: Job) -> Iterator[Found]:
     """Find names of known families that nothing reads."""
     for line, name, _ in job.variables():
         if near := meant_variable(name):
-            yield Found(line, f"nothing reads {name}", f"did you mean {near}?")
+            yield Found(line, f"nothing reads {name}", f"did you mean {near}?", documented(near))
 
 
 def meant_variable(name: str) -> str:
@@ -49,6 +49,11 @@ def meant_variable(name: str) -> str:
     if not name.startswith(FAMILIES):
         return _meant_family(name)
     return nearest_word(name, KNOWN, likeness=LIKENESS)
+
+
+def documented(name: str) -> str:
+    """Give where a variable of a known family is documented."""
+    return DOCUMENTED[max((family for family in FAMILIES if name.startswith(family)), key=len)]
 
 
 def _meant_family(name: str) -> str:

@@ -6,7 +6,22 @@ Zero, MIOpen, UCX and Cray MPICH.  The list is not complete, so a name is only d
 
 from __future__ import annotations
 
-FAMILIES = ("NCCL_", "RCCL_", "FI_", "CCL_", "UCX_", "ZE_", "MIOPEN_", "OFI_NCCL_", "CXI_", "TORCH_NCCL_", "MPICH_")
+DOCUMENTED = {
+    "NCCL_": "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+    "RCCL_": "https://rocm.docs.amd.com/projects/rccl/",
+    "FI_": "https://ofiwg.github.io/libfabric/",
+    "CCL_": "https://uxlfoundation.github.io/oneCCL/env-variables.html",
+    "UCX_": "https://openucx.readthedocs.io/",
+    "ZE_": "https://oneapi-src.github.io/level-zero-spec/",
+    "MIOPEN_": "https://rocm.docs.amd.com/projects/MIOpen/",
+    "OFI_NCCL_": "https://github.com/aws/aws-ofi-nccl",
+    "CXI_": "https://ofiwg.github.io/libfabric/",
+    "TORCH_NCCL_": "https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html",
+    "MPICH_": "https://cpe.ext.hpe.com/docs/",
+}
+"""Prefix of the names of one library -> where its variables are documented."""
+
+FAMILIES = tuple(DOCUMENTED)
 """Prefixes in which a name that nobody knows is looked at."""
 
 _NAMES = """
