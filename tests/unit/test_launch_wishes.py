@@ -380,6 +380,18 @@ def test_a_wire_up_without_mpi_is_refused_and_told_where_the_project_file_says_i
         plan(launcher="mpi", mpi="pmi9")
 
 
+@pytest.mark.parametrize("word", ["--nnodes=9", "--nproc_per_node", "--master-port=1", "--rdzv-backend=c10d"])
+def test_words_for_torchrun_that_contradict_the_plan_are_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="is said by"):
+        plan(launcher_arguments=(word,))
+    assert "--max-restarts=3" in plan(launcher_arguments=("--max-restarts=3",)).script
+
+
+def test_a_program_with_an_odd_or_endless_name_names_a_job_that_slurm_takes() -> None:
+    assert plan(command=("./a\nb",), launcher="none").name == "a_b"
+    assert plan(command=("x" * 90000,), launcher="none").name == "x" * 64
+
+
 def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
     made = plan(GPUS, options=JobOptions(account="a", time="5"), wanted=Wanted(nodes=2, gpus_per_node=4))
     session = make_session(tmp_path)

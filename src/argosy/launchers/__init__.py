@@ -125,8 +125,31 @@ LABEL_FORM = ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${rank}: ")
 """Variable with the prefix that torchrun writes: srun's own (torch >= 2.3; an older one writes ``[default0]:``)."""
 
 
+PLANNED: Mapping[str, str] = MappingProxyType(
+    {"nnodes": "--nodes", "nproc-per-node": "--ranks or --gpus-per-node"}
+    | dict.fromkeys(
+        ("node-rank", "master-addr", "master-port", "standalone"), "the script, which finds it on the nodes"
+    )
+    | dict.fromkeys(("rdzv-backend", "rdzv-endpoint", "rdzv-id"), "the script, or --elastic")
+)
+"""Options of torchrun that a plan sets -> what says them here."""
+
+
+def _refuse_planned(wish: Wish) -> None:
+    """Refuse words for torchrun that would contradict the plan: torchrun takes the last of two."""
+    for word in wish.extra:
+        ours = PLANNED.get(word.partition("=")[0].lstrip("-").replace("_", "-"), "") if word.startswith("--") else ""
+        if ours:
+            raise UsageError(
+                f"what {word!r} says is said by {ours}",
+                evidence=f"--torchrun-arg {word}; torchrun would take the last of two, and the plan would not know it",
+                hint="leave it out",
+            )
+
+
 def torchrun(wish: Wish) -> Started:
     """Start one container per node and torchrun in it: static rendezvous on several nodes, its own on one."""
+    _refuse_planned(wish)
     program = as_torchrun_program(wish.command)
     # Cores are those of the site's map: torch's own --numa-binding knows NUMA nodes only, and no reserved cores.
     own_binding = any(word.startswith("--numa") for word in wish.extra)
