@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.docs.conftest import Page, Said, Shop
-    from tests.lab.conftest import Cluster
+from tests.docs.reading import Page, Said, read_page, run_page
 
-    OpenPage = Callable[[Path], Page]
+if TYPE_CHECKING:
+    from tests.docs.conftest import Shop
+    from tests.lab.conftest import Cluster
 
 
 @pytest.mark.real
-def test_every_command_of_a_page_prints_what_the_page_shows(
-    page_here: Path, shop: Shop, open_page: OpenPage, follow: Callable[..., None]
-) -> None:
-    page = open_page(page_here)
+def test_every_command_of_a_page_prints_what_the_page_shows(page_here: Path, shop: Shop) -> None:
+    page = read_page(page_here)
     project = Path(tempfile.mkdtemp(prefix="page-", dir=shop.folder))
     shop.digits()
     for name in page.needs:
         shop.put(name, project)
     write_files(page, project)
-    follow(page, lambda words: shop.here(project, words))
+    run_page(page, lambda words: shop.here(project, words))
 
 
 @pytest.mark.lab
@@ -36,11 +34,9 @@ def test_every_command_of_a_slurm_page_prints_what_the_page_shows(
     page_in_lab: Path,
     shop: Shop,
     cluster: Cluster,
-    open_page: OpenPage,
-    follow: Callable[..., None],
     lab_image: Callable[[str], Path],
 ) -> None:
-    page = open_page(page_in_lab)
+    page = read_page(page_in_lab)
     project = cluster.shared / page_in_lab.stem
     project.mkdir()
     for name in page.needs:
@@ -53,7 +49,7 @@ def test_every_command_of_a_slurm_page_prints_what_the_page_shows(
     write_files(page, project)
     for path in (project, *(path for path in project.rglob("*") if not path.is_symlink())):
         path.chmod(0o777)
-    follow(page, lambda words: shop.here(project, words), lambda words: on_the_cluster(cluster, project.name, words))
+    run_page(page, lambda words: shop.here(project, words), lambda words: on_the_cluster(cluster, project.name, words))
 
 
 def give(image: Path, place: Path) -> None:

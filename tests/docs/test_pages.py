@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
 from packaging.requirements import Requirement
 
 from argosy import errors
-
-if TYPE_CHECKING:
-    from tests.docs.conftest import Page
-
-    OpenPage = Callable[[Path], Page]
+from examples.demo import summary
+from tests.docs.reading import agrees, read_page, run_page
+from tools.make_reference import render_pages
 
 REPO = Path(__file__).parents[2]
 DOCS = REPO / "docs"
@@ -83,9 +79,8 @@ def test_a_picture_is_whole_and_says_in_words_what_it_shows(picture: Path) -> No
     assert (root.findtext(f"{space}desc") or "").strip()
 
 
-def test_pages_that_the_program_knows_are_what_it_says(reload: Callable[[str, Path], ModuleType]) -> None:
-    made = reload("make_reference", REPO / "tools/make_reference.py").render_pages()
-    for name, text in made.items():
+def test_pages_that_the_program_knows_are_what_it_says() -> None:
+    for name, text in render_pages().items():
         # Words, not lines: releases of click wrap differently.
         assert (DOCS / "reference" / name).read_text().split() == text.split(), "run: python tools/make_reference.py"
 
@@ -111,14 +106,11 @@ def test_every_dependency_has_its_reason() -> None:
     assert [name for name in names if not re.search(rf"^\| {re.escape(name)} \|", text, re.MULTILINE)] == []
 
 
-def test_the_readme_shows_the_last_line_of_the_demonstration_as_it_is_printed(
-    reload: Callable[[str, Path], ModuleType], compare: Callable[[str, str], bool]
-) -> None:
-    demo = reload("demo", REPO / "examples/demo.py")
+def test_the_readme_shows_the_last_line_of_the_demonstration_as_it_is_printed() -> None:
     built = {"seconds": 41.2, "timings": [{"step": s, "seconds": 1.4} for s in ("base", "packages", "pack")]}
     printed = "test accuracy 0.98 · 2 ranks (gloo)\nTime for loading data and training: 9.10 seconds\n"
     shown = [line for line in (REPO / "README.md").read_text().splitlines() if line.startswith("test accuracy")]
-    assert any(compare(line, demo.summary(printed, built, start=0.4)) for line in shown)
+    assert any(agrees(line, summary(printed, built, start=0.4)) for line in shown)
 
 
 def test_the_readmes_claim_is_that_of_the_figures() -> None:
@@ -129,22 +121,22 @@ def test_the_readmes_claim_is_that_of_the_figures() -> None:
     assert claim
 
 
-def test_measured_numbers_and_marked_gaps_may_differ_and_nothing_else(compare: Callable[[str, str], bool]) -> None:
+def test_measured_numbers_and_marked_gaps_may_differ_and_nothing_else() -> None:
     page = "made in 12 s (base 1, packages 2, pack 3)\n…\nend of a … line"
-    assert compare(page, "made in 7.5 s (base 10, packages 20, pack 30)\none\ntwo\nend of a longer line\n")
-    assert compare(page, "made in 7.5 s (base 10, packages 20, pack 30, clean up 2)\none\ntwo\nend of a longer line\n")
-    assert compare(page, "made in 1 s (base 1, packages 2, pack 3)\nend of a  line\n")
-    assert not compare(page, "made in 7.5 s (base 10, packages 20)\nend of a longer line\n")
-    assert not compare(page, "made in 7.5 s (base 1, packages 2, pack 3)\nend of a longer line\nmore\n")
-    assert not compare("", "something\n")
-    assert not compare("something", "")
-    assert not compare("4 ranks", "2 ranks\n")
+    assert agrees(page, "made in 7.5 s (base 10, packages 20, pack 30)\none\ntwo\nend of a longer line\n")
+    assert agrees(page, "made in 7.5 s (base 10, packages 20, pack 30, clean up 2)\none\ntwo\nend of a longer line\n")
+    assert agrees(page, "made in 1 s (base 1, packages 2, pack 3)\nend of a  line\n")
+    assert not agrees(page, "made in 7.5 s (base 10, packages 20)\nend of a longer line\n")
+    assert not agrees(page, "made in 7.5 s (base 1, packages 2, pack 3)\nend of a longer line\nmore\n")
+    assert not agrees("", "something\n")
+    assert not agrees("something", "")
+    assert not agrees("4 ranks", "2 ranks\n")
 
 
-def test_a_page_is_read_as_commands_with_what_they_print(tmp_path: Path, open_page: OpenPage) -> None:
+def test_a_page_is_read_as_commands_with_what_they_print(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- needs: a b -->\n```sh file=x.sh\ntrue\n```\n```console\n$ one \\\n  two\nout\n$ three\n```\n")
-    read = open_page(page)
+    read = read_page(page)
     assert read.needs == ("a", "b")
     assert read.files == (("x.sh", "true\n"),)
     told = [(command.words, command.expected, command.line) for command in read.commands]
@@ -160,9 +152,9 @@ def test_a_page_is_read_as_commands_with_what_they_print(tmp_path: Path, open_pa
     ],
 )
 def test_a_page_that_is_wrong_fails_and_says_where(
-    block: str, code: int, text: str, complaint: str, tmp_path: Path, open_page: OpenPage, follow: Callable[..., None]
+    block: str, code: int, text: str, complaint: str, tmp_path: Path
 ) -> None:
     page = tmp_path / "wrong.md"
     page.write_text(f"```console\n{block}```\n")
     with pytest.raises(pytest.fail.Exception, match=rf"wrong.md:2: (?s:.*){complaint}"):
-        follow(open_page(page), lambda _words: (code, text))
+        run_page(read_page(page), lambda _words: (code, text))
