@@ -24,7 +24,7 @@ def session(tmp_path: Path) -> Session:
 @pytest.fixture
 def request_(tmp_path: Path) -> BuildRequest:
     recipe = tmp_path / "environment.yml"
-    recipe.write_text("dependencies: [python=3.11, numpy, {pip: [torch==2.13.0, ./mine]}]\n")
+    recipe.write_text("dependencies: [python=3.11, numpy, numpy<3, {pip: [torch==2.13.0, ./mine]}]\n")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/setup.py").touch()
     base = tmp_path / "base.sif"

@@ -145,10 +145,11 @@ def _judge_base(base: str, request: BuildRequest, session: Session) -> tuple[int
 
 
 def _asked(order: Order) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Name what is asked of pip and of conda, each package once: two lines may ask for one."""
     recipe = order.recipe
     asked = (*recipe.interpreter, *recipe.conda) if recipe.conda else ()
     conda = (*(pin.name for pin in recipe.conda_pins), *(spec.name for spec in asked))
-    return tuple(line.name or line.text for line in recipe.pip), conda
+    return tuple(dict.fromkeys(line.name or line.text for line in recipe.pip)), tuple(dict.fromkeys(conda))
 
 
 def _free(folder: Path) -> int:
