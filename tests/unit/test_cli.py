@@ -181,11 +181,13 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(("/bin/sh", "-c", line), capture_output=True, text=True, check=False, env=env)
 
 
-def test_a_full_disk_under_the_output_is_no_defect_of_argosy() -> None:
-    said = shell("$ARGOSY sites ls > /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_under_the_output_is_no_defect_of_argosy(unbuffered: str) -> None:
+    said = shell("$ARGOSY sites ls > /dev/full", PYTHONUNBUFFERED=unbuffered)
     assert said.returncode == 7
     assert "no space is left" in said.stderr
     assert "defect" not in said.stderr
+    assert "ignored" not in said.stderr
 
 
 def test_a_removed_working_folder_is_said(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import TextIO
 
 import click
 
@@ -70,7 +71,17 @@ def run_app(arguments: list[str]) -> int:
         # The last line of defence: what no one explained is a defect of ours, and is said as one.
         if os.environ.get("ARGOSY_DEBUG"):
             raise
-        return _say(_explain(error), arguments)
+        code = _say(_explain(error), arguments)
+        _let_go_of_output()
+        return code
+
+
+def _let_go_of_output() -> None:
+    """Write what is still buffered; where that cannot be written, Python would complain again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _redirect(sys.stdout)
 
 
 def _tell(text: str) -> None:
@@ -84,7 +95,11 @@ def _tell(text: str) -> None:
 def _say_no_more() -> None:
     """Let both streams end nowhere, so that Python does not flush into a closed pipe."""
     for stream in (sys.stdout, sys.stderr):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _redirect(stream)
+
+
+def _redirect(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _say(error: ArgosyError, arguments: list[str]) -> int:
