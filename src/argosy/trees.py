@@ -112,8 +112,11 @@ def take_layer(session: Session, key: str, tree: Path) -> bool:
 
     Packages in it may be links to the cache's: do not let a user's script change it.
     """
+    place = session.places.cache / LAYERS / key
+    if is_anothers(place):  # in whose folders nothing can be installed
+        return False
     try:
-        (session.places.cache / LAYERS / key).rename(tree)
+        place.rename(tree)
     except OSError:
         return False
     with suppress(FileNotFoundError):

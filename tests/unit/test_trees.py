@@ -44,6 +44,16 @@ def test_one_build_takes_the_tree_that_another_kept(session: Session, layer: Pat
     assert not take_layer(session, "key", tmp_path / "two")
 
 
+def test_the_tree_of_another_user_of_the_cache_is_left_to_that_one(
+    session: Session, layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_layer(session, "key", layer)
+    monkeypatch.setattr(os, "geteuid", lambda: layer.parent.stat().st_uid + 1)
+    assert not take_layer(session, "key", tmp_path / "one")
+    monkeypatch.undo()
+    assert take_layer(session, "key", tmp_path / "one")
+
+
 def test_a_tree_that_is_kept_already_stays(session: Session, layer: Path) -> None:
     keep_layer(session, "key", layer)
     layer.mkdir()
