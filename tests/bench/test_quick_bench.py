@@ -25,6 +25,7 @@ def measured(only: str, out: Path) -> dict[str, float]:
 
 @pytest.mark.lab
 @NEEDS_ROOT
+@pytest.mark.soak
 def test_a_script_asks_slurm_nothing_and_is_the_same_for_two_nodes_and_for_ten_thousand(tmp_path: Path) -> None:
     rows = measured("script", tmp_path / "result.json")
     assert rows["script.forks.2"] == rows["script.forks.10000"] <= 15

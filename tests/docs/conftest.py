@@ -123,7 +123,7 @@ def shop() -> Iterator[Shop]:
     folder = Path(tempfile.mkdtemp(prefix="argosy-docs-", dir="/var/tmp"))
     folder.chmod(0o755)
     (folder / "cache").mkdir()
-    for name in ("bases", "tools", "uv"):
+    for name in ("bases", "tools", "uv", "bytecode"):
         (KEPT / name).mkdir(parents=True, exist_ok=True)
         (folder / "cache" / name).symlink_to(KEPT / name)
     yield Shop(folder)

@@ -58,6 +58,8 @@ def kept_venv(requirements: list[str]) -> Path:
             part = venv.with_name(venv.name + ".part")
             shutil.rmtree(part, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", str(part)], check=True)
-            subprocess.run([str(part / "bin" / "python"), "-m", "pip", "install", "-q", *requirements], check=True)
+            subprocess.run(
+                [str(part / "bin" / "python"), "-m", "pip", "install", "-q", "--no-compile", *requirements], check=True
+            )
             part.rename(venv)
     return venv

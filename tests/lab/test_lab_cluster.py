@@ -168,6 +168,7 @@ def test_node_names_may_sort_differently_from_their_order(new_cluster: NewCluste
         assert own.sh("getent hosts zeta | cut -d' ' -f1").stdout == "10.77.0.11\n"
 
 
+@pytest.mark.soak  # a Debian of its own is made for it
 def test_sacct_answers_where_accounting_is_asked_for(new_cluster: NewCluster) -> None:
     with new_cluster("--accounting", "1") as own:
         own.sh(f"{SRUN} --gpus=1 true")

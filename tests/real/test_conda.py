@@ -158,6 +158,7 @@ def test_the_activation_is_computed_at_build_and_names_no_venv(shop: Shop, chann
     assert "VIRTUAL_ENV" not in shown
 
 
+@pytest.mark.soak  # a Debian of its own is made for it
 def test_a_base_without_python_stays_without(shop: Shop, channel: Channel) -> None:
     image = shop.build(environment(channel.url, "python", "greet"), base="debian:bookworm")
     assert shop.run(image, "greet").out == "greet 2.0 of conda\n"

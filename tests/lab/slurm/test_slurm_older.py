@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.lab.slurm.conftest import Desk
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.soak]  # a second Debian is made for it
 
 FOUR = ("--nodes", "2", "--ranks", "4", "--launcher", "srun")
 SLEEPER = ("python", str(Path(__file__).with_name("sleeper.py")))
