@@ -11,7 +11,7 @@ from pathlib import Path
 from argosy.build.assemble import write_delta, write_flat
 from argosy.build.base import Base, open_base
 from argosy.build.content import content_over
-from argosy.build.packing import digest_tree, normalise_tree, run_pack
+from argosy.build.packing import digest_noted, normalise_tree, run_pack
 from argosy.images.opening import open_image
 from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
 from argosy.lock import Lock
@@ -71,7 +71,7 @@ def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], obje
 
     def finish() -> None:
         normalise_tree(tree)
-        digest_tree(tree)
+        digest_noted(tree)
         with whole_file(work / "out.sif", force=True) as beside:
             pack(beside, base, lock, tree, session)
 

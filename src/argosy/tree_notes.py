@@ -22,7 +22,7 @@ NOTES = ".argosy-notes"
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was when it was read: its number, bytes, time of change in nanoseconds, and SHA-256."""
+    """A file or link as it was when it was read: its number, bytes, time of change in nanoseconds; a file's SHA-256."""
 
     inode: int
     size: int
@@ -86,9 +86,9 @@ def is_unchanged(tree: Path, notes: Notes, besides: frozenset[str]) -> bool:
 
 
 def _files(tree: Path) -> Iterator[tuple[str, os.stat_result]]:
-    for folder, _, names in os.walk(tree):
-        for name in names:
+    for folder, folders, names in os.walk(tree):
+        for name in (*folders, *names):  # links to folders are among these
             path = f"{folder}/{name}"
             status = os.lstat(path)
-            if stat.S_ISREG(status.st_mode):
+            if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                 yield path[len(f"{tree}/") :], status

@@ -169,7 +169,9 @@ def test_completion_scripts_are_printed(shell: str) -> None:
 def test_completion_in_bash_offers_commands_and_options() -> None:
     def offers(words: str) -> str:
         count = str(len(words.split(" ")) - 1)
-        return start(_ARGOSY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count).stdout
+        said = start(_ARGOSY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count)
+        assert said.returncode == 0
+        return said.stdout
 
     assert "plain,launch" in offers("argosy la")
     assert "plain,--base" in offers("argosy build --ba")

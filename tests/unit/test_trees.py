@@ -149,7 +149,13 @@ def add_one(file: Path) -> None:
     file.with_name("more.py").write_text("")
 
 
-CHANGES = [rewrite_in_secret, replace_by_equal_length, change_the_mode, remove, add_one]
+def point_a_link_elsewhere(file: Path) -> None:
+    link = next(folder for folder in file.parents if folder.name == "env") / "lib64"
+    link.unlink()
+    link.symlink_to("bin")
+
+
+CHANGES = [point_a_link_elsewhere, rewrite_in_secret, replace_by_equal_length, change_the_mode, remove, add_one]
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -122,8 +122,9 @@ def _digest(tree: Path, known: Notes, began: int) -> tuple[str, Notes]:
     for path, name in _entries(tree):
         status = os.lstat(path)
         note = None
-        if stat.S_ISREG(status.st_mode):
-            note = known.known(name, status) or note_of(status, _hash_file(path))
+        is_file = stat.S_ISREG(status.st_mode)
+        if is_file or stat.S_ISLNK(status.st_mode):
+            note = known.known(name, status) or note_of(status, _hash_file(path) if is_file else "")
             if note.changed < began:
                 files[name] = note
         total.update(_describe(path, name, status, note.digest if note else ""))

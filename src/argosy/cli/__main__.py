@@ -16,6 +16,9 @@ from argosy.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interr
 
 SIGPIPE_CODE = 141
 
+COMPLETING = "_ARGOSY_COMPLETE"
+"""Set where a shell asks for completions, which click answers before any command, and ends."""
+
 NO_WORDS: type[click.UsageError] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """By this click says since 8.2 that a command with subcommands was called alone; it holds the help."""
 
@@ -64,6 +67,8 @@ def run_app(arguments: list[str]) -> int:
         _tell(alone.format_message())
         return UsageError.code
     except (BrokenPipeError, SystemExit):
+        if COMPLETING in os.environ:
+            raise  # a shell asked what may follow, and has its answer
         # Who reads us has seen enough (head), which click answers by an exit of its own.
         _say_no_more()
         return SIGPIPE_CODE

@@ -14,6 +14,7 @@ from argosy.errors import UsageError
 from argosy.launch import LaunchRequest, find_site, plan_here, write_script
 from argosy.launch import launch as launch_story
 from argosy.launch.asking import RESTARTS, STAGE, TOPICS, make_request, with_defaults, with_job
+from argosy.launch.naming import option
 from argosy.session import Session
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -152,7 +153,7 @@ def _launch(
 
 
 def _refuse_several(**wishes: bool) -> None:
-    several = [f"--{name.replace('_', '-')}" for name, wished in wishes.items() if wished]
+    several = [option(name) for name, wished in wishes.items() if wished]
     if len(several) > 1:
         raise UsageError(f"{' and '.join(several)} exclude each other", hint="say one of them")
 

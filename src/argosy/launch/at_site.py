@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.errors import SiteError
+from argosy.launch.naming import option
 from argosy.launchers import Shape
 from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host, Variable
 from argosy.runtimes import RUNTIMES
@@ -172,7 +173,7 @@ def default_options(asked: JobOptions, settled: Settled, shape: Shape) -> JobDef
         if value:
             given[key] = value
             why = "none was asked for; the site's own"
-            rows.append(evident_choice(site, site.slurm, f"--{key.replace('_', '-')}", value, key=key, why=why))
+            rows.append(evident_choice(site, site.slurm, option(key), value, key=key, why=why))
     return JobDefaults(given, tuple(rows))
 
 

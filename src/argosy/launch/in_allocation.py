@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from argosy.errors import UsageError
+from argosy.launch.naming import option
 from argosy.launch.shape import Wanted, choose_shape
-from argosy.launch.unused import NOT_USED, SHELL_INSTEAD, given_options, option, refuse_options, unused_rows
+from argosy.launch.unused import NOT_USED, SHELL_INSTEAD, given_options, refuse_options, unused_rows
 from argosy.model import Choice, GpuWay, Host
 from argosy.schedulers.slurm import JobOptions
 from argosy.schedulers.slurm_options import check_options

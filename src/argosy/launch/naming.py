@@ -1,4 +1,4 @@
-"""Name a job and its files after the program; pure."""
+"""Name a job and its files after the program, and options after their values; pure."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ def name_of(command: tuple[str, ...]) -> str:
 def file_name(name: str) -> str:
     """Make a file's name of a job's: Slurm's patterns and slashes in it would be read as such."""
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:LONGEST] or "job"
+
+
+def option(name: str) -> str:
+    """Give the option of a name: ``--gpu-type`` of ``gpu_type``."""
+    return f"--{name.replace('_', '-')}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from argosy.errors import UsageError
+from argosy.launch.naming import option
 from argosy.launchers import Shape
 from argosy.model import Choice, Host
 from argosy.sites import Site
@@ -42,8 +43,7 @@ def choose_shape(wanted: Wanted, site: Site, host: Host) -> tuple[Shape, tuple[C
     """
     for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
         if getattr(wanted, name) < 0:
-            option = name.replace("_", "-")
-            raise UsageError(f"--{option} cannot be negative", evidence=f"--{option} {getattr(wanted, name)}")
+            raise UsageError(f"{option(name)} cannot be negative", evidence=f"{option(name)} {getattr(wanted, name)}")
     nodes = wanted.nodes or 1
     if site.scheduler == "local":
         return _local_shape(wanted, host, nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from argosy.launch.naming import option
 from argosy.model import Choice
 
 SAID_AS: Mapping[str, str] = {
@@ -49,5 +50,5 @@ def _name(key: str, choices: tuple[Choice, ...]) -> str:
         return key.removeprefix("env.")
     if key == "ranks":
         return "ranks" if any(choice.what == "ranks" for choice in choices) else "ranks per node"
-    option = f"--{key.replace('_', '-')}"  # also of what has a name of its own, where it is told as not used
-    return option if any(choice.what == option for choice in choices) else SAID_AS.get(key, option)
+    said = option(key)  # also of what has a name of its own, where it is told as not used
+    return said if any(choice.what == said for choice in choices) else SAID_AS.get(key, said)

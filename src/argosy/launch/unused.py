@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from argosy.errors import UsageError
+from argosy.launch.naming import option
 from argosy.launchers import Shape
 from argosy.model import PROFILE, Choice
 from argosy.schedulers.slurm_options import check_options
@@ -110,11 +111,6 @@ def given_options(request: LaunchRequest) -> Iterator[tuple[str, str]]:
     values |= {"after": options.dependency.removeprefix("afterok:"), "sbatch_arg": " ".join(request.extra)}
     values |= {"resume": request.restarts, "checkpoint": request.checkpoint}
     yield from ((name, "yes" if value is True else str(value)) for name, value in values.items() if value)
-
-
-def option(name: str) -> str:
-    """Give the option of a name: ``--gpu-type`` of ``gpu_type``."""
-    return f"--{name.replace('_', '-')}"
 
 
 def refuse_unranked(request: LaunchRequest, launcher: str, shape: Shape) -> None:
