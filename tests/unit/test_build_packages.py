@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from argosy.build.base import parse_debian
+from argosy.build.debian import parse_debian
 from argosy.build.base_python import BasePython
 from argosy.build.conflicts import (
     Demand,
@@ -173,7 +173,7 @@ def test_what_packages_in_a_folder_require_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_debian_base_names_its_suite_and_its_packages(reference: str, suite: str, packages: tuple[str, ...]) -> None:
-    assert parse_debian(reference) == (suite, packages)
+    assert parse_debian(reference, {}) == (suite, packages)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,28 @@ def test_a_debian_base_names_its_suite_and_its_packages(reference: str, suite: s
 )
 def test_what_is_no_debian_base_is_refused(reference: str) -> None:
     with pytest.raises(UsageError, match="no Debian base"):
-        parse_debian(reference)
+        parse_debian(reference, {})
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("bookwrm", "debian:bookworm?"), ("Bookworm", "debian:bookworm?"), ("trixi+git", "debian:trixie+git?"),
+        ("nobel", "debian:noble?"), ("12", "debian:bookworm? (Docker's image of that name: docker://debian:12)"),
+        ("trixie-slim", "debian:trixie? (Docker's image of that name: docker://debian:trixie-slim)"),
+        ("bookwrm-backports", "debian:bookworm?"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_suite_is_answered_with_the_one_that_was_meant(written: str, meant: str) -> None:
+    with pytest.raises(UsageError, match="no Debian suite") as caught:
+        parse_debian(f"debian:{written}", {})
+    assert caught.value.hint == f"did you mean {meant}"
+    assert parse_debian(f"debian:{written}", {"ARGOSY_DEBIAN_MIRROR": "https://site.example/debian"})[0]
+
+
+@pytest.mark.parametrize("suite", ["sid", "wheezy", "kali-rolling", "chimaera", "excalibur", "bookworm-updates"])
+def test_a_suite_that_is_like_none_may_be_one_of_a_mirror_or_a_new_one(suite: str) -> None:
+    assert parse_debian(f"debian:{suite}", {}) == (suite, ())
 
 
 def test_a_package_that_may_be_replaced_is_no_limit_and_the_others_stay() -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from argosy.build.debian import MIRROR, parse_debian
 from argosy.build.definitions import Format, definition_format
 from argosy.build.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.packing import pack_tar, run_pack
@@ -33,10 +34,6 @@ from argosy.store import explained, whole_folder, write_text
 from argosy.trees import put_back_layer, run_unsquashfs, take_layer
 from argosy.uses import note_use
 
-DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
-"""Two plus signs belong to a package's name (g++, libstdc++6), one begins the next."""
-
-DEBIAN = re.compile(rf"debian:(?P<suite>[a-z][a-z0-9-]*)(?P<packages>(?:\+{DEBIAN_NAME})*)\Z")
 PYTHON_PACKAGES = ("python3", "python3-venv")
 NO_OPTIONS = EngineOptions()
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/lintian/*")
@@ -195,27 +192,8 @@ def _with_arch(opened: Opened, session: Session) -> Opened:
     return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
 
 
-def parse_debian(reference: str) -> tuple[str, tuple[str, ...]]:
-    """Give suite and extra packages of ``debian:SUITE[+package…]``.
-
-    Raises
-    ------
-    UsageError
-        When it is not of that form.
-    """
-    match = DEBIAN.match(reference)
-    if match is None:
-        raise UsageError(
-            f"{reference!r} is no Debian base",
-            evidence="the form is debian:SUITE[+package…], as in debian:bookworm or debian:trixie+git+libgomp1",
-            hint="check the spelling; a suite is a name such as bookworm",
-        )
-    packages = re.findall(rf"\+({DEBIAN_NAME})", match["packages"])
-    return match["suite"], tuple(packages)
-
-
 def _debian_base(reference: str, session: Session, *, needs_python: bool) -> Base:
-    suite, packages = parse_debian(reference)
+    suite, packages = parse_debian(reference, session.host.environment)
     added = tuple(p for p in PYTHON_PACKAGES if needs_python and p not in packages)
     wanted = tuple(sorted({*packages, *added, "ca-certificates"}))
     key = hashlib.sha256(repr((suite, wanted, session.host.arch, LEFT_OUT)).encode()).hexdigest()[:16]
@@ -236,7 +214,7 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
     options = [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
     options.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
     words: Words = ("mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(packages)}", *options)
-    mirror = session.host.environment.get("ARGOSY_DEBIAN_MIRROR", "")
+    mirror = session.host.environment.get(MIRROR, "")
     environment = {**session.host.environment, "SOURCE_DATE_EPOCH": str(made), "LC_ALL": "C.UTF-8"}
     around = private_namespace(session)
     if around:

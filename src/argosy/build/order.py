@@ -8,6 +8,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from argosy.build.base import Base
+from argosy.build.debian import parse_debian
 from argosy.build.report import BuildReport, BuildRequest
 from argosy.build.step_locks import locked_project, refuse_changed_steps
 from argosy.conda import CondaTarget
@@ -63,6 +64,8 @@ def read_order(request: BuildRequest, session: Session) -> Order:
     ArgosyError
         When one of them is missing or cannot be meant, or the files are not those that were locked.
     """
+    if request.base.startswith("debian:"):
+        parse_debian(request.base, session.host.environment)
     if not request.locked:
         return Order(_read_files(request, session), request.base, project=request.project)
     lock = read_lock(request.locked, session)

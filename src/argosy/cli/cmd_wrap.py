@@ -13,6 +13,7 @@ from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.containers import parse_bind
 from argosy.errors import CheckFailed
 from argosy.model import GpuWay
+from argosy.nearest import nearest_word
 from argosy.refusals import missing_file
 from argosy.shell import quote
 from argosy.wrap import Settings, UpdateRequest, WrapReport, WrapRequest
@@ -30,10 +31,19 @@ class ShortForm(WholeLines):
     """A group in which `wrap SOURCE …` means `wrap new SOURCE …`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put `new` in front where the first word is no command of the group."""
+        """Put `new` in front where the first word is no command of the group, nor a misspelt one."""
         if args and args[0] not in self.commands and args[0] not in {"-h", "--help"}:
+            self._refuse_misspelt(args, ctx)
             args = ["new", *args]
         return super().parse_args(ctx, args)
+
+    def _refuse_misspelt(self, args: list[str], ctx: click.Context) -> None:
+        """Name the nearest command where the first word is no file, and no prefix is named, which `new` needs."""
+        if any(word.startswith("--prefix") for word in args) or Path(args[0]).exists():
+            return
+        near = nearest_word(args[0], self.commands)
+        if near:
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{near}'?", ctx)
 
 
 @click.group(cls=ShortForm)
