@@ -17,14 +17,15 @@ import msgspec
 
 from argosy.build import BuildRequest, build
 from argosy.images.opening import open_image
-from argosy.startup.records import BARE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
+from argosy.startup.records import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
 from argosy.trees import unpacked
 from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
 from bench.inputs import QUICK, Inputs, bench_folder, made_base, open_session, tree_bytes
 from bench.meter import Usage
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
-from bench.records import Budget, Outcome, Row, one
+from bench.records import Budget, Outcome, Row, many, one
 from bench.script import FORK
+from bench.start import pairwise
 from bench.tasks import CommandTask
 
 COMMANDS = 1000
@@ -36,7 +37,7 @@ chmod 755 {MANY_INSIDE}/*
 """
 IMPORT, QUICK_IMPORT = "import networkx, pandas, sqlalchemy, sympy", "import httpx, rich.console"
 """What needs nothing of the base: the program alone runs on the packages alone."""
-TIMES = 30
+TIMES = 40
 MEGA = 1e6
 
 WRAPPED = Budget(3)
@@ -181,18 +182,20 @@ def count_until(trace: str, program: str) -> tuple[int, int]:
 
 def _start_rows(ground: Ground, quick: bool) -> Iterator[Row]:  # noqa: FBT001 - as the parts have it
     asked = ("--quick",) if quick else ("--at-once", "1", "--times", str(TIMES))
-    report = ground.measured_starts(*asked, "--only", f"{BARE},{RUNTIME},{WRAPPER}")
+    report = ground.measured_starts(*asked, "--only", f"{BARE},{RUNTIME},{LINE},{WRAPPER}")
     figures = {figure.case: figure for figure in report.figures if figure.at_once == 1}
     key, who = f"wrapping.{ground.runtime}.start", f"{ground.runtime}: python -c pass"
     for name, figure in figures.items():
         yield _start_row(f"{key}.{name}", f"{who}, {name}", figure)
-    ratio = figures[WRAPPER].median / figures[RUNTIME].median
+    wrapper = figures[WRAPPER].each
+    to_plain = pairwise(wrapper, figures[RUNTIME].each)
     if ground.place is not HERE:
-        yield one(f"{key}.ratio", f"{who}, wrapper to the bare line", ratio, "x", budget=AS_THE_LINE)
-    elif BARE in figures and figures[BARE].median < figures[RUNTIME].median:
-        # A Python of this machine that loads more than the image's, by its own *.pth files, measures nothing.
-        above = figures[WRAPPER].median - figures[BARE].median
-        yield one(f"{key}.above", f"{who}, wrapper above the bare program", above, "ms", budget=ABOVE_BARE)
+        yield many(f"{key}.plain", f"{who}, wrapper to the plain line", to_plain, "x")
+        same = pairwise(wrapper, figures[LINE].each)
+        yield many(f"{key}.ratio", f"{who}, wrapper to the same line, bare", same, "x", budget=AS_THE_LINE)
+    elif BARE in figures:
+        above = [ours - bare for ours, bare in zip(wrapper, figures[BARE].each, strict=True)]
+        yield many(f"{key}.above", f"{who}, wrapper above the bare program", above, "ms", budget=ABOVE_BARE)
 
 
 def _start_row(key: str, what: str, figure: Figure) -> Row:

@@ -34,13 +34,13 @@ def measure(tmp_path: Path, *cases: dict[str, object]) -> subprocess.CompletedPr
     return subprocess.run(words, input=json.dumps(task), capture_output=True, text=True, check=False)
 
 
-def test_each_way_is_started_once_before_and_then_in_turns(tmp_path: Path) -> None:
+def test_each_way_is_started_once_before_and_then_first_in_its_turn(tmp_path: Path) -> None:
     order = tmp_path / "order"
     ways: list[dict[str, object]] = [{"name": name, "words": ["sh", "-c", f"echo {name} >> {order}"]} for name in "ab"]
     done = measure(tmp_path, *ways)
     taken = json.loads(done.stdout)
     assert {key: len(values) for key, values in taken["b"].items()} == {"1": 2, "3": 1, "cold": 1}
-    assert order.read_text().split() == ["a", "b", "a", "b", "a", "b", *"aaabbb", "a", "b"]
+    assert order.read_text().split() == ["a", "b", "a", "b", "b", "a", *"aaabbb", "a", "b"]
 
 
 def test_a_start_that_fails_ends_the_measurement_with_what_it_said(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from argosy.errors import UsageError
 from argosy.images.opening import open_image
 from argosy.images.prefix import version_folder
 from argosy.layout import ENV_PREFIX, NOT_FROM_CALLER
+from argosy.process import Command, find_program, run_checked
 from argosy.session import Session
-from argosy.startup.records import BARE, RUNTIME, SCRIPTED, WRAPPER, Case, StartupRequest
+from argosy.shell import quote
+from argosy.startup.records import BARE, LINE, RUNTIME, SCRIPTED, WRAPPER, Case, StartupRequest
 from argosy.startup.scripted import SHARED, render_scripted
 from argosy.trees import unpacked
 from argosy.wrap.places import CACHE, open_prefix
@@ -70,7 +72,7 @@ def open_ground(request: StartupRequest, work: Path, session: Session) -> Ground
 
 def find_cases(ground: Ground, session: Session) -> Iterator[Case | str]:
     """Give the cases asked for, or why one cannot be run."""
-    ways = {BARE: _bare, RUNTIME: _runtime, WRAPPER: _wrapper, SCRIPTED: _scripted}
+    ways = {BARE: _bare, RUNTIME: _runtime, LINE: _line, WRAPPER: _wrapper, SCRIPTED: _scripted}
     for name, way in ways.items():
         if not ground.request.only or name in ground.request.only:
             yield way(ground, session)
@@ -81,9 +83,11 @@ def _code(ground: Ground) -> tuple[str, ...]:
 
 
 def _wrapper(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
-    prefix = ground.request.prefix
-    words = (str(prefix / "bin" / PYTHON), *_code(ground))
-    return Case(WRAPPER, words, ground.env, _files(ground), ground.place)
+    return Case(WRAPPER, _wrapper_words(ground), ground.env, _files(ground), ground.place)
+
+
+def _wrapper_words(ground: Ground) -> tuple[str, ...]:
+    return (str(ground.request.prefix / "bin" / PYTHON), *_code(ground))
 
 
 def _files(ground: Ground) -> tuple[str, ...]:
@@ -113,6 +117,37 @@ def _runtime(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - 
     )
 
 
+RECORD = """\
+#!/bin/sh
+# Takes the runtime's place, and writes down how it was called.
+printf '%s\\0' "$@" > {folder}/words
+cat /proc/$$/environ > {folder}/environment
+"""
+
+
+def _line(ground: Ground, session: Session) -> Case | str:
+    """Give the very words and variables with which the wrapped command takes the runtime's place."""
+    if ground.version.runtime == "bwrap":
+        return f"{LINE}: under bubblewrap a wrapped command ends in more than one program"
+    runtime = find_program(ground.version.runtime, ground.env.get("PATH", ""))
+    folder = ground.work / "line"
+    folder.mkdir()
+    file = folder / ground.version.runtime
+    file.write_text(RECORD.format(folder=quote(str(folder))))
+    file.chmod(0o755)
+    called = Command(_wrapper_words(ground), env=ground.env | {"PATH": f"{folder}:{ground.env.get('PATH', '')}"})
+    run_checked(session.runner, called, doing="looking how the runtime is called")
+    if not runtime or not (folder / "words").is_file():
+        return f"{LINE}: the wrapped command does not look for {ground.version.runtime} on PATH"
+    words, variables = (_read_texts(folder / name) for name in ("words", "environment"))
+    env = dict(text.partition("=")[::2] for text in (each.replace(f"{folder}:", "") for each in variables))
+    return Case(LINE, (runtime, *words), env, _files(ground), ground.place)
+
+
+def _read_texts(file: Path) -> list[str]:
+    return os.fsdecode(file.read_bytes()).removesuffix("\0").split("\0")
+
+
 def _scripted(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
     container = _container(ground)
     if isinstance(container, str):
@@ -132,18 +167,36 @@ def _bare(ground: Ground, session: Session) -> Case | str:
     packages = next(iter(sorted(tree.glob(f"{ENV_PREFIX[1:]}/lib/python3*/site-packages"))), None) if tree else None
     if tree is None or packages is None:
         return f"{BARE}: its Python packages lie in no layer of their own"
-    own = tree / ENV_PREFIX[1:] / "bin" / packages.parent.name
-    program = own if own.is_file() and not own.is_symlink() else _host_python(packages.parent.name)
-    if program is None:
-        return f"{BARE}: there is no {packages.parent.name} on this machine"
+    name = packages.parent.name
+    own = tree / ENV_PREFIX[1:] / "bin" / name
+    program = (str(own),) if own.is_file() and not own.is_symlink() else _python_of_base(ground, name)
     env = ground.env | {"PYTHONPATH": str(packages)}
-    return Case(BARE, (str(program), *_code(ground)), env, (str(packages),), str(tree))
+    if len(program) > 1:
+        env["PYTHONHOME"] = str(Path(program[-1]).parents[1])
+    program = program or _host_python(name)
+    if not program:
+        return f"{BARE}: there is no {name} on this machine"
+    return Case(BARE, (*program, *_code(ground)), env, (str(packages),), str(tree))
 
 
-def _host_python(name: str) -> Path | None:
+def _python_of_base(ground: Ground, name: str) -> tuple[str, ...]:
+    """Start the base's own interpreter where it lies unpacked, by its own loader and libraries; nothing where it is not.
+
+    The machine's own may load more, by its own ``*.pth`` files.
+    """
+    for tree in map(Path, _files(ground) if ground.version.runtime == "bwrap" else ()):
+        loader = next(iter(sorted(tree.glob("root/lib*/ld-linux-*.so.*"))), None)
+        program = tree / "root/usr/bin" / name
+        if loader and program.is_file() and not program.is_symlink():
+            folders = [*tree.glob("root/usr/lib/*-linux-gnu"), tree / "root/usr/lib64"]
+            return (str(loader), "--library-path", ":".join(map(str, folders)), str(program))
+    return ()
+
+
+def _host_python(name: str) -> tuple[str, ...]:
     """Find an interpreter of the system: one from elsewhere on PATH may be a wrapper itself."""
-    found = (Path(folder, name) for folder in ("/usr/bin", "/usr/local/bin", "/opt/argosy-dev/bin"))
-    return next((path for path in found if os.access(path, os.X_OK)), None)
+    found = (f"{folder}/{name}" for folder in ("/usr/bin", "/usr/local/bin", "/opt/argosy-dev/bin"))
+    return next(((path,) for path in found if os.access(path, os.X_OK)), ())
 
 
 def _layer(ground: Ground, session: Session) -> Path | None:

@@ -50,19 +50,24 @@ def forget(paths: Iterable[str]) -> None:
 def measure(
     cases: Sequence[Mapping[str, Any]], asked: Mapping[str, Any], said: str
 ) -> dict[str, dict[str, list[float]]]:
-    """Start every case once, then take turns."""
+    """Start every case once, then take turns, each first in its turn: what a start leaves behind serves all alike."""
     taken: dict[str, dict[str, list[float]]] = {case["name"]: {} for case in cases}
     for case in cases:
         start(case, 1, said)
     for copies, times in asked["at_once"]:
-        for _ in range(times):
-            for case in cases:
+        for turn in range(times):
+            for case in _from(cases, turn):
                 taken[case["name"]].setdefault(str(copies), []).append(start(case, copies, said))
-    for _ in range(asked["cold"]):
-        for case in cases:
+    for turn in range(asked["cold"]):
+        for case in _from(cases, turn):
             forget(case["drop"])
             taken[case["name"]].setdefault("cold", []).append(start(case, 1, said))
     return taken
+
+
+def _from(cases: Sequence[Mapping[str, Any]], turn: int) -> list[Mapping[str, Any]]:
+    first = turn % len(cases)
+    return [*cases[first:], *cases[:first]]
 
 
 if __name__ == "__main__":

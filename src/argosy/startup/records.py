@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-BARE, RUNTIME, WRAPPER, SCRIPTED = "bare", "runtime", "wrapper", "scripted"
+BARE, RUNTIME, LINE, WRAPPER, SCRIPTED = "bare", "runtime", "line", "wrapper", "scripted"
 
 CASES: Mapping[str, str] = {
     BARE: "the program itself, no container, from unpacked files",
     RUNTIME: "the runtime's plain line",
+    LINE: "the line that the wrapped command ends in",
     WRAPPER: "the wrapped command",
     SCRIPTED: "a wrapper as tykky designs it",
 }
@@ -69,6 +70,8 @@ class Figure:
     ----------
     at_once
         Starts at the same moment; 0 stands for a cold start.
+    each
+        The single values, in the order they were taken; those of all cases were taken in turns.
     """
 
     case: str
@@ -77,6 +80,7 @@ class Figure:
     low: float
     high: float
     runs: int
+    each: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

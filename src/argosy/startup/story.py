@@ -64,7 +64,7 @@ def _figures(name: str, taken: Mapping[str, list[float]]) -> Iterable[Figure]:
         values = [each * MILLI for each in seconds]
         low, high = (min(values), max(values)) if len(values) < 4 else statistics.quantiles(values, n=4)[::2]  # noqa: PLR2004
         at_once = 0 if key == "cold" else int(key)
-        yield Figure(name, at_once, statistics.median(values), low, high, len(values))
+        yield Figure(name, at_once, statistics.median(values), low, high, len(values), tuple(values))
 
 
 def _counted(case: Case, log: Path, session: Session) -> Calls:
