@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from argosy.build.debian import parse_debian
 from argosy.build.base_python import BasePython
 from argosy.build.conflicts import (
     Demand,
@@ -26,6 +25,7 @@ from argosy.build.conflicts import (
     replaceable,
     vendor_builds,
 )
+from argosy.build.debian import parse_debian
 from argosy.build.packages import write_namesakes
 from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
 from argosy.build.rooms import Room

@@ -16,7 +16,10 @@ DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
 
 DEBIAN = re.compile(rf"debian:(?P<suite>[A-Za-z0-9][A-Za-z0-9.-]*)(?P<packages>(?:\+{DEBIAN_NAME})*)\Z")
 
-DEBIAN_SUITES = ("buster", "bullseye", "bookworm", "trixie", "forky", "duke", "sid", "experimental", "oldoldstable", "oldstable", "stable", "testing", "unstable")  # fmt: skip
+DEBIAN_SUITES = (
+    *("buster", "bullseye", "bookworm", "trixie", "forky", "duke", "sid", "experimental"),
+    *("oldoldstable", "oldstable", "stable", "testing", "unstable"),
+)
 """Debian's own; source: https://wiki.debian.org/DebianReleases, https://www.debian.org/releases/."""
 
 UBUNTU_SUITES = ("xenial", "bionic", "focal", "jammy", "noble", "plucky", "questing", "resolute")
