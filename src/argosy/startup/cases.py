@@ -180,7 +180,7 @@ def _bare(ground: Ground, session: Session) -> Case | str:
 
 
 def _python_of_base(ground: Ground, name: str) -> tuple[str, ...]:
-    """Start the base's own interpreter from its unpacked tree, by its own loader and libraries; empty where there is none.
+    """Start the base's own interpreter from its unpacked tree, with its libraries; empty where there is none.
 
     The machine's own may load more, by its own ``*.pth`` files.
     """
