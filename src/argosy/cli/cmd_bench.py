@@ -1,7 +1,8 @@
-"""`argosy bench`: collectives, by the words of `argosy launch` with a measurement as the command; and starts."""
+"""`argosy bench`: collectives and nodes, by the words of `argosy launch` with a measurement as command; and starts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ from argosy.cli import cmd_launch
 from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.collectives import OPERATIONS, benchmark_command
 from argosy.errors import UsageError
+from argosy.launch import LaunchRequest
 from argosy.launch.story import launch as launch_story
 from argosy.refusals import explained
 from argosy.startup.records import CASES
+from argosy.trials import as_trial, trial_command
 
 NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "checkpoint", "array", "elastic", "before")
 """Parameters of launch that a measurement has no use for."""
+NOT_TRIED = ("ranks", "cpus_per_rank", "launcher", "torchrun_arg", "mpi", "label", "log_dir", "debug")
+"""And those that nodes which are tried each alone have none for."""
 
 
 @click.group(cls=WholeLines)
@@ -27,12 +32,21 @@ def bench() -> None:
 
 def _collectives(ctx: click.Context, /, *, operation: str, most: str, **options: Any) -> None:
     options["command"] = benchmark_command(operation, most)
+    _measure(ctx, options, lambda request: replace(request, name=request.name or f"bench-{operation}"))
+
+
+def _nodes(ctx: click.Context, /, **options: Any) -> None:
+    options["command"] = trial_command()
+    _measure(ctx, options, as_trial)
+
+
+def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[LaunchRequest], LaunchRequest]) -> None:
+    """Launch a measurement; with --follow it ends with what the run proved."""
     dry_run, script, here, follow, as_json, verbose = (
         options.pop(name) for name in ("dry_run", "script", "here", "follow", "as_json", "verbose")
     )
     session = open_session(verbose=verbose)
-    request = cmd_launch.read_request(session, **options)
-    request = replace(request, name=request.name or f"bench-{operation}", here=here)
+    request = replace(change(cmd_launch.read_request(session, **options)), here=here)
     if dry_run or script is not None:
         kept = script is not None
         ctx.exit(cmd_launch.show_plan(request, session, None if dry_run else script, as_json=as_json, kept=kept))
@@ -40,7 +54,7 @@ def _collectives(ctx: click.Context, /, *, operation: str, most: str, **options:
     if not launched.job:
         ctx.exit(launched.code)
     code = cmd_launch.submitted(launched.job, request, session, follow=follow)
-    if follow and code == 0:
+    if follow and (code == 0 or request.apart):
         from argosy.cli.cmd_verify import verify  # noqa: PLC0415 - where there is something to judge
 
         ctx.invoke(verify, runs=(launched.job,), site="", nodes=0, as_json=False)
@@ -120,3 +134,17 @@ bench.add_command(
         "argosy bench collectives my.sif --site my-site --nodes 2 --gpus-per-node 4 --max-size 4G --follow",
     )
 )  # fmt: skip
+
+
+bench.add_command(
+    click.Command(
+        "nodes",
+        params=[option for option in cmd_launch.launch.params if option.name not in (*NOT_MEASURED, *NOT_TRIED)],
+        callback=click.pass_context(_nodes),
+        help="Try each node alone, and name those to leave out: GPUs that fail, give wrong results, or are slow.\n\n"
+        "Takes the options of 'argosy launch'; IMAGE must have torch.  Nodes do not speak to each other, so that a bad "
+        "one stops no other.  With --follow it ends with the nodes to leave out; the exit code is 7 where there are "
+        "some.  'argosy launch --exclude @JOB' leaves them out.\n\n"
+        "\b\nargosy bench nodes my.sif --site my-site --nodes 16 --gpus-per-node 4 --time 10:00 --follow",
+    )
+)

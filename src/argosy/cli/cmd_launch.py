@@ -62,7 +62,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 @word("--constraint", "Features that nodes must have.")
 @word("--reservation", "Reservation.")
 @word("--nodelist", "Nodes to use.", "NODES")
-@word("--exclude", "Nodes not to use.", "NODES")
+@word("--exclude", "Nodes not to use; @JOB for those that 'argosy bench nodes' found bad.", "NODES")
 @click.option("--mail-type", "--mail", default="", metavar="WORD", help="When to send mail, as END,FAIL.")
 @word("--output", "File for the output; %j is the job id, %x its name.", "FILE")
 @word("--error", "File for the error stream.  [default: with the output]", "FILE")
@@ -217,7 +217,15 @@ def read_request(session: Session, *, smoke: bool = False, **options: Any) -> La
             words = with_job(project, name, words)
         else:
             words = with_defaults(project, words)
-    return replace(make_request(words, session.host), smoke=smoke)
+    request = replace(make_request(words, session.host), smoke=smoke)
+    return _without_bad_nodes(request, session) if "@" in request.options.exclude else request
+
+
+def _without_bad_nodes(request: LaunchRequest, session: Session) -> LaunchRequest:
+    from argosy.trials import leave_out  # noqa: PLC0415 - only where it is asked for
+    from argosy.verify import find_bad_nodes_of  # noqa: PLC0415 - likewise
+
+    return leave_out(request, lambda job: find_bad_nodes_of(session, job))
 
 
 def _is_given(name: str, value: object) -> bool:

@@ -70,10 +70,9 @@ class LaunchRequest:
         ``MIN:MAX`` nodes between which torchrun may go on; empty for a fixed number.
     stage
         Folder on each node's own disk that the image is copied to; empty to read it where it is.
-    smoke
-        Whether this is a short test of a launch; see `argosy.launch.smoke.as_smoke`.
-    here
-        Whether it is steps of the present allocation; see `argosy.launch.in_allocation`.
+    smoke, apart, here
+        Whether it is a short test (see `argosy.launch.smoke`); its ranks do not speak to each other, so that one that
+        fails ends none of the others; it is steps of the present allocation (see `argosy.launch.in_allocation`).
     told
         Choices that were made before planning, to be told with the plan's own.
     given
@@ -102,6 +101,7 @@ class LaunchRequest:
     elastic: str = ""
     stage: str = ""
     smoke: bool = False
+    apart: bool = False
     here: bool = False
     told: tuple[Choice, ...] = ()
     given: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -317,6 +317,7 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
         least_nodes=least,
         stage=request.stage,
         smoke=request.smoke,
+        apart=request.apart,
         record=facts.record,
         resume=plan_resume(request.restarts, _absolute(request.checkpoint, facts.host), request.options.signal),
     )

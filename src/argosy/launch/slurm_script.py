@@ -59,6 +59,8 @@ class SlurmFacts:
         Folder on each node's own disk that the image is copied to.
     smoke
         Whether the job is a short test, which a timer ends.
+    apart
+        Whether a rank that fails, or a node that is lost, ends none of the others.
     at_site
         What the site's profile adds: words for sbatch and srun, folders and paths on each node.
     """
@@ -76,6 +78,7 @@ class SlurmFacts:
     least_nodes: int = 0
     stage: str = ""
     smoke: bool = False
+    apart: bool = False
     at_site: AtSite = field(default_factory=AtSite)
 
 
@@ -151,7 +154,7 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
     tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
     yield f"--job-name={facts.script.name}"
     yield f"--nodes={f'{facts.least_nodes}-' if facts.least_nodes else ''}{shape.nodes}"
-    if facts.least_nodes:
+    if facts.least_nodes or facts.apart:
         yield "--no-kill"  # else Slurm ends a job that loses a node
     if slurm.cpus_option:
         yield f"--ntasks-per-node={tasks}"
@@ -259,7 +262,7 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     line = [
         step_prefix(facts.script.container)
         + f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block --export=ALL'
-        + (" --no-kill --kill-on-bad-exit=0" if facts.least_nodes else " --kill-on-bad-exit=1")
+        + (" --no-kill --kill-on-bad-exit=0" if facts.least_nodes or facts.apart else " --kill-on-bad-exit=1")
         + (f" --mpi={quote(facts.mpi)}" if facts.mpi else "")
         + (" --label" if facts.label and started.per_rank else "")
     ]

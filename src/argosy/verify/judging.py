@@ -11,6 +11,7 @@ from argosy.launch.ranks import RankFacts, parse_cores
 from argosy.sites import Site
 from argosy.verify.earlier import Earlier
 from argosy.verify.netlog import NetFacts
+from argosy.verify.nodes import Trial, find_bad_nodes
 
 OK, BAD, UNKNOWN = "ok", "bad", "not shown"
 LEAST_SHARE = 0.7
@@ -31,6 +32,8 @@ class Expected:
         GPUs that each rank should see; 0 where that is not known.
     cores
         The cores of each local rank, where ranks are bound by a map: ``49-55``.
+    hosts
+        The names of its nodes, where they were asked for.
     """
 
     nodes: int = 0
@@ -38,6 +41,7 @@ class Expected:
     gpus: int = 0
     own_gpus: int = 0
     cores: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +51,20 @@ class Check:
     Attributes
     ----------
     name
-        ``ranks``, ``network``, ``GPUs``, ``cores`` or ``bandwidth``.
+        ``ranks``, ``network``, ``GPUs``, ``cores``, ``bandwidth`` or ``nodes``.
     state
         ``ok``, ``bad`` or ``not shown``.
     hint
         What to do where it is bad.
+    nodes
+        Those to leave out.
     """
 
     name: str
     state: str
     said: str
     hint: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,12 @@ def judge_run(
         judge_cores(ranks, expected),
         judge_bandwidth(net, expected, site, earlier),
     )
+    return Verdict(tuple(check for check in checks if check))
+
+
+def judge_trial(trials: Sequence[Trial], ranks: Sequence[RankFacts], expected: Expected) -> Verdict:
+    """Judge a run that tried each node alone: it used no network between them."""
+    checks = (judge_ranks(ranks, expected), judge_gpus(ranks, expected), judge_nodes(trials, expected))
     return Verdict(tuple(check for check in checks if check))
 
 
@@ -232,3 +245,15 @@ def judge_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: Earl
         said += f" with messages of {row.payload_gb:g} GB"
         return Check("bandwidth", UNKNOWN, said, f"measure with such messages: --max-size {row.payload_gb:g}G")
     return Check("bandwidth", BAD, said, "see the network above, and the cores")
+
+
+def judge_nodes(trials: Sequence[Trial], expected: Expected) -> Check:
+    """Judge nodes that were tried each alone."""
+    bad = find_bad_nodes(trials, expected.hosts, expected.gpus)
+    hosts = {trial.host for trial in trials}
+    devices = len(trials)
+    if not bad:
+        return Check("nodes", OK, f"{len(hosts)} answered with {devices} device(s), none slow or wrong")
+    said = "; ".join(f"{node.host} {node.why}" for node in bad)
+    names = tuple(node.host for node in bad)
+    return Check("nodes", BAD, said, f"leave out, and tell the support team: --exclude {','.join(names)}", names)

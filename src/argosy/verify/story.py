@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from argosy.errors import SiteError, UsageError
-from argosy.launch.jobs import JobFacts, find_job, read_plan
+from argosy.launch.jobs import JobFacts, ask_slurm, find_job, read_plan
 from argosy.launch.ranks import RankFacts
 from argosy.launch.record import read_submitted
 from argosy.launch.story import find_site
+from argosy.schedulers.slurm import ENDED
 from argosy.session import Session
 from argosy.sites import Site
+from argosy.trials import TRIAL
 from argosy.verify.earlier import find_earlier
-from argosy.verify.judging import Expected, Verdict, judge_run
+from argosy.verify.judging import Expected, Verdict, judge_run, judge_trial
 from argosy.verify.logs import read_ends_of
 from argosy.verify.netlog import NetFacts, parse_netlog
+from argosy.verify.nodes import Trial, parse_trials
 
 MOST_LOGS = 256
 """Logs of ranks that are read: those of a larger run say the same again."""
@@ -30,12 +33,15 @@ class Evidence:
     ----------
     files
         Those that were read.
+    trials
+        What each device did, where nodes were tried each alone; None for other jobs.
     """
 
     net: NetFacts
     ranks: tuple[RankFacts, ...]
     expected: Expected
     files: tuple[str, ...]
+    trials: tuple[Trial, ...] | None = None
 
 
 def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Verdict]:
@@ -52,10 +58,32 @@ def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Ve
         raise UsageError(
             f"job {job} has left nothing to judge", evidence=f"it {facts.meaning}", hint="wait for its start"
         )
+    if evidence.trials is not None:
+        expected = replace(evidence.expected, hosts=_hosts_of(session, facts))
+        return evidence, judge_trial(evidence.trials, evidence.ranks, expected)
     profile = _profile(session, site) if site else _planned_profile(session, facts)
     measured = evidence.net.measured
     earlier = find_earlier(session, Path(facts.record), measured) if measured and facts.record else None
     return evidence, judge_run(evidence.net, evidence.ranks, evidence.expected, profile, earlier)
+
+
+def find_bad_nodes_of(session: Session, job: str) -> tuple[str, ...]:
+    """Name the nodes that a job of `argosy bench nodes` found bad.
+
+    Raises
+    ------
+    UsageError
+        When nobody knows the job, it has not ended, or tried no nodes.
+    """
+    facts = find_job(session, job)
+    if facts.kind != ENDED:
+        raise UsageError(f"job {job} {facts.meaning}", hint=f"wait for its end: argosy logs -f {job}")
+    evidence, verdict = verify_job(session, job)
+    if evidence.trials is None:
+        raise UsageError(
+            f"job {job} tried no nodes", hint="give the number of a job that 'argosy bench nodes' submitted"
+        )
+    return tuple(name for check in verdict.checks for name in check.nodes)
 
 
 def verify_logs(session: Session, logs: Sequence[str], site: str = "", nodes: int = 0) -> tuple[Evidence, Verdict]:
@@ -93,7 +121,15 @@ def read_evidence(facts: JobFacts) -> Evidence:
     files = [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]
     files += [facts.output] if facts.output and Path(facts.output).is_file() else []
     text = "\n".join(map(read_ends_of, files))
-    return Evidence(parse_netlog(text), facts.ranks, expect(plan, facts.ranks), tuple(files))
+    trials = parse_trials(text) if any(row.get("what") == TRIAL for row in _rows(plan.get("choices"))) else None
+    return Evidence(parse_netlog(text), facts.ranks, expect(plan, facts.ranks), tuple(files), trials)
+
+
+def _hosts_of(session: Session, facts: JobFacts) -> tuple[str, ...]:
+    """Give the names of a job's nodes."""
+    nodes = facts.runs[-1].nodes if facts.runs else facts.nodes
+    words = ("scontrol", "show", "hostnames", nodes)
+    return tuple(ask_slurm(session, words, doing="asking for the nodes of the job").split()) if nodes else ()
 
 
 def _asked_logs(plan: dict[str, object]) -> list[Path]:

@@ -1,0 +1,124 @@
+"""Nodes that were tried each alone: what their lines say is read, and those to leave out are named with the reason."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from argosy.errors import UsageError
+from argosy.launch.plan import LaunchRequest
+from argosy.launch.ranks import RankFacts
+from argosy.launch.shape import Wanted
+from argosy.schedulers.slurm import JobOptions
+from argosy.trials import as_trial, leave_out, trial_command
+from argosy.verify.judging import Expected, judge_trial
+from argosy.verify.nodes import BadNode, Trial, find_bad_nodes, parse_trials
+
+GOOD = "matmul 612.300 TFLOP/s, memory 2870.1 GB/s, from host 54.3 GB/s, to the next 312.0 GB/s"
+HOSTS = ("n1", "n2", "n3")
+
+
+def line(host: str, gpu: int, words: str = GOOD, kind: str = "NVIDIA H100 80GB HBM3") -> str:
+    return f"# node {host} gpu {gpu} ({kind}): {words}\n"
+
+
+def trials_of(**changed: str) -> tuple[Trial, ...]:
+    """Give three nodes of two GPUs; `n2` replaces the words of that node's second GPU."""
+    return parse_trials(
+        "".join(line(host, gpu, changed.get(host, GOOD) if gpu else GOOD) for host in HOSTS for gpu in (0, 1))
+    )
+
+
+def test_a_line_is_read_with_its_figures() -> None:
+    (trial,) = parse_trials("noise\n" + line("n1", 3) + "argosy: # node of something else\n")
+    assert trial == Trial(
+        "n1",
+        "gpu 3",
+        "NVIDIA H100 80GB HBM3",
+        {
+            "matmul": (612.3, "TFLOP/s"),
+            "memory": (2870.1, "GB/s"),
+            "from host": (54.3, "GB/s"),
+            "to the next": (312.0, "GB/s"),
+        },
+    )
+
+
+def test_nodes_that_answer_alike_are_good() -> None:
+    assert find_bad_nodes(trials_of(n2=GOOD.replace("612.300", "500.000")), HOSTS, 2) == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (GOOD.replace("612.300", "400.000"), "gpu 1 is slow: matmul 400 of 612.3 TFLOP/s, the median"),
+        (GOOD.replace("54.3", "12.1"), "gpu 1 is slow: from host 12.1 of 54.3 GB/s, the median"),
+        (f"{GOOD} | wrong: a product differs | wrong: a copy differs", "gpu 1: wrong: a product differs"),
+        ("matmul 612.300 TFLOP/s | failed: CUDA error: ECC, again", "gpu 1: failed: CUDA error: ECC, again"),
+    ],
+)  # fmt: skip
+def test_a_node_is_named_with_its_first_fault(words: str, why: str) -> None:
+    assert find_bad_nodes(trials_of(n2=words), HOSTS, 2) == (BadNode("n2", why),)
+
+
+def test_a_node_without_an_answer_or_with_fewer_gpus_is_bad() -> None:
+    trials = [
+        trial
+        for trial in trials_of()
+        if (trial.host, trial.device) not in {("n1", "gpu 1"), ("n3", "gpu 0"), ("n3", "gpu 1")}
+    ]
+    assert find_bad_nodes(trials, HOSTS, 2) == (BadNode("n1", "shows 1 of 2 GPUs"), BadNode("n3", "gave no answer"))
+
+
+def test_only_devices_of_one_model_are_compared() -> None:
+    old = line("n9", 0, GOOD.replace("612.300", "310.000"), "NVIDIA A100-SXM4-80GB")
+    assert find_bad_nodes(parse_trials(old + line("n1", 0) + line("n2", 0)), ("n1", "n2", "n9"), 1) == ()
+
+
+def test_the_processors_of_nodes_may_serve_other_jobs_too() -> None:
+    rates = {"n1": 2.0, "n2": 1.9, "n3": 1.1, "n4": 0.9}
+    text = "".join(f"# node {host} cpu (processor): matmul {rate:.3f} TFLOP/s\n" for host, rate in rates.items())
+    assert [node.host for node in find_bad_nodes(parse_trials(text), tuple(rates), 0)] == ["n4"]
+
+
+def test_the_verdict_names_what_to_leave_out_and_asks_for_no_network() -> None:
+    ranks = tuple(RankFacts(n, 0, host, devices=2) for n, host in enumerate(HOSTS))
+    expected = Expected(nodes=3, ranks=3, gpus=2, own_gpus=2, hosts=HOSTS)
+    assert judge_trial(trials_of(), ranks, expected).good
+    verdict = judge_trial(trials_of(n2=" | failed: gone"), ranks, expected)
+    (nodes,) = (check for check in verdict.checks if check.name == "nodes")
+    assert (nodes.state, nodes.nodes) == ("bad", ("n2",))
+    assert nodes.hint.endswith("--exclude n2")
+    assert {check.name for check in verdict.checks} == {"ranks", "GPUs", "nodes"}
+
+
+def test_each_node_is_tried_once_and_alone() -> None:
+    request = as_trial(LaunchRequest("my.sif", trial_command(), wanted=Wanted(nodes=4, gpus_per_node=8)))
+    assert (request.wanted.ranks, request.launcher, request.apart, request.name) == (4, "none", True, "bench-nodes")
+
+
+def test_the_program_needs_only_torch() -> None:
+    tree = ast.parse(trial_command()[2])
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    own = {"__future__", "collections.abc", "typing", "os", "socket", "statistics", "sys", "threading", "time"}
+    assert modules | names - own == (modules & own) | {"torch"}
+
+
+def exclude(words: str) -> LaunchRequest:
+    request = LaunchRequest("my.sif", ("true",), options=JobOptions(exclude=words))
+    return leave_out(request, lambda job: {"12": ("n2", "n7"), "13": ()}[job])
+
+
+def test_what_a_trial_found_bad_is_left_out_beside_what_is_named() -> None:
+    request = exclude("n1,@12,n[3-4]")
+    assert request.options.exclude == "n1,n2,n7,n[3-4]"
+    assert [(row.value, row.why) for row in request.told] == [("n2,n7", "what job 12 found bad")]
+    assert replace(exclude("@13"), told=()).options == JobOptions()
+
+
+def test_what_is_no_job_cannot_be_left_out() -> None:
+    with pytest.raises(UsageError, match="'n1' is no number of a job"):
+        exclude("@n1")
