@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -171,3 +172,17 @@ def test_a_job_waits_for_another_one_and_arrays_have_an_output_each(desk: Desk) 
         text = (desk.here / f"{array}_{number}.out").read_text()
         assert text.startswith(f"1\n{number}\n")
         assert "verdict: ranks: 1 of 1 on 1 node(s)" in text
+
+
+def test_a_node_that_cannot_do_its_work_is_named_and_left_out(torch_desk: Desk) -> None:
+    for node in ("ctl", "node1"):
+        torch_desk.sh(f"cp {torch_desk.image} /tmp/here.sif", node=node)
+    words = ("/tmp/here.sif", "--site", torch_desk.site, "--nodes", "2")
+    done = torch_desk.argosy("bench", "nodes", *words, "--follow", check=False)
+    assert done.code == 7, done.stdout + done.stderr
+    assert "# node node1 cpu (processor): matmul " in done.stdout
+    assert "nodes      bad        node2 gave no answer" in done.stdout
+    job = re.findall(r"job (\d+)", done.stderr)[0]
+    planned = torch_desk.argosy("launch", *words, "--exclude", f"@{job}", "--dry-run", "--", "true").stdout
+    assert "\n#SBATCH --exclude=node2\n" in planned
+    assert f"left out = node2: what job {job} found bad" in planned
