@@ -177,7 +177,7 @@ def test_a_job_waits_for_another_one_and_arrays_have_an_output_each(desk: Desk) 
 def test_a_node_that_cannot_do_its_work_is_named_and_left_out(torch_desk: Desk) -> None:
     for node in ("ctl", "node1"):
         torch_desk.sh(f"cp {torch_desk.image} /tmp/here.sif", node=node)
-    words = ("/tmp/here.sif", "--site", torch_desk.site, "--nodes", "2")
+    words = ("/tmp/here.sif", "--site", torch_desk.site, "--nodes", "2")  # noqa: S108 - of the nodes, not this one's
     done = torch_desk.argosy("bench", "nodes", *words, "--follow", check=False)
     assert done.code == 7, done.stdout + done.stderr
     assert "# node node1 cpu (processor): matmul " in done.stdout
