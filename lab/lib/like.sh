@@ -11,7 +11,7 @@ read_like() {
 
 render_partitions() {
   if [ -n "$PARTITIONS" ]; then printf '%s\n' "$PARTITIONS" EnforcePartLimits=ALL; else echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"; fi
-  case " $REQUIRED " in *" time "*) echo JobSubmitPlugins=require_timelimit ;; esac
+  [ -z "$REQUIRED" ] || echo JobSubmitPlugins=lua
 }
 
 # In a machine's root: the device files, folders and commands of the site, empty where they do nothing here.
@@ -27,7 +27,6 @@ install_stand_ins() {
     esac
   done
   install_module "$root"
-  [ -z "$REQUIRED" ] || install_sbatch "$root"
 }
 
 # `module` as a function of login shells, as sites have it.  It says what it was told; loading brings the host's mpiexec.
@@ -45,17 +44,26 @@ END
   chmod 755 "$1/opt/lab-modules/bin/mpiexec"
 }
 
-# Refuse a job without the options that the site demands, as its job_submit plug-in does there.
-install_sbatch() {
-  cat > "$1/usr/local/bin/sbatch" << END
-#!/bin/sh
-# Stand-in of a site's job_submit plug-in: these options must be named, by a word or a line of the script.
-for option in $REQUIRED; do
-  case " \$* " in *" --\$option="* | *" --\$option "*) continue ;; esac
-  for word; do [ ! -f "\$word" ] || ! grep -q "^#SBATCH --\$option=" "\$word" || continue 2; done
-  echo "sbatch: error: this site demands --\$option" >&2 && exit 1
-done
-exec /usr/bin/sbatch "\$@"
+# Refuse a job without the options that the site demands: Slurm's own plug-in, on the controller, as sites have it.
+render_job_submit_lua() {
+  echo "local demanded = \"$REQUIRED\""
+  cat << 'END'
+local function given(job)
+  return {
+    account = job.account, qos = job.qos, partition = job.partition,
+    time = job.time_limit ~= slurm.NO_VAL and job.time_limit or nil,
+  }
+end
+function slurm_job_submit(job, partitions, user)
+  local has = given(job)
+  for option in demanded:gmatch("%S+") do
+    if has[option] == nil or has[option] == "" then
+      slurm.log_user("this site demands --" .. option)
+      return slurm.ERROR
+    end
+  end
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, user) return slurm.SUCCESS end
 END
-  chmod 755 "$1/usr/local/bin/sbatch"
 }

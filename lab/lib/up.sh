@@ -95,7 +95,7 @@ write_run_folder() {
   done
   head -c 128 /dev/urandom > "$RUN/etc/munge.key"
   chmod 400 "$RUN/etc/munge.key"
-  for file in hosts slurm.conf gres.conf cgroup.conf slurmdbd.conf; do
+  for file in hosts slurm.conf gres.conf cgroup.conf slurmdbd.conf job_submit.lua; do
     "render_$(tr . _ <<< "$file")" > "$RUN/etc/$file"
   done
   [ -z "$SHIM" ] || write_topology "$RUN/etc/sys"

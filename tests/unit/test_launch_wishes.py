@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from argosy.containers import plan_container
@@ -21,6 +22,7 @@ from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
 from argosy.launch.story import keep_record, note_job, output_folders, settle_request
 from argosy.launch.unused import UNUSED, unused_options
+from argosy.launchers.programs import ELASTIC, TORCHRUN
 from argosy.model import Gpu, Host, Image, ImageKind
 from argosy.project import Project, read_project
 from argosy.schedulers.slurm import JobOptions
@@ -387,6 +389,28 @@ def test_words_for_torchrun_that_contradict_the_plan_are_refused(word: str) -> N
     assert "--max-restarts=3" in plan(launcher_arguments=("--max-restarts=3",)).script
 
 
+def test_logs_that_torchrun_redirects_need_a_folder_that_stays() -> None:
+    with pytest.raises(UsageError, match="--redirects needs a folder that stays"):
+        plan(launcher_arguments=("--redirects=3",))
+    assert "--log-dir=logs" in plan(launcher_arguments=("-r", "3", "--log-dir=logs")).script
+
+
+@pytest.mark.parametrize("program", [(TORCHRUN, "1", "2"), (ELASTIC, "1:2", "2", "")], ids=["fixed", "elastic"])
+def test_torchrun_leaves_nothing_in_tmp_and_its_code_arrives(program: tuple[str, ...], tmp_path: Path) -> None:
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.write_text(
+        '#!/bin/sh\nfor word; do case $word in --log-dir=*) mkdir "${word#*=}/none_1";; esac; done; exit 3\n'
+    )
+    python.chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    job = dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"), "0")
+    environment = {"PATH": f"{python.parent}:/usr/bin:/bin", "TMPDIR": str(tmp_path / "tmp"), **job}
+    text, *words = program
+    done = subprocess.run(["/bin/sh", "-c", text, "argosy-torchrun", *words], env=environment, check=False)
+    assert (done.returncode, list((tmp_path / "tmp").iterdir())) == (3, [])
+
+
 def test_a_program_with_an_odd_or_endless_name_names_a_job_that_slurm_takes() -> None:
     assert plan(command=("./a\nb",), launcher="none").name == "a_b"
     assert plan(command=("x" * 90000,), launcher="none").name == "x" * 64
@@ -406,9 +430,12 @@ def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
         kept_plan(session, "7")
 
 
-def test_more_cores_than_a_node_has_are_refused_and_hardware_threads_said() -> None:
-    with pytest.raises(UsageError, match=r"a node of lab has 8 cores, and 2 rank\(s\) with 9 each"):
-        plan(wanted=Wanted(ranks=2, cpus_per_rank=9))
+@pytest.mark.parametrize(("arch", "most"), [("x86_64", 8), ("aarch64", 8), ("ppc64le", 32), ("", 32)])
+def test_more_cores_than_a_node_has_are_refused_and_hardware_threads_said(arch: str, most: int) -> None:
+    site = msgspec.structs.replace(LAB, node=msgspec.structs.replace(LAB.node, arch=arch))
+    with pytest.raises(UsageError, match=rf"a node of lab has 8 cores, and 2 rank\(s\) with {most + 1} each"):
+        plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most + 1))
+    plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most))
     (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=8)).choices if row.what == "cores per rank"]
     assert "more than its 8 cores" in row.why
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from argosy.errors import UsageError
 from argosy.launch.naming import option
@@ -10,8 +11,8 @@ from argosy.launchers import Shape
 from argosy.model import Choice, Host
 from argosy.sites import Site
 
-THREADS = 2
-"""Most hardware threads of a core: two on x86-64, one on Arm."""
+THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
+"""Most hardware threads of a core: eight on POWER, and so where the architecture is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,11 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
     cores, asked = site.node.cores, ranks * cpus
     if not cores or asked <= cores:
         return ""
-    if asked > cores * THREADS:
+    threads = FEWER_THREADS.get(site.node.arch, THREADS)
+    if asked > cores * threads:
         raise UsageError(
             f"a node of {site.name} has {cores} cores, and {ranks} rank(s) with {cpus} each were asked for",
-            evidence=f"{asked} in all; as hardware threads it has {cores * THREADS} at most",
+            evidence=f"{asked} in all; as hardware threads it has {cores * threads} at most",
             hint="ask for fewer with --cpus-per-rank, for fewer ranks, or for more nodes",
             key="node.cores",
         )

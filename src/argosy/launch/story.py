@@ -91,9 +91,9 @@ def find_grounds(
     """Find what a launch is planned from; as `plan_here`."""
     host = session.host
     request = without_container(request)
-    site = find_site(request.site, host)
-    request = settle_request(request, site, host)
     path, whose = whose_profile(request.site, search_path(host.environment, Path(host.cwd)))
+    site = find_site(str(path), host)
+    request = settle_request(request, site, host)
     if whose:
         request = replace(request, told=(*request.told, Choice(PROFILE, str(path), whose, "search path")))
     settled = settle_site(request, site, host)

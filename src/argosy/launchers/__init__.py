@@ -145,6 +145,13 @@ def _refuse_planned(wish: Wish) -> None:
                 evidence=f"--torchrun-arg {word}; torchrun would take the last of two, and the plan would not know it",
                 hint="leave it out",
             )
+    if any(word.startswith(("-r", "--redirects")) for word in wish.extra) and not any(
+        word.startswith(("--log-dir", "--log_dir")) for word in wish.extra
+    ):
+        raise UsageError(
+            "--redirects needs a folder that stays: torchrun's own is on the node, and is removed at the end",
+            hint="add --torchrun-arg=--log-dir=FOLDER, or use --log-dir FOLDER instead: a file for each rank",
+        )
 
 
 def torchrun(wish: Wish) -> Started:

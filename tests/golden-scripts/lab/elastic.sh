@@ -73,17 +73,17 @@ trap note EXIT
 set -- --nnodes="$nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
 set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --local-addr="$SLURMD_NODENAME" "$@"
 set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" "$@"
+# Its folder for logs is left behind by torchrun, empty or not; this one goes at the end.
+logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
 # USR1 and USR2 are for the workers, and would end torchrun; the rest is for torchrun.
 pass() {
-    workers=$(cat /proc/$agent/task/*/children 2>/dev/null)
-    for pid in $workers; do kill -s "$1" "$pid" 2>/dev/null || :; done
-}
-end() { kill -s TERM "$agent" 2>/dev/null || :; }
-trap "pass USR1" USR1; trap "pass USR2" USR2; trap end TERM INT
+    workers=$(cat /proc/$agent/task/*/children); for pid in $workers; do kill -s "$1" "$pid"; done
+} 2>/dev/null
+trap "pass USR1" USR1; trap "pass USR2" USR2; trap "kill -s TERM \$agent 2>/dev/null" TERM INT
 # A trap ends wait, and not torchrun.
-while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || exit $code; done'
+while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$logs"; exit $code; }; done'
 # srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --no-kill --kill-on-bad-exit=0 \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-2}" \

@@ -77,17 +77,17 @@ nodes=$1 per_node=$2; shift 2
 if [ "$nodes" -eq 1 ]; then set -- --standalone "$@"; else
     set -- --nnodes="$nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
 fi
+# Its folder for logs is left behind by torchrun, empty or not; this one goes at the end.
+logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
 # USR1 and USR2 are for the workers, and would end torchrun; the rest is for torchrun.
 pass() {
-    workers=$(cat /proc/$agent/task/*/children 2>/dev/null)
-    for pid in $workers; do kill -s "$1" "$pid" 2>/dev/null || :; done
-}
-end() { kill -s TERM "$agent" 2>/dev/null || :; }
-trap "pass USR1" USR1; trap "pass USR2" USR2; trap end TERM INT
+    workers=$(cat /proc/$agent/task/*/children); for pid in $workers; do kill -s "$1" "$pid"; done
+} 2>/dev/null
+trap "pass USR1" USR1; trap "pass USR2" USR2; trap "kill -s TERM \$agent 2>/dev/null" TERM INT
 # A trap ends wait, and not torchrun.
-while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || exit $code; done'
+while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$logs"; exit $code; }; done'
 # srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-128}" \
