@@ -133,6 +133,23 @@ def refuse_missing_program(command: tuple[str, ...], request: ContainerRequest, 
         )
 
 
+def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
+    """Refuse a line of shell as the only word of a command: a job would wait for its nodes, and find no such program.
+
+    Raises
+    ------
+    UsageError
+        Unless there is a file of that name, or it may be one of the image's.
+    """
+    line = command[0] if len(command) == 1 else ""
+    if len(line.split()) > 1 and not line.startswith("/") and not os.path.lexists(os.path.join(host.cwd, line)):  # noqa: PTH118 - likewise
+        raise UsageError(
+            "the command is one word with blanks, and no program has that name",
+            evidence=f"-- {line!r}",
+            hint=f"leave the quotes out: -- {line.splitlines()[0]}; or for the shell: -- sh -c {line!r}",
+        )
+
+
 def named_binds(command: tuple[str, ...], request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     """Give bind mounts for the folders of files that a command names and that would not be seen inside.
 

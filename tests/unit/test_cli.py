@@ -100,6 +100,7 @@ def test_help_imports_no_story() -> None:
         (("build", "nothing.yml", "--base", "debian:bookworm", "-o", "x.sif"), 2, "nothing.yml"),
         (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
         (("run", "nothing.sif", "--", "true"), 125, "there is no image 'nothing.sif'"),
+        (("run", "", "--", "true"), 125, "no image is named"),
         (("run", "nothing.sif"), 125, "COMMAND"),
         (("launch", "nothing.sif", "--site", "locl", "--dry-run", "--", "true"), 3, "did you mean --site local?"),
         (("run", "nothing.sif", ""), 125, "the command is empty"),

@@ -320,6 +320,7 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
         ("Invalid qos specification", "--qos"),
         ("Requested node configuration is not available", "fewer"),
         ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
+        ("Job dependency problem", "--after"),
         ("Unable to contact slurm controller (connect failure)", "try again"),
         ("something new", ""),
     ],

@@ -11,7 +11,7 @@ import pytest
 from argosy.build.base import explain_bootstrap, private_namespace
 from argosy.cli.app import app
 from argosy.containers import ContainerPlan
-from argosy.entering import refuse_missing_program
+from argosy.entering import refuse_missing_program, refuse_quoted_line
 from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.opening import open_session
@@ -53,6 +53,16 @@ def test_a_program_file_that_is_not_here_is_refused_with_the_nearest_name(tmp_pa
 def test_what_may_be_the_images_or_no_file_is_not_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "train.py").touch()
     refuse(tmp_path, *command)
+
+
+def test_a_whole_line_as_one_word_is_refused_and_a_files_name_is_not(tmp_path: Path) -> None:
+    (tmp_path / "my tool").touch()
+    for word in ("my tool", "/opt/my tool", "python", " train.sh"):
+        refuse_quoted_line((word,), replace(HOST, cwd=str(tmp_path)))
+    refuse_quoted_line(("sh", "-c", "python train.py"), HOST)
+    with pytest.raises(UsageError, match="one word with blanks") as caught:
+        refuse_quoted_line(("python train.py",), replace(HOST, cwd=str(tmp_path)))
+    assert "-- python train.py" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -261,7 +262,15 @@ def test_a_late_text_knows_its_names_and_quotes_the_rest() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("15", 15), ("15:30", 15.5), ("1:30:00", 90), ("2-00", 2880), ("2-01:30", 2970), ("1-00:00:30", 1440.5)],
+    [
+        ("15", 15),
+        ("15:30", 15.5),
+        ("1:30:00", 90),
+        ("2-00", 2880),
+        ("2-01:30", 2970),
+        ("1-00:00:30", 1440.5),
+        ("0", math.inf),
+    ],
 )
 def test_times_are_read_as_slurm_reads_them(text: str, expected: float) -> None:
     assert minutes(text) == expected

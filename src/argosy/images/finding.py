@@ -34,6 +34,10 @@ def find_image(reference: str, session: Session) -> Path:
     ArgosyError
         As `fetch_image` and `local_image` do.
     """
+    if not reference:
+        raise UsageError(
+            "no image is named", evidence="the word for it is empty", hint="is a shell's variable not set?"
+        )
     path = Path(reference).expanduser()
     if path.exists():
         return _local(path.absolute(), session)

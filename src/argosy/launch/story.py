@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from argosy.containers import ContainerPlan, named_image
-from argosy.entering import enter, refuse_missing_binds, refuse_missing_program
+from argosy.entering import enter, refuse_missing_binds, refuse_missing_program, refuse_quoted_line
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
@@ -90,6 +90,7 @@ def find_grounds(
 ) -> Grounds:
     """Find what a launch is planned from; as `plan_here`."""
     host = session.host
+    refuse_quoted_line(request.command, host)
     request = without_container(request)
     path, whose = whose_profile(request.site, search_path(host.environment, Path(host.cwd)))
     site = find_site(str(path), host)
@@ -414,10 +415,8 @@ def explain_sbatch(command: Command, reply: Reply, site: Site) -> ArgosyError:
         (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then add --qos"),
         (r"[Mm]emory specification", "ask for less with --mem, or another --partition"),
         (r"nvalid feature", "see what nodes have with: sinfo -o '%N %f'; then change --constraint"),
-        (
-            r"[Rr]eservation is invalid",
-            "see the reservations with: scontrol show reservation; then change --reservation",
-        ),
+        (r"eservation is invalid", "see them with: scontrol show reservation; then change --reservation"),
+        (r"ependency problem", "there is no such job, or it has ended badly: argosy jobs; then change --after"),
         (r"[Nn]ode configuration is not available", "ask for fewer nodes, GPUs or cores, or another --partition"),
         (r"nvalid node name", "see the nodes with: sinfo -N; then change --nodelist or --exclude"),
         (r"time limit|MaxTime", "ask for less with --time, or another --partition"),

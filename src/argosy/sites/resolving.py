@@ -232,6 +232,8 @@ def late_word(text: str, devices: int) -> Word:
 def minutes(text: str) -> float:
     """Read a time as Slurm takes it: ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``, no limit.
 
+    Zero asks for no limit too (sbatch(1)).
+
     Raises
     ------
     SiteError
@@ -246,6 +248,6 @@ def minutes(text: str) -> float:
     numbers = [int(part) for part in parts]
     if dash:
         hours, mins, seconds = [*numbers, 0, 0][:3]
-        return int(days) * 1440 + hours * 60 + mins + seconds / 60
+        return int(days) * 1440 + hours * 60 + mins + seconds / 60 or math.inf
     hours, mins, seconds = {1: [0, *numbers, 0], 2: [0, *numbers], 3: numbers}[len(numbers)]
-    return hours * 60 + mins + seconds / 60
+    return hours * 60 + mins + seconds / 60 or math.inf
