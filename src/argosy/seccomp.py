@@ -101,11 +101,26 @@ def render_filter(steps: Iterable[Step]) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
+def remove_leftovers(number: int, folder: str = "/tmp") -> None:  # noqa: S108 - proot's own place
+    """Remove what a proot that was killed left: 5.1.0 takes /tmp for its files, whatever is asked, and names itself.
+
+    They are its loader (``prooted-PID-XXXXXX``) and files that it made up for /proc (``proot-PID-XXXXXX``).
+    """
+    import glob  # noqa: PLC0415 - as in main
+    import shutil  # noqa: PLC0415 - likewise
+
+    for path in glob.glob(f"{folder}/proot*-{number}-??????"):  # noqa: PTH207 - pathlib loads more
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - likewise
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)  # noqa: PTH108 - likewise
+
+
 def main() -> None:
     """Run a program, and all that it starts, without the newer calls; with them where the kernel takes no filter.
 
     We stay, to end all of them when whoever started us is gone: a program that proot was about to trace when it was
-    killed would be stopped for ever.
+    killed would be stopped for ever, and its own files would stay.
     """
     import ctypes  # noqa: PLC0415 - here and below: planning needs none
     import signal  # noqa: PLC0415
@@ -122,8 +137,11 @@ def main() -> None:
         os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell is wanted
 
     def end_all(_number: int, _frame: object) -> None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        remove_leftovers(child)
         whole = os.getpgrp() == os.getpid()
-        os.kill(-os.getpid() if whole else child, signal.SIGKILL)
+        os.kill(-os.getpid() if whole else os.getpid(), signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, end_all)
     call(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

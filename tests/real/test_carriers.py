@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from argosy.carriers import WITHOUT_NEW_CALLS
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop
@@ -196,3 +199,17 @@ def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices:
     assert made[0] == made[1]
     freed = shops[1].argosy("cache", "gc", "--older-than", "0d", around=shared, PATH=path)
     assert freed.code == 0, freed.err
+
+
+def test_a_proot_that_is_ended_leaves_none_of_its_own_files() -> None:
+    need("proot")
+    proot = shutil.which("proot") or ""
+    words = (sys.executable, "-I", WITHOUT_NEW_CALLS, proot, "sh", "-c", "echo started; exec sleep 100")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, process_group=0) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"started\n"
+        number = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().strip()
+        own = f"proot*-{number}-*"
+        assert list(Path("/tmp").glob(own)) != [], "proot keeps its files elsewhere now: see remove_leftovers"  # noqa: S108
+        child.terminate()
+    assert list(Path("/tmp").glob(own)) == []  # noqa: S108
