@@ -22,6 +22,7 @@ from bench.records import Outcome, Result
 from bench.script import run_script
 from bench.start import run_start
 from bench.table import render_markdown, render_plain
+from bench.training import run_training
 from bench.wrapping import run_wrapping
 
 PARTS: Mapping[str, Callable[..., Outcome]] = {
@@ -34,6 +35,7 @@ PARTS: Mapping[str, Callable[..., Outcome]] = {
     "planning": run_planning,
     "script": run_script,
     "job": run_job,
+    "training": run_training,
 }
 """In this order: the longest first, the ones that need quiet last."""
 

@@ -53,6 +53,15 @@ def test_wrapping_is_measured_under_both_runtimes(tmp_path: Path) -> None:
     assert 0 < rows["wrapping.calls.wrapper"] < 100, "independent of what is imported"
 
 
+@pytest.mark.lab
+@NEEDS_ROOT
+@pytest.mark.soak
+def test_training_is_measured_in_a_container_and_by_wrapped_commands_on_one_node_and_two(tmp_path: Path) -> None:
+    rows = measured("training", tmp_path / "result.json")
+    assert {f"training.{shape}.wrapper.whole" for shape in ("single", "node", "nodes")} <= set(rows)
+    assert all(rows[key] < rows[key.replace("program", "whole")] for key in rows if key.endswith("program"))
+
+
 def test_a_quick_bench_counts_commands_and_plans_and_keeps_nothing(tmp_path: Path) -> None:
     kept = set((ROOT / "bench/results").glob("*"))
     rows = measured("commands,planning", tmp_path / "result.json")
