@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +76,7 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
         gpu=gpu,
         contain=request.contain,
         person=host.person,
-        drop=() if is_bare else plan_drop(host),
+        drop=() if is_bare else (*plan_drop(host), *(("TMPDIR",) if request.contain else ())),
     )
     refusal = runtime.refuse(entry, host)
     if refusal:
@@ -128,13 +128,25 @@ def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     ``--contain`` nothing of the host but what was asked.  What lies below a mount is there already.
     """
     modules = () if request.contain else parse_bind_variables(host.environment)
-    usual = [] if request.contain else [host.person.home, host.cwd, host.environment.get("TMPDIR", "")]
+    temporary = host.environment.get("TMPDIR", "")
+    usual = [] if request.contain else [host.person.home, host.cwd, temporary]
     binds: list[Bind] = []
     for path in usual:
         if path.startswith("/") and path != "/" and not any(_covers(bind, path) for bind in binds):
-            binds.append(Bind(path, path))
+            binds.append(Bind(path, path, optional=path == temporary))
     asked = (bind for bind in request.binds if not _is_there(bind, binds))
     return (*binds, *modules, *asked)
+
+
+def left_to_nodes(plan: ContainerPlan) -> ContainerPlan:
+    """Give the container of a job: the runtime leaves out optional mounts by itself, else the script looks for them."""
+    return plan if plan.runtime.traits.skips_binds else without_binds(plan, {b for b in plan.entry.binds if b.optional})
+
+
+def without_binds(plan: ContainerPlan, left_out: Collection[Bind]) -> ContainerPlan:
+    """Give the container without some of its mounts."""
+    binds = tuple(bind for bind in plan.entry.binds if bind not in left_out)
+    return replace(plan, entry=replace(plan.entry, binds=binds)) if left_out else plan
 
 
 def _is_there(bind: Bind, binds: list[Bind]) -> bool:

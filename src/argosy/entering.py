@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from argosy.containers import ContainerPlan, furnished, named_image, plan_container
+from argosy.containers import ContainerPlan, furnished, named_image, plan_container, without_binds
 from argosy.errors import UsageError
 from argosy.gpu_probe import probe_devices
 from argosy.images.finding import find_image, refined, refuse_layer
@@ -62,10 +62,10 @@ def enter(
         return plan_container(request, named, session.host)
     wanted = replace(request, binds=(*named_binds(command, request, session.host), *request.binds))
     if named is not None:
-        return plan_container(wanted, _checked(named), session.host)
+        return _present(plan_container(wanted, _checked(named), session.host))
     opened = refined(open_image(find_image(reference, session)), session)
     refuse_layer(opened, session)
-    plan = plan_container(wanted, opened.image, session.host)
+    plan = _present(plan_container(wanted, opened.image, session.host))
     if not plan.runtime.traits.unpacks:
         return plan
     scratch = session.places.cache / "mount"
@@ -76,6 +76,12 @@ def enter(
             scratch.mkdir(parents=True, exist_ok=True)
     trees = tree_paths(opened, session) if dry else _unpack(opened, session)
     return furnished(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
+
+
+def _present(plan: ContainerPlan) -> ContainerPlan:
+    """Leave out the optional mounts of what is not on this machine, as a TMPDIR that another session removed."""
+    missing = {bind for bind in plan.entry.binds if bind.optional and not os.path.isdir(bind.source)}  # noqa: PTH112 - likewise
+    return without_binds(plan, missing)
 
 
 def _checked(image: Image) -> Image:

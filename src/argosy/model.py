@@ -62,11 +62,12 @@ class Attach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A bind mount: a path of the host seen inside."""
+    """A bind mount: a path of the host seen inside; an optional one is left out where the host has no such path."""
 
     source: str
     target: str
     read_only: bool = False
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

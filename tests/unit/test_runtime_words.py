@@ -11,10 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.containers import ContainerPlan, refuse_outside_jobs
+from argosy.containers import ContainerPlan, left_to_nodes, plan_binds, plan_container, refuse_outside_jobs
 from argosy.errors import UsageError
 from argosy.layout import ENTER as LAYER_ENTER
-from argosy.model import Attach, Bind, Devices, Entry, GpuWay, Image, ImageKind, Late, Person, Variable
+from argosy.model import (
+    Attach,
+    Bind,
+    ContainerRequest,
+    Devices,
+    Entry,
+    GpuWay,
+    Image,
+    ImageKind,
+    Late,
+    Person,
+    Variable,
+)
 from argosy.runtimes import RUNTIMES, forced_variables, load_runtime, refuse_image
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
 from argosy.runtimes.apptainer_conf import parse_apptainer_conf
@@ -164,6 +176,19 @@ def test_a_private_tmp_is_where_tmpdir_points_unless_asked_otherwise() -> None:
     assert forced_variables(contained) == (Variable("TMPDIR", "/tmp"),)  # noqa: S108 - a name
     asked = replace(contained, variables=(Variable("TMPDIR", "/mine"),))
     assert forced_variables(asked) == (Variable("TMPDIR", "/mine"),)
+
+
+def test_the_callers_own_folder_for_temporary_files_is_bound_where_it_is_there() -> None:
+    host = make_host("apptainer", "bwrap", environment={"TMPDIR": "/scratch/me"})
+    mine = Bind("/scratch/me", "/scratch/me", optional=True)
+    assert mine in plan_binds(ContainerRequest(), host)
+    assert not plan_binds(ContainerRequest(contain=True), host)
+    apptainer = plan_container(ContainerRequest(), IMAGE, host)
+    assert mine not in left_to_nodes(apptainer).entry.binds
+    words = BWRAP.words(replace(ENTRY, binds=(mine,)), ("true",))
+    at = words.index("/scratch/me")
+    assert words[at - 1 : at + 2] == ("--bind-try", "/scratch/me", "/scratch/me")
+    assert "TMPDIR" in plan_container(ContainerRequest(contain=True), IMAGE, host).entry.drop
 
 
 def test_what_the_user_asks_wins_over_the_drivers_variables() -> None:

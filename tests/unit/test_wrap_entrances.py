@@ -112,7 +112,7 @@ def test_a_python_without_ipykernel_is_told_how_to_get_it(prefix: Path, tmp_path
     session = make_session(runner=FakeRunner([(python, Reply(1, "", "ModuleNotFoundError: No module"))]))
     with pytest.raises(CheckFailed) as error:
         add_kernel(KernelRequest(prefix, tmp_path / "jupyter"), session)
-    assert error.value.hint == f"add it: argosy wrap update {prefix} ipykernel"
+    assert error.value.hint == f"add it: argosy wrap update '{prefix}' ipykernel"
     assert not (tmp_path / "jupyter").exists()
 
 

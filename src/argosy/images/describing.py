@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from argosy.images.opening import Opened
+from argosy.shell import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def describe_image(opened: Opened) -> ImageDescription:
         python=lock.python if lock else "",
         parts=parts,
         packages=tuple(Package(p.name, p.version) for p in lock.packages) if lock else (),
-        how_to_run=f"argosy run {image.path} -- {'python' if lock and lock.python else 'COMMAND'}",
+        how_to_run=f"argosy run {quote(image.path)} -- {'python' if lock and lock.python else 'COMMAND'}",
     )
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from argosy.containers import ContainerPlan, named_image
+from argosy.containers import ContainerPlan, left_to_nodes, named_image
 from argosy.entering import enter, refuse_missing_binds, refuse_missing_program, refuse_quoted_line
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
@@ -117,6 +117,7 @@ def find_grounds(
                 return Grounds(request, assumed, site, there, dict(request.image_has))
         there = as_proved(site, there, wanted.runtime)
     container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
+    container = container if site.scheduler == "local" else left_to_nodes(container)
     image = container.entry.image
     versions = parse_torch_version(image.torch) | ({"nccl": image.nccl} if image.nccl else {}) | dict(request.image_has)
     return Grounds(request, container, site, there, versions)

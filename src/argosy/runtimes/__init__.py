@@ -63,6 +63,8 @@ class Traits:
         Whether the host's MPI can wire up ranks in it.
     late_binds
         Whether it can mount what only a node can look for.
+    skips_binds
+        Whether it has words for a mount that is left out where the host has no such path.
     overlays
         Whether it can lay a writable folder over an image.
     """
@@ -74,6 +76,7 @@ class Traits:
     unpacks: bool = False
     host_mpi: bool = True
     late_binds: bool = False
+    skips_binds: bool = False
     overlays: bool = False
 
 

@@ -32,7 +32,7 @@ TRAITS = Traits(
     caller="all of it, except what names software of the host; an image's own value wins",
     unlike="the image's environment scripts see the caller's variables",
     unpacks=True,
-    late_binds=True,
+    skips_binds=True,
     overlays=True,
 )
 
@@ -101,7 +101,8 @@ def _container_words(entry: Entry) -> tuple[str, ...]:
         words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     words += _usual_places(entry)
     for bind in entry.binds:
-        words += ["--ro-bind" if bind.read_only else "--bind", bind.source, bind.target]
+        option = "--ro-bind" if bind.read_only else "--bind"
+        words += [f"{option}-try" if bind.optional else option, bind.source, bind.target]
     words += _device_words(entry.devices, contain=entry.contain)
     return (*words, *(() if entry.dev else ("--remount-ro", "/")))
 

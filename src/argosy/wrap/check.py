@@ -12,6 +12,7 @@ from argosy.images.prefix import version_folder
 from argosy.process import Command
 from argosy.runtimes import load_runtime
 from argosy.session import Session
+from argosy.shell import quote
 from argosy.wrap.places import CACHE, open_prefix
 from argosy.wrap.records import Version
 
@@ -72,9 +73,9 @@ def _files(folder: Path, version: Version) -> Finding:
 def _image(folder: Path, version: Version, prefix: Path, session: Session) -> Finding:
     path = folder / version.image
     if path.is_symlink() and not path.exists():
-        hint = f"bring it back, or: argosy wrap update {prefix} --image FILE"
+        hint = f"bring it back, or: argosy wrap update {quote(str(prefix))} --image FILE"
         return Finding("image", well=False, said=f"it was {path.readlink()}, which is gone", hint=hint)
-    hint = f"argosy wrap rollback {prefix}, or argosy wrap update {prefix} to make it again"
+    hint = f"argosy wrap rollback {quote(str(prefix))}, or argosy wrap update {quote(str(prefix))} to make it again"
     try:
         opened = refined(open_image(path), session)
     except ArgosyError as error:
@@ -89,14 +90,14 @@ def _runtime(version: Version, prefix: Path, session: Session) -> Finding:
     runtime = load_runtime(version.runtime)
     if runtime.program in session.host.programs:
         return Finding("runtime", well=True, said=session.host.programs[runtime.program])
-    hint = f"load its module, or: argosy wrap update {prefix} --runtime NAME"
+    hint = f"load its module, or: argosy wrap update {quote(str(prefix))} --runtime NAME"
     return Finding("runtime", well=False, said=f"{runtime.program} is not here", hint=hint)
 
 
 def _trees(prefix: Path, version: Version) -> Finding:
     gone = [tree for tree in version.trees if not (prefix / CACHE / "trees" / tree / "root").is_dir()]
     if gone:
-        hint = f"argosy wrap update {prefix} unpacks them again"
+        hint = f"argosy wrap update {quote(str(prefix))} unpacks them again"
         return Finding("trees", well=False, said=f"missing below {prefix / CACHE}: {', '.join(gone)}", hint=hint)
     return Finding("trees", well=True, said=f"{len(version.trees)} unpacked")
 

@@ -11,6 +11,7 @@ import msgspec
 from argosy.errors import CheckFailed, UsageError
 from argosy.process import Command
 from argosy.session import Session
+from argosy.shell import quote
 from argosy.store import explained, whole_file
 from argosy.wrap.entrances import render_kernel
 from argosy.wrap.places import open_prefix
@@ -75,7 +76,7 @@ def _need_ipykernel(python: Path, prefix: Path, session: Session) -> None:
         raise CheckFailed(
             f"the python of {prefix} cannot be a kernel",
             evidence=(reply.stderr.strip().splitlines() or [f"exit code {reply.code}"])[-1],
-            hint=f"add it: argosy wrap update {prefix} ipykernel",
+            hint=f"add it: argosy wrap update {quote(str(prefix))} ipykernel",
         )
 
 

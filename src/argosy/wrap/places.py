@@ -12,6 +12,7 @@ import msgspec
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.session import Session
+from argosy.shell import quote
 from argosy.store import explained, lease, remove_tree, whole_file
 from argosy.wrap.entrances import ACTIVATE, MODULES, module_name, render_activate, render_lua, render_tcl
 from argosy.wrap.records import Version
@@ -31,7 +32,7 @@ def refuse_prefix(prefix: Path) -> None:
         When it is a file, a prefix already, or a folder with other things in it.
     """
     if current_version(prefix) is not None:
-        hint = f"change it by 'argosy wrap update {prefix}', or name another --prefix"
+        hint = f"change it by 'argosy wrap update {quote(str(prefix))}', or name another --prefix"
         raise UsageError(f"{prefix} holds wrapped commands already", hint=hint)
     if prefix.exists() and not prefix.is_dir():
         raise UsageError(f"{prefix} is a file", hint="name a folder that is not there yet, or an empty one")
@@ -114,7 +115,7 @@ def read_version(prefix: Path, number: int) -> Version:
         raise CheckFailed(
             f"the record of version {number} of {prefix} cannot be read",
             evidence=f"{path}: {error}",
-            hint=f"go to another version: argosy wrap rollback {prefix}",
+            hint=f"go to another version: argosy wrap rollback {quote(str(prefix))}",
         ) from error
 
 

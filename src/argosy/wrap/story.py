@@ -15,6 +15,7 @@ from argosy.images.opening import Opened, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.model import ContainerRequest
 from argosy.session import Session
+from argosy.shell import quote
 from argosy.store import remove_tree, whole_folder
 from argosy.trees import lend_layer
 from argosy.version import VERSION as ARGOSY
@@ -141,7 +142,7 @@ def rollback(prefix: Path, number: int, session: Session) -> WrapReport:
             raise UsageError(
                 f"{prefix} has no version {wanted} to go to" if number else f"{prefix} has no version before {now}",
                 evidence=f"versions: {', '.join(map(str, known))}; the current one is {now}",
-                hint=f"see argosy wrap history {prefix}",
+                hint=f"see argosy wrap history {quote(str(prefix))}",
             )
         version = read_version(prefix, wanted)
         switch(prefix, wanted)

@@ -74,9 +74,16 @@ class Desk:
     def words(self, *options: str, command: Sequence[str]) -> list[str]:
         return ["launch", self.image, "--site", self.site, *options, "--", *command]
 
-    def follow(self, *options: str, command: Sequence[str], check: bool = True, timeout: float = PATIENCE_S) -> Ran:
+    def follow(
+        self,
+        *options: str,
+        command: Sequence[str],
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+        timeout: float = PATIENCE_S,
+    ) -> Ran:
         """Launch a job and follow it to its end."""
-        return self.argosy(*self.words(*options, "--follow", command=command), check=check, timeout=timeout)
+        return self.argosy(*self.words(*options, "--follow", command=command), check=check, env=env, timeout=timeout)
 
     def submit(self, *options: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
         """Launch a job and give its number."""

@@ -64,6 +64,16 @@ def test_variables_of_the_caller_change_nothing_but_what_they_are_defaults_for(d
     assert ["--time", "7", "environment"] in [[row["what"], row["value"], row["source"]] for row in plan["choices"]]
 
 
+def test_each_node_uses_its_own_folder_for_temporary_files(desk: Desk) -> None:
+    for node in ("ctl", "node1"):  # what the login node names, and node2 does not have
+        desk.cluster.on(node, ["mkdir", "-m", "777", "/srv/scratch"], user="root")
+    look = ("sh", "-c", 'echo "$SLURMD_NODENAME $(mktemp --dry-run)"')
+    done = desk.follow("--nodes", "2", "--launcher", "none", command=look, env={"TMPDIR": "/srv/scratch"})
+    found = dict(line.split() for line in done.stdout.splitlines() if line.startswith("node"))
+    assert found["node1"].startswith("/srv/scratch/tmp.")
+    assert found["node2"].startswith("/tmp/tmp.")  # noqa: S108 - what Slurm falls back to
+
+
 def test_a_job_can_be_launched_from_inside_another_one(desk: Desk) -> None:
     launch = " ".join(["argosy", *desk.words(*FOUR, "--output", "inner.out", command=desk.telling)])
     outer = desk.sh(f"sbatch --parsable --ntasks=3 --mem=100 -o outer.out --wrap '{launch}'").stdout.strip()
