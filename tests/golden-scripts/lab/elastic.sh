@@ -61,7 +61,7 @@ command -v "$2" >/dev/null || stop "$2 is not installed" 4
 [ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
 for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
 # The container must see the folder that slurmd made for PMIx, and those of PATHS that this node has.
-binds=${PMIX_SERVER_TMPDIR:-}; for path in $5; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
+binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
 enter='[ -x /opt/argosy/enter ] && exec /opt/argosy/enter "$@"; printf "%s\n" "$0" >&2; exit 6'
