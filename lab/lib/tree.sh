@@ -47,7 +47,10 @@ build_root() {
   mirror=$(find_mirror)
   suite=$(recipe_suite "$variant")
   while read -r line; do words+=(--aptopt="$line"); done < <(recipe_apt_options "$variant" && find_apt_options)
-  while read -r line; do words+=(--dpkgopt="$line"); done < <(recipe_dpkg_options)
+  # With path-exclude=… mmdebstrap starts a Python for each essential package; dpkg takes a blank for the = as well.
+  while read -r line; do
+    words+=(--dpkgopt="${line/=/ }" --extract-hook="rm -rf \"\$1\"${line#*=}")
+  done < <(recipe_dpkg_options)
   words+=(--include="$(recipe_packages "$variant" | tr -s ' \n' ',' | sed 's/,$//')")
   words+=(--customize-hook="$REPO/lab/lib/customize.sh \"\$1\"" "$suite" "$LAB/building/root")
   for line in "$suite" $(recipe_extra_suites "$variant"); do words+=("deb $mirror $line main"); done
