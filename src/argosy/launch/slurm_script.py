@@ -202,7 +202,19 @@ def _allocation(facts: SlurmFacts) -> Iterator[str]:
         yield f"ranks_per_node={given if devices == 1 else f'$(({given} * {devices}))'}"
     else:
         yield f"ranks_per_node={shape.ranks_per_node}"
+    yield from _enough_cores(facts)
     yield ""
+
+
+def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
+    """Stop in plain words where the script is run by hand in an allocation with fewer cores than its step asks for."""
+    started, shape = facts.script.started, facts.script.shape
+    if not shape.cpus_per_rank:
+        return
+    each = f"${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank * (1 if started.per_rank else shape.ranks_per_node)}}}"
+    need = f"$((ranks_per_node * {each}))" if started.per_rank else each
+    enough = """[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, and $need are needed" 2"""
+    yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} need={need}; {enough}"
 
 
 def _signals(facts: SlurmFacts) -> Iterator[str]:
