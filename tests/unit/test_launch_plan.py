@@ -104,23 +104,24 @@ def test_numbers_that_cannot_be_meant_are_refused_with_them(wanted: Wanted, numb
 
 
 @pytest.mark.parametrize(
-    ("launcher", "there", "code"),
+    ("launcher", "cpus", "each", "code"),
     [
-        ("srun", {"SLURM_JOB_CPUS_PER_NODE": "13(x2),16"}, 2),
-        ("torchrun", {"SLURM_JOB_CPUS_PER_NODE": "13"}, 2),
-        ("srun", {"SLURM_JOB_CPUS_PER_NODE": "14(x2)"}, 9),
-        ("torchrun", {}, 9),
-        ("srun", {"SLURM_JOB_CPUS_PER_NODE": "4", "SLURM_CPUS_PER_TASK": "2"}, 9),
+        ("srun", "13(x2),16", "", 2),
+        ("torchrun", "13", "", 2),
+        ("srun", "14(x2)", "", 9),
+        ("torchrun", "", "", 9),
+        ("srun", "4", "2", 9),
     ],
 )
 def test_a_script_says_where_an_allocation_has_too_few_cores(
-    launcher: str, there: dict[str, str], code: int, tmp_path: Path
+    launcher: str, cpus: str, each: str, code: int, tmp_path: Path
 ) -> None:
     (tmp_path / "scontrol").write_text("#!/bin/sh\nexit 9\n")  # the first program that it asks
     (tmp_path / "scontrol").chmod(0o755)
     script = plan(launcher=launcher, wanted=Wanted(nodes=2, ranks=4, cpus_per_rank=7)).script
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "SLURM_NNODES": "2"}
-    environment |= {"SLURM_JOB_NODELIST": "n[1-2]", **there}
+    there = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": cpus, "SLURM_CPUS_PER_TASK": each}
+    environment |= {name: value for name, value in there.items() if value}
     done = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "and 14 are needed" in done.stderr) == (code, code == 2)
 

@@ -28,6 +28,7 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 # What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
 nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
 ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
+has=${SLURM_JOB_CPUS_PER_NODE:-999} need=${SLURM_CPUS_PER_TASK:-48}; [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, and $need are needed" 2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
@@ -74,7 +75,7 @@ nodes=$1 per_node=$2; shift 2
 if [ "$nodes" -eq 1 ]; then set -- --standalone "$@"; else
     set -- --nnodes="$nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
 fi
-# Its folder for logs is left behind by torchrun, empty or not; this one goes at the end.
+# torchrun leaves its folder for logs; this one goes at the end.
 logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
