@@ -213,7 +213,7 @@ def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
         return
     each = f"${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank * (1 if started.per_rank else shape.ranks_per_node)}}}"
     need = f"$((ranks_per_node * {each}))" if started.per_rank else each
-    enough = """[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, and $need are needed" 2"""
+    enough = """[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2"""
     yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} need={need}; {enough}"
 
 

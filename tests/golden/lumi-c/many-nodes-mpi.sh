@@ -29,7 +29,7 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 # What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
 nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
 ranks_per_node=128
-has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TASK:-1})); [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, and $need are needed" 2
+has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TASK:-1})); [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
