@@ -16,6 +16,8 @@ _REWRITES = (
     (re.compile(r"^[-*] +"), ""),
     (re.compile(r"""^["'](.*)["'],?$"""), r"\1"),
     (re.compile(r"^[\w./:-]+::"), ""),
+    (re.compile(r"\s\^\s*(?=\d)"), ">="),
+    (re.compile(r"\s~\s*(?=\d)"), "~="),
     (re.compile(r"[,;\s]+$"), ""),
     (re.compile(r"=>"), ">="),
     (re.compile(r"=<"), "<="),
@@ -28,6 +30,8 @@ _REWRITES = (
     (re.compile(r"([<>=!~])\s+="), r"\1="),
 )
 
+_SEVERAL = re.compile(rf"^(?:{_NAME}(?:[=<>!~]=?[\w.*]+)?(?:\s*,\s*|\s+|$)){{2,}}$")
+
 _OF_OTHERS = (
     (
         re.compile(r"^\w[\w.-]*=[^=\s/]+=\w+$"),
@@ -37,6 +41,11 @@ _OF_OTHERS = (
     (re.compile(r"^(?:WARNING|ERROR|DEPRECATION): "), "a message that got into the file: take it out"),
     (re.compile(r"^\[[\w.-]+\]$"), "TOML: a project is read from its pyproject.toml, by that name"),
     (re.compile(r"\{\{|\{%"), "a template: fill it in first"),
+    (re.compile(r"^(?:<<<<<<< |=======$|>>>>>>> )"), "left of a conflict that git could not merge: choose one side"),
+    (re.compile(r"^version https://git-lfs"), "a pointer of Git LFS, and not the file: git lfs pull"),
+    (re.compile(r"^<(?:!DOCTYPE|html|\?xml)", re.IGNORECASE), "a web page: download the file itself"),
+    (re.compile(r"^(?:import \w|from \w[\w.]* import )"), "Python: name the packages, one a line"),
+    (re.compile("[\u00a0\u200b-\u200f\u2060\ufeff]"), "copied with signs that are not seen: type the line anew"),
     (re.compile("^[\u2013\u2014\u2212]|[\u201c\u201d\u2264\u2265]"), "typeset: write - and >= as a keyboard does"),
 )
 """Lines of other programs and formats, as they are found in files of that name."""
@@ -66,6 +75,11 @@ def suggest_requirement(text: str) -> str:
     One rewriting alone is tried before all of them together, so that as little as possible is changed.
     """
     return next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
+
+
+def suggest_for_several(text: str) -> str:
+    """Say what to do about a line that names several packages; nothing where it does not."""
+    return "write one package a line" if _SEVERAL.match(text) else ""
 
 
 def _guesses(text: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.errors import UsageError
 from argosy.recipe.lines import expand, parse_lines
-from argosy.recipe.nearest import suggest_for_foreign, suggest_for_option, suggest_requirement
+from argosy.recipe.nearest import suggest_for_foreign, suggest_for_option, suggest_for_several, suggest_requirement
 from argosy.recipe.records import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
 
 SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
@@ -204,6 +204,10 @@ def _place_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLi
     if parts.scheme == "file":
         path = unquote(parts.path) or "/"
         return replace(package, kind=PipKind.LOCAL, spec="", path=path, marker=str(marker or ""))
+    if not parts.scheme:
+        guess = suggest_requirement(package.text)
+        hint = f"did you mean {guess}?" if guess else "a version is written NAME==VERSION, the newest as NAME alone"
+        raise bad_line("what stands behind '@' is no address", package.where, package.text, hint=hint)
     if parts.scheme not in ("http", "https"):
         raise bad_line(f"'{parts.scheme}' is no way to fetch a package", package.where, package.text)
     return package
@@ -221,5 +225,6 @@ def _checked_marker(text: str, where: Where, line: str) -> str:
 def _broken(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:
     guess = suggest_requirement(text)
     reason = str(error).splitlines()[0].strip()
-    hint = f"did you mean {guess}?" if guess else f"pip writes NAME[EXTRA]==VERSION; {reason}"
+    other = suggest_for_several(text) or f"pip writes NAME[EXTRA]==VERSION; {reason}"
+    hint = f"did you mean {guess}?" if guess else other
     return bad_line("this is no requirement that pip understands", where, line, hint=hint)
