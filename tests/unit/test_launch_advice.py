@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from argosy.launch.advice import advise_end, true_state
+from argosy.launch.advice import advise_end, true_state, warn_before
+from argosy.launch.plan import LaunchPlan
+from argosy.launchers import Shape
+from argosy.model import Choice
 
 SCRIPT = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --time=5:00\n"
 
@@ -33,3 +38,14 @@ def test_a_rank_that_the_kernel_ended_for_its_memory_is_told_as_such() -> None:
     assert true_state("FAILED", said) == "OUT_OF_MEMORY"
     assert true_state("FAILED", "a zoom killer feature") == "FAILED"
     assert true_state("TIMEOUT", said) == "TIMEOUT"
+
+
+def test_a_folder_of_the_login_node_alone_is_said_before_a_job_loses_its_output() -> None:
+    plan = LaunchPlan("t", "s", "slurm", "i", "", Shape(1, 1, 0, 1), "", (), (), output="/run/me/x-%j.out")
+    assert [*warn_before(plan, "/run/me")] == [
+        "/run/me is this machine's own, if nodes see none of its files: start from a folder that all nodes see"
+    ]
+    (said,) = warn_before(plan, "/running/me")
+    assert said.startswith("the output goes to /run/me/x-%j.out, which may be a node's own")
+    shared = replace(plan, output="/home/x.out", choices=(Choice("billed", "8 GPUs", "whole nodes", "site"),))
+    assert [*warn_before(shared, "/home")] == ["billed: 8 GPUs; whole nodes"]

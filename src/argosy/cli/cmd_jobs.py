@@ -10,7 +10,7 @@ import click
 from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.errors import Interrupted
 from argosy.launch.follow import follow_job
-from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, list_jobs, read_output, read_plan
+from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, is_output_elsewhere, list_jobs, read_output, read_plan
 from argosy.schedulers.slurm import ENDED, judge_state
 from argosy.session import Session
 
@@ -145,7 +145,9 @@ def follow_to_end(session: Session, job: str, *, every: float) -> int:
 
 def _say_end(session: Session, facts: JobFacts) -> None:
     """Say why a job failed, where that is known, and how it ended."""
-    if facts.code:
+    if is_output_elsewhere(facts):
+        click.echo(f"its output {facts.output} is not here: start it from a folder that all nodes see", err=True)
+    elif facts.code:
         from argosy.why import explain_job_end  # noqa: PLC0415 - only for jobs that failed
 
         why = explain_job_end(session, facts)

@@ -1,9 +1,12 @@
-"""Say which line to change where a job was ended for its time or its memory; pure."""
+"""Say what a user should know of a job before and after: what it bills, what it loses, which line to change; pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from argosy.launch.plan import LaunchPlan
 
 OUT_OF_MEMORY = re.compile(r"\boom[-_ ]kill|\bOut Of Memory\b|OUT_OF_MEMORY", re.IGNORECASE)
 """What slurmstepd writes when the kernel ended a rank for its memory; the job's own state may still be FAILED."""
@@ -15,6 +18,26 @@ BEHIND: Mapping[str, tuple[str, ...]] = {
 """State -> options of which one was too small, the likelier first."""
 
 AFTER = {"TIMEOUT": "; or let it go on by itself with --resume and --checkpoint"}
+
+
+OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
+"""Folders that each node has for itself."""
+
+
+def warn_before(plan: LaunchPlan, cwd: str) -> Iterator[str]:
+    """Give what is to be said when a job is submitted: more than it uses may be billed, its files may be lost."""
+    for choice in plan.choices:
+        if choice.what == "billed":
+            yield f"billed: {choice.value}; {choice.why}"
+    if is_of_a_node(cwd):
+        yield f"{cwd} is this machine's own, if nodes see none of its files: start from a folder that all nodes see"
+    elif is_of_a_node(plan.output):
+        yield f"the output goes to {plan.output}, which may be a node's own: name one that all nodes see by --output"
+
+
+def is_of_a_node(path: str) -> bool:
+    """Tell whether a path lies in a folder that each node usually has for itself."""
+    return any(PurePosixPath(path).is_relative_to(folder) for folder in OF_A_NODE)
 
 
 def true_state(state: str, output: str) -> str:

@@ -205,6 +205,11 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> None:
     ask_slurm(session, ("scancel", *jobs), doing="cancelling")
 
 
+def is_output_elsewhere(facts: JobFacts) -> bool:
+    """Tell whether a job ran and ended, and what it wrote lies where this machine does not see it."""
+    return facts.kind == ENDED and bool(facts.nodes and facts.output) and not Path(facts.output).exists()
+
+
 def read_output(facts: JobFacts) -> Iterator[str]:
     """Give what a job wrote so far.
 
@@ -215,8 +220,11 @@ def read_output(facts: JobFacts) -> Iterator[str]:
     """
     file = Path(facts.output)
     if not facts.output or not file.is_file():
+        over = is_output_elsewhere(facts)
         raise UsageError(
-            f"job {facts.id} has written nothing yet", evidence=f"it {facts.meaning}; its output goes to {facts.output}"
+            f"job {facts.id} has left no output here" if over else f"job {facts.id} has written nothing yet",
+            evidence=f"it {facts.meaning}; its output goes to {facts.output}",
+            hint=f"is that a folder of {facts.nodes} alone? start it from one that all nodes see" if over else "",
         )
     with file.open(errors="replace") as source:
         yield from source

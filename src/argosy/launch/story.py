@@ -344,6 +344,7 @@ def submit(
     ArgosyError
         In Slurm's own words, where it refuses.
     """
+    from argosy.launch.advice import warn_before  # noqa: PLC0415 - likewise
     from argosy.launch.jobs import run_slurm  # noqa: PLC0415 - likewise
     from argosy.store import explained  # noqa: PLC0415 - likewise
 
@@ -351,9 +352,8 @@ def submit(
         with explained(folder_of):
             folder_of.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
     refuse_missing_chdir(plan)
-    for choice in plan.choices:
-        if choice.what == "billed":
-            session.reporter.note(f"billed: {choice.value}; {choice.why}")
+    for line in warn_before(plan, session.host.cwd):
+        session.reporter.note(line)
     command = Command(words, env=submission_environment(session))
     reply = run_slurm(session, command)
     if reply.code != 0:

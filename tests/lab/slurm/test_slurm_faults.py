@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import signal
@@ -196,3 +197,12 @@ def test_a_node_that_cannot_do_its_work_is_named_and_left_out(torch_desk: Desk) 
     planned = torch_desk.argosy("launch", *words, "--exclude", f"@{job}", "--dry-run", "--", "true").stdout
     assert "\n#SBATCH --exclude=node2\n" in planned
     assert f"left out = node2: what job {job} found bad" in planned
+
+
+def test_a_job_from_a_folder_that_only_the_login_node_has_is_warned_of_and_its_output_missed(desk: Desk) -> None:
+    own = "/tmp/only-here"  # noqa: S108 - of the login node
+    desk.sh(f"mkdir {own}")
+    done = dataclasses.replace(desk, folder=own).follow("--launcher", "none", command=("true",), check=False)
+    assert f"{own} is this machine's own, if nodes see none of its files" in done.stderr
+    missed = rf"its output {own}/true-\d+.out is not here: start it from a folder that all nodes see"
+    assert re.search(missed, done.stderr)
