@@ -156,6 +156,29 @@ def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
         )
 
 
+def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host: Host) -> None:
+    """Refuse what is surely no program: a whole line as one word, and a script of this folder that nothing would start.
+
+    Raises
+    ------
+    UsageError
+        Naming the command that would do.
+    """
+    refuse_quoted_line(command, host)
+    script = command[0] if command else ""
+    path = os.path.join(host.cwd, script)  # noqa: PTH118 - isfile answers for any text; Path's may raise
+    if request.contain or request.workdir or not script.endswith((".py", ".sh")) or not os.path.isfile(path):  # noqa: PTH113 - likewise
+        return
+    starter = "python" if script.endswith(".py") else "sh"
+    if "/" not in script or not os.access(path, os.X_OK):
+        raise UsageError(
+            f"{script} is a file and no program" if "/" in script else f"no program has the name {script}",
+            evidence=f"{path} may not be executed" if "/" in script else f"{path} is a file in this folder",
+            hint=f"write: -- {starter} {script}"
+            + ("" if "/" in script else "; a program of the image by its whole path"),
+        )
+
+
 def named_binds(command: tuple[str, ...], request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     """Give bind mounts for the folders of files that a command names and that would not be seen inside.
 

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 
 from argosy.containers import ContainerPlan, refuse_outside_jobs
-from argosy.entering import enter, outer_environment, refuse_missing_binds, with_shell
+from argosy.entering import enter, outer_environment, refuse_missing_binds, refuse_no_program, with_shell
 from argosy.errors import UsageError
 from argosy.model import ContainerRequest
 from argosy.process import Command
@@ -48,6 +48,7 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
             "the command is empty", evidence="its first word is ''", hint="is a variable unset, or a quote too many?"
         )
     refuse_missing_binds(request.container)
+    refuse_no_program(request.command, request.container, session.host)
     plan = enter(request.container, request.image, session, command=request.command, dry=dry)
     refuse_outside_jobs(plan)
     if not request.command:

@@ -11,7 +11,7 @@ import pytest
 from argosy.build.base import explain_bootstrap, private_namespace
 from argosy.cli.app import app
 from argosy.containers import ContainerPlan
-from argosy.entering import refuse_missing_program, refuse_quoted_line
+from argosy.entering import refuse_missing_program, refuse_no_program, refuse_quoted_line
 from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.opening import open_session
@@ -63,6 +63,19 @@ def test_a_whole_line_as_one_word_is_refused_and_a_files_name_is_not(tmp_path: P
     with pytest.raises(UsageError, match="one word with blanks") as caught:
         refuse_quoted_line(("python train.py",), replace(HOST, cwd=str(tmp_path)))
     assert "-- python train.py" in caught.value.hint
+
+
+@pytest.mark.parametrize("word", ["train.py", "./train.py", "run.sh"])
+def test_a_script_that_nothing_would_start_is_answered_with_the_command_that_does(tmp_path: Path, word: str) -> None:
+    host = replace(HOST, cwd=str(tmp_path))
+    refuse_no_program((word,), ContainerRequest(), host)  # it may be the image's
+    (tmp_path / word).touch(mode=0o644)
+    with pytest.raises(UsageError) as caught:
+        refuse_no_program((word, "--epochs"), ContainerRequest(), host)
+    assert caught.value.hint.split(";")[0] == f"write: -- {'sh' if word.endswith('.sh') else 'python'} {word}"
+    refuse_no_program((word,), ContainerRequest(contain=True), host)
+    (tmp_path / word).chmod(0o755)
+    refuse_no_program((f"./{word}",), ContainerRequest(), host)
 
 
 @pytest.mark.parametrize(

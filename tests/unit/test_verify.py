@@ -215,3 +215,5 @@ def test_the_command_judges_logs_and_its_code_says_so() -> None:
     told = json.loads(done.output)
     assert (done.exit_code, told["good"], told["evidence"]["net"]["provider"]) == (0, True, "cxi")
     assert CliRunner().invoke(app, ["verify", bad, "--site", "lumi-g"]).exit_code == 7
+    anywhere = CliRunner().invoke(app, ["verify", good])
+    assert (anywhere.exit_code, anywhere.output.split()[:2]) == (0, ["network", "ok"])

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from argosy.containers import ContainerPlan, left_to_nodes, named_image
-from argosy.entering import enter, refuse_missing_binds, refuse_missing_program, refuse_quoted_line
+from argosy.entering import enter, refuse_missing_binds, refuse_missing_program, refuse_no_program
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
@@ -90,7 +90,7 @@ def find_grounds(
 ) -> Grounds:
     """Find what a launch is planned from; as `plan_here`."""
     host = session.host
-    refuse_quoted_line(request.command, host)
+    refuse_no_program(request.command, request.container, host)
     request = without_container(request)
     path, whose = whose_profile(request.site, search_path(host.environment, Path(host.cwd)))
     site = find_site(str(path), host)

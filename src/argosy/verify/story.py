@@ -110,7 +110,7 @@ def _planned_profile(session: Session, facts: JobFacts) -> Site:
 
 
 def _profile(session: Session, name: str) -> Site:
-    return find_site(name, session.host) if name else Site(name="any site")
+    return find_site(name, session.host) if name else Site(name="any-site")
 
 
 def read_evidence(facts: JobFacts) -> Evidence:
