@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -60,6 +61,15 @@ def tidy() -> Iterator[list[str]]:
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_a_port_on_which_somebody_listens_is_skipped(shell: str, busy: int, tidy: list[str]) -> None:
     tidy.append(choose_port(shell, busy, 50, busy))
+    assert busy < int(tidy[0]) < busy + 50
+
+
+def test_where_there_is_no_ss_the_kernels_own_list_is_read(busy: int, tidy: list[str], tmp_path: Path) -> None:
+    for name in ("find", "grep", "mkdir", "rmdir"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    words = ("/bin/sh", "-c", PORT, "port", *map(str, (busy, 50, busy)))
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, env={"PATH": str(tmp_path)})
+    tidy.append(ran.stdout.strip())
     assert busy < int(tidy[0]) < busy + 50
 
 

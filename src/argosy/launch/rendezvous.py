@@ -10,15 +10,16 @@ from argosy.sites import Site
 PORT_FIRST, PORT_COUNT = 20000, 10000
 """Ports for the rendezvous: below Linux's ephemeral range, 32768 to 60999 (ip(7), ip_local_port_range)."""
 
+# To read /proc/net/tcp takes the kernel 20 ms and more: it goes through the whole table of connections.
 PORT = Program(
     "port",
     """\
-# Print a port of the $2 after $1, from $3 on, that is free here; a folder keeps it from others, until old.
+# A free port of the $2 after $1, from $3 on; a folder keeps it from others, until old.
 port=$3 left=$2
 while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
     [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
-    ! grep -qs ":$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6 &&
-        { mkdir "$taken" || [ ! -d "$taken" ]; } && break
+    busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*)
+    [ -z "$busy" ] && { mkdir "$taken" || [ ! -d "$taken" ]; } && break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
 done 2>/dev/null
 [ "$left" -gt 0 ] && echo "$port"
@@ -32,7 +33,7 @@ def render_rendezvous(site: Site) -> Iterator[str]:
     The port comes from job id and restart count: the ranks of a run that lost its node may still live there, and must
     not meet those of the next.
     """
-    yield "# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there."
+    yield "# The rendezvous: the list's first host, and a port below the ephemeral range that is free there."
     yield from render_programs((PORT,))
     yield 'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}'
     suffix = site.slurm.master_suffix

@@ -253,7 +253,7 @@ def _start_by_mpiexec(words: tuple[Word, ...], *, label: bool) -> Iterator[str]:
     """Start ranks by the host's own mpiexec (Intel MPI's and MPICH's hydra), which starts its helpers by srun."""
     yield "# hydra starts its helpers by srun, which must take this environment, and no memory limit of an outer job."
     yield "unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE"
-    yield "# Of these each node has its own, which what mpiexec sends along would replace by the first node's."
+    yield "# Each node has its own of these; mpiexec would send the first node's."
     yield "unset SLURMD_NODENAME SLURM_NODEID"
     yield "export SLURM_EXPORT_ENV=ALL"
     yield 'command -v mpiexec >/dev/null || stop "the modules bring no mpiexec" 4'

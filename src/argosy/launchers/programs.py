@@ -9,7 +9,7 @@ _START_TORCHRUN = """\
 logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
-# USR1 and USR2 are for the workers, and would end torchrun; the rest is for torchrun.
+# USR1 and USR2 are for the workers, and would end torchrun.
 pass() {
     workers=$(cat /proc/$agent/task/*/children); for pid in $workers; do kill -s "$1" "$pid"; done
 } 2>/dev/null

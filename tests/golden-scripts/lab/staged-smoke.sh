@@ -32,13 +32,13 @@ trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :; [ -z "${image:
 enough=''; trap 'enough=yes; pass TERM' ALRM
 (sleep 120; kill -s ALRM $$) >/dev/null 2>&1 & timer=$!
 
-# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there.
-port='# Print a port of the $2 after $1, from $3 on, that is free here; a folder keeps it from others, until old.
+# The rendezvous: the list's first host, and a port below the ephemeral range that is free there.
+port='# A free port of the $2 after $1, from $3 on; a folder keeps it from others, until old.
 port=$3 left=$2
 while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
     [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
-    ! grep -qs ":$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6 &&
-        { mkdir "$taken" || [ ! -d "$taken" ]; } && break
+    busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*)
+    [ -z "$busy" ] && { mkdir "$taken" || [ ! -d "$taken" ]; } && break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
 done 2>/dev/null
 [ "$left" -gt 0 ] && echo "$port"'

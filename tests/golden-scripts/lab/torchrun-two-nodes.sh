@@ -29,13 +29,13 @@ trap 'pass USR1' USR1; trap 'pass USR2' USR2
 trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
 trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
 
-# The rendezvous: the first host of the list, and a port below the ephemeral range that is free there.
-port='# Print a port of the $2 after $1, from $3 on, that is free here; a folder keeps it from others, until old.
+# The rendezvous: the list's first host, and a port below the ephemeral range that is free there.
+port='# A free port of the $2 after $1, from $3 on; a folder keeps it from others, until old.
 port=$3 left=$2
 while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
     [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
-    ! grep -qs ":$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6 &&
-        { mkdir "$taken" || [ ! -d "$taken" ]; } && break
+    busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*)
+    [ -z "$busy" ] && { mkdir "$taken" || [ ! -d "$taken" ]; } && break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
 done 2>/dev/null
 [ "$left" -gt 0 ] && echo "$port"'
@@ -71,7 +71,7 @@ fi
 logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
-# USR1 and USR2 are for the workers, and would end torchrun; the rest is for torchrun.
+# USR1 and USR2 are for the workers, and would end torchrun.
 pass() {
     workers=$(cat /proc/$agent/task/*/children); for pid in $workers; do kill -s "$1" "$pid"; done
 } 2>/dev/null
