@@ -148,15 +148,15 @@ class Desk:
         return self.told(self.follow(*options, command=(*TELL, *words)).stdout)
 
 
-def kept_image(name: str, requirements: str) -> Path:
+def kept_image(name: str, requirements: str, base: str = BASE) -> Path:
     """Let Argosy build an image, or give the one that it built before from the same words."""
 
     def words(image: Path) -> tuple[str, ...]:
         recipe = image.with_suffix(".txt")
         recipe.write_text(requirements)
-        return (*ARGOSY, "build", str(recipe), "--base", BASE, "-o", str(image))
+        return (*ARGOSY, "build", str(recipe), "--base", base, "-o", str(image))
 
-    return built_once(name, f"{BASE}\n{requirements}", words)
+    return built_once(name, f"{base}\n{requirements}", words)
 
 
 def built_once(name: str, text: str, words: Callable[[Path], Sequence[str]], folder: Path = REPO) -> Path:
