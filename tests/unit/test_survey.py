@@ -216,6 +216,13 @@ def test_the_script_asks_every_question_and_its_answers_are_read_back() -> None:
     assert parse_answers(printed(ANSWERS)) == {name: text.strip("\n") for name, text in ANSWERS.items()}
 
 
+def test_where_cores_have_two_threads_jobs_count_cores_as_the_map_does(tmp_path: Path) -> None:
+    (tmp_path / "cpu").mkdir()
+    (option,) = surveyed(tmp_path, ANSWERS).options
+    assert (option.to, option.word, "2 threads" in option.why) == ("sbatch", "--threads-per-core=1", True)
+    assert surveyed(tmp_path / "cpu", ANSWERS, partition="cpu").options == ()
+
+
 def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_each_value(tmp_path: Path) -> None:
     site = surveyed(tmp_path, ANSWERS, on_node=True)
     node = site.node

@@ -86,9 +86,17 @@ def draft_profile(replies: Replies, wanted: str = "") -> Draft:
     )
     return Draft(
         facts=tuple(facts.values()),
+        options=tuple(_one_thread(shape, replies.host)),
         partitions=tuple(row for part in parts for row in part.partitions),
         questions=(*asked, *(question for part in parts for question in part.questions)),
     )
+
+
+def _one_thread(shape: NodeShape, host: str) -> Iterator[Fact]:
+    """Let Slurm count cores, as plans and masks do, where it would count hardware threads (sbatch(1))."""
+    if shape.threads > 1:
+        why = f"a core has {shape.threads} threads, which Slurm would give out as cores"
+        yield Fact("options", "sbatch", "--threads-per-core=1", asked("nodes", host), why)
 
 
 def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[SlurmNode, ...]) -> Draft:

@@ -31,8 +31,15 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A profile in the making."""
+    """A profile in the making.
+
+    Attributes
+    ----------
+    options
+        Words for every job: the section is ``options``, the key the program that takes the word (``sbatch``).
+    """
 
     facts: tuple[Fact, ...] = ()
+    options: tuple[Fact, ...] = ()
     partitions: tuple[Mapping[str, str | int | bool], ...] = ()
     questions: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from argosy.survey.records import Draft, Value
+from argosy.survey.records import Draft, Fact, Value
 
 SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher")
 
@@ -32,8 +32,9 @@ def render_profile(name: str, draft: Draft, *, host: str, date: str) -> str:
         "]",
     ]
     sections = [line for section in SECTIONS for line in _section(section, draft)]
+    options = [line for option in draft.options for line in _option(option)]
     rows = [line for row in draft.partitions for line in _partition(row, host)]
-    return "\n".join([*head, *sections, *rows]) + "\n"
+    return "\n".join([*head, *sections, *options, *rows]) + "\n"
 
 
 def _section(section: str, draft: Draft) -> Iterator[str]:
@@ -51,6 +52,11 @@ def _section(section: str, draft: Draft) -> Iterator[str]:
     if others:
         yield f"[{section}.sources]"
         yield from (f"{fact.key} = {_word(fact.source)}" for fact in others)
+
+
+def _option(option: Fact) -> Iterator[str]:
+    pairs = (("to", option.key), ("word", option.value), ("why", option.why), ("source", option.source))
+    yield from ("", f"[[{option.section}]]", *(f"{name} = {_word(value)}" for name, value in pairs))
 
 
 def _partition(row: Mapping[str, str | int | bool], host: str) -> Iterator[str]:
