@@ -12,6 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +76,16 @@ def bench_folder() -> Path:
     return folder
 
 
+def bench_cache() -> Path:
+    """Give the cache for making images; Debian bases are those that the tests keep, too."""
+    cache, bases = bench_folder() / "cache", bench_folder().parent / "cache" / "bases"
+    cache.mkdir(exist_ok=True)
+    bases.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        (cache / "bases").symlink_to(bases)
+    return cache
+
+
 def open_session(cache: Path, *, quiet: bool = True) -> Session:
     """Give a session of this machine whose cache is `cache`."""
     reporter = QuietReporter() if quiet else PlainReporter()
@@ -83,7 +94,7 @@ def open_session(cache: Path, *, quiet: bool = True) -> Session:
 
 def make_inputs(recipe: Recipe) -> Inputs:
     """Make the images of one size, or find them made."""
-    session = open_session(bench_folder() / "cache", quiet=False)
+    session = open_session(bench_cache(), quiet=False)
     base = made_base(recipe, session)
     images = _made_images(recipe, base, session)
     opened = open_image(images / "delta.sif").image

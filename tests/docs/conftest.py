@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from argosy.images.sif_read import read_sif
 from tests.docs.reading import REPO, Said, read_page
 from tests.lab import conftest as lab_fixtures
 from tests.lab.slurm import conftest as slurm_fixtures
+from tests.memory import scratch_folder
 
 KEPT = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab")) / "cache"  # noqa: S108 - kept between runs on purpose
 FOLDER_IN_DOCS = "/home/ada/project"
@@ -120,14 +120,12 @@ def shop() -> Iterator[Shop]:
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}")
-    folder = Path(tempfile.mkdtemp(prefix="argosy-docs-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    (folder / "cache").mkdir()
-    for name in ("bases", "tools", "uv", "bytecode"):
-        (KEPT / name).mkdir(parents=True, exist_ok=True)
-        (folder / "cache" / name).symlink_to(KEPT / name)
-    yield Shop(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder("argosy-docs-") as folder:
+        (folder / "cache").mkdir()
+        for name in ("bases", "tools", "uv", "bytecode"):
+            (KEPT / name).mkdir(parents=True, exist_ok=True)
+            (folder / "cache" / name).symlink_to(KEPT / name)
+        yield Shop(folder)
 
 
 lab = lab_fixtures.lab

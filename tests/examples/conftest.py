@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from argosy.pip_config import plan_uv_settings, read_pip_config
+from argosy.recipe import Recipe
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -57,9 +60,16 @@ def kept_venv(requirements: list[str]) -> Path:
         if not venv.exists():
             part = venv.with_name(venv.name + ".part")
             shutil.rmtree(part, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", str(part)], check=True)
-            subprocess.run(
-                [str(part / "bin" / "python"), "-m", "pip", "install", "-q", "--no-compile", *requirements], check=True
-            )
+            install(part, requirements, lab / "cache" / "uv")
             part.rename(venv)
     return venv
+
+
+def install(venv: Path, requirements: list[str], cache: Path) -> None:
+    """Install by Argosy's uv from where pip does, as links to what its builds unpacked in their cache, or will take."""
+    uv = Path(sys.executable).with_name("uv")
+    settings = plan_uv_settings(read_pip_config(os.environ, Path.home()), Recipe())
+    env = os.environ | dict(settings.environment) | {"UV_CACHE_DIR": str(cache), "UV_LINK_MODE": "hardlink"}
+    subprocess.run([uv, "venv", "--quiet", "--no-config", "--python", sys.executable, venv], env=env, check=True)
+    words = (uv, "pip", "install", "--quiet", "--no-config", "--python", venv / "bin" / "python")
+    subprocess.run([*words, *settings.arguments, *requirements], env=env, check=True)

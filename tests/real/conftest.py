@@ -24,6 +24,7 @@ from argosy.images.sif import Sif
 from argosy.images.sif_read import read_sif, verify_sif
 from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
 from argosy.process import Command, RealRunner
+from tests.memory import scratch_folder
 
 REPO = Path(__file__).parents[2]
 LAB = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab"))  # noqa: S108 - kept between runs on purpose
@@ -235,27 +236,25 @@ def pool() -> Iterator[Shop]:
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     if missing or os.geteuid() != 0:
         pytest.skip(f"needs root and {', '.join(missing or PROGRAMS)}")
-    folder = Path(tempfile.mkdtemp(prefix="argosy-real-", dir="/var/tmp"))  # other users must reach it
-    folder.chmod(0o755)
-    (folder / "wheels").mkdir()
-    for wheel in WHEELS:
-        wheel.write(folder / "wheels")
-    base, squashfs = folder / "base.sif", folder / "base.sqfs"
-    whole = _debian(folder)
-    system = read_sif(whole).parts[0]
-    with whole.open("rb") as file:
-        file.seek(system.offset)
-        squashfs.write_bytes(file.read(system.size))
-    whole.unlink()
-    part = plan_system_part(FileSlice(squashfs, 0, system.size), arch="amd64")
-    write_sif(base, [part], uuid=uuid5(NAMESPACE_URL, "base"), time=1, arch="amd64")
-    base.chmod(0o644)
-    cache = folder / "cache"
-    cache.mkdir()
-    for name in ("bases", "tools"):  # what takes long is made once per machine, the rest is this run's own
-        (cache / name).symlink_to(CACHE / name)
-    yield Shop(folder, folder / "wheels", base, squashfs, cache)
-    shutil.rmtree(folder)
+    with scratch_folder("argosy-real-") as folder:
+        (folder / "wheels").mkdir()
+        for wheel in WHEELS:
+            wheel.write(folder / "wheels")
+        base, squashfs = folder / "base.sif", folder / "base.sqfs"
+        whole = _debian(folder)
+        system = read_sif(whole).parts[0]
+        with whole.open("rb") as file:
+            file.seek(system.offset)
+            squashfs.write_bytes(file.read(system.size))
+        whole.unlink()
+        part = plan_system_part(FileSlice(squashfs, 0, system.size), arch="amd64")
+        write_sif(base, [part], uuid=uuid5(NAMESPACE_URL, "base"), time=1, arch="amd64")
+        base.chmod(0o644)
+        cache = folder / "cache"
+        cache.mkdir()
+        for name in ("bases", "tools"):  # what takes long is made once per machine, the rest is this run's own
+            (cache / name).symlink_to(CACHE / name)
+        yield Shop(folder, folder / "wheels", base, squashfs, cache)
 
 
 def _debian(folder: Path) -> Path:

@@ -198,8 +198,8 @@ def small_image() -> Path:
 
 @pytest.fixture(scope="session")
 def torch_image() -> Path:
-    """Give an image with torch and what the examples need."""
-    return kept_image("torch", (REPO / "examples/pi/requirements.txt").read_text() + "numpy\nscikit-learn\n")
+    """Give an image with torch and what the examples need: that of Lightning, which has all of it."""
+    return example_image("lightning")
 
 
 def example_image(name: str) -> Path:
@@ -218,9 +218,9 @@ def mpi_image() -> Path:
 
 
 @pytest.fixture(scope="session")
-def lightning_image() -> Path:
+def lightning_image(torch_image: Path) -> Path:
     """Give an image with torch and Lightning."""
-    return example_image("lightning")
+    return torch_image
 
 
 def sit_down(cluster: Cluster, image: Path, name: str) -> Desk:
