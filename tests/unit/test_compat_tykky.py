@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def read(file: str) -> str:
 
 
 def new(line: str, conf: Conf | None = None) -> WrapRequest:
-    program, *words = line.split()
+    program, *words = shlex.split(line)
     return plan_new(parse_words(program, words), conf or Conf(), CWD, read)
 
 
@@ -163,6 +164,7 @@ def test_what_tykky_itself_made_cannot_be_updated_and_is_said_with_what_it_was_m
         ("wrap-install --prefix e x -w bin --unknown", "argosy wrap FOLDER"),
         ("wrap-container -w /x --prefix e x.sif --post-install p.sh", "argosy wrap IMAGE -w PATHS"),
         ("pip-containerize remove", "argosy wrap requirements.txt"),
+        ("pip-containerize new --prefix e ''", "is a variable of your shell not set?"),
     ],
 )
 def test_what_has_no_word_of_ours_is_an_error_that_names_what_to_use(line: str, said: str) -> None:

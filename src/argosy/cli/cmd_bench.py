@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from argosy.cli import cmd_launch
-from argosy.cli.common import WholeLines, open_session, print_json
+from argosy.cli.common import NAMED, WholeLines, open_session, print_json
 from argosy.collectives import OPERATIONS, benchmark_command
 from argosy.errors import UsageError
 from argosy.launch import LaunchRequest
@@ -65,7 +65,7 @@ QUICK = ((1, 3), (4, 1))
 
 
 @bench.command("startup")
-@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("prefix", metavar="DIR", type=NAMED)
 @click.option("--code", default="pass", show_default=True, metavar="PYTHON", help="What is run, as 'import torch'.")
 @click.option("--only", default="", metavar="WAY[,WAY…]", help=f"Ways to start it: {', '.join(CASES)}.  [default: all]")
 @click.option("--at-once", default="1,8,64", show_default=True, metavar="N[,N…]", help="Starts at the same moment.")

@@ -16,7 +16,7 @@ from argosy.build.bundling import build_bundle
 from argosy.build.order import LOCK_FILE
 from argosy.cli.building import building_options, make_build_request
 from argosy.cli.cmd_cotainr import cotainr_build, speaks_cotainr
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
 from argosy.errors import UsageError
 from argosy.formats import FORMATS, OutputFormat
 from argosy.images.identify import render_size
@@ -67,7 +67,7 @@ class BuildCommand(click.Command):
 
 
 @click.command(cls=BuildCommand)
-@click.argument("sources", nargs=-1)
+@click.argument("sources", nargs=-1, type=NAMED_TEXT)
 @building_options
 @click.option(
     "--locked",
@@ -77,8 +77,8 @@ class BuildCommand(click.Command):
     metavar="[LOCK]",
     help="Install what a lock, or the lock of an image, names to the byte.",
 )
-@click.option("--bundle", type=click.Path(path_type=Path), help="Build what a bundle holds, without a network.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="The image file to make.")
+@click.option("--bundle", type=NAMED, help="Build what a bundle holds, without a network.")
+@click.option("-o", "--output", type=NAMED, default=None, help="The image file to make.")
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer.")
 @click.option(

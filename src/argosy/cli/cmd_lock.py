@@ -13,17 +13,15 @@ from argosy.build.locking import LockReport, LockRequest, check_lock
 from argosy.build.locking import lock as lock_files
 from argosy.build.order import LOCK_FILE
 from argosy.cli.building import building_options, make_build_request
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
 from argosy.progress import render_packages
 from argosy.project import find_project
 
 
 @click.command()
-@click.argument("sources", nargs=-1)
+@click.argument("sources", nargs=-1, type=NAMED_TEXT)
 @building_options
-@click.option(
-    "-o", "--output", default=LOCK_FILE, type=click.Path(path_type=Path), help="The lock file.", show_default=True
-)
+@click.option("-o", "--output", default=LOCK_FILE, type=NAMED, help="The lock file.", show_default=True)
 @click.option("--check", is_flag=True, help="Only check that the lock is of these files and this base.")
 @click.option(
     "--upgrade", multiple=True, metavar="NAME", help="Choose this package anew, leave all others; repeatable."

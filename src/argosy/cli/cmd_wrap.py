@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from argosy.cli.building import PACKAGE_OPTIONS, package_options
-from argosy.cli.common import WholeLines, open_session, print_json
+from argosy.cli.common import NAMED, NAMED_TEXT, WholeLines, open_session, print_json
 from argosy.containers import parse_bind
 from argosy.errors import CheckFailed
 from argosy.model import GpuWay
@@ -65,7 +65,7 @@ def start_options(command: Any) -> Any:
                          help="Folders or programs inside whose commands are wrapped."),
             click.option("-B", "--bind", "binds", multiple=True, metavar="SRC[:DST[:ro]]",
                          help="Bind mount, repeatable."),
-            click.option("--environ", type=click.Path(path_type=Path), help="File of variables to set inside."),
+            click.option("--environ", type=NAMED, help="File of variables to set inside."),
             click.option("--gpu", type=click.Choice([way.value for way in GpuWay]),
                          help="How GPUs enter.  [default: auto]"),
             click.option("--host/--no-host", default=None, help="Show the host's own system folders inside."),
@@ -98,18 +98,15 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
     )
 
 
-SCRIPT = click.Path(path_type=Path)
-
-
 @wrap.command("new")
-@click.argument("sources", nargs=-1, required=True)
-@click.option("--prefix", required=True, type=click.Path(path_type=Path), help="Folder to make; an empty one will do.")
+@click.argument("sources", nargs=-1, required=True, type=NAMED_TEXT)
+@click.option("--prefix", required=True, type=NAMED, help="Folder to make; an empty one will do.")
 @click.option("--base", default="", metavar="BASE", help=f"Base of a build.  [default: {DEFAULT_BASE}]")
 @start_options
 @click.option("--at", default="", metavar="PATH", help="Where an installation is found inside.  [default: as it says]")
 @package_options
-@click.option("--pre-install", "before", multiple=True, type=SCRIPT, help="Script to run inside before installing.")
-@click.option("--post-install", "after", multiple=True, type=SCRIPT, help="Script to run inside after installing.")
+@click.option("--pre-install", "before", multiple=True, type=NAMED, help="Script to run inside before installing.")
+@click.option("--post-install", "after", multiple=True, type=NAMED, help="Script to run inside after installing.")
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
 @click.option("--flatten", is_flag=True, help="One partition instead of base and layer: faster starts.")
 @click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
@@ -132,9 +129,9 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
 
 
 @wrap.command("update")
-@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("prefix", metavar="DIR", type=NAMED)
 @click.argument("what", nargs=-1, metavar="[PACKAGE|FILE]…")
-@click.option("--post-install", "after", multiple=True, type=SCRIPT, help="Script to run inside after installing.")
+@click.option("--post-install", "after", multiple=True, type=NAMED, help="Script to run inside after installing.")
 @click.option("--image", default="", metavar="IMAGE", help="Another image, or the same at its new place.")
 @start_options
 @report_options
@@ -163,7 +160,7 @@ def _refuse_missing(packages: tuple[str, ...]) -> None:
 
 
 @wrap.command("rollback")
-@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("prefix", metavar="DIR", type=NAMED)
 @click.argument("number", required=False, default=0, type=int, metavar="[VERSION]")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def rollback(prefix: Path, number: int, *, as_json: bool) -> None:
@@ -176,7 +173,7 @@ def rollback(prefix: Path, number: int, *, as_json: bool) -> None:
 
 
 @wrap.command("history")
-@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("prefix", metavar="DIR", type=NAMED)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def history(prefix: Path, *, as_json: bool) -> None:
     """List the versions of DIR."""
@@ -195,7 +192,7 @@ def history(prefix: Path, *, as_json: bool) -> None:
 
 
 @wrap.command("prune")
-@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("prefix", metavar="DIR", type=NAMED)
 @click.option("--keep", default=1, show_default=True, metavar="N", help="Versions before the current one to keep.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def prune(prefix: Path, keep: int, *, as_json: bool) -> None:
@@ -208,7 +205,7 @@ def prune(prefix: Path, keep: int, *, as_json: bool) -> None:
 
 
 @wrap.command("check")
-@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("prefix", metavar="DIR", type=NAMED)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
 def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
@@ -227,10 +224,8 @@ def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
 
 
 @wrap.command("kernel")
-@click.argument("prefix", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--to", type=click.Path(path_type=Path), metavar="FOLDER", help="Jupyter's data folder.  [default: yours]"
-)
+@click.argument("prefix", metavar="DIR", type=NAMED)
+@click.option("--to", type=NAMED, metavar="FOLDER", help="Jupyter's data folder.  [default: yours]")
 @click.option("--name", default="", metavar="NAME", help="What commands call the kernel.  [default: as DIR]")
 @click.option("--title", default="", metavar="TEXT", help="What people see.  [default: as DIR]")
 @click.option("--force", is_flag=True, help="Replace another kernel of that name.")

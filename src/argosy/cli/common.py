@@ -36,6 +36,21 @@ class WholeLines(click.Group):
             formatter.write_dl([(name, self.commands[name].get_short_help_str(LONGEST_SENTENCE)) for name in names])
 
 
+class NamedPath(click.Path):
+    """A path that is named: an empty word, as a variable of the shell that is not set gives, is not the folder here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse the empty word."""
+        if value == "":
+            self.fail("an empty word names no file or folder; is a variable of your shell not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+NAMED = NamedPath(path_type=Path)
+NAMED_TEXT = NamedPath(readable=False)
+"""The same as it was written: it may also be an image's reference."""
+
+
 def open_session(
     *, verbose: bool = False, quiet: bool = False, plain: bool = False, work: str = "", log: TextIO | None = None
 ) -> Session:

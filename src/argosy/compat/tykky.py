@@ -56,6 +56,8 @@ def plan_new(words: Words, conf: Conf, cwd: Path, read: Read) -> WrapRequest:
     prefix = cwd / (words.prefix or conf.prefix)
     if prefix == cwd:
         raise UsageError("no folder is named", hint="--prefix DIR, which is not there yet or empty")
+    if not words.what:
+        raise UsageError("an empty word names no file", hint="is a variable of your shell not set?")
     recipe = RECIPES[words.program](words, conf, cwd, read)
     before, after = _scripts((*conf.before, words.before), cwd), _scripts((*conf.after, words.after), cwd)
     recipe = replace(recipe, before=before, after=after)
