@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,6 +102,13 @@ def test_numbers_that_cannot_be_meant_are_refused_with_them(wanted: Wanted, numb
     assert refused.value.code == 2
     for number in numbers:
         assert number in str(refused.value)
+
+
+def test_a_step_has_what_slurm_gave_where_jobs_ask_for_no_cores() -> None:
+    site = msgspec.structs.replace(LAB, slurm=Slurm(cpus_option=False))
+    by_rank = plan(site, launcher="srun", wanted=Wanted(ranks=2)).script
+    assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$((cores > ranks_per_node ?' in by_rank
+    assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$cores}"' in plan(site, wanted=Wanted(ranks=2)).script
 
 
 @pytest.mark.parametrize(

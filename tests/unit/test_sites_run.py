@@ -86,7 +86,7 @@ def run_script(folder: Path, script: str, shell: str = "dash", **facts: str) -> 
         "SLURM_JOB_NODELIST": "node[1-2]",
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_GPUS_ON_NODE": "8",
-        "SLURM_CPUS_ON_NODE": "96",
+        "SLURM_JOB_CPUS_PER_NODE": "96(x2)",
         "SLURMD_NODENAME": "node1",
         "PYTHONPATH": "/of/the/host",
         **facts,

@@ -141,7 +141,7 @@ DAWN = (
     Row("two ranks per card in FLAT", r"ranks_per_node=\$\(\(\$\{SLURM_GPUS_ON_NODE:-4\} \* 2\)\)"),
     Row("the hierarchy", r"ZE_FLAT_DEVICE_HIERARCHY=FLAT"),
     Row("every device for every rank", r"ZE_AFFINITY_MASK=0,1,2,3,4,5,6,7"),
-    Row("threads: the node's cores shared out", r"OMP_NUM_THREADS=.*SLURM_CPUS_ON_NODE / ranks_per_node"),
+    Row("threads: the node's cores shared out", r"OMP_NUM_THREADS=.*cores / ranks_per_node"),
     Row("the node list by scontrol", r"scontrol show hostnames"),
     Row("port 50000 + job id", r"MASTER_PORT=\$\(", r"50000", "Linux gives such ports to others: its ephemeral range"),
     Row("no memory limit of an outer job", r"unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE"),

@@ -23,7 +23,7 @@ from argosy.launch.at_site import (
 from argosy.launch.limits import check_limits
 from argosy.launch.naming import file_name, name_of
 from argosy.launch.script import ScriptFacts, render_script
-from argosy.launch.shape import Wanted, choose_shape
+from argosy.launch.shape import SHARE, Wanted, choose_shape
 from argosy.launchers import LABEL_FORM, NEED_SLURM, Counts, Shape, Started, Wish, choose_launcher, find_launcher
 from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable, Word
 from argosy.schedulers import plan_submit
@@ -439,8 +439,7 @@ def _threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
         return threads, Choice(name, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
     if not site.slurm.cpus_option and not shape.cpus_per_rank:
         why = "what Slurm gave on the node, shared by its ranks"
-        share = "SLURM_CPUS_ON_NODE > ranks_per_node ? SLURM_CPUS_ON_NODE / ranks_per_node : 1"
-        return Late(f"$(({share}))"), Choice(name, "cores / ranks", why, f"site {site.name}")
+        return Late(f"$(({SHARE}))"), Choice(name, "cores / ranks", why, f"site {site.name}")
     threads = str(max(1, shape.cpus_per_rank))
     return threads, Choice(name, threads, "the cores of a rank", "default")
 

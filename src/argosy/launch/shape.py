@@ -14,6 +14,9 @@ from argosy.sites import Site
 THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
 """Most hardware threads of a core: eight on POWER, and so where the architecture is not known."""
 
+SHARE = "cores > ranks_per_node ? cores / ranks_per_node : 1"
+"""Cores of a rank as a script computes them where jobs ask for no number: what Slurm gave on a node, shared out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

@@ -15,6 +15,7 @@ from argosy.launch.recording import render_end_call, render_well
 from argosy.launch.rendezvous import render_rendezvous
 from argosy.launch.resume import Resume, render_chain, render_requeue, render_warning, resume_directives
 from argosy.launch.script import VENDOR_NODES, ScriptFacts, render_environment, render_head
+from argosy.launch.shape import SHARE
 from argosy.model import ImageKind
 from argosy.runtimes import FILES
 from argosy.schedulers.slurm import JobOptions, render_directive
@@ -196,12 +197,13 @@ def _allocation(facts: SlurmFacts) -> Iterator[str]:
     yield '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2'
     yield "# What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script."
     yield "nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}"
+    cores = "" if shape.cpus_per_rank else " cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}"
     devices = facts.site.node.devices_per_gpu
     if shape.gpus_per_node * devices == shape.ranks_per_node:
         given = f"${{SLURM_GPUS_ON_NODE:-{shape.gpus_per_node}}}"
-        yield f"ranks_per_node={given if devices == 1 else f'$(({given} * {devices}))'}"
+        yield f"ranks_per_node={given if devices == 1 else f'$(({given} * {devices}))'}{cores}"
     else:
-        yield f"ranks_per_node={shape.ranks_per_node}"
+        yield f"ranks_per_node={shape.ranks_per_node}{cores}"
     yield from _enough_cores(facts)
     yield ""
 
@@ -269,7 +271,8 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     started, shape, slurm = facts.script.started, facts.script.shape, facts.site.slurm
     tasks = '"$ranks_per_node"' if started.per_rank else "1"
     total = '"$((nodes * ranks_per_node))"' if started.per_rank else '"$nodes"'
-    cpus = shape.cpus_per_rank * (1 if started.per_rank else shape.ranks_per_node)
+    planned = shape.cpus_per_rank * (1 if started.per_rank else shape.ranks_per_node)
+    cpus = str(planned or (f"$(({SHARE}))" if started.per_rank else "$cores"))
     masked = bool(facts.masks) and started.per_rank
     line = [
         step_prefix(facts.script.container)

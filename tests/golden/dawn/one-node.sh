@@ -28,7 +28,7 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
 # What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
 nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
-ranks_per_node=$((${SLURM_GPUS_ON_NODE:-4} * 2))
+ranks_per_node=$((${SLURM_GPUS_ON_NODE:-4} * 2)) cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
@@ -59,7 +59,7 @@ unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERB
 # Forced into the container by name, since an image's own value beats a plain export.
 export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
 # what Slurm gave on the node, shared by its ranks [site]
-export APPTAINERENV_OMP_NUM_THREADS="$((SLURM_CPUS_ON_NODE > ranks_per_node ? SLURM_CPUS_ON_NODE / ranks_per_node : 1))"
+export APPTAINERENV_OMP_NUM_THREADS="$((cores > ranks_per_node ? cores / ranks_per_node : 1))"
 export APPTAINERENV_ZE_FLAT_DEVICE_HIERARCHY=FLAT  # each stack is a root device [site]
 export APPTAINERENV_ZE_AFFINITY_MASK=0,1,2,3,4,5,6,7  # every rank sees all root devices that the … [site]
 export APPTAINERENV_CCL_PROCESS_LAUNCHER=hydra  # oneCCL learns its ranks from Intel MPI's launcher [site]
