@@ -86,7 +86,7 @@ def run_script(folder: Path, script: str, shell: str = "dash", **facts: str) -> 
         "SLURM_JOB_NODELIST": "node[1-2]",
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_GPUS_ON_NODE": "8",
-        "SLURM_JOB_CPUS_PER_NODE": "96(x2)",
+        "SLURM_JOB_CPUS_PER_NODE": "960(x2)",
         "SLURMD_NODENAME": "node1",
         "PYTHONPATH": "/of/the/host",
         **facts,
@@ -129,7 +129,7 @@ def test_masks_stand_without_a_number_of_cores_on_lumi(tmp_path: Path) -> None:
 def test_dawns_mpiexec_gets_ranks_and_hosts_of_the_job(tmp_path: Path) -> None:
     told = run_golden(tmp_path, "dawn/many-nodes", SLURM_GPUS_ON_NODE="4", SLURM_MEM_PER_NODE="1000")
     assert "mpiexec -n 16 -ppn 8 --hosts node1,node2 sh" in told.starts
-    assert told.environment["APPTAINERENV_OMP_NUM_THREADS"] == "12"
+    assert told.environment["APPTAINERENV_OMP_NUM_THREADS"] == "120"
     assert told.environment["SLURM_EXPORT_ENV"] == "ALL"
     assert "SLURM_MEM_PER_NODE" not in told.environment
     assert told.starts.index("module load rhel9/default-dawn") < told.starts.index("mpiexec")
