@@ -77,6 +77,9 @@ def test_a_refused_login_says_how_to_log_in() -> None:
 def test_a_damaged_archive_is_an_image_error_and_no_network_trouble() -> None:
     error = explain_failure(parse_reference("docker-archive:x.tar"), Command(("skopeo",)), reply("unexpected EOF"))
     assert type(error) is ImageError
+    for name, opened in (("docker-archive:x.tar", "x.tar"), ("oci:d", "d/index.json")):
+        said = f'Error parsing image name: opening file "{opened}": open {opened}: no such file or directory'
+        assert isinstance(explain_failure(parse_reference(name), Command(("skopeo",)), reply(said)), UsageError)
     several = explain_failure(parse_reference("oci:d"), Command(("skopeo",)), reply("more than one image in oci"))
     assert several.hint == "name one of the images in it: oci:d:NAME"
 

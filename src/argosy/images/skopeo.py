@@ -251,6 +251,8 @@ def explain_failure(reference: Reference, command: Command, reply: Reply, *, pus
         return CheckFailed(f"no space left while {doing} {reference}", evidence=evidence, hint=FULL_DISK_HINT)
     if fault is Fault.ARCH:
         return ImageError(f"{reference} is for another kind of machine", evidence=evidence, hint="choose another image")
+    if reference.in_file and re.search(rf"{re.escape(reference.name)}(/index\.json)?: no such file or directory", said):
+        return UsageError(f"there is no image at {reference.name}", evidence=said, hint="check the path")
     if reference.in_file:
         choose = re.search(r"more than one image|no descriptor found|not found", said) is not None
         place = f"{reference.transport}:{reference.name}"
