@@ -49,7 +49,8 @@ def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Se
 @pytest.mark.parametrize(
     ("base", "site", "how"),
     [
-        ("debian:bookworm", "", "fetched or made first"),
+        ("debian:bookworm", "", "made first"),
+        ("debian:zurg", "", "made first, if there is a suite zurg"),
         ("docker://ubuntu", "", "fetched or made first"),
         ("tools:1", "", "3 MB, copied as it is"),
         ("/appl/x.sif", "lumi-g", "not on this machine, looked for at lumi-g"),

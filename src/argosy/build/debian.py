@@ -55,12 +55,18 @@ def parse_debian(reference: str, environment: Mapping[str, str]) -> tuple[str, t
     if meant:
         raise UsageError(
             f"there is no Debian suite {suite!r}",
-            evidence=f"--base {reference}",
+            evidence=reference,
             hint=f"did you mean debian:{meant}{packages}? (Docker's image of that name: docker://debian:{suite})"
             if suite in RELEASES or suite.endswith("-slim")
             else f"did you mean debian:{meant}{packages}?",
         )
     return suite, tuple(re.findall(rf"\+({DEBIAN_NAME})", packages))
+
+
+def is_known(suite: str) -> bool:
+    """Tell whether a suite is one of Debian's or Ubuntu's, or of theirs for updates."""
+    end = next((pocket for pocket in POCKETS if suite.endswith(pocket)), "")
+    return suite.removesuffix(end) in (*DEBIAN_SUITES, *UBUNTU_SUITES)
 
 
 def meant_suite(suite: str) -> str:

@@ -64,8 +64,10 @@ def read_order(request: BuildRequest, session: Session) -> Order:
     ArgosyError
         When one of them is missing or cannot be meant, or the files are not those that were locked.
     """
-    if request.base.startswith("debian:"):
-        parse_debian(request.base, session.host.environment)
+    stages = request.project.table.stage if request.project else ()
+    for base in (request.base, *(stage.base for stage in stages)):
+        if base.startswith("debian:"):
+            parse_debian(base, session.host.environment)
     if not request.locked:
         return Order(_read_files(request, session), request.base, project=request.project)
     lock = read_lock(request.locked, session)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from argosy.build.asking import settle_request
 from argosy.build.base import base_file, is_made
+from argosy.build.debian import is_known, parse_debian
 from argosy.build.exporting import refuse_output
 from argosy.build.for_site import site_of
 from argosy.build.node_plan import NodeWishes, plan_node_options
@@ -135,7 +136,10 @@ def preview_on_node(request: BuildRequest, wishes: NodeWishes, session: Session)
 
 def _judge_base(base: str, request: BuildRequest, session: Session) -> tuple[int, str]:
     """Give the size of the base's file and what is done with it; that of another site need not be on this machine."""
-    if base.startswith("debian:") or is_reference(base) or is_made(base, request.engine):
+    if base.startswith("debian:"):
+        suite, _ = parse_debian(base, session.host.environment)
+        return 0, "made first" if is_known(suite) else f"made first, if there is a suite {suite}"
+    if is_reference(base) or is_made(base, request.engine):
         return 0, "fetched or made first"
     if request.site and not Path(base).exists():
         return 0, f"not on this machine, looked for at {request.site}"
