@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from argosy.build import BuildRequest, build
@@ -48,25 +49,46 @@ FULL = Recipe("full", ("tensorflow-cpu", "scikit-learn"), ("pandas", "matplotlib
 QUICK = Recipe("quick", ("packaging",), ("numpy",))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Inputs:
-    """The images of one size.
+    """The images of one size; what no part asks for is not made."""
 
-    Attributes
-    ----------
-    base_tree, layer_tree
-        Unpacked: what `base` and the layer of `delta` hold.
-    base_bytes, layer_bytes
-        Bytes of the regular files in them.
-    """
-
+    recipe: Recipe
+    session: Session
     base: Path
-    delta: Path
-    flat: Path
-    base_tree: Path
-    layer_tree: Path
-    base_bytes: int
-    layer_bytes: int
+
+    @cached_property
+    def delta(self) -> Path:
+        """Give the image of base and layer."""
+        return _made_image(self, "delta")
+
+    @cached_property
+    def flat(self) -> Path:
+        """Give the same as one part."""
+        return _made_image(self, "flat")
+
+    @cached_property
+    def base_tree(self) -> Path:
+        """Unpack the base of `delta`."""
+        return self._unpacked("base", open_image(self.delta).image.base_offset)
+
+    @cached_property
+    def layer_tree(self) -> Path:
+        """Unpack the layer of `delta`."""
+        return self._unpacked("layer", open_image(self.delta).image.layer_offset)
+
+    @cached_property
+    def base_bytes(self) -> int:
+        """Add up the regular files of the base."""
+        return tree_bytes(self.base_tree)
+
+    @cached_property
+    def layer_bytes(self) -> int:
+        """Add up the regular files of the layer."""
+        return tree_bytes(self.layer_tree)
+
+    def _unpacked(self, part: str, offset: int) -> Path:
+        return unpacked(self.session, self.delta, offset=offset, key=f"{self.delta.parents[1].name}-{part}")
 
 
 def bench_folder() -> Path:
@@ -93,24 +115,9 @@ def open_session(cache: Path, *, quiet: bool = True) -> Session:
 
 
 def make_inputs(recipe: Recipe) -> Inputs:
-    """Make the images of one size, or find them made."""
+    """Make the base of one size, or find it made; the images are made when they are asked for."""
     session = open_session(bench_cache(), quiet=False)
-    base = made_base(recipe, session)
-    images = _made_images(recipe, base, session)
-    opened = open_image(images / "delta.sif").image
-    trees = [
-        unpacked(session, images / "delta.sif", offset=offset, key=f"{images.name}-{part}")
-        for part, offset in (("base", opened.base_offset), ("layer", opened.layer_offset))
-    ]
-    return Inputs(
-        base=base,
-        delta=images / "delta.sif",
-        flat=images / "flat.sif",
-        base_tree=trees[0],
-        layer_tree=trees[1],
-        base_bytes=tree_bytes(trees[0]),
-        layer_bytes=tree_bytes(trees[1]),
-    )
+    return Inputs(recipe, session, made_base(recipe, session))
 
 
 def tree_bytes(tree: Path) -> int:
@@ -158,16 +165,18 @@ def _into_system_python(tree: Path) -> None:
     remove_tree(tree / "opt/argosy")
 
 
-def _made_images(recipe: Recipe, base: Path, session: Session) -> Path:
+def _made_image(inputs: Inputs, name: str) -> Path:
+    recipe, session = inputs.recipe, inputs.session
     own = [path.read_text() for pattern in SHAPES_AN_IMAGE for path in sorted(SOURCE.glob(pattern))]
     prefix = f"images-{recipe.name}-"
-    place = bench_folder() / (prefix + _digest(str(base), *recipe.layer, *own))
-    with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:
+    together = bench_folder() / (prefix + _digest(str(inputs.base), *recipe.layer, *own))
+    if not together.exists():
+        _remove_others(prefix, session)
+        together.mkdir(exist_ok=True)
+    with whole_folder(together / name, what=f"making {name} of {together.name}", waiting=session.waiting) as folder:
         if folder is not None:
-            _remove_others(prefix, session)
-            for name in ("delta", "flat"):
-                _build(recipe.layer, str(base), folder / f"{name}.sif", session, flatten=name == "flat")
-    return place
+            _build(recipe.layer, str(inputs.base), folder / f"{name}.sif", session, flatten=name == "flat")
+    return together / name / f"{name}.sif"
 
 
 def _remove_others(prefix: str, session: Session) -> None:
