@@ -10,7 +10,6 @@ from argosy.errors import ImageError, UsageError
 from argosy.images.identify import Kind, identify_file
 from argosy.images.sif import FsKind, Sif, choose_system
 from argosy.images.sif_read import read_part, read_sif
-from argosy.images.squashfs import read_superblock
 from argosy.layout import ENTER, LOCK
 from argosy.lock import Lock, parse_lock, python_names
 from argosy.model import Image, ImageKind
@@ -45,6 +44,8 @@ def open_image(path: Path) -> Opened:
     if found.kind == Kind.SIF:
         return _open_sif(path)
     if found.kind == Kind.SQUASHFS:
+        from argosy.images.squashfs import read_superblock  # noqa: PLC0415 - most images are SIF files
+
         block = read_superblock(path)
         image = Image(str(path), ImageKind.SQUASHFS, "", "", base_size=block.bytes_used)
         return Opened(image)
