@@ -30,7 +30,7 @@ from argosy.build.packages import write_namesakes
 from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
 from argosy.build.rooms import Room
 from argosy.build.search_path import write_search_path
-from argosy.build.uv_faults import explain_uv
+from argosy.build.uv_faults import explain_uv, naming_lines
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import SourceKind
 from argosy.process import Reply
@@ -286,3 +286,16 @@ def test_what_an_index_answered_is_said_plainly(text: str, what: str, hint: str)
     assert error.what == what
     assert hint in error.hint
     assert "http" in error.evidence or "six" in error.evidence
+
+
+def test_where_no_versions_go_together_the_lines_that_ask_for_them_are_shown() -> None:
+    said = (
+        "No solution found when resolving dependencies\n  cause: Because you require Ruamel_yaml==1 and ruamel.yaml==2"
+    )
+    lines = [
+        PipLine(text, name, PipKind.INDEX, Where("r.txt", number))
+        for number, (name, text) in enumerate((("ruamel-yaml", "Ruamel_yaml==1"), ("rich", "rich")), 1)
+    ]
+    with pytest.raises(CheckFailed) as caught, naming_lines(lines):
+        raise CheckFailed("no versions", evidence=said)
+    assert caught.value.evidence == f"{said}\nr.txt:1: Ruamel_yaml==1"

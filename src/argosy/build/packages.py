@@ -18,7 +18,7 @@ from argosy.build.kept_code import BYTECODE, Compiled
 from argosy.build.pins import Pin, Row, is_pin, parse_pin, pin_of, read_chosen, render_pin, render_pins
 from argosy.build.rooms import UV_INSIDE, WORK_INSIDE, Room
 from argosy.build.search_path import site_folders, write_search_path
-from argosy.build.uv_faults import explain_uv
+from argosy.build.uv_faults import explain_uv, naming_lines
 from argosy.build.uv_progress import UvProgress
 from argosy.layout import ENV_PREFIX, ROOT
 from argosy.model import Bind
@@ -181,7 +181,8 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     CheckFailed
         When the requirements cannot be met beside the base's packages: uv's explanation is the evidence.
     """
-    pins = _choose(installer, recipe, step)
+    with naming_lines((*recipe.pip, *recipe.constraints)):
+        pins = _choose(installer, recipe, step)
     return installer.supply(installer, pins, step) if installer.supply else pins
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from argosy.build.rooms import UV_INSIDE, Room
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed
 from argosy.process import Reply
+from argosy.recipe.records import PipLine
+from argosy.scrub import scrub
 
 MOST_OF_A_BUILD = 40
+MOST_LINES = 8
+NO_SOLUTION = "No solution found"
 STATUS = re.compile(r"HTTP status \w+ error \((?P<said>(?P<code>\d{3})[^)]*)\) for url")
 REFUSED = re.compile(r"401 Unauthorized|403 Forbidden")
 UNKNOWN_PACKAGE = re.compile(r"Because (\S+) was not found in (?:the package registry|the provided package locations)")
@@ -25,7 +31,7 @@ def explain_uv(room: Room, words: tuple[str, ...], reply: Reply, *, doing: str) 
             hint="take a version that has one, or a base that has what its build needs"
             + (f"; where it needs what the image has: --no-build-isolation {_bare(built[1])}" if lacks else ""),
         )
-    if "No solution found" in text or "no version of" in text:
+    if NO_SOLUTION in text or "no version of" in text:
         return _no_solution(text)
     if status := STATUS.search(text):
         return _explain_status(status["code"], status["said"], text)
@@ -33,6 +39,25 @@ def explain_uv(room: Room, words: tuple[str, ...], reply: Reply, *, doing: str) 
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; where nodes have no network, build on a login node"
     return error
+
+
+@contextmanager
+def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
+    """Where no versions go together, show the user's lines that ask for the packages in uv's explanation.
+
+    Raises
+    ------
+    CheckFailed
+        What came, with those lines.
+    """
+    try:
+        yield
+    except CheckFailed as error:
+        if NO_SOLUTION in error.evidence:
+            words = {re.sub(r"[-_.]+", "-", word.lower()) for word in re.findall(r"[\w.-]+", error.evidence)}
+            named = [f"{line.where}: {' '.join(scrub(line.text).split())}" for line in lines if line.name in words]
+            error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
+        raise
 
 
 def _explain_status(code: str, said: str, text: str) -> ToolFailed:
@@ -49,7 +74,7 @@ def _bare(name: str) -> str:
 
 
 def _no_solution(text: str) -> CheckFailed:
-    evidence = (text[text.find("No solution found") :] if "No solution found" in text else text).strip()
+    evidence = (text[text.find(NO_SOLUTION) :] if NO_SOLUTION in text else text).strip()
     if unknown := UNKNOWN_PACKAGE.search(" ".join(text.split())):
         if REFUSED.search(text):
             return CheckFailed(
