@@ -461,6 +461,16 @@ def test_a_partition_of_other_nodes_has_no_map_of_cores(name: str, *, has_map: b
     assert (bool(node.gpu_cpus), bool(node.reserved)) == (has_map, name in {"whole", "newer"})
 
 
+@pytest.mark.parametrize(("gpus", "name"), [(0, "four"), (4, "four"), (8, "eight"), (9, "four")])
+def test_a_job_with_more_gpus_than_the_first_partitions_nodes_have_goes_to_one_that_has_them(
+    gpus: int, name: str
+) -> None:
+    kinds = (Partition(name="four", choose=True), Partition(name="eight", choose=True, gpus=8))
+    site = Site(name="het", title="het", scheduler="slurm", node=Node(gpus=4), partitions=kinds)
+    chosen, _ = choose_partition(site, "", Demand(1, gpus))
+    assert (chosen.name if chosen else "") == name
+
+
 def test_what_is_billed_counts_the_partitions_own_gpus_and_the_way_out_has_the_same_nodes() -> None:
     _, (row,) = choose_partition(KINDS, "eight", Demand(1, 4))
     assert (row.value, "4 of 8 GPUs" in row.why, "--partition" in row.why) == ("8 GPUs per node", True, False)

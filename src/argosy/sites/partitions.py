@@ -60,7 +60,8 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
             key=f"partitions.{candidates[-1].name}",
         )
     whole = is_whole(site, None, demand)
-    chosen = next((p for p in fitting_ones if p.whole_nodes == whole), fitting_ones[0])
+    with_gpus = [p for p in fitting_ones if demand.gpus_per_node <= (p.gpus or site.node.gpus)] or fitting_ones
+    chosen = next((p for p in with_gpus if p.whole_nodes == whole), with_gpus[0])
     why = "the job uses whole nodes" if whole else "the job uses parts of nodes"
     row = evident_choice(site, chosen, "partition", chosen.name, why=f"{why}; none was asked for")
     return chosen, (row, *_billing(site, chosen, demand))
