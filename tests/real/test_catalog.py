@@ -105,6 +105,8 @@ def test_a_registry_that_lets_nobody_write_names_the_login_and_shows_no_password
     assert f"skopeo login {registry.address}" in told.err
     told = argosy("images", "push", image, f"docker://me:{PASSWORD}@{registry.address}/me/other:1")
     assert (told.code, PASSWORD in told.err) == (2, False)
+    told = argosy("images", "push", image, "docker://127.0.0.1:1/me/other:1")
+    assert (told.code, told.err.splitlines()[0]) == (5, "argosy: 127.0.0.1:1 cannot be reached")  # nothing was packed
     shop.nothing_left()
 
 

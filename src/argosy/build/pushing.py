@@ -16,7 +16,7 @@ from argosy.images.fetching import skopeo_way
 from argosy.images.finding import find_image, refined, refuse_layer
 from argosy.images.opening import Opened, open_image
 from argosy.images.references import SLASHED, Reference, Transport, parse_reference
-from argosy.images.skopeo import explain_failure, plan_push
+from argosy.images.skopeo import Fault, explain_failure, judge_fault, last_word, plan_manifest, plan_push
 from argosy.model import ImageKind
 from argosy.session import Session, Step
 from argosy.store import work_folder
@@ -67,12 +67,21 @@ def push_image(image: str, target: str, session: Session) -> PushReport:
             evidence=f"{reference.transport}:// takes the file as it is",
             hint=f"push it as an image: argosy images push {image} {target.replace('oras://', 'docker://', 1)}",
         )
+    _refuse_unreachable(reference, session)
     with session.step("push", str(reference)) as step, work_folder(session.work_parent()) as work:
         _write(opened, reference, work, session, step)
         digest = _copy(work, reference, session, step)
         step.result = f"{reference} {digest}"
     pinned = str(reference.pinned_to(digest))
     return PushReport(str(path), pinned, digest, path.stat().st_size, step.seconds)
+
+
+def _refuse_unreachable(reference: Reference, session: Session) -> None:
+    """Ask the registry something before minutes of packing; that it has no such image, or tells nobody, is no fault."""
+    command = plan_manifest(reference, skopeo_way(session))
+    reply = session.runner.run(command)
+    if reply.code != 0 and judge_fault(last_word(reply)) in {Fault.TLS, Fault.NETWORK}:
+        raise explain_failure(reference, command, reply, pushing=True)
 
 
 def _target(text: str) -> Reference:
