@@ -119,6 +119,8 @@ def test_a_step_has_what_slurm_gave_where_jobs_ask_for_no_cores() -> None:
         ("srun", "14(x2)", "", 9),
         ("torchrun", "", "", 9),
         ("srun", "4", "2", 9),
+        ("torchrun", "13", "7", 2),
+        ("torchrun", "14", "7", 9),
     ],
 )
 def test_a_script_says_where_an_allocation_has_too_few_cores(
@@ -129,6 +131,7 @@ def test_a_script_says_where_an_allocation_has_too_few_cores(
     script = plan(launcher=launcher, wanted=Wanted(nodes=2, ranks=4, cpus_per_rank=7)).script
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "SLURM_NNODES": "2"}
     there = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": cpus, "SLURM_CPUS_PER_TASK": each}
+    there["SLURM_NTASKS_PER_NODE"] = "2" if each else ""
     environment |= {name: value for name, value in there.items() if value}
     done = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "14 are needed" in done.stderr) == (code, code == 2)

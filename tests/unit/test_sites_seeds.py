@@ -120,7 +120,7 @@ MN5 = (
     ),
     Row("module purge", r"^module purge$"),
     Row("module load singularity", r"^module load singularity$"),
-    Row("the cores again on srun", r'--cpus-per-task="\$\{SLURM_CPUS_PER_TASK:-80\}"'),
+    Row("the cores again on srun", r'--cpus-per-task="\$(need|\{SLURM_CPUS_PER_TASK:-80\})"'),
     Row("the job id on srun", "", r"--jobid", "srun in a job's script is in that job already"),
     Row("srun --wait 60", r"--wait=60"),
     Row("singularity exec --nv", r"exec\s+(\\\s+)?--no-eval --nv"),

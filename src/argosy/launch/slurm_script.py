@@ -213,10 +213,13 @@ def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
     started, shape = facts.script.started, facts.script.shape
     if not shape.cpus_per_rank:
         return
-    each = f"${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank * (1 if started.per_rank else shape.ranks_per_node)}}}"
-    need = f"$((ranks_per_node * {each}))" if started.per_rank else each
+    if started.per_rank:
+        need = f"need=$((ranks_per_node * ${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank}}}))"
+    else:  # one task for all ranks of a node, where an allocation made by hand may count one for each
+        cpus = shape.cpus_per_rank * shape.ranks_per_node
+        need = f"n=${{SLURM_NTASKS_PER_NODE:-1}}; need=$((${{SLURM_CPUS_PER_TASK:-{cpus} / n}} * n))"
     enough = """[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2"""
-    yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} need={need}; {enough}"
+    yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} {need}; {enough}"
 
 
 def _signals(facts: SlurmFacts) -> Iterator[str]:
@@ -271,8 +274,8 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     started, shape, slurm = facts.script.started, facts.script.shape, facts.site.slurm
     tasks = '"$ranks_per_node"' if started.per_rank else "1"
     total = '"$((nodes * ranks_per_node))"' if started.per_rank else '"$nodes"'
-    planned = shape.cpus_per_rank * (1 if started.per_rank else shape.ranks_per_node)
-    cpus = str(planned or (f"$(({SHARE}))" if started.per_rank else "$cores"))
+    share = shape.cpus_per_rank or (f"$(({SHARE}))" if started.per_rank else "$cores")
+    each = "$need" if shape.cpus_per_rank and not started.per_rank else f"${{SLURM_CPUS_PER_TASK:-{share}}}"
     masked = bool(facts.masks) and started.per_rank
     line = [
         step_prefix(facts.script.container)
@@ -286,7 +289,7 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         line.append(f"--cpu-bind={render_mask_option(facts.masks)}")
     if not masked or slurm.cpus_beside_mask:
         yield "# srun 22.05 and later does not take --cpus-per-task from the job: it is said again."
-        line.append(f'--cpus-per-task="${{SLURM_CPUS_PER_TASK:-{cpus}}}"')
+        line.append(f'--cpus-per-task="{each}"')
     own = (*facts.at_site.srun_always, *(facts.at_site.srun if started.per_rank else ()))
     line += [" ".join(map(quote, own))] if own else []
     line += step_lines(facts.script.container)

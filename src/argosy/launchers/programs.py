@@ -5,7 +5,7 @@ from __future__ import annotations
 from argosy.shell import Program
 
 _START_TORCHRUN = """\
-# torchrun leaves its folder for logs; this one goes at the end.
+# torchrun leaves its folder for logs; this one goes.
 logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!

@@ -24,7 +24,7 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 # What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
 nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
 ranks_per_node=2
-has=${SLURM_JOB_CPUS_PER_NODE:-999} need=${SLURM_CPUS_PER_TASK:-2}; [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
+has=${SLURM_JOB_CPUS_PER_NODE:-999} n=${SLURM_NTASKS_PER_NODE:-1}; need=$((${SLURM_CPUS_PER_TASK:-2 / n} * n)); [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
@@ -74,7 +74,7 @@ trap note EXIT
 set -- --nnodes="$nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
 set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --local-addr="$SLURMD_NODENAME" "$@"
 set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" "$@"
-# torchrun leaves its folder for logs; this one goes at the end.
+# torchrun leaves its folder for logs; this one goes.
 logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
@@ -87,7 +87,7 @@ trap "pass USR1" USR1; trap "pass USR2" USR2; trap "kill -s TERM \$agent 2>/dev/
 while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$logs"; exit $code; }; done'
 # srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --no-kill --kill-on-bad-exit=0 \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-2}" \
+    --cpus-per-task="$need" \
     sh -c "$node" argosy-node /shared/train.sif apptainer '' '' '' apptainer --quiet exec --no-eval \
         -B /home/alice --pwd /home/alice /shared/train.sif /bin/sh -c "$enter" \
         'argosy: the runtime did not attach the layer of /shared/train.sif, so nothing was started

@@ -26,7 +26,7 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 # What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
 nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
 ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
-has=${SLURM_JOB_CPUS_PER_NODE:-999} need=${SLURM_CPUS_PER_TASK:-32}; [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
+has=${SLURM_JOB_CPUS_PER_NODE:-999} n=${SLURM_NTASKS_PER_NODE:-1}; need=$((${SLURM_CPUS_PER_TASK:-32 / n} * n)); [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
@@ -73,7 +73,7 @@ nodes=$1 per_node=$2; shift 2
 if [ "$nodes" -eq 1 ]; then set -- --standalone "$@"; else
     set -- --nnodes="$nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
 fi
-# torchrun leaves its folder for logs; this one goes at the end.
+# torchrun leaves its folder for logs; this one goes.
 logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
 # Not the program torchrun: that of a vendor base does not see the packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
@@ -86,7 +86,7 @@ trap "pass USR1" USR1; trap "pass USR2" USR2; trap "kill -s TERM \$agent 2>/dev/
 while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$logs"; exit $code; }; done'
 # srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-32}" \
+    --cpus-per-task="$need" \
     sh -c "$node" argosy-node /project/images/train.sif apptainer /dev/nvidiactl '' '' apptainer --quiet exec \
         --no-eval --nv /project/images/train.sif /bin/sh -c "$torchrun" argosy-torchrun "$nodes" \
         "$ranks_per_node" train.py 50 10 & step=$!
