@@ -23,6 +23,7 @@ FOLDER_IN_DOCS = "/home/ada/project"
 PATIENCE_S = 300  # a hang ends here; no test is about time
 PROGRAMS = ("bwrap", "mksquashfs", "unsquashfs", "mmdebstrap")
 DIGITS = "argosy build examples/digits/environment.yml --base debian:bookworm -o digits.sif"
+TRAIN = "argosy launch digits.sif --ranks 2 --site local -- python examples/digits/train.py --epochs 20"
 VENDOR_TORCH = "2.9.0a0+145a3a7bda.nv25.10"
 
 
@@ -32,6 +33,7 @@ class Shop:
 
     folder: Path
     built: dict[str, tuple[Path, Said]] = field(default_factory=dict)
+    trained: Said | None = None
 
     def here(self, project: Path, words: str) -> Said:
         """Run a command on this machine; a build of the same words as before gives the same image again."""
@@ -42,7 +44,11 @@ class Shop:
             image, said = self.built[build]
             (project / image.name).symlink_to(image)
             return said
-        return self.start(project, words)
+        if build != TRAIN:
+            return self.start(project, words)
+        if self.trained is None:  # two pages train the same for twenty epochs
+            self.trained = self.start(project, words)
+        return self.trained
 
     def start(self, project: Path, words: str) -> Said:
         """Run a command in a clean environment, and show paths as the pages do."""

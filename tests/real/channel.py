@@ -6,6 +6,7 @@ import bz2
 import hashlib
 import io
 import json
+import re
 import shutil
 import stat
 import subprocess
@@ -22,7 +23,12 @@ PLACEHOLDER = "/placehold" + "_placehold" * 24 + "_end."
 """Stands for the prefix in packages; 255 characters, as conda-build makes it, so that a binary has room for any."""
 assert len(PLACEHOLDER) == 255
 
-NOT_NEEDED = ("test", "idlelib", "ensurepip", "lib2to3", "turtledemo", "tkinter", "site-packages", "__pycache__")
+NOT_NEEDED = re.compile(
+    r"(^|/)(test|idlelib|ensurepip|lib2to3|turtledemo|tkinter|site-packages|__pycache__|config-[^/]*)/"
+    r"|/(distutils|pydoc_data|wsgiref|curses|dbm|unittest)/|/lib-dynload/(_test|_codecs_|_ctypes_test|_curses|xx)"
+    r"|/encodings/(?!cp437|cp1252)(cp|mac_|iso8859_[2-9]|iso8859_1\d|koi8)"
+)
+"""What is left out of a Python that is unpacked and compiled by many tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +213,7 @@ def python_package() -> CondaPackage | None:
     }
     for path in sorted((base / "lib" / name).rglob("*")):
         inside = path.relative_to(base)
-        if path.is_file() and not set(inside.parts) & set(NOT_NEEDED) and not inside.parts[2].startswith("config-"):
+        if path.is_file() and not NOT_NEEDED.search(str(inside)):
             text = path.read_bytes()
             if b"\0" not in text:
                 text = text.replace(str(base).encode(), PLACEHOLDER.encode())

@@ -70,14 +70,17 @@ def test_the_order_is_the_node_lists_where_names_sort_differently(
         assert [row["host"] for row in shared_out] == order
 
 
-def test_pi_is_pi_on_one_rank_and_on_four(torch_desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "shape"),
+    [pytest.param(1, ("--ranks", "1"), marks=pytest.mark.soak), (4, (*FOUR, "--launcher", "srun"))],
+)
+def test_pi_is_pi_on_one_rank_and_on_four(torch_desk: Desk, ranks: int, shape: tuple[str, ...]) -> None:
     program = ("python", str(EXAMPLES / "pi/pi.py"), "--steps", "100000")
-    for ranks, shape in ((1, ("--ranks", "1")), (4, (*FOUR, "--launcher", "srun"))):
-        text = torch_desk.follow(*shape, "--cpus-per-rank", "2", command=program).stdout
-        found = re.search(r"^pi = ([0-9.]+)", text, re.MULTILINE)
-        assert found
-        assert math.isclose(float(found[1]), math.pi, abs_tol=1e-9)
-        assert text.count(f" of {ranks} on node") == ranks
+    text = torch_desk.follow(*shape, "--cpus-per-rank", "2", command=program).stdout
+    found = re.search(r"^pi = ([0-9.]+)", text, re.MULTILINE)
+    assert found
+    assert math.isclose(float(found[1]), math.pi, abs_tol=1e-9)
+    assert text.count(f" of {ranks} on node") == ranks
 
 
 def test_steps_are_shared_out_by_the_number_of_ranks(torch_desk: Desk) -> None:
