@@ -21,7 +21,7 @@ from bench.place import REPO, open_folder, why_no_lab
 from bench.records import Outcome, Row, many
 
 EXAMPLE = REPO / "examples/ddp"
-ROUNDS, QUICK_ROUNDS = 6, 1
+ROUNDS, QUICK_ROUNDS = 5, 1
 EPOCHS: Mapping[str, tuple[int, int]] = {"single": (10, 2), "node": (50, 10), "nodes": (50, 10)}
 """Epochs, and those between two snapshots, as in the table that is reproduced; batches of 32."""
 
