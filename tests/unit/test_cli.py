@@ -263,3 +263,12 @@ def test_a_signal_that_was_to_be_ignored_is_ignored_also_by_what_is_run() -> Non
     words = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", UNDER_NOHUP)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, ["alive"] * 3), done.stderr
+
+
+def test_an_interrupt_before_all_is_imported_ends_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    script = Path(sys.executable).with_name("argosy")
+    for words in ((str(script),), (sys.executable, "-m", "argosy.cli")):
+        path = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        said = subprocess.run((*words, "--version"), capture_output=True, text=True, check=False, env=path)
+        assert (said.returncode, said.stderr) == (-signal.SIGINT, "")
