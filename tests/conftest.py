@@ -15,15 +15,24 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class ByFixtures(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """The lab's cluster is one group; elsewhere a file is, for its images: the manual's pages are one.
+OWN_CLUSTERS = ("tests/lab/test_", "tests/lab/slurm/test_slurm_like.py", "tests/lab/slurm/test_slurm_survey.py")
+"""Files of the lab whose tests start clusters of their own."""
 
+
+class ByFixtures(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """What shares the lab's cluster is one group, what starts its own another; elsewhere a file is, for its images.
+
+    Of the manual's pages those that need the cluster stand apart: one process would take longer than all the others.
     xdist's own groups are marks that it writes into a private field of pytest, which pytest 9.2 no longer has.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.partition("::")[0]
-        return "lab" if path.startswith("tests/lab/") else path
+        path, _, test = nodeid.partition("::")
+        if path.startswith(OWN_CLUSTERS):
+            return "clusters"
+        if path.startswith("tests/lab/"):
+            return "lab"
+        return "pages of the lab" if "a_slurm_page" in test else path
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -33,7 +33,7 @@ def render_rendezvous(site: Site) -> Iterator[str]:
     The port comes from job id and restart count: the ranks of a run that lost its node may still live there, and must
     not meet those of the next.
     """
-    yield "# The rendezvous: the list's first host, and a port below the ephemeral range that is free there."
+    yield "# The rendezvous: the list's first host, and a free port there, below the ephemeral range."
     yield from render_programs((PORT,))
     yield 'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}'
     suffix = site.slurm.master_suffix

@@ -83,11 +83,11 @@ def render_environment(facts: ScriptFacts) -> Iterator[str]:
     """Remove what must not leak in, and force what the plan sets."""
     entry = facts.container.entry
     if entry.drop:
-        yield "# These would load the host's software inside, or change the container behind our back."
+        yield "# These would load the host's software inside, or change the container."
         yield f"unset {' '.join(entry.drop)}"
     exports = facts.container.exports()
     if exports:
-        yield "# Forced into the container by name, since an image's own value beats a plain export."
+        yield "# Forced in by name, since an image's own value beats a plain export."
         yield from render_exports(exports, split_choices(facts.choices, exports)[1])
     yield ""
 

@@ -32,7 +32,7 @@ stop() { printf "argosy: %s on %s\\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
 command -v "$2" >/dev/null || stop "$2 is not installed" 4
 [ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
 for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
-# The container must see the folder that slurmd made for PMIx, and those of PATHS that this node has.
+# The container sees the folder of slurmd for PMIx, and what this node has of PATHS and TMPDIR.
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"
@@ -196,14 +196,14 @@ def _allocation(facts: SlurmFacts) -> Iterator[str]:
     yield 'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }'
     yield '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2'
     yield "# What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script."
-    yield "nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}"
+    nodes = "nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}"
     cores = "" if shape.cpus_per_rank else " cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}"
     devices = facts.site.node.devices_per_gpu
     if shape.gpus_per_node * devices == shape.ranks_per_node:
         given = f"${{SLURM_GPUS_ON_NODE:-{shape.gpus_per_node}}}"
-        yield f"ranks_per_node={given if devices == 1 else f'$(({given} * {devices}))'}{cores}"
+        yield f"{nodes} ranks_per_node={given if devices == 1 else f'$(({given} * {devices}))'}{cores}"
     else:
-        yield f"ranks_per_node={shape.ranks_per_node}{cores}"
+        yield f"{nodes} ranks_per_node={shape.ranks_per_node}{cores}"
     yield from _enough_cores(facts)
     yield ""
 
@@ -218,8 +218,8 @@ def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
     else:  # one task for all ranks of a node, where an allocation made by hand may count one for each
         cpus = shape.cpus_per_rank * shape.ranks_per_node
         need = f"n=${{SLURM_NTASKS_PER_NODE:-1}}; need=$((${{SLURM_CPUS_PER_TASK:-{cpus} / n}} * n))"
-    enough = """[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2"""
-    yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} {need}; {enough}"
+    yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} {need}  # an allocation made by hand may have too few cores"
+    yield """[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2"""
 
 
 def _signals(facts: SlurmFacts) -> Iterator[str]:
@@ -288,7 +288,7 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         yield "unset SRUN_CPUS_PER_TASK"
         line.append(f"--cpu-bind={render_mask_option(facts.masks)}")
     if not masked or slurm.cpus_beside_mask:
-        yield "# srun 22.05 and later does not take --cpus-per-task from the job: it is said again."
+        yield "# Since 22.05 srun does not take --cpus-per-task from the job."
         line.append(f'--cpus-per-task="{each}"')
     own = (*facts.at_site.srun_always, *(facts.at_site.srun if started.per_rank else ()))
     line += [" ".join(map(quote, own))] if own else []

@@ -7,7 +7,7 @@ from argosy.shell import Program
 _START_TORCHRUN = """\
 # torchrun leaves its folder for logs; this one goes.
 logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
-# Not the program torchrun: that of a vendor base does not see the packages of the layer.
+# Not the program torchrun: that of a vendor base sees no packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
 # USR1 and USR2 are for the workers, and would end torchrun.
 pass() {

@@ -31,9 +31,9 @@ set -eu
 stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
 # What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
-nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
-ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
-has=${SLURM_JOB_CPUS_PER_NODE:-999} n=${SLURM_NTASKS_PER_NODE:-1}; need=$((${SLURM_CPUS_PER_TASK:-288 / n} * n)); [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
+nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES} ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
+has=${SLURM_JOB_CPUS_PER_NODE:-999} n=${SLURM_NTASKS_PER_NODE:-1}; need=$((${SLURM_CPUS_PER_TASK:-288 / n} * n))  # an allocation made by hand may have too few cores
+[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
@@ -41,7 +41,7 @@ trap 'pass USR1' USR1; trap 'pass USR2' USR2
 trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
 trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :; rm -f "${environment:-}"' EXIT
 
-# The rendezvous: the list's first host, and a port below the ephemeral range that is free there.
+# The rendezvous: the list's first host, and a free port there, below the ephemeral range.
 port='# A free port of the $2 after $1, from $3 on; a folder keeps it from others, until old.
 port=$3 left=$2
 while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
@@ -59,7 +59,7 @@ there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"
 wish=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
 MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no free port" 7
 
-# These would load the host's software inside, or change the container behind our back.
+# These would load the host's software inside, or change the container.
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
 
 inside='# In each container: words GPU_NODE FOLDERS, then the command.
@@ -76,7 +76,7 @@ if [ "$nodes" -eq 1 ]; then set -- --standalone "$@"; else
 fi
 # torchrun leaves its folder for logs; this one goes.
 logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
-# Not the program torchrun: that of a vendor base does not see the packages of the layer.
+# Not the program torchrun: that of a vendor base sees no packages of the layer.
 python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
 # USR1 and USR2 are for the workers, and would end torchrun.
 pass() {
@@ -108,7 +108,7 @@ printf "%s\n" \
     'com.hooks.aws_ofi_nccl.enabled = "true"' \
     'com.hooks.aws_ofi_nccl.variant = "cuda-dl"' \
     > "$environment"
-# srun 22.05 and later does not take --cpus-per-task from the job: it is said again.
+# Since 22.05 srun does not take --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="$need" \
     "--environment=$environment" \

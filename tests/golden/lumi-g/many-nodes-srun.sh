@@ -34,9 +34,9 @@ set -eu
 stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
 # What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
-nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}
-ranks_per_node=${SLURM_GPUS_ON_NODE:-8}
-has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TASK:-7})); [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
+nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES} ranks_per_node=${SLURM_GPUS_ON_NODE:-8}
+has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TASK:-7}))  # an allocation made by hand may have too few cores
+[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
@@ -44,7 +44,7 @@ trap 'pass USR1' USR1; trap 'pass USR2' USR2
 trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
 trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
 
-# The rendezvous: the list's first host, and a port below the ephemeral range that is free there.
+# The rendezvous: the list's first host, and a free port there, below the ephemeral range.
 port='# A free port of the $2 after $1, from $3 on; a folder keeps it from others, until old.
 port=$3 left=$2
 while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
@@ -62,9 +62,9 @@ there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"
 wish=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
 MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no free port" 7
 
-# These would load the host's software inside, or change the container behind our back.
+# These would load the host's software inside, or change the container.
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
-# Forced into the container by name, since an image's own value beats a plain export.
+# Forced in by name, since an image's own value beats a plain export.
 export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
 export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank [default]
 export SINGULARITYENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3  # without it RCCL may choose an … [site]
@@ -81,7 +81,7 @@ stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
 command -v "$2" >/dev/null || stop "$2 is not installed" 4
 [ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
 for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
-# The container must see the folder that slurmd made for PMIx, and those of PATHS that this node has.
+# The container sees the folder of slurmd for PMIx, and what this node has of PATHS and TMPDIR.
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'

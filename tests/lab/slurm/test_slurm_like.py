@@ -76,15 +76,20 @@ def test_a_sites_scripts_run_unchanged_on_a_cluster_of_its_shape(
     bind = project(torch_image, tmp_path / "project")
     most = max(map(nodes_of, scripts))
     with new_cluster("--like", site, "--bind", bind, str(most)) as cluster:
+        before = {node: set(files_of_tmp(cluster, node)) for node in cluster.nodes}
         for script in scripts:
             judge_ranks(run_golden(cluster, site, script), site, nodes_of(script), ALL[site][script])
         for node in cluster.nodes:
-            left = cluster.sh("ls -A /tmp", node=node).stdout.split()
-            assert set(left) <= {"torchinductor_alice"}  # torch's own cache, one for all jobs
+            left = set(files_of_tmp(cluster, node)) - before[node]
+            assert left <= {"torchinductor_alice"}  # torch's own cache, one for all jobs
         if read_site(site).node.memory_mb:
             too_much = cluster.sh("sbatch --account=a --time=1 --mem=9T --wrap hostname", check=False).stderr
             too_long = cluster.sh("sbatch --account=a --time=99-0 --wrap hostname", check=False).stderr
             assert ("Memory specification" in too_much, "time limit is invalid" in too_long) == (True, True)
+
+
+def files_of_tmp(cluster: Cluster, node: str) -> list[str]:
+    return cluster.sh("ls -A /tmp", node=node).stdout.split()
 
 
 def nodes_of(script: str) -> int:
