@@ -420,7 +420,7 @@ def test_a_channel_that_cannot_be_reached_is_told(shop: Shop) -> None:
     assert "a channel cannot be reached" in done.err
 
 
-SECRET = "planted-secret"  # noqa: S105 - it opens a server of this test only
+SECRET = "planted-for-conda"  # noqa: S105 - it opens a server of this test only; others run at the same time
 NETRC = f"machine 127.0.0.1 login me password {SECRET}\n"
 
 

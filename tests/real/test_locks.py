@@ -175,7 +175,7 @@ def test_a_bundle_is_built_without_a_network_to_the_byte(shop: Shop, channel: Ch
     shop.nothing_left()
 
 
-SECRET = "planted-secret"  # noqa: S105 - it opens a server of this test only
+SECRET = "planted-for-the-lock"  # noqa: S105 - it opens a server of this test only; others run at the same time
 
 
 def watch_processes(stop: threading.Event, found: list[str]) -> None:
