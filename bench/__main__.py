@@ -53,7 +53,7 @@ def main() -> None:
         part = "" if asked.only == tuple(PARTS) else "+".join(asked.only)
         tell(f"kept as {write_result(result, part=part).relative_to(REPO)}")
     if asked.write_docs:
-        write_page(result)
+        write_page(tuple(PARTS))
 
 
 def run_bench(only: tuple[str, ...], *, quick: bool) -> Result:
@@ -70,7 +70,7 @@ def run_bench(only: tuple[str, ...], *, quick: bool) -> Result:
     if quick:
         contents.append("a quick run over small images: the budgets are not meant for it")
     return Result(
-        date=dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        date=f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d %H:%M}",
         command=" ".join(("python -m bench", *sys.argv[1:])),
         machine=read_machine(),
         tools=read_tools(),

@@ -1,7 +1,8 @@
-"""Results on disk: one JSON file per run, and the page of the manual made of the last one."""
+"""Results on disk: one JSON file per run, and the page of the manual made of the last that measured each part."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from argosy.store import write_text
 from bench.machine import machine_id
 from bench.records import Result
-from bench.table import render_markdown
+from bench.table import render_page
 
 REPO = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results")
@@ -18,12 +19,12 @@ PAGE = REPO / "docs/reference/figures.md"
 INTRODUCTION = """\
 # Figures
 
-What Argosy costs, set beside the usual ways: everything in one table was measured in one run on one machine, which
-is described below it.  A figure that was taken several times is a median, with its quartiles; *ratio* sets it in
+What Argosy costs, set beside the usual ways: everything in one table was measured in one run on one machine; the runs
+are described at the end.  A figure that was taken several times is a median, with its quartiles; *ratio* sets it in
 proportion to the usual way of its table, and *budget* is the limit that the project holds itself to.
 
-Made by `make bench` and `python -m bench --write-docs`; `python -m bench --compare FILE` sets a run beside a kept one
-in `bench/results/`.
+Made by `make bench` and `python -m bench --only PART --write-docs` of the runs that are kept in `bench/results/`, for
+each part of the last that measured it; `python -m bench --compare FILE` sets a run beside a kept one.
 
 """
 
@@ -31,7 +32,7 @@ in `bench/results/`.
 def write_result(result: Result, *, part: str = "") -> Path:
     """Keep a result under its date and its kind of machine; `part` names what a partial run measured."""
     RESULTS.mkdir(exist_ok=True)
-    name = f"{result.date}-{machine_id(result.machine)}{f'-{part}' if part else ''}.json"
+    name = f"{result.date[:10]}-{machine_id(result.machine)}{f'-{part}' if part else ''}.json"
     write_text(RESULTS / name, render_result(result))
     return RESULTS / name
 
@@ -55,7 +56,14 @@ def read_result(path: Path) -> Result:
         raise SystemExit(f"bench: {path} is no kept result: {error}") from error
 
 
-def write_page(result: Result) -> None:
-    """Write the manual's page."""
+def latest_runs(results: Iterable[Result], parts: Sequence[str]) -> dict[str, Result]:
+    """Give for each part, in this order, the last run that measured it."""
+    last = {row.group: result for result in sorted(results, key=lambda each: each.date) for row in result.rows}
+    return {part: last[part] for part in parts if part in last}
+
+
+def write_page(parts: Sequence[str]) -> None:
+    """Write the manual's page of all results that are kept."""
+    results = map(read_result, sorted(RESULTS.glob("*.json")))
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    write_text(PAGE, INTRODUCTION + render_markdown(result))
+    write_text(PAGE, INTRODUCTION + render_page(latest_runs(results, parts)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from bench.records import Result, Row, judge_budget, ratio_of, render_number
@@ -49,12 +49,29 @@ def _compared(row: Row, old: dict[str, float]) -> Cells:
 def render_markdown(result: Result, before: Result | None = None) -> str:
     """Render the tables as markdown, columns aligned so that the text reads as it stands."""
     head, groups = table_cells(result, before)
-    lines: list[str] = []
-    for group, rows in groups.items():
-        widths = _widths(head, rows)
-        lines += [f"## {group}", "", _bars(head, head, widths), _rule(head, widths)]
-        lines += [*(_bars(head, row, widths) for row in rows), ""]
+    lines = [line for group, rows in groups.items() for line in _section(group, head, rows)]
     return "\n".join([*lines, *_facts(result, bullet="- ")]) + "\n"
+
+
+def render_page(runs: Mapping[str, Result]) -> str:
+    """Render a table for each part, of the run that measured it, and then the runs."""
+    lines: list[str] = []
+    for part, result in runs.items():
+        head, groups = table_cells(result)
+        lines += _section(part, head, groups[part])
+    lines += ["## runs", ""]
+    for result in dict.fromkeys(runs.values()):
+        own = [part for part, each in runs.items() if each is result]
+        others = tuple(f"{part}: " for part in table_cells(result)[1] if part not in own)
+        facts = [fact for fact in _facts(result, bullet="- ") if not fact.removeprefix("- ").startswith(others)]
+        lines += [f"### {', '.join(own)}", "", *facts, ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _section(group: str, head: Cells, rows: Sequence[Cells]) -> list[str]:
+    widths = _widths(head, rows)
+    table = [_bars(head, head, widths), _rule(head, widths), *(_bars(head, row, widths) for row in rows)]
+    return [f"## {group}", "", *table, ""]
 
 
 def render_plain(result: Result, before: Result | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,13 @@ from hypothesis import strategies as st
 
 from bench.__main__ import parse_arguments
 from bench.job import median_interval, read_times
-from bench.kept import read_result, render_result
+from bench.kept import latest_runs, read_result, render_result
 from bench.machine import file_system_of, machine_id
 from bench.meter import Calls, parse_strace
 from bench.records import Budget, Result, Row, Verdict, judge_budget, many, one, ratio_of, render_number
 from bench.script import Before, count_before
 from bench.start import pairwise
-from bench.table import render_markdown, render_plain
+from bench.table import render_markdown, render_page, render_plain
 from bench.training import read_ways, training_rows
 from bench.wrapping import count_until
 
@@ -131,6 +132,14 @@ def test_markdown_has_a_table_for_each_group_with_equal_bars() -> None:
     tables = [line for line in lines if line.startswith("|")]
     assert {line.count("|") for line in tables} == {8}
     assert len({len(line) for line in tables[:3]}) == 1
+
+
+def test_the_page_shows_each_part_as_the_last_run_measured_it_and_tells_the_runs() -> None:
+    old = replace(result(one("a.x", "x", 1, "s"), one("b.y", "y", 2, "s")), date="2026-01-01", remarks=("a: of old",))
+    new = replace(result(one("a.x", "x", 3, "s")), date="2026-01-01 10:00", remarks=("a: of new",))
+    text = render_page(latest_runs([new, old], ("b", "a", "c")))
+    assert [line for line in text.splitlines() if line.startswith("#")] == ["## b", "## a", "## runs", "### b", "### a"]
+    assert ("3 s" in text, "1 s" in text, "of new" in text, "of old" in text) == (True, False, True, False)
 
 
 def test_a_kept_run_stands_beside_the_new_one() -> None:
