@@ -23,7 +23,7 @@ from argosy.images.opening import open_image
 from argosy.session import Session
 from argosy.store import whole_folder
 from argosy.trees import run_unsquashfs
-from bench.inputs import Inputs, bench_folder, open_session
+from bench.inputs import Inputs, bench_cache, bench_folder, open_session
 from bench.meter import Usage, run_metered
 from bench.place import lab, open_folder, run_task, why_no_lab
 from bench.records import Budget, Outcome, Row, one
@@ -106,7 +106,7 @@ def fetched_wheels(packages: tuple[str, ...], inputs: Inputs) -> Path:
     """Give a folder with the wheels of packages and all that they need, fetched once for the base's Python."""
     lock = open_image(inputs.delta).lock
     python = lock.python if lock else ""
-    session = open_session(bench_folder() / "cache", quiet=False)
+    session = open_session(bench_cache(), quiet=False)
     place = bench_folder() / f"wheels-{len(packages)}-{python}"
     with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:
         if folder is not None:

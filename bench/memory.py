@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.inputs import Inputs, bench_folder
+from bench.inputs import Inputs, bench_cache
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
 from bench.records import Budget, Outcome, Row, one
 from bench.tasks import Mapping, MemoryAnswer, MemoryTask
@@ -27,7 +27,7 @@ def run_memory(inputs: Inputs, *, quick: bool) -> Outcome:
 
 def _measured(runtime: str, place: Place, inputs: Inputs, ranks: int) -> list[Row]:
     with open_folder() as folder:
-        cache = bench_folder() / "cache" if place is HERE else folder / "cache"
+        cache = bench_cache() if place is HERE else folder / "cache"
         task = MemoryTask(runtime, str(inputs.delta), ranks, str(cache), str(folder))
         single, together, apart = run_task(place, task, MemoryAnswer).mappings
     return [

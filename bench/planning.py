@@ -11,7 +11,7 @@ from argosy.session import Session
 from argosy.sites import Facts, read_site, site_names
 from argosy.sites.reading import parse_table
 from argosy.sites.resolving import resolve
-from bench.inputs import Inputs, bench_folder, open_session
+from bench.inputs import Inputs, bench_cache, bench_folder, open_session
 from bench.records import Budget, Outcome, Row, many, one
 
 COMMAND = ("python", "train.py", "--epochs", "20")
@@ -37,7 +37,7 @@ name = "apptainer"
 
 def run_planning(inputs: Inputs, *, quick: bool) -> Outcome:
     """Plan the same local job many times; a plan is its script too."""
-    session = open_session(bench_folder() / "cache")
+    session = open_session(bench_cache())
     request = LaunchRequest(str(inputs.delta), COMMAND)
     container = enter(request.container, request.image, session, command=COMMAND, dry=True)
     site = read_site("local")

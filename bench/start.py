@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.inputs import Inputs, bench_folder
+from bench.inputs import Inputs, bench_cache
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
 from bench.records import Budget, Outcome, Row, many
 from bench.tasks import Batch, Series, StartAnswer, StartTask
@@ -44,7 +44,7 @@ def run_start(inputs: Inputs, *, quick: bool) -> Outcome:
 
 def _measured(runtime: str, place: Place, inputs: Inputs, batches: tuple[Batch, ...]) -> list[Row]:
     with open_folder() as folder:
-        cache = bench_folder() / "cache" if place is HERE else folder / "cache"
+        cache = bench_cache() if place is HERE else folder / "cache"
         task = StartTask(
             runtime=runtime,
             plain=str(inputs.base),

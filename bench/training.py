@@ -15,7 +15,7 @@ from argosy.build import BuildRequest, build
 from argosy.layout import ENV_PREFIX
 from argosy.startup.scripted import SHARED, render_scripted
 from argosy.store import whole_folder
-from bench.inputs import SUITE, Inputs, bench_folder, open_session
+from bench.inputs import SUITE, Inputs, bench_cache, bench_folder, open_session
 from bench.job import Cluster, lab_cluster
 from bench.place import REPO, open_folder, why_no_lab
 from bench.records import Outcome, Row, many
@@ -87,7 +87,7 @@ def made_image() -> Path:
     """Make the example's image, once."""
     recipe = EXAMPLE / "environment.yml"
     place = bench_folder() / f"training-{hashlib.sha256(recipe.read_bytes()).hexdigest()[:12]}"
-    session = open_session(bench_folder() / "cache", quiet=False)
+    session = open_session(bench_cache(), quiet=False)
     with whole_folder(place, what="making the image with torch", waiting=session.waiting) as folder:
         if folder is not None:
             build(BuildRequest((recipe,), SUITE, folder / "ddp.sif"), session)

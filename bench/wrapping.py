@@ -20,7 +20,7 @@ from argosy.images.opening import open_image
 from argosy.startup.records import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
 from argosy.trees import unpacked
 from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
-from bench.inputs import QUICK, Inputs, bench_folder, made_base, open_session, tree_bytes
+from bench.inputs import QUICK, Inputs, bench_cache, made_base, open_session, tree_bytes
 from bench.meter import Usage
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
 from bench.records import Budget, Outcome, Row, many, one
@@ -101,7 +101,7 @@ def run_wrapping(inputs: Inputs, *, quick: bool) -> Outcome:
         (folder / "many.txt").write_text("".join(f"{name}\n" for name in (QUICK_PACKAGES if quick else PACKAGES)))
         many = _image_of_many(inputs, folder)
         here = str(Path(sys.executable).with_name("argosy"))
-        base = made_base(QUICK, open_session(bench_folder() / "cache"))
+        base = made_base(QUICK, open_session(bench_cache()))
         grounds = [Ground("bwrap", HERE, folder / "bwrap", wheels, base, here)]
         if not missing:
             grounds.append(Ground("apptainer", lab(), folder / "apptainer", wheels, base, "argosy"))
@@ -129,7 +129,7 @@ def _image_of_many(inputs: Inputs, folder: Path) -> Path:
     (folder / "none.txt").write_text("")
     (folder / "many.sh").write_text(MANY)
     request = BuildRequest((folder / "none.txt",), str(inputs.base), folder / "many.sif", after=(folder / "many.sh",))
-    build(request, open_session(bench_folder() / "cache"))
+    build(request, open_session(bench_cache()))
     return folder / "many.sif"
 
 

@@ -104,7 +104,8 @@ def render_filter(steps: Iterable[Step]) -> bytes:
 def remove_leftovers(number: int, folder: str = "/tmp") -> None:  # noqa: S108 - proot's own place
     """Remove what a proot that was killed left: 5.1.0 takes /tmp for its files, whatever is asked, and names itself.
 
-    They are its loader (``prooted-PID-XXXXXX``) and files that it made up for /proc (``proot-PID-XXXXXX``).
+    They are its loader (``prooted-``) and files that it made up for /proc (``proot-``); both names end in its number
+    and six signs of mkstemp(3).
     """
     import glob  # noqa: PLC0415 - as in main
     import shutil  # noqa: PLC0415 - likewise
