@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 
+from argosy.records import replace
 from bench.inputs import Inputs
 from bench.meter import Usage
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab

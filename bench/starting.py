@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.model import ContainerRequest
+from argosy.records import replace
 from argosy.running import RunRequest, plan_run
 from argosy.session import Session
 from bench.inputs import open_session

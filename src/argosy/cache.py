@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.leases import Owner, lease
 from argosy.session import Session
@@ -29,8 +30,7 @@ KINDS: Mapping[str, tuple[str, bool]] = {
 BLOCK_BYTES = 512
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
+class CacheEntry(msgspec.Struct, frozen=True):
     """A part of the cache that is kept or removed as a whole.
 
     Attributes
@@ -52,8 +52,7 @@ class CacheEntry:
     kept: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What stays: what was used since then (seconds since 1970), and as much of it as fits (bytes; -1: all)."""
 
     since: float

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy import seccomp
 from argosy.errors import ToolMissing
@@ -70,8 +71,7 @@ OWNERS = "owners.bpf"
 """The file in the folder of changes that holds the filter of `argosy.seccomp`, as `JOIN` calls it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(msgspec.Struct, frozen=True):
     """A base image as carriers need it.
 
     Attributes
@@ -95,8 +95,7 @@ class Ground:
     writable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(msgspec.Struct, frozen=True):
     """A program to run inside a base's root.
 
     Attributes

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from argosy.errors import CheckFailed
 from argosy.model import Bind, Devices, Variable
@@ -20,8 +21,7 @@ ALL = "all"
 NOTHING: Mapping[str, object] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class CdiSpec:
+class CdiSpec(msgspec.Struct, frozen=True):
     """One file.
 
     Attributes
@@ -37,7 +37,7 @@ class CdiSpec:
     path: str
     kind: str
     common: Devices
-    devices: Mapping[str, Devices] = field(default_factory=dict)
+    devices: Mapping[str, Devices] = msgspec.field(default_factory=dict)
 
 
 def parse_cdi(text: str, path: str) -> CdiSpec:
@@ -90,8 +90,7 @@ def join_devices(parts: list[Devices]) -> Devices:
 _HINT = "write it anew, for NVIDIA by: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     """A value with its place in the file, so that what is wrong can be named."""
 
     path: str

@@ -18,10 +18,11 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from argosy.progress import render_amount
 
@@ -33,8 +34,7 @@ class HashMismatch(Exception):
     """A package's bytes are not those that its channel announced."""
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """What rattler calls, from threads of its own, while it downloads, unpacks and links.
 
     It swallows what these raise and tolerates those that are missing (py-rattler 0.28).
@@ -43,8 +43,8 @@ class Progress:
     total: int
     size: int
     linked: int = 0
-    loaded: dict[int, int] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
+    loaded: dict[int, int] = msgspec.field(default_factory=dict)
+    names: dict[int, str] = msgspec.field(default_factory=dict)
     said: float = 0.0
     begun: float = 0.0
 

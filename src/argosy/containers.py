@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.gpus import choose_gpu_way
@@ -25,6 +26,7 @@ from argosy.model import (
     Variable,
     Word,
 )
+from argosy.records import replace
 from argosy.runtimes import Runtime, load_runtime
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
 from argosy.runtimes.choose import choose_attach, choose_runtime
@@ -36,8 +38,7 @@ VERSIONED = ("torch", "rocm", "cuda", "nccl")
 """What settings of sites may ask of an image."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerPlan:
+class ContainerPlan(msgspec.Struct, frozen=True):
     """An entry with the runtime that speaks it, and the reason of each choice."""
 
     runtime: Runtime

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from argosy.containers import ContainerPlan
@@ -12,6 +11,7 @@ from argosy.entering import file_identity
 from argosy.errors import CheckFailed, UsageError
 from argosy.leases import Owner, lease
 from argosy.model import Attach, Host, Image
+from argosy.records import replace
 from argosy.refusals import explained
 from argosy.runtimes import AUTOMATIC, load_runtime
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from argosy.containers import ContainerPlan, furnished, named_image, plan_container, without_binds
@@ -16,6 +15,7 @@ from argosy.images.opening import Opened, open_image
 from argosy.lock import Lock
 from argosy.model import Bind, ContainerRequest, Host, Image, ImageKind
 from argosy.nearest import nearest_word
+from argosy.records import replace
 from argosy.session import Session
 
 ROOT_KEY = "root"

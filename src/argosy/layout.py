@@ -17,7 +17,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.shell import Program, quote
 
@@ -54,8 +55,7 @@ NOT_FROM_CALLER = (
 """Variables that name software of the host: inside they would load the wrong one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(msgspec.Struct, frozen=True):
     """The environment of a layer, as it was computed at build.
 
     Attributes
@@ -73,8 +73,7 @@ class Activation:
     default: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Guise:
+class Guise(msgspec.Struct, frozen=True):
     """What makes an image look as another tool would have made it.
 
     Attributes

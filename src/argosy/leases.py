@@ -15,9 +15,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import msgspec
+
+from argosy.records import asdict, replace
 from argosy.refusals import explained
 
 HEARTBEAT_SECONDS = 10.0
@@ -30,8 +32,7 @@ NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """Who holds something: enough to tell whether that process still lives.
 
     Attributes
@@ -78,8 +79,7 @@ def is_alive(owner: Owner) -> bool | None:
     return _started(owner.pid) == owner.started != ""
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(msgspec.Struct, frozen=True):
     """How time passes for those who wait; tests give another one."""
 
     now: Callable[[], float] = time.monotonic

@@ -5,15 +5,17 @@ A lock lies in the image's layer and beside it as a data object.  Same lock and 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any, NoReturn, get_args, get_type_hints
+
+import msgspec
 
 from argosy.errors import ImageError
 from argosy.nearest import nearest_word
+from argosy.records import asdict, replace
 
 SCHEMA = 1
 
@@ -63,8 +65,7 @@ class PackageKind(StrEnum):
     RPM = "rpm"
 
 
-@dataclass(frozen=True, slots=True)
-class LockedBase:
+class LockedBase(msgspec.Struct, frozen=True):
     """The base that the layer was made for.
 
     Attributes
@@ -91,8 +92,7 @@ class LockedBase:
         _check(DIGEST, self.digest, "base.digest")
 
 
-@dataclass(frozen=True, slots=True)
-class LockedPackage:
+class LockedPackage(msgspec.Struct, frozen=True):
     """A package, and the sha256 of each file that may stand for it.
 
     Attributes
@@ -123,8 +123,7 @@ class LockedPackage:
             _check(SHA256, digest, f"sha256 of {self.name}")
 
 
-@dataclass(frozen=True, slots=True)
-class LockedSource:
+class LockedSource(msgspec.Struct, frozen=True):
     """A file that asked for packages, and the sha256 of its bytes."""
 
     path: str
@@ -134,8 +133,7 @@ class LockedSource:
         _check(SHA256, self.sha256, f"sha256 of {self.path}")
 
 
-@dataclass(frozen=True, slots=True)
-class LockedStep:
+class LockedStep(msgspec.Struct, frozen=True):
     """A change of the image beside its packages; one of `run`, `copy` and `url` says what.
 
     Attributes
@@ -166,8 +164,7 @@ class LockedStep:
         return "".join((*self.run[:1], *(source.path for source in self.copy[:1]), self.url))
 
 
-@dataclass(frozen=True, slots=True)
-class LockedStage:
+class LockedStage(msgspec.Struct, frozen=True):
     """Something made in another base, of which the image has the results: path there, path in the image.
 
     Attributes
@@ -187,8 +184,7 @@ class LockedStage:
     pinned: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
+class Tools(msgspec.Struct, frozen=True):
     """Versions of the programs that made the image: other ones may give other bytes of the same content."""
 
     argosy: str
@@ -197,8 +193,7 @@ class Tools:
     rattler: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(msgspec.Struct, frozen=True):
     """All that is in an image.
 
     Attributes
@@ -261,7 +256,7 @@ def render_lock(lock: Lock) -> str:
     from argosy.scrub import scrub  # noqa: PLC0415 - reading a lock, as each start does, needs none of it
 
     packages = sorted(lock.packages, key=lambda package: (package.name, package.version, package.kind))
-    data = dataclasses.asdict(dataclasses.replace(lock, packages=tuple(packages)))
+    data = asdict(replace(lock, packages=tuple(packages)))
     data["base"]["reference"] = scrub(lock.base.reference)
     for words in ("notes", "requested", "indexes"):
         data[words] = [scrub(text) for text in data[words]]
@@ -333,7 +328,7 @@ def _no_number(text: str) -> NoReturn:
 
 def _convert(data: Any, kind: Any, where: str) -> Any:
     """Convert JSON to a record, strictly: a wrong type or an unknown word is an error that says where."""
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _convert_record(data, kind, where)
     if getattr(kind, "__origin__", None) is tuple:
         return _convert_tuple(data, get_args(kind), where)
@@ -348,15 +343,20 @@ def _convert(data: Any, kind: Any, where: str) -> Any:
 def _convert_record(data: Any, kind: Any, where: str) -> Any:
     if not isinstance(data, dict):
         raise TypeError(f"{where} is {type(data).__name__}, not an object")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for key in data:
         if key not in hints:
             near = nearest_word(key, hints)
             raise ValueError(f"{where} knows no '{key}'" + (f"; did you mean '{near}'?" if near else ""))
-    required = [item.name for item in dataclasses.fields(kind) if item.default is dataclasses.MISSING]
+    required = kind.__struct_fields__[: -len(kind.__struct_defaults__) or None]
     if missing := [name for name in [*required, *(["schema"] if kind is Lock else [])] if name not in data]:
         raise ValueError(f"{where} has no '{missing[0]}'")
     return kind(**{key: _convert(value, hints[key], f"{where}.{key}") for key, value in data.items()})
+
+
+@cache
+def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _convert_tuple(data: Any, kinds: tuple[Any, ...], where: str) -> tuple[Any, ...]:

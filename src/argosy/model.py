@@ -8,9 +8,10 @@ What a user asks is a request; what the machine is, a `Host`; what a file is, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+
+import msgspec
 
 from argosy.shell import Late, Word
 
@@ -60,8 +61,7 @@ class Attach(StrEnum):
     FLAT = "flat"
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """A bind mount: a path of the host seen inside; an optional one is left out where the host has no such path."""
 
     source: str
@@ -70,16 +70,14 @@ class Bind:
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True):
     """A variable that is forced by name and verbatim, whatever the image or the caller set."""
 
     name: str
     value: Word
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """One choice of a plan, with its reason: what ``--dry-run`` and ``explain`` print.
 
     Attributes
@@ -105,8 +103,7 @@ class Choice:
     proof: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """A GPU of this machine, as its device nodes tell."""
 
     vendor: str
@@ -114,8 +111,7 @@ class Gpu:
     device: str
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(msgspec.Struct, frozen=True):
     """Who runs this, as the container must see it."""
 
     uid: int
@@ -124,8 +120,7 @@ class Person:
     home: str
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """What was asked of this machine, once.
 
     Attributes
@@ -156,11 +151,10 @@ class Host:
     fuse: bool
     overlay: str = "unknown"
     gpus: tuple[Gpu, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: NO_WORDS)
+    environment: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(msgspec.Struct, frozen=True):
     """An image that was opened and checked.
 
     Attributes
@@ -203,8 +197,7 @@ class Image:
     system: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRequest:
+class ContainerRequest(msgspec.Struct, frozen=True):
     """What ``run``, ``shell`` and ``launch`` share: how a container is to be entered.
 
     Attributes
@@ -223,8 +216,7 @@ class ContainerRequest:
     runtime: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
+class Devices(msgspec.Struct, frozen=True):
     """What must be carried into a container for GPUs, where the runtime does not find it out itself (bwrap).
 
     Attributes
@@ -248,8 +240,7 @@ class Devices:
     library_folders: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """All that a runtime needs to know to start a command in an image; made by planning, spoken by an adapter.
 
     Attributes

@@ -6,8 +6,9 @@ Only what the profile knows is drawn: a node without a GPU -> CPU map has no pic
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
+
+import msgspec
 
 from argosy.binding import parse_ranges
 from argosy.sites.records import Node, Site
@@ -25,8 +26,7 @@ FEW_COLUMNS, MORE_COLUMNS = 8, 12
 """Cores in a row: of a NUMA node of some cores, of one of many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
+class Domain(msgspec.Struct, frozen=True):
     """Cores that are near to each other, and the GPUs that are near to them: a NUMA node, or a GPU's own cores.
 
     Attributes

@@ -14,10 +14,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
+
+import msgspec
 
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
 from argosy.shell import tell_words
@@ -45,8 +46,7 @@ PACKAGES = {
 TERM_GRACE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A program to start.
 
     Attributes
@@ -74,8 +74,7 @@ class Command:
         return shlex.join(self.words)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What a program said and how it ended."""
 
     code: int
@@ -401,18 +400,19 @@ def _forwarding() -> Iterator[_Forwarder]:
         os.close(wake)
 
 
-@dataclass(slots=True)
-class FakeRunner:
+class FakeRunner(msgspec.Struct, dict=True):
     """A runner that starts nothing: it answers from a table and remembers what it was asked.
 
     Parameters
     ----------
     replies
         Pairs of (leading words, reply); the first whose words begin the command answers.  None of them: code 0.
+
+    A runner of its own kind may keep what it likes beside these.
     """
 
-    replies: list[tuple[Words, Reply]] = field(default_factory=list)
-    seen: list[Command] = field(default_factory=list)
+    replies: list[tuple[Words, Reply]] = msgspec.field(default_factory=list)
+    seen: list[Command] = msgspec.field(default_factory=list)
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
         """Answer from the table."""

@@ -6,7 +6,6 @@ Pure: nothing is read, nothing chosen.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
@@ -16,6 +15,7 @@ from argosy.lock import Lock, LockedPackage, LockedSource, LockedStage, LockedSt
 from argosy.nearest import nearest_word
 from argosy.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Recipe, Where
 from argosy.recipe.records import Source
+from argosy.records import replace
 from argosy.scrub import scrub, without_login
 
 INDEX_OPTIONS = ("index-url", "extra-index-url", "find-links")

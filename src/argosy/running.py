@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+
+import msgspec
 
 from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.entering import enter, outer_environment, refuse_missing_binds, refuse_no_program, with_shell
@@ -22,8 +23,7 @@ CHANGES = frozenset({"install", "remove", "uninstall", "update", "upgrade"})
 WRITES_ELSEWHERE = frozenset({"--target", "-t", "--prefix", "--root", "--user", "-p", "--dry-run"})
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunRequest(msgspec.Struct, frozen=True):
     """What the user asks of `argosy run`; no command is a shell.
 
     Attributes
@@ -36,7 +36,7 @@ class RunRequest:
 
     image: str
     command: tuple[str, ...]
-    container: ContainerRequest = field(default_factory=ContainerRequest)
+    container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)
     dev: bool = False
     dev_folder: str = ""
 

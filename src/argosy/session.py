@@ -6,9 +6,10 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
+
+import msgspec
 
 from argosy.model import Host
 from argosy.process import Runner
@@ -21,8 +22,7 @@ SILENCE_SECONDS = 30.0
 """A log that says nothing for longer makes people cancel their job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(msgspec.Struct, frozen=True):
     """Where Argosy keeps things for this user.
 
     Attributes
@@ -53,8 +53,7 @@ def places_from(environment: dict[str, str], home: Path) -> Places:
     return Places(Path(cache), Path(state), tuple(named) or (data,))
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct):
     """One step of a story while it runs.
 
     Attributes
@@ -92,13 +91,12 @@ class Reporter(Protocol):
         """Say something that stays worth knowing."""
 
 
-@dataclass(slots=True)
-class PlainReporter:
+class PlainReporter(msgspec.Struct):
     """Writes whole lines without control codes: for logs, pipes and job output."""
 
-    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    stream: TextIO = msgspec.field(default_factory=lambda: sys.stderr)
     verbose: bool = False
-    silent_since: float = field(default_factory=time.monotonic)
+    silent_since: float = msgspec.field(default_factory=time.monotonic)
 
     def begin(self, step: Step) -> None:
         """Say it under --verbose only: a log tells a step when it ends."""
@@ -126,8 +124,7 @@ class PlainReporter:
         self.silent_since = time.monotonic()
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """The effects that one story may use.
 
     Attributes
@@ -180,8 +177,7 @@ def in_memory(path: str) -> bool:
     return kind in {"tmpfs", "ramfs"}
 
 
-@dataclass(frozen=True, slots=True)
-class BothReporters:
+class BothReporters(msgspec.Struct, frozen=True):
     """Tells two reporters: a terminal and a log."""
 
     first: Reporter

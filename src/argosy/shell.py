@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 SHORT_OPTION = re.compile(r"-[A-Za-z]\Z")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
+class Late(msgspec.Struct, frozen=True):
     """Text that the shell expands at run time, within double quotes, so never split again.
 
     Attributes

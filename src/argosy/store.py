@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from argosy.errors import UsageError
@@ -26,6 +25,7 @@ from argosy.leases import (
     this_owner,
     undisturbed,
 )
+from argosy.records import asdict
 from argosy.refusals import explain_os_error, explained
 
 __all__ = [

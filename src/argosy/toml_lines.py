@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -30,8 +29,7 @@ WORDS = {
 """msgspec's names of types -> what people write."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """What a validator found in a TOML file.
 
     Attributes

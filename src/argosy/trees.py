@@ -10,8 +10,9 @@ import os
 import shutil
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.layout import ENV_PREFIX, LOCK
 from argosy.process import Command, failed, run_checked
@@ -153,8 +154,7 @@ def _one_disk(one: Path, other: Path) -> bool:
     return one.stat().st_dev == other.stat().st_dev
 
 
-@dataclass(frozen=True, slots=True)
-class _Lender:
+class _Lender(msgspec.Struct, frozen=True):
     """Links a tree that was kept; a link changes a file's time of change, so what was noted of it is noted anew."""
 
     inside: str

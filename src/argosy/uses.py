@@ -10,10 +10,10 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 from argosy.leases import Owner, is_alive, is_older, lease, read_owner, this_owner
+from argosy.records import asdict
 
 USES = "uses"
 COLLECTOR = "gc.lease"

@@ -14,11 +14,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from argosy.build.base import open_base
@@ -31,6 +32,7 @@ from argosy.images.sif_read import verify_sif
 from argosy.model import ImageKind
 from argosy.probe import probe_host
 from argosy.process import Command, OnLine, RealRunner, Reply
+from argosy.records import replace
 from argosy.running import RunRequest, plan_run
 from argosy.session import PlainReporter, Session, places_from
 from tests.real.indexes import serve_busy
@@ -110,8 +112,7 @@ class Recorder:
         return self.real.hand_over(command)
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True):
     """A session of its own, with what it did and said."""
 
     session: Session

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from argosy.images.sif_write import FileSlice, plan_json_part, plan_overlay_part
 from argosy.lock import Lock, LockedBase, Tools, render_lock
 from argosy.opening import open_session
 from argosy.recipe import Recipe
+from argosy.records import replace
 from argosy.session import Places, QuietReporter, Session
 
 LOCK = Lock(

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src/argosy"
 LAYERS = tuple(
     frozenset(line.split())
     for line in (
-        "errors model shell scrub version layout refusals nearest toml_lines progress",
+        "errors model records shell scrub version layout refusals nearest toml_lines progress",
         "process store leases whiteouts uses",
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
         "gpus cdi carriers containers images binding node_picture formats seccomp",
@@ -33,7 +33,7 @@ LAYERS = tuple(
 
 PURE = frozenset(
     "errors model shell layout binding node_picture carriers containers gpus launchers schedulers cdi runtimes".split()  # noqa: SIM905
-) | {"formats", "progress"}
+) | {"formats", "progress", "records"}
 """What never touches the machine: planning."""
 
 EFFECTS = {"subprocess", "socket", "shutil", "tempfile", "urllib", "requests"}
@@ -87,6 +87,10 @@ def test_planning_never_touches_the_machine() -> None:
     for path in pure:
         assert not imports(path) & EFFECTS, path
         assert not touches.search(text_of(path)), path
+
+
+def test_records_are_structs_whose_classes_cost_a_start_next_to_nothing() -> None:
+    assert [unit(path) for path in modules() if "dataclasses" in imports(path)] == ["records"]
 
 
 def test_one_module_starts_programs() -> None:

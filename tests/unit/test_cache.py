@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from argosy.cache import CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
 from argosy.leases import this_owner
 from argosy.opening import open_session
+from argosy.records import asdict, replace
 from argosy.session import Places, Session
 from argosy.uses import BUILD, USES, note_use, read_uses
 

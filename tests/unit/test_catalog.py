@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from argosy.images.keeping import guess_name, remove_image, tag_image
 from argosy.images.references import parse_reference
 from argosy.model import Host
 from argosy.opening import open_session
+from argosy.records import replace
 from argosy.session import Places, Session
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
 from argosy.check import Contents, judge_image, parse_contents
 from argosy.model import Image, ImageKind
+from argosy.records import replace
 from argosy.sites import Site, read_site
 from argosy.sites.records import Proved
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from argosy import probe
 from argosy.errors import CheckFailed, ToolMissing, UsageError
 from argosy.gpus import choose_gpu_way
 from argosy.model import Attach, Gpu, GpuWay, Image, ImageKind, Person
+from argosy.records import replace
 from argosy.runtimes.choose import choose_attach, choose_runtime
 from tests.unit.machines import make_host
 

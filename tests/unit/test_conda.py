@@ -6,7 +6,6 @@ import ast
 import json
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +38,7 @@ from argosy.layout import render_env_script
 from argosy.lock import LockedPackage, PackageKind
 from argosy.process import Reply
 from argosy.recipe import Recipe, Where, parse_conda_spec, read_recipe
+from argosy.records import replace
 
 TARGET = CondaTarget("x86_64", "2.36")
 CWD = Path("/project")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -26,6 +25,7 @@ from argosy.model import Host
 from argosy.opening import open_session
 from argosy.process import Command, FakeRunner, OnLine, Reply
 from argosy.project import read_project
+from argosy.records import replace
 from argosy.session import QuietReporter, Session
 from argosy.sites import read_site
 from argosy.sites.bases import bases_with

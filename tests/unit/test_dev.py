@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from argosy.dev import opened_dev, plan_dev
 from argosy.errors import ArgosyError, CheckFailed, UsageError
 from argosy.model import Attach, Image, ImageKind
 from argosy.probe import probe_host
+from argosy.records import replace
 from argosy.running import RunRequest, dev_note
 from argosy.runtimes import RUNTIMES, load_runtime
 from argosy.runtimes.choose import bare_entry

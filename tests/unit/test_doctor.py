@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.doctor import Folder, Seen, judge_machine
+from argosy.records import replace
 from argosy.sites import Site, read_site
 from tests.unit.machines import make_host
 

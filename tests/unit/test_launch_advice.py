@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from argosy.launch.advice import advise_end, true_state, warn_before
 from argosy.launch.plan import LaunchPlan
 from argosy.launchers import Shape
 from argosy.model import Choice
+from argosy.records import replace
 
 SCRIPT = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --time=5:00\n"
 

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from argosy.launch.slurm_script import NODE
 from argosy.launchers import Shape, as_torchrun_program, choose_launcher
 from argosy.launchers.programs import BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
 from argosy.model import ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Variable
+from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
 from argosy.shell import Program
 from argosy.sites import Node, Site, Slurm

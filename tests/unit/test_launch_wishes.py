@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from argosy.launch.unused import UNUSED, unused_options
 from argosy.launchers.programs import ELASTIC, TORCHRUN
 from argosy.model import Gpu, Host, Image, ImageKind
 from argosy.project import Project, read_project
+from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
 from argosy.sites import Node, Partition, Site, Slurm
 from tests.unit.machines import make_host, make_session

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from argosy.errors import CheckFailed, UsageError
 from argosy.leases import HEARTBEAT_SECONDS, STALE_AFTER_SECONDS, Clock, Owner, is_alive, lease, this_owner, undisturbed
+from argosy.records import asdict, replace
 
 TRUE, SLEEP = (shutil.which(name) or name for name in ("true", "sleep"))
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,6 +21,7 @@ from argosy.lock import (
     python_names,
     render_lock,
 )
+from argosy.records import replace
 from argosy.sbom import render_sbom
 
 HEX = st.text("0123456789abcdef", min_size=64, max_size=64)

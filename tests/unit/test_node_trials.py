@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from argosy.errors import UsageError
 from argosy.launch.plan import LaunchRequest
 from argosy.launch.ranks import RankFacts
 from argosy.launch.shape import Wanted
+from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
 from argosy.trials import as_trial, leave_out, trial_command
 from argosy.verify.judging import Expected, judge_trial

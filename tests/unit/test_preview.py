@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from argosy.build.preview import preview_build, preview_on_node, render_preview
 from argosy.build.report import BuildRequest
 from argosy.errors import SiteError, UsageError
 from argosy.process import FakeRunner
+from argosy.records import replace
 from argosy.session import Session
 from tests.unit.machines import make_host, make_session
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from argosy.build.fetching_wheels import pip_variables
@@ -13,6 +11,7 @@ from argosy.lock import Lock, LockedBase, LockedPackage, LockedSource, PackageKi
 from argosy.lock_diff import compare_locks
 from argosy.pip_config import UvSettings
 from argosy.recipe import PipOption, Recipe, Where
+from argosy.records import replace
 from argosy.relock import as_locked, changed_sources, held_recipe, locked_indexes, locked_recipe, without_held
 
 SHA = "c" * 64

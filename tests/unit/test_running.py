@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from argosy.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.opening import open_session
 from argosy.probe import probe_host
 from argosy.process import Command, FakeRunner, Reply
+from argosy.records import replace
 from argosy.running import RunRequest, read_only_note, render_run
 from argosy.runtimes import load_runtime
 from argosy.runtimes.choose import bare_entry

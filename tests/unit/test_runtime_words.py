@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import shutil
 import subprocess
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -27,6 +26,7 @@ from argosy.model import (
     Person,
     Variable,
 )
+from argosy.records import replace
 from argosy.runtimes import RUNTIMES, forced_variables, load_runtime, refuse_image
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
 from argosy.runtimes.apptainer_conf import parse_apptainer_conf

@@ -5,7 +5,6 @@ import os
 import struct
 import subprocess
 import uuid
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from argosy.images.sif_write import (
     render_partition_extra,
     write_sif,
 )
+from argosy.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from argosy.errors import UsageError
+from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions, choose_defaults
 from argosy.schedulers.slurm_options import check_options, parse_warning
 

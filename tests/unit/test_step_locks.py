@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from argosy.images.opening import Opened
 from argosy.lock import Lock, LockedBase, LockedStep, Tools, parse_lock, render_lock
 from argosy.model import Image, ImageKind
 from argosy.project import Project, read_project
+from argosy.records import replace
 from argosy.relock import changed_steps
 
 DIGEST = "5" * 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from argosy.errors import ArgosyError, CheckFailed, UsageError
 from argosy.leases import Owner, this_owner
 from argosy.opening import open_session
+from argosy.records import asdict, replace
 from argosy.refusals import explain_os_error, explained
 from argosy.store import remove_tree, sweep_parts, whole_file, whole_folder, work_folder, write_text
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from argosy.build.fetching_wheels import pip_variables
@@ -23,6 +21,7 @@ from argosy.errors import CheckFailed, UsageError
 from argosy.lock import LockedPackage
 from argosy.pip_config import UvSettings
 from argosy.recipe import PipKind, PipLine, Recipe, Where
+from argosy.records import replace
 from argosy.sites import Node, Site
 from argosy.sites.parts import Base
 from argosy.sites.records import Images

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from argosy.binding import render_core_list
 from argosy.cli.app import app
 from argosy.launch.ranks import RankFacts, parse_cores, parse_ranks
+from argosy.records import replace
 from argosy.sites import Site, read_site
 from argosy.verify import Expected, NetFacts, judge_run, parse_netlog
 from argosy.verify.bandwidth import Measured, parse_bandwidth

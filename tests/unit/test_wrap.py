@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from argosy.errors import CheckFailed, ImageError, UsageError
 from argosy.images.prefix import current_version, image_of_prefix
 from argosy.model import Attach, Bind, GpuWay
+from argosy.records import replace
 from argosy.sites import read_site
 from argosy.wrap.asking import plan_recipe
 from argosy.wrap.folders import judge_place

@@ -9,7 +9,6 @@ import hashlib
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -25,6 +24,7 @@ from argosy.images.sif_read import verify_sif
 from argosy.images.sif_write import copy_file
 from argosy.layout import NO_GUISE
 from argosy.lock import Lock, Tools, render_lock
+from argosy.records import replace
 from argosy.session import Session
 from argosy.store import whole_file, write_text
 from argosy.version import VERSION
@@ -36,8 +36,7 @@ KEPT = 4
 """Images noted of one lock, the newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(msgspec.Struct, frozen=True):
     """A file, and what changes when it is written to or another one takes its name; times in nanoseconds."""
 
     path: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from argosy.build.definitions import definition_format
@@ -16,6 +15,7 @@ from argosy.model import Host
 from argosy.project import PROJECT_FILE, Project, find_project, read_project
 from argosy.project.records import words
 from argosy.recipe.read import split_extras
+from argosy.records import replace
 from argosy.refusals import missing_file
 
 NO_PATH = Path()

@@ -8,8 +8,9 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.debian import MIRROR, parse_debian
 from argosy.build.definitions import Format, definition_format
@@ -28,6 +29,7 @@ from argosy.layout import APPTAINER_ENV, PROFILE, ROOT
 from argosy.lock import Lock
 from argosy.model import Image, ImageKind
 from argosy.process import Command, Reply, Words, failed
+from argosy.records import replace
 from argosy.refusals import near_file
 from argosy.session import Session, Step
 from argosy.store import explained, whole_folder, write_text
@@ -54,8 +56,7 @@ OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
 """What a flat image of ours holds of its layer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(msgspec.Struct, frozen=True):
     """A base that is ready to be built upon.
 
     Attributes

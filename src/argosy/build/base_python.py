@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 
+import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.build.rooms import Room
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed
 from argosy.layout import ROOT
 from argosy.process import Reply
+from argosy.records import replace
 
 FIND_PYTHON = """\
 IFS=:
@@ -56,8 +57,7 @@ print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "build": sys.ver
 sys.path."""
 
 
-@dataclass(frozen=True, slots=True)
-class BasePython:
+class BasePython(msgspec.Struct, frozen=True):
     """The Python of a base.
 
     Attributes

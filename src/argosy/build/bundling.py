@@ -17,8 +17,9 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.asking import settle_request
 from argosy.build.base import Base
@@ -36,6 +37,7 @@ from argosy.lock import Lock, LockedPackage, PackageKind, render_lock
 from argosy.process import Command
 from argosy.project import Project
 from argosy.project.records import words
+from argosy.records import replace
 from argosy.refusals import refuse_folder
 from argosy.session import Session
 from argosy.store import lease, refuse_existing, whole_file, whole_folder, work_folder
@@ -43,8 +45,7 @@ from argosy.store import lease, refuse_existing, whole_file, whole_folder, work_
 BASE = "base"
 
 
-@dataclass(frozen=True, slots=True)
-class BundleReport:
+class BundleReport(msgspec.Struct, frozen=True):
     """What was put together; `size` in bytes."""
 
     output: str

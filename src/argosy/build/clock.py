@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from argosy.build.report import Timing
 from argosy.session import Session, Step
 
 
-@dataclass(slots=True)
-class Clock:
+class Clock(msgspec.Struct):
     """The times of a build's steps, in the order they ended."""
 
     session: Session
-    timings: list[Timing] = field(default_factory=list)
-    started: float = field(default_factory=time.monotonic)
+    timings: list[Timing] = msgspec.field(default_factory=list)
+    started: float = msgspec.field(default_factory=time.monotonic)
 
     @contextmanager
     def step(self, name: str, what: str) -> Iterator[Step]:

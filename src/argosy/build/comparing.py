@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.freezing import freeze
 from argosy.build.packing import describe_tree
@@ -15,16 +16,14 @@ from argosy.session import Session
 from argosy.store import work_folder
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(msgspec.Struct, frozen=True):
     """One difference between two trees: ``+`` only in the second, ``-`` only in the first, ``~`` other."""
 
     sign: str
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """What differs between two images.
 
     Attributes

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.build.base_python import BasePython, ask_interpreter
@@ -44,6 +44,7 @@ from argosy.lock import LockedPackage, PackageKind
 from argosy.pip_config import UvSettings
 from argosy.process import Command
 from argosy.recipe import Recipe
+from argosy.records import replace
 from argosy.session import Session, Step
 from argosy.store import explained, lease
 
@@ -56,8 +57,7 @@ BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) 
 Compile = Callable[[Room, Path, Path, Compiled, Collection[str], Step], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CondaEnvironment:
+class CondaEnvironment(msgspec.Struct, frozen=True):
     """An environment that was made.
 
     Attributes
@@ -72,8 +72,7 @@ class CondaEnvironment:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Workshop:
+class Workshop(msgspec.Struct, frozen=True):
     """Where an environment is made: the room has the layer at its final path.
 
     Attributes

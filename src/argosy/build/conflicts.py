@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
+import msgspec
 from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -40,8 +40,7 @@ class CannotHave(CheckFailed):
         self.wanted = wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """A requirement, and who has it: ``file:line``, or a package with its version."""
 
     by: str

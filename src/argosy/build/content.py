@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.base import Base
 from argosy.images.sif_write import FileSlice
@@ -15,8 +16,7 @@ from argosy.trees import run_unsquashfs
 from argosy.whiteouts import is_whiteout
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(msgspec.Struct, frozen=True):
     """A base and what lies over it.
 
     Attributes

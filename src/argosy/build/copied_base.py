@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.changes import move_changes
 from argosy.carriers import NAMES
@@ -23,8 +24,7 @@ Mark = tuple[int, ...]
 """What tells whether a file is the one that it was; of a folder its mode."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedBase:
+class CopiedBase(msgspec.Struct, frozen=True):
     """An unpacked base of this build's own.
 
     Attributes

@@ -6,8 +6,9 @@ import os
 import resource
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.images.identify import render_size
 
@@ -20,8 +21,7 @@ ROUNDING = 16 << 20
 """What uv, the lock and the rounding to blocks take in the smallest build: a megabyte of packages needs as much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """What a build took.
 
     Attributes

@@ -6,8 +6,9 @@ apptainer or singularity build a definition file; buildah, podman or docker a Do
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.definitions import HEREDOC, Format, dockerfile_in, read_definition
 from argosy.errors import ToolFailed, ToolMissing, UsageError
@@ -38,8 +39,7 @@ HEREDOC_HINT = (
 ARCHIVE = "image.tar"
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
+class EngineOptions(msgspec.Struct, frozen=True):
     """What an engine is told beside the file.
 
     Attributes
@@ -63,8 +63,7 @@ class EngineOptions:
                 raise UsageError(f"{argument!r} is no build argument", hint="write --build-arg NAME=VALUE")
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """What an engine made.
 
     Attributes

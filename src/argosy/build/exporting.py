@@ -9,8 +9,9 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.assemble import write_flat
 from argosy.build.content import Content, merge_trees, unpack_base, unpack_layer, unpack_whole
@@ -43,8 +44,7 @@ from argosy.store import refuse_existing, sweep_parts, whole_file, whole_output_
 from argosy.version import VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class ExportRequest:
+class ExportRequest(msgspec.Struct, frozen=True):
     """What the user asks of `argosy images export`."""
 
     image: str
@@ -53,8 +53,7 @@ class ExportRequest:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportReport(msgspec.Struct, frozen=True):
     """What was written.
 
     Attributes

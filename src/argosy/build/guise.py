@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from argosy.build.order import Order
@@ -11,6 +10,7 @@ from argosy.build.report import BuildRequest
 from argosy.build.rooms import Room
 from argosy.images.oci_config import LABELS
 from argosy.layout import ENV_PREFIX, Activation, Guise
+from argosy.records import replace
 
 
 def guise_of(request: BuildRequest, order: Order) -> Guise:

@@ -16,7 +16,6 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -39,16 +38,14 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
-class Modules:
+class Modules(msgspec.Struct, frozen=True):
     """The modules of a package, as paths below a folder of the environment, which is at the same place in each."""
 
     root: Path
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(msgspec.Struct, frozen=True):
     """Where byte code is kept, and for what.
 
     Attributes

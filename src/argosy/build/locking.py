@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.asking import settle_request
 from argosy.build.base import Base, open_base
@@ -15,14 +16,14 @@ from argosy.build.story import Made, finish_layer, make_layer, needs_python
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import Lock, render_lock
 from argosy.lock_diff import Change, compare_locks
+from argosy.records import replace
 from argosy.refusals import refuse_folder
 from argosy.relock import held_recipe
 from argosy.session import Session
 from argosy.store import refuse_existing, whole_file, work_folder
 
 
-@dataclass(frozen=True, slots=True)
-class LockRequest:
+class LockRequest(msgspec.Struct, frozen=True):
     """What the user asks of `argosy lock`.
 
     Attributes
@@ -37,8 +38,7 @@ class LockRequest:
     upgrade: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LockReport:
+class LockReport(msgspec.Struct, frozen=True):
     """What came of it.
 
     Attributes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -14,6 +13,7 @@ from argosy.build.pins import Pin
 from argosy.build.rooms import WORK_INSIDE
 from argosy.errors import CheckFailed
 from argosy.lock import LockedPackage, SourceKind
+from argosy.records import replace
 from argosy.session import Step
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from argosy.errors import SiteError, UsageError
 from argosy.process import Words
+from argosy.records import replace
 from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults, render_directive
 from argosy.shell import quote
 from argosy.sites import Site
@@ -25,8 +27,7 @@ OF_THE_RECIPE = frozenset(
 """Options that a bundle has answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeWishes:
+class NodeWishes(msgspec.Struct, frozen=True):
     """What the user asks of the job; empty leaves it to the user's ``SBATCH_*``, then to the profile.
 
     Attributes

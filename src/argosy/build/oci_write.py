@@ -20,10 +20,11 @@ import os
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from argosy.build.content import follow_inside
 
@@ -37,8 +38,7 @@ LAYOUT = {"imageLayoutVersion": "1.0.0"}
 REF_NAME = "org.opencontainers.image.ref.name"
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True):
     """A file of a layout: named by its digest."""
 
     digest: str
@@ -51,8 +51,7 @@ class Blob:
         return self.digest.removeprefix("sha256:")
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """A layer: its blob, and the digest of its tar before compression."""
 
     blob: Blob
@@ -61,8 +60,7 @@ class Layer:
     made_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What the configuration says.
 
     Attributes
@@ -104,8 +102,7 @@ class _Counter:
         return f"sha256:{self._total.hexdigest()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Layering:
+class Layering(msgspec.Struct, frozen=True):
     """How a tree becomes a layer.
 
     Attributes

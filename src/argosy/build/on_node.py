@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.bundling import bundle
 from argosy.build.for_site import site_named
@@ -19,6 +20,7 @@ from argosy.errors import UsageError
 from argosy.launch.jobs import run_slurm
 from argosy.launch.story import explain_sbatch, runs_folder, submission_environment
 from argosy.process import Command, Words
+from argosy.records import replace
 from argosy.refusals import refuse_folder
 from argosy.schedulers.slurm import parse_job_id
 from argosy.session import Session
@@ -26,8 +28,7 @@ from argosy.sites import Site
 from argosy.store import explained, refuse_existing, write_text
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(msgspec.Struct, frozen=True):
     """A job that will build an image.
 
     Attributes

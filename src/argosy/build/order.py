@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.build.base import Base
@@ -24,6 +24,7 @@ from argosy.lock import Lock, LockedSource, parse_lock
 from argosy.model import Image
 from argosy.project import Project
 from argosy.recipe import PipOption, Recipe, Where, read_recipe
+from argosy.records import replace
 from argosy.relock import changed_sources, locked_recipe
 from argosy.session import Session
 
@@ -36,8 +37,7 @@ WHEELS, CONDA, PROJECT, STAGES = "wheels", "conda", "project", "stages"
 IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """What is to be built.
 
     Attributes

@@ -7,8 +7,9 @@ installed are pinned versions without their dependencies, into the venv only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.base_python import BasePython
 from argosy.build.bytecode import compile_layer
@@ -25,6 +26,7 @@ from argosy.model import Bind
 from argosy.pip_config import UvSettings
 from argosy.process import OnLine, Reply
 from argosy.recipe import Recipe, render_constraints, render_requirements
+from argosy.records import replace
 from argosy.session import Step
 
 CACHE_INSIDE = "/.argosy/uv-cache"
@@ -56,8 +58,7 @@ shift; exec "$@"
 20,000 files cost five times as much, and as much again when they are removed (ext4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Installer:
+class Installer(msgspec.Struct, frozen=True):
     """Everything that the installation of one layer needs.
 
     Attributes

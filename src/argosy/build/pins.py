@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.lock import LockedPackage, SourceKind
@@ -20,8 +20,7 @@ ADDRESS = re.compile(r"^ \+ (?P<name>[^\s=@]+)(?:==\S+)? (?:@ |\(from )(?P<url>\
 """uv's JSON tells no addresses (uv 0.13), its lines do: ``+ a @ URL``, and ``+ a==1 (from URL)`` once it was built."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(msgspec.Struct, frozen=True):
     """A package as it is locked, and the requirement that installs it (``name==1.2``, ``name @ URL``)."""
 
     package: LockedPackage

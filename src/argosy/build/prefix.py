@@ -7,10 +7,11 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from argosy.conda import CondaPackage
 from argosy.layout import ENV_PREFIX
@@ -26,8 +27,7 @@ OF_THIS_MACHINE = ("link", "extracted_package_dir", "package_tarball_full_path",
 _LINK_SCRIPT = re.compile(r"\.(?P<name>.+)-post-link\.sh\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class LinkScript:
+class LinkScript(msgspec.Struct, frozen=True):
     """A script that a package wants to be run once it is installed: its path inside."""
 
     package: CondaPackage

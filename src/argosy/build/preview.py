@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.asking import settle_request
 from argosy.build.base import base_file, is_made
@@ -19,13 +20,13 @@ from argosy.build.torch_index import aim_torch, choose_target, explain_machines,
 from argosy.carriers import candidates
 from argosy.images.references import is_reference
 from argosy.pip_config import plan_uv_settings, read_pip_config
+from argosy.records import replace
 from argosy.refusals import refuse_folder
 from argosy.session import Session
 from argosy.shell import quote
 
 
-@dataclass(frozen=True, slots=True)
-class BuildPreview:
+class BuildPreview(msgspec.Struct, frozen=True):
     """What a build would do.
 
     Attributes

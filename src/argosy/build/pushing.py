@@ -5,8 +5,9 @@ read the image -> an OCI layout of it -> skopeo copies the layout -> the digest 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.exporting import content_of, make_layers
 from argosy.build.oci_write import write_layout
@@ -22,8 +23,7 @@ from argosy.session import Session, Step
 from argosy.store import work_folder
 
 
-@dataclass(frozen=True, slots=True)
-class PushReport:
+class PushReport(msgspec.Struct, frozen=True):
     """What was pushed.
 
     Attributes

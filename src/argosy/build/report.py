@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.cost import Cost
 from argosy.build.engines import EngineOptions
@@ -12,8 +13,7 @@ from argosy.layout import NO_GUISE, Guise
 from argosy.project import Project
 
 
-@dataclass(frozen=True, slots=True)
-class BuildRequest:
+class BuildRequest(msgspec.Struct, frozen=True):
     """What the user asks of `argosy build`.
 
     Attributes
@@ -75,23 +75,21 @@ class BuildRequest:
     guise: Guise = NO_GUISE
     before: tuple[Path, ...] = ()
     after: tuple[Path, ...] = ()
-    engine: EngineOptions = field(default_factory=EngineOptions)
+    engine: EngineOptions = msgspec.field(default_factory=EngineOptions)
     unisolated: tuple[str, ...] = ()
     replaceable: tuple[str, ...] = ()
     project: Project | None = None
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """Seconds spent in one step of a build."""
 
     step: str
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class BuildReport:
+class BuildReport(msgspec.Struct, frozen=True):
     """What a build did.
 
     Attributes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.base import Base
 from argosy.build.copied_base import CopiedBase, copy_base
@@ -11,6 +12,7 @@ from argosy.carriers import NOT_MOUNTED, OWNERS, Ground, Inside, candidates, cha
 from argosy.errors import ArgosyError, ToolFailed
 from argosy.model import Bind, Choice
 from argosy.process import LAST_LINES, Command, OnLine, Reply, failed
+from argosy.records import replace
 from argosy.seccomp import plan_owners, render_filter
 from argosy.session import Session
 from argosy.trees import unpacked
@@ -22,8 +24,7 @@ WITH_IMAGE_ENV = 'for f in /.singularity.d/env/*.sh; do [ ! -e "$f" ] || . "$f";
 """Sets what the base says of its own environment (PATH, LD_LIBRARY_PATH of a vendor's Python), as runtimes do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(msgspec.Struct, frozen=True):
     """A base's root in which programs can be run.
 
     Attributes

@@ -5,8 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.errors import ImageError, ToolMissing, UsageError
 from argosy.images.finding import find_image, refined
@@ -43,8 +44,7 @@ DEPTH, MOST_LINKS, MOST_ROWS, MOST_RESULTS = 3, 40, 20, 20
 WORTH_BYTES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """The files of one Python package or one folder; sizes in bytes, unpacked."""
 
     name: str
@@ -54,8 +54,7 @@ class Group:
     unopened_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Slimming:
+class Slimming(msgspec.Struct, frozen=True):
     """What of an image a command did not open.
 
     Attributes

@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.base import Base, open_base
 from argosy.build.changes import drop_mount_points, move_changes, settle_changes
@@ -26,6 +27,7 @@ from argosy.model import Bind
 from argosy.process import LAST_LINES, Command, Reply
 from argosy.project import Project, StageTable, StepTable
 from argosy.project.records import words
+from argosy.records import replace
 from argosy.session import Session, Step
 
 BROUGHT = "/.argosy/brought"
@@ -53,8 +55,7 @@ GIVE_BACK = "find / -xdev ! -user 0 -exec chown -h 0 {} +"
 APT = 'APT::Sandbox::User "root";\n'
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What a stage made: where it lies now, and its path in the image."""
 
     file: Path
@@ -155,12 +156,11 @@ def _failed(room: Room, reply: Reply, line: str, where: str) -> ArgosyError:
     return error
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(msgspec.Struct, frozen=True):
     """What stages made, and in which base each."""
 
     results: tuple[Result, ...] = ()
-    bases: Mapping[str, Base] = field(default_factory=dict)
+    bases: Mapping[str, Base] = msgspec.field(default_factory=dict)
 
 
 def run_stages(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.again import copy_made_before, note_image
 from argosy.build.asking import settle_request
@@ -87,6 +88,7 @@ from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
 from argosy.progress import render_packages
 from argosy.project import Project
 from argosy.recipe import Recipe, check_python
+from argosy.records import replace
 from argosy.refusals import refuse_folder
 from argosy.relock import as_locked, locked_indexes, without_held
 from argosy.session import Session, Step
@@ -181,8 +183,7 @@ def needs_python(recipe: Recipe) -> bool:
     return bool(recipe.pip or recipe.python) and not recipe.wants_conda
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A layer's tree after installation.
 
     Attributes
@@ -205,7 +206,7 @@ class Made:
     system: bool = False
     guise: Guise = NO_GUISE
     project: Project | None = None
-    staged: Staged = field(default_factory=Staged)
+    staged: Staged = msgspec.field(default_factory=Staged)
 
 
 def _install(

@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+import msgspec
 
 from argosy.errors import ArgosyError, UsageError
 from argosy.lock import LockedPackage, PackageKind
 from argosy.model import Choice
 from argosy.pip_config import UvSettings
 from argosy.recipe import Recipe
+from argosy.records import replace
 from argosy.sites import Node, Site
 
 INDEX = "https://download.pytorch.org/whl/"
@@ -43,8 +45,7 @@ DRIVER_CUDA = "12.8"
 """What conda's packages are chosen for at a site with NVIDIA's GPUs whose profile does not say more; see OF_VENDOR."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """The machines that packages are chosen for.
 
     Attributes

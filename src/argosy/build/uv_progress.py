@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from argosy.progress import render_amount
 
@@ -21,8 +22,7 @@ STAGES = (
 """What uv says at the end of a stage, and what therefore begins (uv 0.13)."""
 
 
-@dataclass(slots=True)
-class UvProgress:
+class UvProgress(msgspec.Struct):
     """Remembers what is being downloaded.
 
     Attributes
@@ -35,8 +35,8 @@ class UvProgress:
 
     tell: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
-    sizes: dict[str, float] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
+    sizes: dict[str, float] = msgspec.field(default_factory=dict)
+    ended: set[str] = msgspec.field(default_factory=set)
     begun: float = 0.0
 
     def hear(self, line: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.build.gpu_backend import BACKENDS
 from argosy.build.torch_index import index_of
@@ -20,8 +21,7 @@ OLDEST_GLIBC = (2, 28)
 """What wheels of today's torch need (manylinux_2_28)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing that was looked at.
 
     Attributes

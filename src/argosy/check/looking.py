@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from argosy.build.gpu_backend import ASK_TORCH
 from argosy.containers import ContainerPlan
@@ -36,8 +37,7 @@ say end yes
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(msgspec.Struct, frozen=True):
     """What an image holds, as far as it concerns a site.
 
     Attributes
@@ -54,7 +54,7 @@ class Contents:
 
     glibc: str = ""
     python: str = ""
-    torch: Mapping[str, str] = field(default_factory=dict)
+    torch: Mapping[str, str] = msgspec.field(default_factory=dict)
     mpi: str = ""
     libfabric: str = ""
     plugin: str = ""

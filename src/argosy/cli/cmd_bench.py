@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from argosy.collectives import OPERATIONS, benchmark_command
 from argosy.errors import UsageError
 from argosy.launch import LaunchRequest
 from argosy.launch.story import launch as launch_story
+from argosy.records import asdict, replace
 from argosy.refusals import explained
 from argosy.startup.records import CASES
 from argosy.trials import as_trial, trial_command

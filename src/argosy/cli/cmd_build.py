@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from argosy.errors import UsageError
 from argosy.formats import FORMATS, OutputFormat
 from argosy.images.identify import render_size
 from argosy.progress import render_packages
+from argosy.records import asdict, replace
 from argosy.session import Session
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")

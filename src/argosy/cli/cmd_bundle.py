@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from argosy.build.order import LOCK_FILE
 from argosy.cli.building import building_options, make_build_request
 from argosy.cli.common import open_session, print_json
 from argosy.progress import render_packages
+from argosy.records import asdict, replace
 
 
 @click.command()

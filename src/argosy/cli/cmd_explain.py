@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from argosy.cli import cmd_launch
 from argosy.cli.common import open_session, print_json
 from argosy.launch import LaunchPlan, plan_here
 from argosy.launch.explain import GROUPS, Explained, explain_plan
+from argosy.records import asdict
 from argosy.session import Session
 
 NOT_HERE = ("dry_run", "script", "here", "follow", "interactive", "smoke_first")

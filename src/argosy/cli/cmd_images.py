@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import click
+import msgspec
 
 from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.formats import FORMATS, OutputFormat
 from argosy.images.describing import describe_image, render_description
 from argosy.images.finding import find_image, refined
 from argosy.images.opening import open_image
+from argosy.records import asdict
 from argosy.session import Session
 
 
@@ -67,8 +68,6 @@ def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> N
 
 def _list_of_site(name: str, *, as_json: bool) -> None:
     """Print what a profile knows of images."""
-    import msgspec  # noqa: PLC0415 - only here
-
     from argosy.build.for_site import site_named  # noqa: PLC0415 - likewise
     from argosy.sites.bases import render_images  # noqa: PLC0415 - likewise
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 
 import click
 
@@ -11,6 +10,7 @@ from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.errors import Interrupted
 from argosy.launch.follow import follow_job
 from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, is_output_elsewhere, list_jobs, read_output, read_plan
+from argosy.records import asdict
 from argosy.schedulers.slurm import ENDED, judge_state
 from argosy.session import Session
 

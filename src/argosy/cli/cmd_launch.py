@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from argosy.launch import LaunchRequest, find_site, plan_here, write_script
 from argosy.launch import launch as launch_story
 from argosy.launch.asking import RESTARTS, STAGE, TOPICS, make_request, with_defaults, with_job
 from argosy.launch.naming import option
+from argosy.records import asdict, replace
 from argosy.session import Session
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

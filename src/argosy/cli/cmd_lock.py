@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from argosy.cli.building import building_options, make_build_request
 from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
 from argosy.progress import render_packages
 from argosy.project import find_project
+from argosy.records import asdict
 
 
 @click.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 
 from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.errors import SiteError, UsageError
+from argosy.records import asdict
 from argosy.sites import Site, read_site, search_path, site_names
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from argosy.compat.tykky import plan_advanced, plan_new, plan_settings, plan_upd
 from argosy.compat.tykky_site import Conf, merge_conf, read_conf, read_ways
 from argosy.compat.tykky_words import Words, parse_words, render_help
 from argosy.errors import UsageError
+from argosy.records import replace
 
 SITE_FILE = "CW_GLOBAL_YAML"
 """Variable of tykky that names a site's configuration."""

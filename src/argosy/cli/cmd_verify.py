@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
 
 from argosy.cli.common import open_session, print_json
+from argosy.records import asdict
 
 SAID_NO = 7
 """Exit code where something is not as it should be (errors.CheckFailed)."""

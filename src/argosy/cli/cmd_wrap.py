@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from argosy.cli.building import PACKAGE_OPTIONS, package_options
 from argosy.cli.common import NAMED, NAMED_TEXT, WholeLines, open_session, print_json
@@ -14,6 +14,7 @@ from argosy.containers import parse_bind
 from argosy.errors import CheckFailed
 from argosy.model import GpuWay
 from argosy.nearest import nearest_word
+from argosy.records import asdict, replace
 from argosy.refusals import missing_file
 from argosy.shell import quote
 from argosy.wrap import Settings, UpdateRequest, WrapReport, WrapRequest
@@ -177,8 +178,6 @@ def rollback(prefix: Path, number: int, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def history(prefix: Path, *, as_json: bool) -> None:
     """List the versions of DIR."""
-    import msgspec  # noqa: PLC0415 - for --json
-
     rows = read_history(prefix.absolute())
     if as_json:
         print_json([msgspec.to_builtins(version) | {"current": now} for version, now in rows])
@@ -244,8 +243,6 @@ def kernel(prefix: Path, to: Path | None, name: str, title: str, *, force: bool,
 
 def render_json(report: WrapReport) -> object:
     """Give a report for programs."""
-    import msgspec  # noqa: PLC0415 - for --json
-
     return msgspec.to_builtins(report)
 
 

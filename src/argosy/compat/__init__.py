@@ -6,14 +6,14 @@ One module per tool, with a pure function from its words to a request, and one r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from argosy.shell import quote
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """A command of another tool.
 
     Attributes

@@ -6,8 +6,9 @@ Its words and what its images look like: https://cotainr.readthedocs.io (2025.7.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
@@ -21,8 +22,7 @@ PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
 """Where programs in an image of cotainr find its environment."""
 
 
-@dataclass(frozen=True, slots=True)
-class CotainrWords:
+class CotainrWords(msgspec.Struct, frozen=True):
     """What stands behind ``cotainr build``; those of its options that change what is built.
 
     Attributes

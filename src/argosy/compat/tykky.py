@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from argosy.compat.tykky_site import Conf
 from argosy.compat.tykky_words import Words
 from argosy.errors import UsageError
 from argosy.layout import ENV_PREFIX
+from argosy.records import replace
 from argosy.shell import quote
 from argosy.wrap.plan import parse_environ
 from argosy.wrap.records import Recipe, Settings, SourceKind, UpdateRequest, WrapRequest

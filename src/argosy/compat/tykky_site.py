@@ -6,8 +6,9 @@ Its sections and keys: https://github.com/CSCfi/hpc-container-wrapper, ``configs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from string import Template
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.model import Bind
@@ -49,8 +50,7 @@ SYSTEM = ("bin", "etc", "lib", "lib64", "opt", "run", "sbin", "usr", "var")
 """Of these folders nothing of the host is seen unasked; all others at a node's root are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conf:
+class Conf(msgspec.Struct, frozen=True):
     """What a configuration asks for.
 
     Attributes
@@ -87,8 +87,7 @@ class Conf:
     after: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ways:
+class Ways(msgspec.Struct, frozen=True):
     """How the work is done and told, as variables of tykky have it.
 
     Attributes

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NoReturn
+
+import msgspec
 
 from argosy.errors import UsageError
 
@@ -39,8 +40,7 @@ NOTHING_TO_DO: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """An option of tykky.
 
     Attributes
@@ -93,8 +93,7 @@ OPTIONS = (
 """Every option of tykky, `--help` apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(msgspec.Struct, frozen=True):
     """What a command line says, whichever command it is; what a command does not have is empty.
 
     Attributes
@@ -159,7 +158,7 @@ def parse_words(program: str, words: list[str]) -> Words:
         )
     if given.get("uv") and program == "conda-containerize" and not given.get("mamba"):
         raise UsageError("--uv needs --mamba", hint="leave --uv away: pip packages are installed by uv anyway")
-    names = Words.__dataclass_fields__
+    names = Words.__struct_fields__
     taken = {name: value for name, value in given.items() if name in names and value is not None}
     taken["paths"] = tuple(part for part in (given.get("paths") or "").split(",") if part)
     notes = tuple(text for name, text in NOTHING_TO_DO.items() if given.get(name))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from argosy.conda.plan import CondaPlan
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
@@ -28,8 +29,7 @@ _BROKEN_OFF = ("error reading a body from connection", "connection closed before
 _NETWORK = ("error sending request", "dns error", "tcp connect error", "Connection refused", "timed out")
 
 
-@dataclass(frozen=True, slots=True)
-class CondaPackage:
+class CondaPackage(msgspec.Struct, frozen=True):
     """A conda package that was installed.
 
     Attributes

@@ -7,11 +7,13 @@ packages come from; all others are about conda's own behaviour.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from argosy.errors import UsageError
+from argosy.records import replace
 
 ALIAS = "https://conda.anaconda.org"
 ANACONDA = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
@@ -21,8 +23,7 @@ PRIORITIES = {"strict": "Strict", "flexible": "Strict", "disabled": "Disabled", 
 """conda's words and rattler's.  Flexible, conda's default, lets a lower channel win now and then: not reproducible."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condarc:
+class Condarc(msgspec.Struct, frozen=True):
     """What a user's and a site's conda configuration say.
 
     Attributes
@@ -48,7 +49,7 @@ class Condarc:
     mirrors: tuple[tuple[str, tuple[str, ...]], ...] = ()
     priority: str = "Strict"
     verify: str = ""
-    files: tuple[str, ...] = field(default=())
+    files: tuple[str, ...] = ()
 
 
 def read_condarc(environment: Mapping[str, str], home: Path) -> Condarc:

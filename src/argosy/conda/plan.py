@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from argosy.conda.channels import FALLBACK, channel_address, plan_channels
 from argosy.conda.condarc import Condarc
@@ -14,8 +15,7 @@ from argosy.recipe import Channel, CondaPin, CondaSpec, Recipe, Where, render_co
 from argosy.scrub import STARS, scrub, without_login
 
 
-@dataclass(frozen=True, slots=True)
-class CondaPlan:
+class CondaPlan(msgspec.Struct, frozen=True):
     """What conda is to choose from, and what.
 
     Attributes
@@ -36,7 +36,7 @@ class CondaPlan:
         Packages to the byte: then nothing is chosen, and no channel is read.
     """
 
-    channels: tuple[str, ...] = field(repr=False)
+    channels: tuple[str, ...]
     names: tuple[str, ...]
     constraints: tuple[str, ...]
     direct: tuple[str, ...]
@@ -47,6 +47,10 @@ class CondaPlan:
     config: str = ""
     notes: tuple[str, ...] = ()
     pins: tuple[CondaPin, ...] = ()
+
+    def __repr__(self) -> str:
+        """Leave the channels out: their addresses may hold logins."""
+        return f"CondaPlan(names={self.names!r}, constraints={self.constraints!r})"
 
 
 def plan_conda(

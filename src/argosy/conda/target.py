@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.errors import UsageError
 
@@ -15,8 +16,7 @@ OLDEST_KERNEL = "4.18"
 VirtualPackage = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class CondaTarget:
+class CondaTarget(msgspec.Struct, frozen=True):
     """The machine that the environment is for.
 
     Attributes

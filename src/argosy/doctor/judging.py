@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.doctor.looking import Folder, Seen
 from argosy.layout import NOT_FROM_CALLER
@@ -34,8 +35,7 @@ USES = {
 """Program -> what for, what to do without it, and whether Argosy needs it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing that was looked at.
 
     Attributes

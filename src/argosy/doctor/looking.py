@@ -6,8 +6,9 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.errors import ArgosyError
 from argosy.model import Host
@@ -36,8 +37,7 @@ DRIVERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(msgspec.Struct, frozen=True):
     """A folder that Argosy writes to, or the one above it that is there.
 
     Attributes
@@ -58,8 +58,7 @@ class Folder:
     inodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What was seen of the machine.
 
     Attributes

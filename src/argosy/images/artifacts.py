@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.errors import ImageError
 from argosy.images.identify import render_size
@@ -31,8 +32,7 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 HEX_DIGITS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class SifLayer:
+class SifLayer(msgspec.Struct, frozen=True):
     """The blob of an artifact that is a SIF file: ``sha256:…`` and its size in bytes."""
 
     digest: str

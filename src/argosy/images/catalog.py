@@ -12,13 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from argosy.errors import ArgosyError, UsageError
 from argosy.images.identify import Kind, identify_file
 from argosy.nearest import nearest_word
+from argosy.records import replace
 from argosy.session import Session
 
 if TYPE_CHECKING:
@@ -33,8 +35,7 @@ DAY_SECONDS = 86400.0
 HOUR_SECONDS = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """A name of the catalog, as people write it: ``NAME``, ``NAME:TAG`` or ``NAME/TAG``."""
 
     name: str
@@ -49,8 +50,7 @@ class Word:
         return folder / self.name / f"{self.tag}{suffix}" if self.tag else folder / f"{self.name}{suffix}"
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """An image of the catalog.
 
     Attributes
@@ -73,8 +73,7 @@ class Held:
     newest: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What `argosy images ls` tells of an image: names and dates of the file, the rest out of its own lock.
 
     Attributes

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from argosy.images.opening import Opened
 from argosy.shell import quote
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One part of an image file: its number in the file, what it is, and its size in bytes."""
 
     id: int
@@ -18,16 +17,14 @@ class Part:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(msgspec.Struct, frozen=True):
     """A package in the layer."""
 
     name: str
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageDescription:
+class ImageDescription(msgspec.Struct, frozen=True):
     """What `argosy images info` tells.
 
     Attributes

@@ -15,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 from argosy.errors import ImageError, ToolMissing
 from argosy.images.artifacts import IMAGE_NAME, fetch_sif, parse_sif_layer
@@ -48,6 +49,7 @@ from argosy.images.skopeo import (
 )
 from argosy.images.tarheads import read_tar_names
 from argosy.process import Command, failed
+from argosy.records import asdict, replace
 from argosy.session import Session, Step
 from argosy.store import explained, remove_tree, whole_folder, work_folder, write_text
 from argosy.uses import BUILD, note_use
@@ -62,8 +64,7 @@ ROOT_FOLDERS = frozenset({("bin",), ("sbin",), ("etc",), ("usr",), ("lib",)})
 APPTAINERS = ("apptainer", "singularity")
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(msgspec.Struct, frozen=True):
     """An image in the cache.
 
     Attributes
@@ -76,8 +77,7 @@ class Fetched:
     reference: str
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What a reference meant when it was last asked: kept as JSON.
 
     Attributes

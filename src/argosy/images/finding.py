@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from argosy.errors import UsageError
@@ -12,6 +11,7 @@ from argosy.layout import ENTER, LOCK
 from argosy.lock import parse_lock, python_names
 from argosy.model import ImageKind
 from argosy.process import Command
+from argosy.records import replace
 from argosy.refusals import near_file
 from argosy.session import Session
 

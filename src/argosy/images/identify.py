@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,8 +40,7 @@ class Kind(StrEnum):
     UNREADABLE = "unreadable"
 
 
-@dataclass(frozen=True, slots=True)
-class FileKind:
+class FileKind(msgspec.Struct, frozen=True):
     """What a path is, for programs (kind, compression) and for people (as *a gzip file of 12 MB*).
 
     ``compression`` is ``none``, ``gzip``, ``zstd``, ``xz`` or ``bzip2``.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.images.catalog import find_held, list_held, nearest_held, new_file, parse_word
 from argosy.images.finding import find_image
 from argosy.images.opening import open_image
+from argosy.records import replace
 from argosy.session import Session
 from argosy.store import explained, refuse_existing, whole_file
 
@@ -19,8 +21,7 @@ NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSY
 """Another disk, or a file system or file that takes no second name: the bytes are copied then."""
 
 
-@dataclass(frozen=True, slots=True)
-class PullRequest:
+class PullRequest(msgspec.Struct, frozen=True):
     """What the user asks of `argosy images pull`.
 
     Attributes
@@ -125,8 +126,7 @@ def _image_file(image: str, session: Session) -> Path:
     return found.resolve() if found.is_symlink() else found
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(msgspec.Struct, frozen=True):
     """What `argosy images rm` removed: the file, and the aliases that led to it."""
 
     path: str

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from argosy.errors import ImageError
 from argosy.shell import NAME, join, quote
@@ -33,8 +34,7 @@ export LD_LIBRARY_PATH
 """
 
 
-@dataclass(frozen=True, slots=True)
-class OciConfig:
+class OciConfig(msgspec.Struct, frozen=True):
     """An image's configuration.
 
     Attributes

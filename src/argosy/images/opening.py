@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.errors import ImageError, UsageError
 from argosy.images.identify import Kind, identify_file
@@ -21,8 +22,7 @@ LOCK_LIMIT = 64 << 20
 GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """An image with what it carries beside its file systems."""
 
     image: Image

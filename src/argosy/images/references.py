@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.images.identify import Kind
@@ -75,8 +76,7 @@ _HUB_PAGE = re.compile(r"https?://hub\.docker\.com/(?:r/(?P<name>[^/?#]+/[^/?#]+
 _NEAR_ENOUGH = 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """An image that lies in a registry, an archive or Docker's store.
 
     Attributes

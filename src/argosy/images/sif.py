@@ -35,11 +35,12 @@ from __future__ import annotations
 
 import struct
 import uuid
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from argosy.errors import ImageError
 
@@ -167,8 +168,7 @@ ARCHES: Mapping[str, str] = MappingProxyType(
 """SIF's code for an architecture, and Go's name of it, which is what Apptainer and OCI say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(msgspec.Struct, frozen=True):
     """What a partition's descriptor says of it.
 
     ``fs`` and ``kind`` are :class:`FsKind` and :class:`PartKind` where known; ``arch`` is Go's name.
@@ -183,8 +183,7 @@ class Partition:
         return f"{render_part_kind(self.kind)} {render_fs_kind(self.fs)} {self.arch}"
 
 
-@dataclass(frozen=True, slots=True)
-class SifHeader:
+class SifHeader(msgspec.Struct, frozen=True):
     """The file's first 128 bytes. Times are seconds since 1970, offsets and lengths bytes."""
 
     launch: str
@@ -200,8 +199,7 @@ class SifHeader:
     data_length: int
 
 
-@dataclass(frozen=True, slots=True)
-class SifPart:
+class SifPart(msgspec.Struct, frozen=True):
     """One used descriptor.
 
     ``group`` is without the mask, 0 for none; ``link`` is 0, or the id of a part, or of a group where
@@ -247,8 +245,7 @@ class SifPart:
         return f"part {self.id} ({words}{f' {self.name!r}' if self.name else ''})"
 
 
-@dataclass(frozen=True, slots=True)
-class Sif:
+class Sif(msgspec.Struct, frozen=True):
     """A SIF file that was read: nothing in it reaches outside the file."""
 
     path: Path

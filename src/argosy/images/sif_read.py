@@ -10,10 +10,11 @@ import contextlib
 import os
 import stat
 import uuid
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from argosy.errors import ImageError
 from argosy.images import sif as form
@@ -31,8 +32,7 @@ PART_LIMIT = 64 << 20
 _RENEW = "the file is damaged or not whole: copy, download or build it again"
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(msgspec.Struct, frozen=True):
     """An open file with the name and size that errors speak of."""
 
     path: Path

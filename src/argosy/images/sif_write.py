@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from argosy.errors import CheckFailed, ImageError
 from argosy.images import sif as form
@@ -39,8 +40,7 @@ NO_KERNEL_COPY = frozenset(
 """What copy_file_range answers where it is not offered: two file systems before Linux 5.3, network ones, seccomp."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileSlice:
+class FileSlice(msgspec.Struct, frozen=True):
     """Bytes of a file: ``length`` of them from ``offset``."""
 
     path: Path
@@ -53,8 +53,7 @@ class FileSlice:
             raise ValueError(f"no file has {self.length} bytes at {self.offset}")
 
 
-@dataclass(frozen=True, slots=True)
-class NewPart:
+class NewPart(msgspec.Struct, frozen=True):
     """One part to write. ``group`` is without the mask, 0 for none; ``link`` names a part's id, or 0.
 
     Ids are given in the order of writing, from 1.
@@ -83,8 +82,7 @@ class NewPart:
         return len(self.source) if isinstance(self.source, bytes) else self.source.length
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placed(msgspec.Struct, frozen=True):
     """A part with its place in the file."""
 
     part: NewPart

@@ -10,12 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
 
 from argosy.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.images.references import SLASHED, Reference, Transport
 from argosy.process import FULL_DISK_HINT, Command, Reply, Words, shorten_command
+from argosy.records import replace
 from argosy.scrub import scrub
 
 RETRIES = 2
@@ -26,8 +28,7 @@ A copy goes on with the layers that it has, so more tries cost little there."""
 INSECURE = "ARGOSY_INSECURE_REGISTRIES"
 
 
-@dataclass(frozen=True, slots=True)
-class SkopeoWay:
+class SkopeoWay(msgspec.Struct, frozen=True):
     """How skopeo is to be called on this machine.
 
     Attributes
@@ -47,8 +48,7 @@ class SkopeoWay:
     retries: int = RETRIES
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """What a manifest tells.
 
     Attributes

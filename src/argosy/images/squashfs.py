@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from argosy.errors import ImageError
 
@@ -31,8 +32,7 @@ NO_TABLE = 0xFFFF_FFFF_FFFF_FFFF
 COMPRESSORS: Mapping[int, str] = MappingProxyType({1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"})
 
 
-@dataclass(frozen=True, slots=True)
-class Superblock:
+class Superblock(msgspec.Struct, frozen=True):
     """What a squashfs says of itself. Sizes are bytes, the time is seconds since 1970.
 
     ``bytes_used`` is the file system's own size; mksquashfs pads the file behind it to 4096.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,8 @@ from argosy.schedulers.slurm import JobOptions
 if TYPE_CHECKING:
     from argosy.project import Project
 
-SHAPE = tuple(field.name for field in fields(Wanted))
-JOB = tuple(field.name for field in fields(JobOptions) if field.name != "dependency")
+SHAPE = Wanted.__struct_fields__
+JOB = tuple(name for name in JobOptions.__struct_fields__ if name != "dependency")
 PATHS = ("output", "error", "chdir", "log_dir", "checkpoint")
 LISTS = ("bind", "env", "torchrun_arg", "sbatch_arg", "before")
 """Options that may be given several times: those of the file come first."""

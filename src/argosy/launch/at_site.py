@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.errors import SiteError
 from argosy.launch.naming import option
 from argosy.launchers import Shape
 from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host, Variable
+from argosy.records import replace
 from argosy.runtimes import RUNTIMES
 from argosy.schedulers.slurm import JobOptions, choose_defaults
 from argosy.sites import Facts, Site
@@ -26,8 +28,7 @@ TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
 """Variables of the libraries that move data between ranks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """A site once mode and partition are chosen.
 
     Attributes
@@ -152,11 +153,10 @@ def plan_at_site(
     return resolve(settled.site, facts, shape.gpus_per_node * settled.site.node.devices_per_gpu)
 
 
-@dataclass(frozen=True, slots=True)
-class JobDefaults:
+class JobDefaults(msgspec.Struct, frozen=True):
     """What the profile says where the user says nothing, in sbatch's words."""
 
-    given: Mapping[str, str] = field(default_factory=lambda: NO_WORDS)
+    given: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
     choices: tuple[Choice, ...] = ()
 
 

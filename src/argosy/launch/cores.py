@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from argosy.binding import plan_masks, render_core_list
 from argosy.launch.at_site import Settled
 from argosy.launchers import Shape
 from argosy.model import Choice
+from argosy.records import replace
 from argosy.sites import Site
 from argosy.sites.resolving import evident_choice
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from argosy.containers import ContainerPlan, named_image, plan_container
 from argosy.errors import SiteError, UsageError
 from argosy.launch.at_site import shown_of_overlays
 from argosy.layout import NOT_FROM_CALLER
 from argosy.model import Choice, ContainerRequest, Host, Image, ImageKind
+from argosy.records import replace
 from argosy.runtimes import load_runtime
 from argosy.runtimes.apptainer import FAMILIES
 from argosy.sites import Site

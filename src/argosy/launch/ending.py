@@ -7,7 +7,8 @@ of the ranks that it ended because another one had failed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 SIGNALS = {"Hangup": 1, "Aborted": 6, "Killed": 9, "Segmentation fault": 11, "Terminated": 15, "Bus error": 7}
 """How srun names the signals that end ranks; others are shown without a number."""
@@ -27,8 +28,7 @@ RUN_ENDED = re.compile(r"^argosy: (?:a new checkpoint|job \d+ ended with code).*
 """What a job script prints at the end of a run; a job that was requeued has several runs in one output."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankEnd:
+class RankEnd(msgspec.Struct, frozen=True):
     """How a rank ended.
 
     Attributes

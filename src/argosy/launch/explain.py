@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.launch.plan import LaunchPlan
 from argosy.model import Choice
@@ -37,8 +38,7 @@ PROOFS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(msgspec.Struct, frozen=True):
     """One value of a planned job.
 
     Attributes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ GROUPS = ("shape", "versions")
 """What a plan says in several named words."""
 
 
-@dataclass(frozen=True, slots=True)
-class PastJob:
+class PastJob(msgspec.Struct, frozen=True):
     """A job that was submitted.
 
     Attributes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from argosy.launch.naming import option
 from argosy.launch.shape import Wanted, choose_shape
 from argosy.launch.unused import NOT_USED, SHELL_INSTEAD, given_options, refuse_options, unused_rows
 from argosy.model import Choice, GpuWay, Host
+from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
 from argosy.schedulers.slurm_options import check_options
 from argosy.sites import Site

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,6 +13,7 @@ from argosy.launch.plan import LaunchRequest
 from argosy.launch.story import Launched, find_site, keep_record, plan_here, runs_folder, submission_environment
 from argosy.launch.unused import given_options, refuse_options
 from argosy.process import Command, Words
+from argosy.records import replace
 from argosy.session import Session
 from argosy.shell import quote
 from argosy.store import write_text

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.errors import CheckFailed, ToolMissing, UsageError
 from argosy.launch.advice import advise_end, true_state
@@ -33,8 +34,7 @@ LAST_BYTES = 262_144
 """Of an output: enough for the reports of some hundred ranks that ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobFacts:
+class JobFacts(msgspec.Struct, frozen=True):
     """What the scheduler and our record say of one job.
 
     Attributes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from argosy.containers import ContainerPlan
 from argosy.errors import SiteError, UsageError
@@ -26,6 +27,7 @@ from argosy.launch.script import ScriptFacts, render_script
 from argosy.launch.shape import SHARE, Wanted, choose_shape
 from argosy.launchers import LABEL_FORM, NEED_SLURM, Counts, Shape, Started, Wish, choose_launcher, find_launcher
 from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable, Word
+from argosy.records import replace
 from argosy.schedulers import plan_submit
 from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults
 from argosy.sites import Site
@@ -36,8 +38,7 @@ if TYPE_CHECKING:
     from argosy.launch.slurm_script import SlurmFacts
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRequest:
+class LaunchRequest(msgspec.Struct, frozen=True):
     """What the user asks of `argosy launch`.
 
     Attributes
@@ -82,13 +83,13 @@ class LaunchRequest:
     image: str
     command: tuple[str, ...]
     site: str = "local"
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: Wanted = msgspec.field(default_factory=Wanted)
     launcher: str = ""
     launcher_arguments: tuple[str, ...] = ()
     mpi: str = ""
     mode: str = ""
     name: str = ""
-    options: JobOptions = field(default_factory=JobOptions)
+    options: JobOptions = msgspec.field(default_factory=JobOptions)
     extra: tuple[str, ...] = ()
     restarts: int = 0
     checkpoint: str = ""
@@ -104,12 +105,11 @@ class LaunchRequest:
     apart: bool = False
     here: bool = False
     told: tuple[Choice, ...] = ()
-    given: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    container: ContainerRequest = field(default_factory=ContainerRequest)
+    given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+    container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
+class LaunchPlan(msgspec.Struct, frozen=True):
     """A launch, complete: what a dry run prints and what a real run carries out are this one value.
 
     Attributes
@@ -146,7 +146,7 @@ class LaunchPlan:
     attach: str = ""
     cores: tuple[str, ...] = ()
     logs: str = ""
-    versions: Mapping[str, str] = field(default_factory=lambda: NO_WORDS)
+    versions: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
     output: str = ""
     directives: tuple[str, ...] = ()
     polling_seconds: float = 5.0
@@ -199,8 +199,7 @@ def plan_launch(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
+class _Facts(msgspec.Struct, frozen=True):
     """A launch with every choice made; the two kinds of script are written from it."""
 
     request: LaunchRequest

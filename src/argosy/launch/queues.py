@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from argosy.launch.jobs import ask_slurm
 from argosy.process import Command
@@ -12,8 +12,7 @@ SINFO_FORMAT = "%R|%a|%l|%s|%F|%c|%m|%G"
 """Partition, up or down, time limit, job sizes, nodes (allocated/idle/other/total), CPUs, memory in MB, GPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True):
     """A partition.
 
     Attributes
@@ -41,8 +40,7 @@ class Queue:
     gres: str
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """An association of this user: what ``--account``, ``--partition`` and ``--qos`` may be together."""
 
     account: str
@@ -54,8 +52,7 @@ QOS_FIELDS = ("Name", "MaxWall", "MaxTRESPU", "MaxJobsPU", "MaxSubmitJobsPU")
 """What is asked of a QOS, by sacctmgr's names, in the order of `Qos`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Qos:
+class Qos(msgspec.Struct, frozen=True):
     """A quality of service; empty where it limits nothing.
 
     Attributes

@@ -6,14 +6,14 @@ One line a rank, words of the form ``name=value``, as ``rank.sh`` beside the job
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that choose GPUs, the lowest level first."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankFacts:
+class RankFacts(msgspec.Struct, frozen=True):
     """What one rank was given.
 
     Attributes

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.launch.ending import RankEnd
 from argosy.launch.ranks import RankFacts, parse_ranks
@@ -14,8 +15,7 @@ LAST_LINES = 12
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|^srun: error: ")
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """One run of a job; one that was requeued has several.
 
     Attributes

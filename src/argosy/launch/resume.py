@@ -7,7 +7,8 @@ the next run, which ends the chain where the run before left no new checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.schedulers.slurm_options import parse_warning
@@ -20,8 +21,7 @@ LONGEST_END = 30
 """Seconds that are left for the ranks' end: torchrun kills workers 30 s after TERM (PContext.close)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(msgspec.Struct, frozen=True):
     """How a job goes on after its time limit.
 
     Attributes

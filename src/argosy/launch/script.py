@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.containers import ContainerPlan
 from argosy.gpus import WAY_VENDOR
@@ -18,8 +19,7 @@ VENDOR_NODES = {"nvidia": "/dev/nvidiactl", "amd": "/dev/kfd", "intel": "/dev/dr
 """The device node whose absence shows that there is no such GPU; ``--nv`` and ``--rocm`` alone say nothing then."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptFacts:
+class ScriptFacts(msgspec.Struct, frozen=True):
     """All that a script says.
 
     Attributes

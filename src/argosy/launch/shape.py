@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.launch.naming import option
@@ -18,8 +19,7 @@ SHARE = "cores > ranks_per_node ? cores / ranks_per_node : 1"
 """Cores of a rank as a script computes them where jobs ask for no number: what Slurm gave on a node, shared out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What the user says of the shape, in the field's words; 0 where nothing was said.
 
     Attributes

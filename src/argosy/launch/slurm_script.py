@@ -7,7 +7,8 @@ inside an allocation carries it out as steps of what is there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from argosy.binding import render_mask_option
 from argosy.launch.in_step import has_document, inside_words, render_document, step_lines, step_of, step_prefix
@@ -17,6 +18,7 @@ from argosy.launch.resume import Resume, render_chain, render_requeue, render_wa
 from argosy.launch.script import VENDOR_NODES, ScriptFacts, render_environment, render_head
 from argosy.launch.shape import SHARE
 from argosy.model import ImageKind
+from argosy.records import replace
 from argosy.runtimes import FILES
 from argosy.schedulers.slurm import JobOptions, render_directive
 from argosy.shell import Program, Word, join_words, name_programs, quote, render_command, render_programs
@@ -40,8 +42,7 @@ shift 5; exec "$@"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmFacts:
+class SlurmFacts(msgspec.Struct, frozen=True):
     """What a Slurm script says beyond a local one.
 
     Attributes
@@ -80,7 +81,7 @@ class SlurmFacts:
     stage: str = ""
     smoke: bool = False
     apart: bool = False
-    at_site: AtSite = field(default_factory=AtSite)
+    at_site: AtSite = msgspec.field(default_factory=AtSite)
 
 
 def render_slurm_script(facts: SlurmFacts) -> str:

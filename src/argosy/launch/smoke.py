@@ -6,11 +6,11 @@ What still runs when the three minutes are nearly over has shown that it works: 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from argosy.errors import UsageError
 from argosy.model import Choice
+from argosy.records import replace
 from argosy.sites import Site
 from argosy.sites.resolving import evident_choice
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from argosy.launch.naming import option
 from argosy.model import Choice
+from argosy.records import replace
 
 SAID_AS: Mapping[str, str] = {
     "gpus": "GPUs per node",

@@ -8,8 +8,9 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.containers import ContainerPlan, left_to_nodes, named_image
 from argosy.entering import enter, refuse_missing_binds, refuse_missing_program, refuse_no_program
@@ -20,6 +21,7 @@ from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
 from argosy.launch.shape import choose_shape
 from argosy.model import BARE_PREFIX, NO_WORDS, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuWay, Host
 from argosy.process import Command, Reply, failed
+from argosy.records import asdict, replace
 from argosy.schedulers.slurm import parse_job_id, says_no_answer
 from argosy.session import Session
 from argosy.sites import Site, read_site, search_path, whose_profile
@@ -29,8 +31,7 @@ OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
 """Variables of an outer job, or of the user's defaults, which the plan has read: they would override #SBATCH lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(msgspec.Struct, frozen=True):
     """A launch that was started.
 
     Attributes
@@ -52,8 +53,7 @@ FILE_ENDINGS = (".sif", ".sqsh", ".squashfs")
 """A word that ends so means a file, also where it has no folder and is not here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grounds:
+class Grounds(msgspec.Struct, frozen=True):
     """What a launch is planned from: the request, completed; the container; the site and its machine.
 
     Attributes
@@ -66,7 +66,7 @@ class Grounds:
     container: ContainerPlan
     site: Site
     host: Host
-    versions: Mapping[str, str] = field(default_factory=lambda: NO_WORDS)
+    versions: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
 
 
 def plan_here(

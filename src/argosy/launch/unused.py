@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from argosy.errors import UsageError
 from argosy.launch.naming import option
 from argosy.launchers import Shape
 from argosy.model import PROFILE, Choice
+from argosy.records import replace
 from argosy.schedulers.slurm_options import check_options
 from argosy.sites import Site
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from argosy.containers import ContainerPlan
@@ -11,6 +10,7 @@ from argosy.errors import UsageError
 from argosy.launch.staging import check_stage
 from argosy.launch.unused import NOT_USED, refuse_options, unused_rows
 from argosy.model import Choice
+from argosy.records import replace
 from argosy.sites import Site
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ none        the command, once per rank, with nothing added
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.launchers.programs import BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
@@ -22,8 +23,7 @@ from argosy.nearest import nearest_word
 PYTHON_NAMES = ("python", "python3")
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """How many of what.
 
     Attributes
@@ -47,16 +47,14 @@ class Shape:
         return self.nodes * self.ranks_per_node
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """The shape as a script knows it: plain numbers here and now, late ones where the scheduler says them."""
 
     nodes: Word
     ranks_per_node: Word
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """How a node's containers are to be used.
 
     Attributes
@@ -72,8 +70,7 @@ class Started:
     mpi: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """What a launcher is given.
 
     Attributes

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 Subject = TypeVar("Subject")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """One place that a rule does not like.
 
     Attributes
@@ -29,8 +29,7 @@ class Found:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule(Generic[Subject]):
+class Rule(msgspec.Struct, Generic[Subject], frozen=True):
     """A rule.
 
     Attributes
@@ -49,8 +48,7 @@ class Rule(Generic[Subject]):
     check: Callable[[Subject], Iterable[Found]]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """What a rule found in a file, complete."""
 
     path: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.lint.script import Script
 from argosy.sites import Facts, Site
@@ -12,8 +13,7 @@ NOWHERE = Site()
 """No site: nothing is known of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A job script, and the site that it is for, where that is known."""
 
     script: Script

@@ -6,7 +6,6 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -29,8 +28,7 @@ LISTS = ("settings", "caches", "binds", "options", "avoid", "partitions")
 GPU_WAYS = {"nv": "nvidia", "nvccli": "nvidia", "rocm": "amd"}
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """A profile, its text, and the day on which it is looked at."""
 
     site: Site

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+
+import msgspec
 
 DIRECTIVE = re.compile(r"^#SBATCH\s+(.*)$")
 OPTION = re.compile(r"--?([A-Za-z][\w-]*)(?:[=\s]\s*(\"[^\"]*\"|'[^']*'|[^\s-]\S*))?")
@@ -20,8 +21,7 @@ SHORT = {
 """Short options of sbatch and srun, by their long names (sbatch(1))."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(msgspec.Struct, frozen=True):
     """A name with a value, and the line, from 1, on which it stands."""
 
     line: int
@@ -29,8 +29,7 @@ class Named:
     value: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """A job script.
 
     Attributes

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.errors import UsageError
 from argosy.pip_config.read import LISTS, PipConfig, PipSetting
 from argosy.recipe.records import PipOption, Recipe
+from argosy.records import replace
 from argosy.scrub import scrub
 
 PYPI = "https://pypi.org/simple"
@@ -34,8 +35,7 @@ _TRUE = ("y", "yes", "t", "true", "on", "1")
 _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True):
     """All settings folded into one state, as pip folds them."""
 
     indexes: tuple[str, ...] = (PYPI,)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
 
 from argosy.pip_config.fold import PYPI, Wishes, bad_setting, fold_config, fold_recipe
 from argosy.pip_config.read import PipConfig
@@ -18,8 +19,7 @@ from argosy.recipe.records import Recipe
 from argosy.scrub import STARS, scrub, split_login
 
 
-@dataclass(frozen=True, slots=True)
-class UvSettings:
+class UvSettings(msgspec.Struct, frozen=True):
     """What uv is started with.
 
     Attributes
@@ -35,9 +35,13 @@ class UvSettings:
     """
 
     arguments: tuple[str, ...] = ()
-    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    environment: tuple[tuple[str, str], ...] = ()
     local_paths: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Leave the variables out: they may hold secrets."""
+        return f"UvSettings(arguments={self.arguments!r}, notes={self.notes!r})"
 
 
 def plan_uv_settings(config: PipConfig, recipe: Recipe) -> UvSettings:

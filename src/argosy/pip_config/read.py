@@ -9,9 +9,10 @@ from __future__ import annotations
 import configparser
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from argosy.errors import UsageError
 
@@ -27,8 +28,7 @@ PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _NOT_SETTINGS = ("config-file", "version", "help")
 
 
-@dataclass(frozen=True, slots=True)
-class PipSetting:
+class PipSetting(msgspec.Struct, frozen=True):
     """A setting in effect, and who set it: ``/etc/pip.conf [global]`` or ``variable PIP_INDEX_URL``."""
 
     key: str
@@ -36,8 +36,7 @@ class PipSetting:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class PipConfig:
+class PipConfig(msgspec.Struct, frozen=True):
     """What pip on this machine would go by.
 
     Attributes

@@ -6,7 +6,6 @@ A key that takes a word or a list of words is given as a tuple by the record's p
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -212,8 +211,7 @@ class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     job: dict[str, JobTable] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(msgspec.Struct, frozen=True):
     """A project file that was read and found valid.
 
     Attributes

@@ -6,7 +6,6 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import msgspec
@@ -18,8 +17,7 @@ from argosy.sites import Site
 Value = str | int | bool
 
 
-@dataclass(frozen=True, slots=True)
-class Met:
+class Met(msgspec.Struct, frozen=True):
     """What a run says of one value of a profile.
 
     Attributes
@@ -45,8 +43,7 @@ class Met:
         return self.documented == self.found
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True):
     """A profile's text with the evidence of a run.
 
     Attributes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.binding import render_core_list, render_mask_option
 from argosy.launch.at_site import plan_at_site, settle_site, with_site_binds, with_site_words
@@ -19,6 +20,7 @@ from argosy.launch.smoke import as_smoke
 from argosy.launch.story import Grounds
 from argosy.launchers import Started
 from argosy.model import ImageKind, Late, Variable
+from argosy.records import replace
 from argosy.runtimes import load_runtime
 from argosy.schedulers.slurm import JobOptions, render_directive
 from argosy.shell import name_programs, quote, render_assignment, render_command, render_programs
@@ -35,8 +37,7 @@ SHELL_CHECKS = "SC2016,SC2086,SC2154,SC2317,SC2329"
 """What shellcheck cannot know: texts for other shells, options that are several words, functions called by traps."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProvePlan:
+class ProvePlan(msgspec.Struct, frozen=True):
     """The job, complete: its script, and the launch whose options it has."""
 
     script: str

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from argosy.errors import SiteError, ToolFailed, UsageError
 from argosy.launch.follow import follow_job
@@ -12,6 +13,7 @@ from argosy.launch.story import absolute_profile, find_grounds, find_site, keep_
 from argosy.prove.merging import Merged, merge_result
 from argosy.prove.plan import ProvePlan, plan_prove, prove_request
 from argosy.prove.result import Result, read_result
+from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
 from argosy.session import Session
 from argosy.sites import read_site, search_path
@@ -21,8 +23,7 @@ from argosy.sites.reading import find_profile, user_profiles
 NODES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Proved:
+class Proved(msgspec.Struct, frozen=True):
     """A proving job that ended, and what it found."""
 
     job: str

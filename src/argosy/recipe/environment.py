@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import yaml
 
 from argosy.errors import UsageError
@@ -32,8 +32,7 @@ _SELECTOR = re.compile(r"\s#\s*\[(?P<words>[^\]]+)\]\s*\Z")
 _Pairs = dict[str, tuple[Where, yaml.Node]]
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentFile:
+class EnvironmentFile(msgspec.Struct, frozen=True):
     """What one environment file says, before the files that its pip lines include are read."""
 
     name: str = ""
@@ -46,8 +45,7 @@ class EnvironmentFile:
     notes: tuple[Note, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     """The file at hand: what is needed to say where a node stands."""
 
     name: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from packaging.markers import InvalidMarker, Marker
@@ -17,6 +16,7 @@ from packaging.utils import canonicalize_name
 from argosy.errors import UsageError
 from argosy.recipe.records import Asked, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipe.requirements import parse_package
+from argosy.records import replace
 
 PYPI = "https://pypi.org/simple"
 

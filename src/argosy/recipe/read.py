@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.recipe.environment import parse_environment
@@ -29,6 +30,7 @@ from argosy.recipe.records import (
     bad_line,
 )
 from argosy.recipe.requirements import parse_requirements
+from argosy.records import replace
 from argosy.refusals import missing_file
 
 UNDERSTOOD = (
@@ -47,8 +49,7 @@ MOST_BYTES = 16 << 20
 """No environment file is this long; an image given by mistake is."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(msgspec.Struct, frozen=True):
     """How far we are: the variables, the folder that paths are relative to, the files that we are in."""
 
     environment: Mapping[str, str]

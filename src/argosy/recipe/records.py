@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import quote
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.scrub import scrub
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Where:
+class Where(msgspec.Struct, frozen=True, order=True):
     """A line of a user's file."""
 
     file: str
@@ -22,8 +22,7 @@ class Where:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """Something that was read and not followed, or followed in another way than written: said, never an error."""
 
     text: str
@@ -43,8 +42,7 @@ class PipKind(StrEnum):
     LOCAL = "local"
 
 
-@dataclass(frozen=True, slots=True)
-class PipLine:
+class PipLine(msgspec.Struct, frozen=True):
     """One package that pip is asked for.
 
     Attributes
@@ -87,8 +85,7 @@ class PipLine:
         return f"{self.name}{self.extras} @ {url}{marker}" if self.name else f"{url}{self.extras}{marker}"
 
 
-@dataclass(frozen=True, slots=True)
-class PipOption:
+class PipOption(msgspec.Struct, frozen=True):
     """An option for all packages, as ``--extra-index-url``; a flag's value is empty."""
 
     name: str
@@ -96,8 +93,7 @@ class PipOption:
     where: Where
 
 
-@dataclass(frozen=True, slots=True)
-class Include:
+class Include(msgspec.Struct, frozen=True):
     """A file named by ``-r`` or ``-c``, relative to the file that names it."""
 
     path: str
@@ -108,8 +104,7 @@ class Include:
 Entry = PipLine | PipOption | Include
 
 
-@dataclass(frozen=True, slots=True)
-class CondaSpec:
+class CondaSpec(msgspec.Struct, frozen=True):
     """One conda package.
 
     Attributes
@@ -130,8 +125,7 @@ class CondaSpec:
     extra: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CondaPin:
+class CondaPin(msgspec.Struct, frozen=True):
     """One conda package to the byte: its file's address, and what the file must hash to; nothing is chosen.
 
     Attributes
@@ -149,16 +143,14 @@ class CondaPin:
     md5: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(msgspec.Struct, frozen=True):
     """A conda channel, by name or URL."""
 
     name: str
     where: Where
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A value that files may ask for differently: the Python version, a variable."""
 
     name: str
@@ -166,16 +158,14 @@ class Asked:
     where: Where
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A file that was read, and the sha256 of its bytes."""
 
     path: str
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """What one file asks for, the files it includes with it."""
 
     name: str = ""
@@ -192,8 +182,7 @@ class Part:
     notes: tuple[Note, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True):
     """What all files together ask for.
 
     Attributes

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 from packaging.markers import InvalidMarker, Marker
@@ -19,6 +18,7 @@ from argosy.errors import UsageError
 from argosy.recipe.lines import expand, parse_lines
 from argosy.recipe.nearest import suggest_for_foreign, suggest_for_option, suggest_for_several, suggest_requirement
 from argosy.recipe.records import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
+from argosy.records import replace
 
 SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
 VALUED = (

@@ -6,10 +6,11 @@ A runtime declares what it cannot do; planning refuses such a request by name in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import Protocol, cast, runtime_checkable
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.model import Entry, Host, ImageKind, Late, Variable, Word
@@ -43,8 +44,7 @@ FAMILY_NAMES = f'$(env | sed -nE "s/^(({"|".join(FAMILIES)})[A-Za-z0-9_]*)=.*/\\
 """In sh: the names of those that are set, for runtimes that take in only what is named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(msgspec.Struct, frozen=True):
     """What sets a runtime apart for planning.
 
     Attributes

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.layout import ROOT, guarded
 from argosy.model import Attach, Bind, Entry, GpuWay, Host, Variable, Word
@@ -67,8 +68,7 @@ TRAITS = Traits(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ApptainerFamily:
+class ApptainerFamily(msgspec.Struct, frozen=True):
     """One program of the family; ``--no-eval`` is of Apptainer 1.1 and SingularityCE 3.11."""
 
     name: str

@@ -6,7 +6,7 @@ that prefix first.  Masks, rendezvous, signals and the checks before the start a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from argosy.model import Entry, Host, ImageKind, Word
 from argosy.runtimes import Traits, assignment
@@ -37,8 +37,7 @@ TRAITS = Traits(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Bare:
+class Bare(msgspec.Struct, frozen=True):
     """The adapter; it has no settings."""
 
     name: str = "bare"

@@ -9,8 +9,9 @@ an image keeps the caller's X, where Apptainer's scripts never see it.  Forced v
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+import msgspec
 
 from argosy.layout import guarded
 from argosy.model import Devices, Entry, GpuWay, Host, Person, Variable, Word
@@ -37,8 +38,7 @@ TRAITS = Traits(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Bubblewrap:
+class Bubblewrap(msgspec.Struct, frozen=True):
     """The adapter; it has no settings."""
 
     name: str = "bwrap"

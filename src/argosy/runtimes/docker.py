@@ -5,7 +5,7 @@ The daemon starts containers as root, so the caller's ids, limits and folders ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from argosy.layout import entered_if_there, guarded
 from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
@@ -43,8 +43,7 @@ TRAITS = Traits(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Docker:
+class Docker(msgspec.Struct, frozen=True):
     """The adapter; it has no settings."""
 
     name: str = "docker"

@@ -6,7 +6,7 @@ The script writes the file and names it by ``srun --environment=FILE``; ``#SBATC
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from argosy.layout import guarded
 from argosy.model import Entry, GpuWay, Host, ImageKind, Late, Variable, Word
@@ -21,8 +21,7 @@ TRAITS = Traits(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerEngine:
+class ContainerEngine(msgspec.Struct, frozen=True):
     """The adapter; it has no settings."""
 
     name: str = "edf"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.model import Late, Word
@@ -34,8 +35,7 @@ ASTRAL = 0x10000
 SAFE = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
-@dataclass(frozen=True, slots=True)
-class Edf:
+class Edf(msgspec.Struct, frozen=True):
     """What such a file says.
 
     Attributes

@@ -6,7 +6,7 @@ what is named; the hook 50-slurm-pmi.sh, where a site has it, adds SLURM_*, PMI_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from argosy.layout import guarded
 from argosy.model import Bind, Entry, Host, ImageKind, Late, Variable, Word
@@ -42,8 +42,7 @@ TRAITS = Traits(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Enroot:
+class Enroot(msgspec.Struct, frozen=True):
     """The adapter; it has no settings."""
 
     name: str = "enroot"

@@ -6,7 +6,7 @@ every image, so the tree is the same.  Written for podman 4.3 (Debian 12) and la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from argosy.layout import DEFAULT_PATH, ROOT, entered_if_there, guarded
 from argosy.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
@@ -87,8 +87,7 @@ FIXED = (
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
 
 
-@dataclass(frozen=True, slots=True)
-class Podman:
+class Podman(msgspec.Struct, frozen=True):
     """The adapter; it has no settings."""
 
     name: str = "podman"

@@ -6,7 +6,7 @@ the compute nodes by ``podman-hpc pull`` or ``podman-hpc migrate`` on a login no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from argosy.layout import entered_if_there, guarded
 from argosy.model import Entry, GpuWay, Host, ImageKind, Late, Variable, Word
@@ -20,8 +20,7 @@ TRAITS = Traits(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodmanHpc:
+class PodmanHpc(msgspec.Struct, frozen=True):
     """The adapter; it has no settings."""
 
     name: str = "podman-hpc"

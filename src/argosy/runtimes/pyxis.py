@@ -8,7 +8,8 @@ that a plan sets is named there.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.layout import guarded
 from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Late, Variable, Word
@@ -63,8 +64,7 @@ TRAITS = Traits(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Pyxis:
+class Pyxis(msgspec.Struct, frozen=True):
     """The adapter; it has no settings."""
 
     name: str = "pyxis"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from types import MappingProxyType
+
+import msgspec
 
 from argosy.errors import ToolFailed, UsageError
 from argosy.process import Words
@@ -79,8 +80,7 @@ def says_no_answer(text: str) -> bool:
     return bool(NO_ANSWER.search(text))
 
 
-@dataclass(frozen=True, slots=True)
-class JobOptions:
+class JobOptions(msgspec.Struct, frozen=True):
     """What users ask of a job, in sbatch's words; empty leaves it to Slurm."""
 
     account: str = ""
@@ -105,13 +105,12 @@ class JobOptions:
 
     def lines(self) -> Iterator[str]:
         """Give the options that are set, as sbatch's words."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            name = field.name.replace("_", "-")
+        for name in self.__struct_fields__:
+            value, option = getattr(self, name), name.replace("_", "-")
             if value is True:
-                yield f"--{name}"
+                yield f"--{option}"
             elif value:
-                yield f"--{name}={value}"
+                yield f"--{option}={value}"
 
 
 USER_DEFAULTS: Mapping[str, str] = MappingProxyType(
@@ -175,8 +174,7 @@ def parse_job_id(text: str) -> str:
     return match[1]
 
 
-@dataclass(frozen=True, slots=True)
-class JobRow:
+class JobRow(msgspec.Struct, frozen=True):
     """A job as squeue tells it; times as Slurm writes them."""
 
     id: str

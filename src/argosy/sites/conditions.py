@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+
+import msgspec
 
 from argosy.nearest import nearest_word
 
@@ -21,8 +22,7 @@ OPERATORS = ("<=", ">=", "==", "!=", "<", ">")
 ORDER = frozenset({"<=", ">=", "<", ">"})
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What conditions may ask about a job; empty where it is not known.
 
     Attributes
@@ -55,11 +55,10 @@ class Facts:
     nccl: str = ""
 
 
-KNOWN = tuple(field.name for field in fields(Facts))
+KNOWN = Facts.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One comparison: a fact, an operator, and the values of which one must hold."""
 
     fact: str

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+import msgspec
 
 from argosy.sites.records import Identity, Site
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """What identifies a machine.
 
     Attributes
@@ -26,8 +26,7 @@ class Machine:
     variables: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """A site that a machine looks like, and what shows it."""
 
     site: str

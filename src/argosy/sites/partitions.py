@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.errors import SiteError
 from argosy.model import Choice
@@ -12,8 +13,7 @@ from argosy.sites.records import Partition, Site
 from argosy.sites.resolving import at_partition, evident_choice, minutes
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """What a job asks of a partition.
 
     Attributes

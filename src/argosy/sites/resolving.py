@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -20,8 +19,7 @@ LATE_NAMES = {"user": "${USER:-$SLURM_JOB_USER}", "job": "$SLURM_JOB_ID"}
 """What ``late`` texts may hold, and how a job script says it; ``{devices}`` is known when planning."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtSite:
+class AtSite(msgspec.Struct, frozen=True):
     """What a site adds to a job.
 
     Attributes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from argosy.records import asdict, replace
 from argosy.sites.conditions import render_condition
 from argosy.sites.reading import DATA, find_profile, fragment_files, read_site, read_table
 from argosy.sites.records import Conditional, Evident, Site
@@ -19,8 +19,7 @@ from argosy.toml_lines import find_line
 EVIDENCE = ("why", "source", "checked", "proof", "sources", "proofs", "when")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One value of a profile.
 
     Attributes

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.errors import UsageError
 from argosy.images.opening import open_image
 from argosy.images.prefix import version_folder
 from argosy.layout import ENV_PREFIX, NOT_FROM_CALLER
 from argosy.process import Command, find_program, run_checked
+from argosy.records import replace
 from argosy.session import Session
 from argosy.shell import quote
 from argosy.startup.records import BARE, LINE, RUNTIME, SCRIPTED, WRAPPER, Case, StartupRequest
@@ -24,8 +26,7 @@ from argosy.wrap.tops import top_words, tops_of
 PYTHON = "python"
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(msgspec.Struct, frozen=True):
     """What the cases are made of.
 
     Attributes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 BARE, RUNTIME, LINE, WRAPPER, SCRIPTED = "bare", "runtime", "line", "wrapper", "scripted"
 
@@ -18,8 +19,7 @@ CASES: Mapping[str, str] = {
 """Each can be run alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartupRequest:
+class StartupRequest(msgspec.Struct, frozen=True):
     """What the user asks.
 
     Attributes
@@ -42,8 +42,7 @@ class StartupRequest:
     count: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """One command line.
 
     Attributes
@@ -62,8 +61,7 @@ class Case:
     place: str
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(msgspec.Struct, frozen=True):
     """Milliseconds of one case: median and quartiles.
 
     Attributes
@@ -83,8 +81,7 @@ class Figure:
     each: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(msgspec.Struct, frozen=True):
     """File-system calls of one start that name a path: all, and, where it is known, those on the shared file system."""
 
     case: str
@@ -92,8 +89,7 @@ class Calls:
     shared: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class StartupReport:
+class StartupReport(msgspec.Struct, frozen=True):
     """What was found; cases that could not be run are told in `notes`."""
 
     prefix: str

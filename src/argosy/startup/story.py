@@ -7,10 +7,10 @@ import re
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from argosy.process import Command, find_program, run_checked
+from argosy.records import asdict
 from argosy.session import Session
 from argosy.startup.cases import find_cases, open_ground
 from argosy.startup.records import Calls, Case, Figure, StartupReport, StartupRequest

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
+
+from argosy.records import replace
 from argosy.survey.node_facts import draft_machine
 from argosy.survey.questions import asked
 from argosy.survey.records import Draft, Fact
@@ -24,8 +26,7 @@ from argosy.survey.replies import (
 TOO_MANY_PATTERNS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Replies:
+class Replies(msgspec.Struct, frozen=True):
     """What was asked and answered.
 
     Attributes

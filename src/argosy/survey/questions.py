@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from argosy.process import Words
 
@@ -22,8 +23,7 @@ LOGIN: Mapping[str, Words] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One question of the script.
 
     Attributes

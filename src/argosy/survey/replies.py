@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from argosy.schedulers.slurm import parse_scontrol_job
 
@@ -14,8 +15,7 @@ MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
 DISK_KINDS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3"})
 
 
-@dataclass(frozen=True, slots=True)
-class NodeShape:
+class NodeShape(msgspec.Struct, frozen=True):
     """What Slurm knows of a compute node.
 
     Attributes
@@ -36,8 +36,7 @@ class NodeShape:
     reserved: tuple[int, ...] | None = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmNode:
+class SlurmNode(msgspec.Struct, frozen=True):
     """A node: its name, its partitions, its shape."""
 
     name: str
@@ -45,8 +44,7 @@ class SlurmNode:
     shape: NodeShape
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmPartition:
+class SlurmPartition(msgspec.Struct, frozen=True):
     """A partition as Slurm tells it; 0 and empty where it sets no limit."""
 
     name: str
@@ -58,12 +56,11 @@ class SlurmPartition:
     min_nodes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cores:
+class Cores(msgspec.Struct, frozen=True):
     """The cores of a node as Linux counts them: first CPU of each core, in the order of sockets, and its NUMA node."""
 
     first_cpus: tuple[int, ...] = ()
-    numa: Mapping[int, int] = field(default_factory=dict)
+    numa: Mapping[int, int] = msgspec.field(default_factory=dict)
 
     @property
     def plain(self) -> bool:
@@ -71,8 +68,7 @@ class Cores:
         return bool(self.first_cpus) and self.first_cpus == tuple(range(len(self.first_cpus)))
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
+class Gpus(msgspec.Struct, frozen=True):
     """What a vendor's program, or the kernel, says of a node's GPUs; rows in the order of the GPUs."""
 
     vendor: str = ""

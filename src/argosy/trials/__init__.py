@@ -7,13 +7,13 @@ needs torch and nothing of Argosy, so its text is part of the job script.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from argosy.errors import UsageError
 from argosy.launch.plan import LaunchRequest
 from argosy.model import Choice
+from argosy.records import replace
 
 __all__ = ["TRIAL", "as_trial", "leave_out", "trial_command"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 OPERATION = re.compile(
     r"^# (?:Collective test starting: )?(all_\w+?|broadcast|reduce\w*?)(?:_perf)?(?: · |$)", re.MULTILINE
@@ -18,8 +19,7 @@ AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*([\d.]+)", re.MULTILINE)
 UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """A bus bandwidth that a benchmark printed.
 
     Attributes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.launch.history import past_jobs
 from argosy.launch.record import read_submitted
@@ -15,8 +16,7 @@ LATEST = 200
 """So many jobs are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(msgspec.Struct, frozen=True):
     """What an earlier job measured; `date` is that of its submission, as ISO 8601 writes it."""
 
     job: str

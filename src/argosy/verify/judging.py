@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.launch.ranks import RankFacts, parse_cores
 from argosy.sites import Site
@@ -20,8 +21,7 @@ LEAST_PAYLOAD = 0.25
 """Of the messages that the site's bandwidth was measured with: smaller ones, and averages, say nothing against it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(msgspec.Struct, frozen=True):
     """What a run should show.
 
     Attributes
@@ -44,8 +44,7 @@ class Expected:
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One thing that was looked at.
 
     Attributes
@@ -67,8 +66,7 @@ class Check:
     nodes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What a run proved."""
 
     checks: tuple[Check, ...]

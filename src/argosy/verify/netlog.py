@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.verify.bandwidth import Measured, parse_bandwidth
 
@@ -32,8 +33,7 @@ COMPLAINT = re.compile(
 MOST_COMPLAINTS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class NetFacts:
+class NetFacts(msgspec.Struct, frozen=True):
     """What the logs of a run say of its network.
 
     Attributes

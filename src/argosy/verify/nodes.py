@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median_high
+
+import msgspec
 
 LINE = re.compile(r"^# node (?P<host>\S+) (?P<device>cpu|gpu \d+) \((?P<kind>.*?)\): (?P<words>.*)$", re.MULTILINE)
 FIGURE = re.compile(r"(?P<name>[a-z ]+) (?P<value>\d+\.\d+) (?P<unit>[TG]\S+/s)")
@@ -15,8 +16,7 @@ LEAST_SHARE = {"gpu": 0.75, "cpu": 0.5}
 are in order (Sinha et al., SC22, https://arxiv.org/abs/2208.11035); a node's processor may serve other jobs, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """What one device of a node did.
 
     Attributes
@@ -39,8 +39,7 @@ class Trial:
     faults: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BadNode:
+class BadNode(msgspec.Struct, frozen=True):
     """A node to leave out, and why."""
 
     host: str

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.errors import SiteError, UsageError
 from argosy.launch.jobs import JobFacts, ask_slurm, find_job, read_plan
 from argosy.launch.ranks import RankFacts
 from argosy.launch.record import read_submitted
 from argosy.launch.story import find_site
+from argosy.records import replace
 from argosy.schedulers.slurm import ENDED
 from argosy.session import Session
 from argosy.sites import Site
@@ -25,8 +27,7 @@ MOST_LOGS = 256
 """Logs of ranks that are read: those of a larger run say the same again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """What a run left.
 
     Attributes

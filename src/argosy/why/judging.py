@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from argosy.why.signatures import LEVELS, Signature
 
@@ -15,8 +16,7 @@ LONGEST_LINE = 2000
 SHOWN = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A known error in a text.
 
     Attributes

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from argosy.errors import UsageError
 from argosy.launch.jobs import JobFacts, find_job
+from argosy.records import replace
 from argosy.session import Session
 from argosy.why.judging import Finding, judge_log, render_finding
 from argosy.why.signatures import read_signatures, signature_files

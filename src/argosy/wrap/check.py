@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from argosy.errors import ArgosyError
 from argosy.images.finding import refined
@@ -28,8 +29,7 @@ set -- -c "$list" sh "$@"
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing that was looked at.
 
     Attributes

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import dataclass
 from importlib.metadata import PathDistribution
 from pathlib import Path
+
+import msgspec
 
 from argosy.build.assemble import write_delta
 from argosy.build.base import Base, open_base
@@ -48,8 +49,7 @@ SHEBANG = re.compile(rb"#!\s*(/\S+)/bin/[^/\s]*python[\d.]*\s")
 UNPACK = "bin/conda-unpack"
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """An installation in an image.
 
     Attributes

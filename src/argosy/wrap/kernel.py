@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,8 +19,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
 """What Jupyter takes as the name of a kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRequest:
+class KernelRequest(msgspec.Struct, frozen=True):
     """What the user asks of `argosy wrap kernel`.
 
     Attributes

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+import msgspec
+
 from argosy.errors import CheckFailed, ImageError, UsageError
 from argosy.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
+from argosy.records import replace
 from argosy.shell import NAME
 from argosy.wrap.elf import Needs
 from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, Wrapped
@@ -29,8 +31,7 @@ NOT_WRAPPED = frozenset({"activate", "activate.csh", "activate.fish", "deactivat
 """Files of an environment's bin that are sourced, or have done their work."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandsPlan:
+class CommandsPlan(msgspec.Struct, frozen=True):
     """What a prefix offers.
 
     Attributes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 from argosy.model import Bind, GpuWay, Variable
 
@@ -17,8 +18,7 @@ class SourceKind(StrEnum):
     FOLDER = "folder"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """How the commands of a prefix start; kept from version to version.
 
     Attributes
@@ -51,8 +51,7 @@ class Settings:
         return tuple(Variable(name, value) for name, value in self.variables)
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True):
     """How the image of a version came about; kept, so that an update can repeat it.
 
     Attributes
@@ -97,17 +96,15 @@ class Recipe:
         return f"{', '.join(Path(source).name or source for source in self.sources)}{more}{over}"
 
 
-@dataclass(frozen=True, slots=True)
-class WrapRequest:
+class WrapRequest(msgspec.Struct, frozen=True):
     """What the user asks of `argosy wrap new`: what to wrap, where to, and how its commands start."""
 
     prefix: Path
     recipe: Recipe
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = msgspec.field(default_factory=Settings)
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateRequest:
+class UpdateRequest(msgspec.Struct, frozen=True):
     """What the user asks of `argosy wrap update`.
 
     Attributes
@@ -127,16 +124,14 @@ class UpdateRequest:
     after: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapped:
+class Wrapped(msgspec.Struct, frozen=True):
     """One command of a prefix: its name, and the program inside that it starts."""
 
     name: str
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(msgspec.Struct, frozen=True):
     """What was found in an image, by one start of its container.
 
     Attributes
@@ -169,8 +164,7 @@ class Inside:
     glibc: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     """One version of a prefix, as ``wrap.json`` keeps it.
 
     Attributes
@@ -206,8 +200,7 @@ class Version:
     schema: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class WrapReport:
+class WrapReport(msgspec.Struct, frozen=True):
     """What a change of a prefix did.
 
     Attributes

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.build import BuildRequest, build
 from argosy.errors import UsageError
 from argosy.images.finding import find_image
 from argosy.images.identify import Kind, identify_file
+from argosy.records import replace
 from argosy.session import Session
 from argosy.wrap.elf import Needs
 from argosy.wrap.records import Inside, Recipe, SourceKind
@@ -20,8 +22,7 @@ ADDED = "added.txt"
 NO_NEEDS = Needs()
 
 
-@dataclass(frozen=True, slots=True)
-class Brought:
+class Brought(msgspec.Struct, frozen=True):
     """An image that is in the folder of a version.
 
     Attributes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from argosy.model import Attach, Bind, Devices, GpuWay
 from argosy.wrap.tops import Root
@@ -11,8 +11,7 @@ NO_DEVICES = Devices()
 NO_ROOT = Root()
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """All that the shared file of a version says.
 
     Attributes

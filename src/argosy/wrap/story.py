@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from argosy.entering import enter, layer_key
 from argosy.errors import UsageError
@@ -14,6 +15,7 @@ from argosy.images.finding import refined
 from argosy.images.opening import Opened, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.model import ContainerRequest
+from argosy.records import replace
 from argosy.session import Session
 from argosy.shell import quote
 from argosy.store import remove_tree, whole_folder
@@ -175,8 +177,7 @@ def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
     return gone
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
+class _First(msgspec.Struct, frozen=True):
     """What is known of a version before its image is there."""
 
     identity: str

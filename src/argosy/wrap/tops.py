@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+import msgspec
+
 from argosy.model import Bind, Entry
+from argosy.records import replace
 from argosy.session import Session
 from argosy.store import whole_folder
 from argosy.whiteouts import FUSE_WHITEOUT, is_whiteout
@@ -39,8 +41,7 @@ class How(StrEnum):
     LINK = "link"
 
 
-@dataclass(frozen=True, slots=True)
-class Top:
+class Top(msgspec.Struct, frozen=True):
     """One entry of the root.
 
     Attributes
@@ -55,8 +56,7 @@ class Top:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(msgspec.Struct, frozen=True):
     """How a root is put together; without `tops` it cannot be so, and needs an overlay.
 
     Attributes
