@@ -23,7 +23,7 @@ recipe_extra_suites() {
 recipe_packages() {
   echo slurmd slurmctld slurm-client munge
   echo openmpi-bin mpich
-  echo squashfuse squashfs-tools fuse-overlayfs fuse3 e2fsprogs bubblewrap
+  echo squashfuse squashfs-tools fuse-overlayfs fuse3 e2fsprogs bubblewrap openssh-server openssh-client
   echo iproute2 procps strace python3 python3-venv ca-certificates busybox-static
   case $1 in
     bookworm) echo libpmix2 ;;

@@ -17,7 +17,7 @@ LAYERS = tuple(
     frozenset(line.split())
     for line in (
         "errors model records shell scrub version layout refusals nearest toml_lines progress",
-        "process store leases whiteouts uses",
+        "process store leases whiteouts uses ssh",
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
         "gpus cdi carriers containers images binding node_picture formats seccomp",
         "gpu_probe probe",

@@ -20,9 +20,10 @@ from argosy.errors import CheckFailed, ToolMissing, UsageError
 from argosy.launch.follow import follow_job
 from argosy.launch.jobs import find_job, find_record, list_jobs
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
+from argosy.launch.refusal import explain_sbatch
 from argosy.launch.rendezvous import PORT
 from argosy.launch.resume import Resume, plan_resume
-from argosy.launch.story import explain_sbatch, submission_environment
+from argosy.launch.story import submission_environment
 from argosy.model import ContainerRequest, Image, ImageKind, Variable
 from argosy.process import Command, FakeRunner, Reply
 from argosy.session import Session

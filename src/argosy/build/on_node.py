@@ -18,7 +18,8 @@ from argosy.build.node_plan import NodeWishes, plan_node_options, plan_node_word
 from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
 from argosy.launch.jobs import run_slurm
-from argosy.launch.story import explain_sbatch, runs_folder, submission_environment
+from argosy.launch.refusal import explain_sbatch
+from argosy.launch.story import runs_folder, submission_environment
 from argosy.process import Command, Words
 from argosy.records import replace
 from argosy.refusals import refuse_folder

@@ -10,7 +10,7 @@ import click
 
 from argosy.cli.common import PROJECT_FILE, container_options, open_session, print_json
 from argosy.errors import UsageError
-from argosy.launch import LaunchRequest, find_site, plan_here, write_script
+from argosy.launch import LaunchPlan, LaunchRequest, find_site, plan_here, write_script
 from argosy.launch import launch as launch_story
 from argosy.launch.asking import RESTARTS, STAGE, TOPICS, make_request, with_defaults, with_job
 from argosy.launch.naming import option
@@ -109,6 +109,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 @container_options
 @click.option("--dry-run", is_flag=True, help="Print the script, and start nothing.")
 @click.option("--script", type=click.Path(path_type=Path), default=None, help="Write the script there; start nothing.")
+@word("--ssh", "Submit there, from here; the folder here stands for DIR, and needs no Argosy.", "HOST[:DIR]")
 @click.option("--here", is_flag=True, help="Inside an allocation: as steps of it, not as a new job.")
 @click.option("--interactive", is_flag=True, help="Get the nodes and open a shell in the image on the first.")
 @click.option("--smoke", is_flag=True, help="The same on at most 2 nodes for 3 minutes, in the queue for short tests.")
@@ -133,11 +134,16 @@ def launch(ctx: click.Context, /, **options: Any) -> None:
 
 def _launch(
     *, dry_run: bool, script: Path | None, here: bool, follow: bool, as_json: bool, verbose: bool, interactive: bool,
-    smoke_first: bool, **options: Any,
+    smoke_first: bool, ssh: str, **options: Any,
 ) -> int:  # fmt: skip
     _refuse_several(here=here, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first)
     session = open_session(verbose=verbose)
     request = replace(read_request(session, **options), here=here)
+    if ssh:
+        _refuse_several(
+            ssh=True, here=here, interactive=interactive, smoke_first=smoke_first, script=script is not None
+        )
+        return _launch_by_ssh(request, session, ssh, dry_run=dry_run, follow=follow, as_json=as_json)
     if dry_run or script is not None:
         return show_plan(request, session, script if not dry_run else None, as_json=as_json, kept=script is not None)
     if interactive:
@@ -152,6 +158,19 @@ def _launch(
     return submitted(launched.job, request, session, follow=follow)
 
 
+def _launch_by_ssh(
+    request: LaunchRequest, session: Session, ssh: str, *, dry_run: bool, follow: bool, as_json: bool
+) -> int:
+    from argosy.launch import by_ssh  # noqa: PLC0415 - only where it is asked for
+    from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
+
+    remote = parse_remote(ssh)
+    if dry_run:
+        return print_plan(by_ssh.preview(request, session, remote), as_json=as_json)
+    job = by_ssh.launch_by_ssh(request, session, remote).job
+    return submitted(job, request, session, follow=follow)
+
+
 def _refuse_several(**wishes: bool) -> None:
     several = [option(name) for name, wished in wishes.items() if wished]
     if len(several) > 1:
@@ -164,7 +183,13 @@ def show_plan(request: LaunchRequest, session: Session, script: Path | None, *, 
     if script is not None:
         write_script(plan, script)
         click.echo(f"{script}: start it with '{'sbatch' if plan.scheduler == 'slurm' else 'sh'} {script}'")
-    elif as_json:
+        return 0
+    return print_plan(plan, as_json=as_json)
+
+
+def print_plan(plan: LaunchPlan, *, as_json: bool) -> int:
+    """Print a plan as JSON, or its script; give the exit code."""
+    if as_json:
         print_json(asdict(plan))
     else:
         click.echo(plan.script, nl=False)

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from argosy.errors import UsageError
-from argosy.launch.jobs import find_job
+from argosy.launch.jobs import find_job, session_of
+from argosy.launch.record import read_submitted
 from argosy.process import Command, Words
 from argosy.schedulers.slurm import RUNNING
 from argosy.session import Session
@@ -41,5 +42,6 @@ def attach(session: Session, job: str, command: Words, *, node: str = "") -> int
             f"job {job} was not launched by Argosy, so its container is not known",
             hint=f"open a shell beside it: srun --overlap --jobid={job} --pty bash",
         )
-    words = plan_attach(job, str(script), command, node=node, terminal=sys.stdin.isatty())
-    return session.runner.hand_over(Command(words, env=dict(session.host.environment)))
+    place = str(Path(read_submitted(script.parent).get("there") or facts.record, NAME))
+    words = plan_attach(job, place, command, node=node, terminal=sys.stdin.isatty())
+    return session_of(session, script.parent).runner.hand_over(Command(words, env=dict(session.host.environment)))

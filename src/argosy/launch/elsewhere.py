@@ -65,9 +65,20 @@ def as_proved(site: Site, host: Host, runtime: str) -> Host:
 
 
 def assume_container(
-    reference: str, request: ContainerRequest, site: Site, host: Host, *, kept: bool = False
+    reference: str,
+    request: ContainerRequest,
+    site: Site,
+    host: Host,
+    *,
+    kept: bool = False,
+    found: Image | None = None,
 ) -> ContainerPlan:
     """Plan a container for an image that is not here: one with torch, made by somebody else; and say so.
+
+    Parameters
+    ----------
+    found
+        What the image is, where it was looked at from afar; one without a lock may still have torch.
 
     Raises
     ------
@@ -82,9 +93,10 @@ def assume_container(
             hint="fetch it there with 'argosy images pull', and give its name there; or see --dry-run",
         )
     kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
-    image = named_image(reference, request.runtime) or Image(path=reference, kind=kind, digest="", arch="")
-    image = replace(image, packages=frozenset({"torch"}))
-    plan = plan_container(request, image, host)
+    if found is not None and found.argosy:
+        return plan_container(request, found, host)
+    image = found or named_image(reference, request.runtime) or Image(path=reference, kind=kind, digest="", arch="")
+    plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
     fetched = "; its file stands here where it is launched" if unfetched else ""
     said = (
         Choice(

@@ -102,6 +102,7 @@ def find_job(session: Session, job: str) -> JobFacts:
         When the controller does not answer.
     """
     record = find_record(session, job)
+    session = session_of(session, record)
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
     if says_no_answer(reply.stderr):
         raise no_answer(reply)
@@ -111,7 +112,27 @@ def find_job(session: Session, job: str) -> JobFacts:
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
-    return _join(job, facts, record)
+    return _join(job, _with_copies(session, facts, record, job), record)
+
+
+def session_of(session: Session, record: Path | None) -> Session:
+    """Give the session that a job's questions are asked with: one by ssh, where it was submitted so."""
+    if not read_submitted(record).get("ssh"):
+        return session
+    from argosy.launch import far_record  # noqa: PLC0415 - few jobs are far away
+
+    return far_record.session_of(session, record)
+
+
+def _with_copies(session: Session, facts: dict[str, str], record: Path | None, job: str) -> dict[str, str]:
+    """Copy what a job that is far away left, and give its facts with the copy as its output."""
+    told = read_submitted(record)
+    if record is None or not told.get("ssh"):
+        return facts
+    from argosy.launch import far_record  # noqa: PLC0415 - few jobs are far away
+
+    output = facts.get("StdOut", "") or told["output"].replace("%j", job)
+    return facts | {"StdOut": far_record.copy_back(session.runner, record, output)}
 
 
 def _ask_accounting(session: Session, job: str) -> dict[str, str]:
@@ -201,8 +222,13 @@ def read_plan(facts: JobFacts) -> dict[str, object]:
 
 
 def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> None:
-    """Cancel jobs."""
-    ask_slurm(session, ("scancel", *jobs), doing="cancelling")
+    """Cancel jobs, each where it was submitted."""
+    near = tuple(job for job in jobs if not read_submitted(find_record(session, job)).get("ssh"))
+    if near:
+        ask_slurm(session, ("scancel", *near), doing="cancelling")
+    for job in jobs:
+        if job not in near:
+            ask_slurm(session_of(session, find_record(session, job)), ("scancel", job), doing="cancelling")
 
 
 def is_output_elsewhere(facts: JobFacts) -> bool:

@@ -19,10 +19,10 @@ from argosy.gpus import WAY_VENDOR
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
 from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
 from argosy.launch.shape import choose_shape
-from argosy.model import BARE_PREFIX, NO_WORDS, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuWay, Host
-from argosy.process import Command, Reply, failed
+from argosy.model import BARE_PREFIX, NO_WORDS, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuWay, Host, Image
+from argosy.process import Command
 from argosy.records import asdict, replace
-from argosy.schedulers.slurm import parse_job_id, says_no_answer
+from argosy.schedulers.slurm import parse_job_id
 from argosy.session import Session
 from argosy.sites import Site, read_site, search_path, whose_profile
 
@@ -70,7 +70,13 @@ class Grounds(msgspec.Struct, frozen=True):
 
 
 def plan_here(
-    request: LaunchRequest, session: Session, *, dry: bool = False, kept: bool = False, record: str = ""
+    request: LaunchRequest,
+    session: Session,
+    *,
+    dry: bool = False,
+    kept: bool = False,
+    record: str = "",
+    found: Image | None = None,
 ) -> LaunchPlan:
     """Plan a launch with this machine's facts; with `dry`, nothing on disk changes.
 
@@ -78,15 +84,23 @@ def plan_here(
     ----------
     dry, kept
         The script is only shown, or is kept for somebody to submit: neither needs the site's image or tools here.
+    found
+        The image at a site elsewhere, where it was looked at there.
     """
     with placed(request.site, session.host):
-        grounds = find_grounds(request, session, dry=dry, kept=kept, record=record)
+        grounds = find_grounds(request, session, dry=dry, kept=kept, record=record, found=found)
         by = grounds.request, grounds.container, grounds.site, grounds.host
         return plan_launch(*by, record=record, versions=grounds.versions)
 
 
 def find_grounds(
-    request: LaunchRequest, session: Session, *, dry: bool = False, kept: bool = False, record: str = ""
+    request: LaunchRequest,
+    session: Session,
+    *,
+    dry: bool = False,
+    kept: bool = False,
+    record: str = "",
+    found: Image | None = None,
 ) -> Grounds:
     """Find what a launch is planned from; as `plan_here`."""
     host = session.host
@@ -109,18 +123,22 @@ def find_grounds(
         from argosy.launch.elsewhere import as_proved, assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
 
         there = assume_runtime(site, there, wanted.runtime)
-        is_here = _is_here(request.image, wanted.runtime, session)
+        is_here = found is None and _is_here(request.image, wanted.runtime, session)
         if (dry or kept) and is_elsewhere(site, host, image_is_here=is_here):
             there, command = assume_host(site, there, wanted.runtime), ()
             if not is_here:
-                assumed = assume_container(request.image, wanted, site, there, kept=kept)
-                return Grounds(request, assumed, site, there, dict(request.image_has))
+                assumed = assume_container(request.image, wanted, site, there, kept=kept, found=found)
+                return Grounds(request, assumed, site, there, versions_of(assumed.entry.image, request))
         there = as_proved(site, there, wanted.runtime)
     container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
     container = container if site.scheduler == "local" else left_to_nodes(container)
-    image = container.entry.image
-    versions = parse_torch_version(image.torch) | ({"nccl": image.nccl} if image.nccl else {}) | dict(request.image_has)
-    return Grounds(request, container, site, there, versions)
+    return Grounds(request, container, site, there, versions_of(container.entry.image, request))
+
+
+def versions_of(image: Image, request: LaunchRequest) -> dict[str, str]:
+    """Give the versions that settings of sites may ask for: what the image lists, and before that what was said."""
+    nccl = {"nccl": image.nccl} if image.nccl else {}
+    return parse_torch_version(image.torch) | nccl | dict(request.image_has)
 
 
 def settle_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
@@ -252,13 +270,14 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     return submit(plan, words, folder, session, site, profile=profile)
 
 
-def note_job(plan: LaunchPlan, folder: Path, job: str, *, profile: str, here: str = "") -> None:
+def note_job(plan: LaunchPlan, folder: Path, job: str, *, profile: str, here: str = "", **more: str) -> None:
     """Note in a record which job it is of; `here` where it is steps of an allocation that had been there before."""
     from argosy.store import write_text  # noqa: PLC0415 - likewise
 
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     output = "" if here else plan.output
     told = {"job": job, "output": output, "site": plan.site, "profile": profile, "time": now, "here": here}
+    told |= more
     write_text(folder / "submitted.json", json.dumps(told) + "\n")
 
 
@@ -346,6 +365,7 @@ def submit(
     """
     from argosy.launch.advice import warn_before  # noqa: PLC0415 - likewise
     from argosy.launch.jobs import run_slurm  # noqa: PLC0415 - likewise
+    from argosy.launch.refusal import explain_sbatch  # noqa: PLC0415 - likewise
     from argosy.store import explained  # noqa: PLC0415 - likewise
 
     for folder_of in output_folders(plan, session.host.person.name):
@@ -402,32 +422,6 @@ def submission_environment(session: Session) -> dict[str, str]:
         for name, value in session.host.environment.items()
         if name in KEPT_OF_SLURM or not OUTER_JOB.match(name)
     }
-
-
-def explain_sbatch(command: Command, reply: Reply, site: Site) -> ArgosyError:
-    """Say what Slurm refused, in its own words, and what to do."""
-    from argosy.launch.jobs import no_answer  # noqa: PLC0415 - likewise
-
-    error = failed(command, reply, doing="submitting the job", hint="")
-    text = reply.stderr
-    hints = (
-        (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then add --account"),
-        (r"nvalid partition", "see the partitions with: sinfo -s; then add --partition"),
-        (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then add --qos"),
-        (r"[Mm]emory specification", "ask for less with --mem, or another --partition"),
-        (r"nvalid feature", "see what nodes have with: sinfo -o '%N %f'; then change --constraint"),
-        (r"eservation is invalid", "see them with: scontrol show reservation; then change --reservation"),
-        (r"ependency problem", "there is no such job, or it has ended badly: argosy jobs; then change --after"),
-        (r"[Nn]ode configuration is not available", "ask for fewer nodes, GPUs or cores, or another --partition"),
-        (r"nvalid node name", "see the nodes with: sinfo -N; then change --nodelist or --exclude"),
-        (r"time limit|MaxTime", "ask for less with --time, or another --partition"),
-    )
-    if says_no_answer(text):
-        return no_answer(reply)
-    for pattern, hint in hints:
-        if re.search(pattern, text):
-            return SiteError(f"{site.name} refuses this job", evidence=error.evidence, hint=hint)
-    return error
 
 
 def render_record(plan: LaunchPlan) -> str:

@@ -1,0 +1,73 @@
+"""The record of a job that was submitted by ssh: who answers for it, and what it left there, copied here."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from pathlib import Path
+
+from argosy.launch.record import read_submitted
+from argosy.process import Runner
+from argosy.session import Session
+from argosy.shell import quote
+from argosy.ssh import OverSsh, parse_remote, run_text
+from argosy.store import write_text
+
+BLOCK_BYTES = 8 << 20
+"""Of an output, in one question."""
+
+OUTPUT = "output.log"
+"""The copy of a job's output in its record."""
+
+NOTES = r"""
+for name in ends first ranks-*; do
+    [ ! -f "$name" ] || printf "%s %s\n" "$name" "$(base64 < "$name" | tr -d "\n")"
+done
+"""
+
+
+def session_of(session: Session, record: Path | None) -> Session:
+    """Give the session that a job's questions are asked with: one by ssh, where it was submitted so."""
+    host = read_submitted(record).get("ssh", "")
+    return replace(session, runner=OverSsh(session.runner, parse_remote(host))) if host else session
+
+
+def copy_back(runner: Runner, record: Path, output: str) -> str:
+    """Copy what a job noted, and what it wrote since the last time, into its record here; give the output's copy.
+
+    Parameters
+    ----------
+    runner
+        Starts programs there.
+    output
+        The file there; empty where that is not known.
+    """
+    there = read_submitted(record).get("there", "")
+    for line in run_text(runner, f"cd -- {quote(there)} || exit 1\n{NOTES}").stdout.splitlines():
+        name, _, data = line.partition(" ")
+        if name in {"ends", "first"} or (name.startswith("ranks-") and "/" not in name):
+            write_text(record / name, base64.b64decode(data).decode(errors="replace"))
+    copy = record / OUTPUT
+    while output and _copy_growth(runner, output, copy):
+        pass
+    return str(copy)
+
+
+def _copy_growth(runner: Runner, path: str, copy: Path) -> bool:
+    """Append to a copy what its original has grown by, and tell whether there may be more.
+
+    A file that is shorter than its copy was begun anew.
+    """
+    have = copy.stat().st_size if copy.is_file() else 0
+    block = f"tail -c +{have + 1} -- {quote(path)} | head -c {BLOCK_BYTES} | base64"
+    reply = run_text(runner, f"[ -f {quote(path)} ] || exit 0\nwc -c < {quote(path)}\n{block}")
+    size, _, text = reply.stdout.partition("\n")
+    if not size.strip().isdigit():
+        return False
+    if int(size) < have:
+        copy.unlink()
+        return True
+    data = base64.b64decode(text)
+    with copy.open("ab") as file:
+        file.write(data)
+    return len(data) == BLOCK_BYTES
