@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from argosy.errors import CheckFailed, UsageError
 from argosy.process import Command, OnBlock, OnLine, Reply, Runner
+from argosy.records import replace
 from argosy.shell import join, quote
 
 MARK = "argosy: from here on"
@@ -29,8 +31,7 @@ command -v sbatch > /dev/null 2>&1 || [ ! -r /etc/profile ] || . /etc/profile > 
 """Some sites put Slurm on the PATH of login shells alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
+class Remote(msgspec.Struct, frozen=True):
     """A machine that ssh reaches, and a folder there.
 
     Attributes
@@ -74,9 +75,13 @@ class OverSsh:
         CheckFailed
             When ssh does not reach the machine, or the folder is not there.
         """
-        program = f"exec {join(command.words)} {_given(command.stdin)}"
-        words = ("ssh", "--", self._remote.host, "sh -s")
-        reply = self._runner.run(Command(words, stdin=render_text(program, self._remote.folder)), on_line)
+        given = "" if command.stdin_file else _given(command.stdin)
+        text = render_text(f"exec {join(command.words)} {given}", self._remote.folder)
+        if command.stdin_file:
+            sent = Command((*self._ssh(), f"exec sh -c {quote(text)}"), stdin_file=command.stdin_file)
+        else:
+            sent = Command((*self._ssh(), "sh -s"), stdin=text)
+        reply = self._runner.run(sent, on_line)
         _, mark, out = reply.stdout.partition(f"{MARK}\n")
         if not mark:
             raise self._not_there(reply)
@@ -90,11 +95,13 @@ class OverSsh:
         """Let a program there have this process's place."""
         return self._runner.become(Command(self._with_streams(command)))
 
+    def _ssh(self, *options: str) -> tuple[str, ...]:
+        return ("ssh", *options, "--", self._remote.host)
+
     def _with_streams(self, command: Command) -> tuple[str, ...]:
         """Give ssh's words for a program whose standard input is ours: it travels as a word of the login shell's."""
         program = f"{WITH_SLURM}{_change(self._remote.folder)}exec {join(command.words)}"
-        terminal = ("-t",) if sys.stdin.isatty() else ()
-        return ("ssh", *terminal, "--", self._remote.host, f"exec sh -c {quote(program)}")
+        return (*self._ssh(*(("-t",) if sys.stdin.isatty() else ())), f"exec sh -c {quote(program)}")
 
     def _not_there(self, reply: Reply) -> CheckFailed:
         host, folder, said = self._remote.host, self._remote.folder, reply.stderr.strip()

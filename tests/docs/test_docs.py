@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -12,10 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.docs.reading import Page, Said, read_page, run_page
+from tests.lab.far import reached_by_ssh
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Shop
     from tests.lab.conftest import Cluster
+
+FAR = "ssh"
+"""What a page needs whose cluster is reached from another machine."""
 
 
 @pytest.mark.real
@@ -44,12 +49,15 @@ def test_every_command_of_a_slurm_page_prints_what_the_page_shows(
             if not (cluster.shared / name).exists():
                 give(lab_image(name), cluster.shared / name)
             (project / name).symlink_to(f"../{name}")
-        else:
+        elif name != FAR:
             shop.put(name, project)
     write_files(page, project)
     for path in (project, *(path for path in project.rglob("*") if not path.is_symlink())):
         path.chmod(0o777)
-    run_page(page, lambda words: shop.here(project, words), lambda words: on_the_cluster(cluster, project.name, words))
+    with reached_by_ssh(cluster, "mycluster") if FAR in page.needs else contextlib.nullcontext():
+        run_page(
+            page, lambda words: shop.here(project, words), lambda words: on_the_cluster(cluster, project.name, words)
+        )
 
 
 def give(image: Path, place: Path) -> None:

@@ -124,6 +124,31 @@ def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool
     click.echo(report.reference) if not as_json else print_json(asdict(report))
 
 
+@images.command("send")
+@click.argument("image")
+@click.argument("target", metavar="HOST:PATH")
+@click.option("--base", default="", metavar="PATH", help="An image there with the same base.  [default: one beside it]")
+@click.option("--force", is_flag=True, help="Replace another file of that name.")
+@click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each command.")
+def send(image: str, target: str, base: str, work_dir: str, *, force: bool, as_json: bool, verbose: bool) -> None:
+    """Put IMAGE on another machine by ssh; where an image there has the same base, only the layer travels.
+
+    \b
+    argosy images send my.sif lumi:/scratch/project_465000001/images/
+    """  # noqa: D301
+    from argosy.images.sending import send_image  # noqa: PLC0415 - most commands here only read
+
+    session = open_session(verbose=verbose, quiet=as_json, work=work_dir)
+    report = send_image(image, target, session, base=base, force=force)
+    if as_json:
+        print_json(asdict(report))
+    else:
+        how = f"{report.sent / 1e6:.1f} MB of {report.bytes / 1e6:.1f} MB sent" if report.sent else "it was there"
+        click.echo(f"{report.target}: {how}, sha256 compared")
+
+
 @images.command("tag")
 @click.argument("image")
 @click.argument("alias")

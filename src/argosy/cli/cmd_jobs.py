@@ -10,7 +10,7 @@ from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.errors import Interrupted
 from argosy.launch.follow import follow_job
 from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, is_output_elsewhere, list_jobs, read_output, read_plan
-from argosy.records import asdict
+from argosy.records import asdict, replace
 from argosy.schedulers.slurm import ENDED, judge_state
 from argosy.session import Session
 
@@ -18,18 +18,34 @@ MOST_RANKS = 32
 """Ranks that are shown to people; --json has all."""
 
 
+ssh_option = click.option("--ssh", default="", metavar="HOST", help="Ask there.  [default: this machine]")
+
+
+def _session_at(host: str) -> Session:
+    """Open a session that asks here, or there by ssh."""
+    session = open_session(quiet=True)
+    if not host:
+        return session
+    from argosy.launch.by_ssh import reach  # noqa: PLC0415 - only where it is asked for
+    from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
+
+    there = reach(session, parse_remote(host))
+    return replace(session, host=there.host, runner=there.runner)
+
+
 @click.group(cls=WholeLines, invoke_without_command=True)
+@ssh_option
 @click.option("--past", type=click.IntRange(1), metavar="N", help="The last N that were submitted, and how they ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
-def jobs(ctx: click.Context, /, *, past: int | None, as_json: bool) -> None:
+def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, as_json: bool) -> None:
     """List your jobs: state, why one waits, when it is expected to start."""
     if ctx.invoked_subcommand:
         return
     if past:
         _list_past(past, as_json=as_json)
         return
-    rows = list_jobs(open_session(quiet=True))
+    rows = list_jobs(_session_at(ssh))
     if as_json:
         print_json([asdict(row) for row in rows])
         return
@@ -175,12 +191,13 @@ def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: s
 
 
 @click.command()
+@ssh_option
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def queues(*, as_json: bool) -> None:
+def queues(ssh: str, *, as_json: bool) -> None:
     """List partitions with limits and free nodes, and the accounts and QOS you may use."""
     from argosy.launch.queues import list_accounts, list_qos, list_queues  # noqa: PLC0415 - only where it is asked for
 
-    session = open_session(quiet=True)
+    session = _session_at(ssh)
     found, accounts = list_queues(session), list_accounts(session)
     limits = list_qos(session, accounts)
     if as_json:

@@ -7,9 +7,10 @@ What a job leaves there is copied into its record here whenever something is ask
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+
+import msgspec
 
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.far import open_far
@@ -30,6 +31,8 @@ from argosy.launch.story import (
 from argosy.launch.unused import noted_choices
 from argosy.model import BARE_PREFIX, Bind, Host, Image, Person
 from argosy.process import Command, Runner
+from argosy.records import replace
+from argosy.runtimes import AUTOMATIC
 from argosy.schedulers.slurm import parse_job_id
 from argosy.session import Session
 from argosy.shell import join, quote
@@ -43,14 +46,16 @@ printf '%s=%s\n' cwd "$(pwd)" home "$HOME" user "$(id -un)" uid "$(id -u)" gid "
 env | grep '^SBATCH_[A-Z_]*=' || :
 """
 
+ASK_PROGRAMS = "".join(f"printf '%s=%s\\n' {name} \"$(command -v {name})\"\n" for name in AUTOMATIC)
+"""Of runtimes, in the order in which one is chosen where the site's profile names none."""
+
 FORGET = r"""
 for name in $(env | sed -n 's/^\(SBATCH_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
 """
 """The plan has read the user's defaults: they would override its lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class There:
+class There(msgspec.Struct, frozen=True):
     """The machine there: what it was asked, once, and who starts programs on it.
 
     Attributes
@@ -76,7 +81,8 @@ def reach(session: Session, remote: Remote) -> There:
     CheckFailed
         When ssh does not reach it, or there is no Slurm.
     """
-    told = dict(line.partition("=")[::2] for line in run_text(OverSsh(session.runner, remote), ASK).stdout.splitlines())
+    reply = run_text(OverSsh(session.runner, remote), ASK + ASK_PROGRAMS)
+    told = dict(line.partition("=")[::2] for line in reply.stdout.splitlines())
     if not told.get("sbatch"):
         raise CheckFailed(
             f"there is no Slurm at {remote.host}",
@@ -88,7 +94,7 @@ def reach(session: Session, remote: Remote) -> There:
         hostname=told["host"],
         arch=told["arch"],
         person=Person(int(told["uid"]), int(told["gid"]), told["user"], told["home"]),
-        programs=MappingProxyType({}),
+        programs=MappingProxyType({name: told[name] for name in AUTOMATIC if told.get(name)}),
         gpus=(),
         environment=MappingProxyType(
             {name: value for name, value in session.host.environment.items() if name.startswith("ARGOSY_")}
@@ -114,6 +120,8 @@ def plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, recor
             hint="name the profile of the cluster with --site; 'argosy sites ls' lists them",
         )
     found = look_at_image(request.image, there, session)
+    if not (request.container.runtime or site.runtime.name) and there.host.programs:
+        request = replace(request, container=replace(request.container, runtime=next(iter(there.host.programs))))
     # Profiles are looked for from the folder here.
     host = replace(there.host, cwd=session.host.cwd)
     return plan_here(request, replace(session, host=host), kept=True, found=found, record=record)
@@ -144,7 +152,8 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     reply = run_text(there.runner, "".join(_submission(plan, request, there, folder, record)))
     if reply.code != 0:
         site = find_site(request.site, session.host)
-        raise explain_sbatch(Command(("ssh", remote.host, *plan.submit)), reply, site)
+        words = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)
+        raise explain_sbatch(Command(("ssh", remote.host, *words)), reply, site)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from pathlib import Path
 
 from argosy.launch.record import read_submitted
 from argosy.process import Runner
+from argosy.records import replace
 from argosy.session import Session
 from argosy.shell import quote
 from argosy.ssh import OverSsh, parse_remote, run_text

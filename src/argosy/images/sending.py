@@ -1,0 +1,253 @@
+"""Send an image to another machine by ssh; a base that lies there already is not sent again.
+
+A SIF file is its base's bytes with something before and something after them.  Where another image there has the same
+base, only that something travels, and the file is put together there by sh; its sha256 is compared at the end, and it
+appears under its name whole or not at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from argosy.errors import CheckFailed, ImageError, UsageError
+from argosy.images.finding import find_image
+from argosy.images.opening import open_image
+from argosy.images.sif import SifPart
+from argosy.images.sif_read import read_sif
+from argosy.process import Command, Runner, failed
+from argosy.session import Session
+from argosy.shell import join, quote
+from argosy.ssh import OverSsh, Remote, parse_remote, run_text
+from argosy.store import work_folder
+
+HEAD_BYTES = 32_768
+"""Of a SIF file: its header and every descriptor."""
+
+MOST_LOOKED_AT = 30
+"""Images there whose heads are read for the base, the newest first."""
+
+BLOCK_BYTES = 1 << 22
+OTHER_BYTES = 9
+"""Exit code there for a file whose sha256 is another one."""
+
+SMALLEST_SAVED = 1 << 20
+"""Bytes; a smaller base travels along."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where an image goes: folder and name there, and what stands there already."""
+
+    folder: str
+    name: str
+    sha256: str
+
+    @property
+    def path(self) -> str:
+        """Give the whole path."""
+        return str(PurePosixPath(self.folder, self.name))
+
+
+class Donor(msgspec.Struct, frozen=True):
+    """A file there that holds a base's bytes, from an offset on."""
+
+    path: str
+    offset: int
+
+
+class SendReport(msgspec.Struct, frozen=True):
+    """What was sent.
+
+    Attributes
+    ----------
+    sent
+        Bytes that travelled; the rest was there.
+    base_from
+        The file there that the base was taken from; empty where all was sent.
+    """
+
+    target: str
+    bytes: int
+    sent: int
+    base_from: str
+    sha256: str
+    seconds: float
+
+
+def send_image(reference: str, target: str, session: Session, *, base: str = "", force: bool = False) -> SendReport:
+    """Send an image file to ``HOST:PATH``, a folder or the file's name there.
+
+    Parameters
+    ----------
+    base
+        An image there that has the same base; empty looks among those in the folder that this one goes to.
+
+    Raises
+    ------
+    UsageError
+        When there is no such image or folder, or the name is taken.
+    CheckFailed, ToolFailed
+        When the machine is not reached, or its disk is full.
+    """
+    image = find_image(reference, session)
+    if not image.is_file():
+        raise UsageError(f"{image} is no file", hint="pack it first: argosy build FOLDER -o IMAGE.sif")
+    remote = parse_remote(target)
+    runner, started = OverSsh(session.runner, Remote(remote.host)), time.monotonic()
+    there = _find_target(runner, remote, image.name)
+    with session.step("read", image.name) as step:
+        part, digest, size = _base_of(image), _sha256_of(image), image.stat().st_size
+        step.result = f"{image.name}: {size / 1e6:.0f} MB"
+    known = there.sha256 == digest
+    if there.sha256 and not (known or force):
+        raise UsageError(
+            f"{there.path} is already at {remote.host}", evidence="it is another file", hint="add --force to replace it"
+        )
+    donor, sent = None, 0
+    if not known:
+        with session.step("send", f"{image.name} to {remote.host}") as step, work_folder(session.work_parent()) as work:
+            donor = _find_donor(runner, image, part, there, base, work) if part else None
+            ends = _send_ends(runner, image, part, donor, there, digest, work) if part and donor else None
+            if ends is None:
+                if donor:
+                    session.reporter.note(f"the base of {donor.path} is another one: all is sent")
+                donor = None
+                if not _put(runner, image, "cat", there, digest):
+                    raise CheckFailed(f"what arrived at {remote.host} is not what was sent", hint="send it again")
+            sent = size if ends is None else ends
+            saved = f", the base taken from {donor.path}" if donor else ""
+            step.result = f"{sent / 1e6:.1f} MB to {remote.host}:{there.path}{saved}"
+    seconds = time.monotonic() - started
+    return SendReport(f"{remote.host}:{there.path}", size, sent, donor.path if donor else "", digest, seconds)
+
+
+def _base_of(image: Path) -> SifPart | None:
+    """Give the part of a SIF file that may be there already."""
+    sif = open_image(image).sif
+    part = sif.system if sif else None
+    return part if part and part.size >= SMALLEST_SAVED else None
+
+
+def _sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _find_target(runner: Runner, remote: Remote, name: str) -> Target:
+    """Ask where an image goes, and what is there."""
+    wanted = remote.folder or "."
+    must_be = "true" if wanted.endswith("/") else "false"
+    program = f"""\
+if [ -d {quote(wanted)} ]; then folder={quote(wanted)} name={quote(name)}
+elif {must_be}; then echo "no such folder" >&2; exit 1
+else folder=$(dirname -- {quote(wanted)}) name=$(basename -- {quote(wanted)}); fi
+cd -- "$folder" || exit 1
+printf '%s\\n' "$(pwd)" "$name"
+[ ! -e "$name" ] || {{ [ -f "$name" ] && sha256sum < "$name" || echo taken; }}
+"""
+    reply = run_text(runner, program)
+    lines = reply.stdout.splitlines()
+    if reply.code != 0 or len(lines) < 2:  # noqa: PLR2004 - folder and name
+        folder = wanted if wanted.endswith("/") or not PurePosixPath(wanted).suffix else PurePosixPath(wanted).parent
+        raise UsageError(
+            f"there is no folder for {wanted} at {remote.host}",
+            evidence=reply.stderr.strip(),
+            hint=f"make it: ssh {remote.host} mkdir -p {quote(str(folder))}",
+        )
+    return Target(lines[0], lines[1], lines[2].split()[0] if lines[2:] else "")
+
+
+def _find_donor(runner: Runner, image: Path, part: SifPart, there: Target, base: str, work: Path) -> Donor | None:
+    """Find a file there with a base of the same size at the same kind of place; its bytes are proved at the end."""
+    listed = f"ls -t -- {join((base,))}" if base else f"cd -- {quote(there.folder)} && ls -t -- *.sif"
+    program = f"""\
+{listed} 2> /dev/null | head -n {MOST_LOOKED_AT} | while IFS= read -r name; do
+    [ ! -f "$name" ] || printf '%s %s %s\\n' "$(wc -c < "$name")" "$(printf %s "$name" | base64 | tr -d '\\n')" \\
+        "$(head -c {HEAD_BYTES} -- "$name" | base64 | tr -d '\\n')"
+done
+"""
+    rows = [line.split() for line in run_text(runner, program).stdout.splitlines()]
+    if base and not rows:
+        raise UsageError(f"there is no image {base} there", hint="give the path that it has there")
+    for size, name, head in (row for row in rows if len(row) == 3):  # noqa: PLR2004 - as printed
+        path = str(PurePosixPath(there.folder, base64.b64decode(name).decode()))
+        system = _system_of(base64.b64decode(head), int(size), work / "head.sif")
+        if system and system.size == part.size:
+            return Donor(path, system.offset)
+    if base:
+        raise UsageError(
+            f"{base} has another base than {image}",
+            evidence=f"the base of {image.name} has {part.size} bytes",
+            hint="leave --base out: all is sent then",
+        )
+    return None
+
+
+def _system_of(head: bytes, size: int, skeleton: Path) -> SifPart | None:
+    """Read where a SIF file there has its root file system, from its first bytes."""
+    skeleton.write_bytes(head)
+    os.truncate(skeleton, size)
+    try:
+        return read_sif(skeleton).system
+    except ImageError:
+        return None
+
+
+def _send_ends(
+    runner: Runner, image: Path, part: SifPart, donor: Donor, there: Target, digest: str, work: Path
+) -> int | None:
+    """Send what is before and after the base; give its bytes, or None where the donor's base is another one."""
+    ends = work / "ends"
+    _write_ends(image, part, ends)
+    base = f"tail -c +{donor.offset + 1} -- {quote(donor.path)} | head -c {part.size}"
+    done = _put(runner, ends, f"{{ head -c {part.offset} && {base} && cat; }}", there, digest)
+    return ends.stat().st_size if done else None
+
+
+def _put(runner: Runner, source: Path, makes: str, there: Target, digest: str) -> bool:
+    """Write a file there beside its place, compare its sha256, and give it its name; tell whether it is the same.
+
+    Raises
+    ------
+    ToolFailed, CheckFailed
+        When it cannot be written, or the disk is full.
+    """
+    lines = (
+        f"cd -- {quote(there.folder)} || exit 1",
+        f"beside={quote(f'.{there.name}.{os.urandom(4).hex()}.part')}",
+        "trap 'rm -f -- \"$beside\"' EXIT HUP INT TERM",
+        f'{makes} > "$beside" || exit 1',
+        f'[ "$(sha256sum < "$beside" | cut -c 1-64)" = {digest} ] || exit {OTHER_BYTES}',
+        f'mv -f -- "$beside" {quote(there.name)}',
+    )
+    command = Command(("sh", "-c", "; ".join(lines)), stdin_file=str(source))
+    reply = runner.run(command)
+    if reply.code not in {0, OTHER_BYTES}:
+        raise failed(Command(("ssh", there.path)), reply, doing=f"sending {there.name}")
+    return reply.code == 0
+
+
+def _write_ends(image: Path, part: SifPart, target: Path) -> None:
+    """Write what stands before and after a part of a file."""
+    with image.open("rb") as source, target.open("wb") as file:
+        for begin, end in ((0, part.offset), (part.end, image.stat().st_size)):
+            for block in _blocks(source.fileno(), begin, end):
+                file.write(block)
+
+
+def _blocks(descriptor: int, begin: int, end: int) -> Iterator[bytes]:
+    while begin < end:
+        block = os.pread(descriptor, min(BLOCK_BYTES, end - begin), begin)
+        if not block:
+            return
+        begin += len(block)
+        yield block

@@ -1,0 +1,162 @@
+"""Jobs submitted, followed and ended from another machine, and images sent to it, through a real ssh."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.far import reached_by_ssh
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.lab.conftest import Ran
+    from tests.lab.slurm.conftest import Desk
+
+pytestmark = pytest.mark.lab
+
+SHELL_THAT_TALKS = "echo welcome to the cluster\nexport SBATCH_TIMELIMIT=7\n"
+TWO = ("--nodes", "2", "--ranks", "2", "--launcher", "srun")
+TELL = ("python", "tell.py")
+HOSTILE = ("two words", "$HOME `id` \\ ' \" !", "line\nargosy-end-of-text\nline", "", "*", "-x", "ü")
+
+
+@dataclass(frozen=True, slots=True)
+class Laptop:
+    """A machine that reaches the cluster by ssh alone: the desk's folder is not what it works in."""
+
+    desk: Desk
+    node: str
+    folder: str
+
+    def argosy(self, *words: str, check: bool = True) -> Ran:
+        """Type a command there."""
+        env = {"HOME": self.folder, "ARGOSY_STATE": f"{self.folder}/state"}
+        return self.desk.cluster.on(self.node, ["argosy", *words], cwd=self.folder, env=env, check=check)
+
+    def sh(self, script: str) -> Ran:
+        return self.desk.cluster.on(self.node, ["bash", "-euc", script], cwd=self.folder)
+
+    def launch(self, *options: str, command: Sequence[str], check: bool = True) -> Ran:
+        """Launch the image that lies in the desk's folder, from here."""
+        far = ("--site", "site.toml", "--ssh", f"far:{self.desk.folder}")
+        return self.argosy("launch", "image.sif", *far, *options, "--", *command, check=check)
+
+
+@pytest.fixture
+def laptop(desk: Desk) -> Iterator[Laptop]:
+    cluster, node = desk.cluster, desk.cluster.nodes[-1]
+    folder = f"/tmp/laptop-{desk.folder.rpartition('-')[2]}"  # noqa: S108 - the node's own
+    with reached_by_ssh(cluster, "far"):
+        cluster.sh(f"mkdir {folder}; cp {desk.site} {folder}/site.toml", node=node)
+        desk.sh(f"cp {shlex.quote(desk.telling[1])} tell.py; cp {desk.image} image.sif")
+        yield Laptop(desk, node, folder)
+        cluster.sh(f"rm -rf {folder} ~/.bashrc", node=node)
+
+
+def test_a_job_is_launched_and_followed_to_its_end_from_afar(laptop: Laptop) -> None:
+    desk = laptop.desk
+    said = laptop.launch(*TWO, "--output", "logs/%x-%j.out", "--follow", command=TELL)
+    assert [row["rank"] for row in desk.told(said.stdout)] == [0, 1]
+    job = said.stderr.split("job ")[-1].split()[0]
+    assert f"job {job} ended well" in said.stderr
+    assert list(desk.here.glob(f"logs/*-{job}.out")), "the folder here stands for the folder there"
+    shown = json.loads(laptop.argosy("jobs", "show", job, "--json").stdout)
+    assert [rank["rank"] for rank in shown["ranks"]] == [0, 1]
+    assert shown["plan"]["shape"]["nodes"] == 2
+    assert "2 on 2 node(s)" in laptop.argosy("verify", job, check=False).stdout
+
+
+def test_words_arrive_unchanged_whatever_the_shell_there_prints_and_sets(laptop: Laptop) -> None:
+    desk = laptop.desk
+    laptop.sh(f"printf %s {shlex.quote(SHELL_THAT_TALKS)} > ~alice/.bashrc")
+    words = (*HOSTILE, "x" * 20_000)
+    near = desk.told(desk.follow(command=(*desk.telling, *words)).stdout)
+    said = laptop.launch("--follow", command=(*TELL, *words))
+    far = desk.told(said.stdout)
+    assert [row["words"] for row in far] == [row["words"] for row in near]
+    job = said.stderr.split("job ")[-1].split()[0]
+    assert "TimeLimit=00:07:00" in desk.sh(f"scontrol show job {job}").stdout, "SBATCH_TIMELIMIT there is a default"
+
+
+def test_a_running_job_is_entered_and_cancelled_from_afar(laptop: Laptop) -> None:
+    desk = laptop.desk
+    job = laptop.launch(command=("sh", "-c", "echo begun; exec sleep 300")).stdout.strip()
+    desk.until_written(job, "begun")
+    assert laptop.argosy("logs", job).stdout.startswith("begun")
+    assert laptop.argosy("attach", job, "--", "printenv", "SLURM_JOB_ID").stdout.strip() == job
+    assert laptop.argosy("jobs", "--ssh", "far").stdout.startswith(job)
+    laptop.argosy("cancel", job)
+    desk.wait(job)
+    assert laptop.argosy("logs", "-f", job, check=False).code != 0
+
+
+def test_a_failed_job_says_which_rank_failed_first(laptop: Laptop) -> None:
+    said = laptop.launch(*TWO, "--follow", command=("sh", "-c", 'test "$SLURM_PROCID" = 0 || exit 7'), check=False)
+    assert said.code == 7
+    assert "rank 1" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--ssh", "nowhere"), "nowhere is not reached by ssh"),
+        (("--ssh", "far:/nodir"), "there is no folder /nodir at far"),
+        (("--ssh", "far:"), "argosy images send image.sif far:/home/alice"),
+        (("--ssh", "-oProxyCommand=touch"), "names no machine"),
+        (("--partition", "none"), "Invalid partition"),
+        (("--chdir", "none"), "/none to run in"),
+        (("--site", "local"), "name the profile of the cluster with --site"),
+        (("--here",), "--ssh and --here exclude each other"),
+    ],
+)
+def test_what_cannot_be_is_said(laptop: Laptop, options: tuple[str, ...], told: str) -> None:
+    said = laptop.launch(*options, command=("true",), check=False)
+    assert said.code == 125
+    assert told in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_a_dry_run_shows_the_script_and_writes_nothing_there(laptop: Laptop) -> None:
+    before = laptop.desk.sh("find . ~/.local 2> /dev/null | sort").stdout
+    said = laptop.launch("--dry-run", "-B", "data:/data", command=("python", "x.py"))
+    assert f"{laptop.desk.folder}/image.sif" in said.stdout
+    assert f"{laptop.desk.folder}/data:/data" in said.stdout
+    assert laptop.desk.sh("find . ~/.local 2> /dev/null | sort").stdout == before
+
+
+def test_an_image_is_sent_without_the_base_that_is_there(laptop: Laptop) -> None:
+    desk = laptop.desk
+    laptop.sh(f"cp {desk.folder}/image.sif 'my image.sif'")
+    place = f"far:{desk.folder}/it's there"
+    refused = laptop.argosy("images", "send", "my image.sif", f"{place}/", check=False)
+    assert refused.code == 2
+    assert "make it: ssh far mkdir -p" in refused.stderr
+    desk.sh('mkdir "it\'s there"; echo other > "it\'s there/other.sif"')
+    first = json.loads(laptop.argosy("images", "send", "my image.sif", place, "--json").stdout)
+    assert first["sent"] == first["bytes"]
+    second = json.loads(laptop.argosy("images", "send", "my image.sif", f"{place}/second.sif", "--json").stdout)
+    assert second["sent"] < second["bytes"] / 2
+    assert second["base_from"].endswith("my image.sif")
+    desk.sh('cmp image.sif "it\'s there/my image.sif"; cmp image.sif "it\'s there/second.sif"')
+    again = json.loads(laptop.argosy("images", "send", "my image.sif", f"{place}/second.sif", "--json").stdout)
+    assert again["sent"] == 0
+    taken = laptop.argosy("images", "send", "my image.sif", f"{place}/other.sif", check=False)
+    assert taken.code == 2
+    assert "--force" in taken.stderr
+    assert desk.sh('cat "it\'s there/other.sif"').stdout == "other\n"
+
+
+def test_a_base_with_other_bytes_is_found_out_and_all_is_sent(laptop: Laptop) -> None:
+    desk = laptop.desk
+    laptop.sh(f"cp {desk.folder}/image.sif mine.sif")
+    desk.sh("printf damaged | dd of=image.sif bs=1 seek=1000000 conv=notrunc status=none")
+    said = laptop.argosy("images", "send", "mine.sif", f"far:{desk.folder}/new.sif")
+    assert "all is sent" in said.stderr
+    sums = desk.sh(f"sha256sum < new.sif; sha256sum < {desk.image}; ls -A").stdout.splitlines()
+    assert sums[0] == sums[1]
+    assert not [name for name in sums if name.endswith(".part")]

@@ -1,0 +1,145 @@
+"""What travels by ssh: words, files and paths; the far side is played by a local sh."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from argosy.errors import CheckFailed, UsageError
+from argosy.images.far import fetch_bytes
+from argosy.launch.by_ssh import moved, moved_path
+from argosy.launch.far_record import copy_back
+from argosy.launch.plan import LaunchRequest
+from argosy.model import Bind, ContainerRequest
+from argosy.process import Command, OnLine, RealRunner, Reply
+from argosy.schedulers.slurm import JobOptions
+from argosy.ssh import MARK, OverSsh, Remote, parse_remote, render_file, run_text
+
+
+class NearSsh(RealRunner):
+    """Does what ssh would: gives the last word to a shell, in a folder of its own, after what its profile prints."""
+
+    def __init__(self, home: Path, says: str = "", code: int | None = None) -> None:
+        super().__init__()
+        self.home, self.says, self.code = home, says, code
+
+    def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
+        assert command.words[:3] == ("ssh", "--", "far")
+        if self.code is not None:
+            return Reply(self.code, self.says, "ssh: no")
+        line = f"printf %s {shlex.quote(self.says)}; {command.words[3]}"
+        return super().run(replace(command, words=("sh", "-c", line), cwd=str(self.home)), on_line)
+
+
+@pytest.mark.parametrize(
+    ("text", "remote"),
+    [
+        ("lumi", Remote("lumi")),
+        ("ada@lumi:/scratch/a b", Remote("ada@lumi", "/scratch/a b")),
+        ("lumi:~/x", Remote("lumi", "x")),
+        ("lumi:~", Remote("lumi")),
+        ("lumi:x:y", Remote("lumi", "x:y")),
+    ],
+)
+def test_a_machine_and_a_folder_are_read(text: str, remote: Remote) -> None:
+    assert parse_remote(text) == remote
+
+
+@pytest.mark.parametrize("text", ["", ":/x", "-oProxyCommand=id", "a b:/x", "\nx"])
+def test_what_ssh_would_take_for_something_else_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="names no machine"):
+        parse_remote(text)
+
+
+@settings(max_examples=10, deadline=None)
+@given(words=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=20), max_size=4))
+def test_words_and_texts_arrive_as_they_are(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    far = OverSsh(NearSsh(tmp_path_factory.mktemp("far"), says=f"welcome\n{MARK[:5]}\n"), Remote("far"))
+    reply = far.run(Command(("printf", r"%s\001", *words)))
+    assert (reply.stdout.split("\1")[:-1] or [""]) == (words or [""])
+    text = "\n".join((*words, "argosy-end-of-text", "last"))
+    assert far.run(Command(("cat",), stdin=text)).stdout == f"{text}\n"
+
+
+def test_a_file_is_written_and_its_bytes_are_read(tmp_path: Path) -> None:
+    far = OverSsh(NearSsh(tmp_path), Remote("far"))
+    assert run_text(far, render_file("it's here", "one\n$two `three`\n")).code == 0
+    assert (tmp_path / "it's here").read_text() == "one\n$two `three`\n"
+    (tmp_path / "data").write_bytes(bytes(range(256)) * 9)
+    assert fetch_bytes(far, "data", 255, 3) == b"\xff\x00\x01"
+    assert far.run(Command(("cat",), stdin_file=str(tmp_path / "it's here"))).stdout == "one\n$two `three`\n"
+
+
+def test_a_folder_and_a_connection_that_are_not_there_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(CheckFailed, match="there is no folder none at far"):
+        OverSsh(NearSsh(tmp_path), Remote("far", "none")).run(Command(("true",)))
+    with pytest.raises(CheckFailed, match="far is not reached by ssh"):
+        OverSsh(NearSsh(tmp_path, code=255), Remote("far")).run(Command(("true",)))
+    assert OverSsh(NearSsh(tmp_path), Remote("far")).run(Command(("sh", "-c", "exit 255"))).code == 255
+
+
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        ("", ""),
+        ("x/y", "/far/x/y"),
+        ("/here/x", "/far/x"),
+        ("/here", "/far"),
+        ("/hereafter", "/hereafter"),
+        ("/scratch/x", "/scratch/x"),
+        ("../x", "/far/../x"),
+    ],
+)
+def test_the_folder_here_stands_for_the_folder_there(path: str, there: str) -> None:
+    assert moved_path(path, "/here", "/far") == there
+
+
+def test_every_path_of_a_request_is_moved() -> None:
+    binds = (Bind("/here/data", "/data"), Bind("/here/same", "/here/same"), Bind("/scratch", "/scratch"))
+    request = LaunchRequest(
+        "my.sif",
+        ("python", "/here/x.py"),
+        options=JobOptions(output="/here/%j.out", error="", chdir="/here"),
+        logs="/here/logs",
+        checkpoint="/here/last.pt",
+        container=ContainerRequest(binds=binds, workdir="/here/sub"),
+    )
+    done = moved(request, "/here", "/far")
+    assert (done.image, done.options.output, done.options.error, done.options.chdir) == (
+        *("/far/my.sif", "/far/%j.out", "", "/far"),
+    )
+    assert (done.logs, done.checkpoint, done.container.workdir) == ("/far/logs", "/far/last.pt", "/far/sub")
+    assert [(bind.source, bind.target) for bind in done.container.binds] == [
+        *(("/far/data", "/data"), ("/far/same", "/far/same"), ("/scratch", "/scratch")),
+    ]
+    assert done.command == request.command
+    assert moved(replace(request, image="docker://a/b"), "/here", "/far").image == "docker://a/b"
+
+
+def test_what_a_job_left_is_copied_and_its_output_grows(tmp_path: Path) -> None:
+    there, record = tmp_path / "there", tmp_path / "record"
+    there.mkdir()
+    record.mkdir()
+    (record / "submitted.json").write_text(json.dumps({"ssh": "far", "there": str(there)}))
+    far, output = OverSsh(NearSsh(tmp_path), Remote("far")), there / "job.out"
+    copy = Path(copy_back(far, record, str(output)))
+    assert not copy.exists(), "nothing is written yet"
+    (there / "ends").write_text("1 0 0 node1\n")
+    (there / "ranks-0").write_text("rank 0\n")
+    (there / "job.sh").write_text("not copied")
+    output.write_bytes(b"first\xff\n")
+    copy_back(far, record, str(output))
+    assert copy.read_bytes() == b"first\xff\n"
+    assert sorted(path.name for path in record.iterdir()) == ["ends", "output.log", "ranks-0", "submitted.json"]
+    output.write_bytes(b"first\xff\nsecond\n")
+    copy_back(far, record, str(output))
+    assert copy.read_bytes() == b"first\xff\nsecond\n"
+    output.write_bytes(b"anew\n")
+    copy_back(far, record, str(output))
+    assert copy.read_bytes() == b"anew\n", "a file that is shorter was begun anew"
