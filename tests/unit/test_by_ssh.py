@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from argosy.launch.far_record import copy_back
 from argosy.launch.plan import LaunchRequest
 from argosy.model import Bind, ContainerRequest
 from argosy.process import Command, OnLine, RealRunner, Reply
+from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
 from argosy.ssh import MARK, OverSsh, Remote, parse_remote, render_file, run_text
 

@@ -19,7 +19,18 @@ from argosy.refusals import explained
 from argosy.startup.records import CASES
 from argosy.trials import as_trial, trial_command
 
-NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "checkpoint", "array", "elastic", "before")
+NOT_MEASURED = (
+    "command",
+    "ssh",
+    "interactive",
+    "smoke",
+    "smoke_first",
+    "resume",
+    "checkpoint",
+    "array",
+    "elastic",
+    "before",
+)
 """Parameters of launch that a measurement has no use for."""
 NOT_TRIED = ("ranks", "cpus_per_rank", "launcher", "torchrun_arg", "mpi", "label", "log_dir", "debug")
 """And those that nodes which are tried each alone have none for."""

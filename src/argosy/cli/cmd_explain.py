@@ -16,7 +16,7 @@ from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.records import asdict
 from argosy.session import Session
 
-NOT_HERE = ("dry_run", "script", "here", "follow", "interactive", "smoke_first")
+NOT_HERE = ("dry_run", "script", "ssh", "here", "follow", "interactive", "smoke_first")
 """Options of launch that start or write something."""
 
 WHAT, VALUE, SOURCE, LEAST = 26, 30, 21, 30
