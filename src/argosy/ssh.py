@@ -78,7 +78,7 @@ class OverSsh:
         given = "" if command.stdin_file else _given(command.stdin)
         text = render_text(f"exec {join(command.words)} {given}", self._remote.folder)
         if command.stdin_file:
-            sent = Command((*self._ssh(), f"exec sh -c {quote(text)}"), stdin_file=command.stdin_file)
+            sent = Command((*self._ssh(), render_word(text)), stdin_file=command.stdin_file)
         else:
             sent = Command((*self._ssh(), "sh -s"), stdin=text)
         reply = self._runner.run(sent, on_line)
@@ -101,7 +101,7 @@ class OverSsh:
     def _with_streams(self, command: Command) -> tuple[str, ...]:
         """Give ssh's words for a program whose standard input is ours: it travels as a word of the login shell's."""
         program = f"{WITH_SLURM}{_change(self._remote.folder)}exec {join(command.words)}"
-        return (*self._ssh(*(("-t",) if sys.stdin.isatty() else ())), f"exec sh -c {quote(program)}")
+        return (*self._ssh(*(("-t",) if sys.stdin.isatty() else ())), render_word(program))
 
     def _not_there(self, reply: Reply) -> CheckFailed:
         host, folder, said = self._remote.host, self._remote.folder, reply.stderr.strip()
@@ -114,6 +114,12 @@ class OverSsh:
             evidence=said or f"(exit code {reply.code})",
             hint=f"make it: ssh {host} mkdir -p {quote(folder)}" if folder else f"this must work first: ssh {host} sh",
         )
+
+
+def render_word(program: str) -> str:
+    """Render a sh program as one line that every login shell parses alike: csh reads ``!`` and ends of lines in words."""
+    numbers = "".join(f"\\{byte:03o}" for byte in program.encode())
+    return f'exec sh -c \'eval "$(printf "{numbers}")"\''
 
 
 def render_text(program: str, folder: str) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,7 +23,9 @@ from argosy.model import Bind, ContainerRequest
 from argosy.process import Command, OnLine, RealRunner, Reply
 from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
-from argosy.ssh import MARK, OverSsh, Remote, parse_remote, render_file, run_text
+from argosy.ssh import MARK, OverSsh, Remote, parse_remote, render_file, render_word, run_text
+
+PATH = {"PATH": os.environ["PATH"]}
 
 
 class NearSsh(RealRunner):
@@ -74,6 +80,14 @@ def test_a_file_is_written_and_its_bytes_are_read(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(bytes(range(256)) * 9)
     assert fetch_bytes(far, "data", 255, 3) == b"\xff\x00\x01"
     assert far.run(Command(("cat",), stdin_file=str(tmp_path / "it's here"))).stdout == "one\n$two `three`\n"
+
+
+@pytest.mark.parametrize("shell", [name for name in ("sh", "bash", "zsh", "tcsh", "fish") if shutil.which(name)])
+def test_a_program_is_one_word_that_every_login_shell_reads_alike(shell: str) -> None:
+    word = render_word("printf '%s|' 'a  b' \"$HOME\" 'it'\\''s !x' '$y' 'ü'\nexit 3\n")
+    assert re.fullmatch(r"""exec sh -c 'eval "\$\(printf "[\\0-7]+"\)"'""", word)
+    done = subprocess.run([shell, "-c", word], capture_output=True, text=True, check=False, env={"HOME": "/h", **PATH})
+    assert (done.returncode, done.stdout) == (3, "a  b|/h|it's !x|$y|ü|")
 
 
 def test_a_folder_and_a_connection_that_are_not_there_are_told_apart(tmp_path: Path) -> None:
