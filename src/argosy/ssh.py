@@ -117,7 +117,7 @@ class OverSsh:
 
 
 def render_word(program: str) -> str:
-    """Render a sh program as one line that every login shell parses alike: csh reads ``!`` and ends of lines in words."""
+    """Render a sh program as one line that every login shell parses alike: in csh a word may have no end of line."""
     numbers = "".join(f"\\{byte:03o}" for byte in program.encode())
     return f'exec sh -c \'eval "$(printf "{numbers}")"\''
 
