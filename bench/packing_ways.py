@@ -11,6 +11,7 @@ from pathlib import Path
 from argosy.build.assemble import write_delta, write_flat
 from argosy.build.base import Base, open_base
 from argosy.build.content import content_over
+from argosy.build.needs import PYTHON_PACKAGES
 from argosy.build.packing import digest_noted, normalise_tree, run_pack
 from argosy.images.opening import open_image
 from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
@@ -35,7 +36,7 @@ def _delta(task: PackTask) -> Usage:
 def _base(task: PackTask) -> Usage:
     """Copy the base into an image of its own: the part of a delta build that is no new data."""
     work = Path(task.work)
-    base = open_base(task.base, open_session(work / "cache"), work, needs_python=True).image
+    base = open_base(task.base, open_session(work / "cache"), work, needs=PYTHON_PACKAGES).image
     part = plan_system_part(FileSlice(Path(base.path), base.base_offset, base.base_size), arch=base.arch)
 
     def copy() -> None:
@@ -64,7 +65,7 @@ def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], obje
     session = open_session(work / "cache")
     tree = work / "layer"
     _run("cp", "-a", "--no-preserve=ownership", task.layer_tree, str(tree))
-    base = open_base(task.base, session, work, needs_python=True)
+    base = open_base(task.base, session, work, needs=PYTHON_PACKAGES)
     lock = open_image(Path(task.delta)).lock
     if lock is None:
         raise RuntimeError(f"{task.delta} has no lock")

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -163,3 +164,56 @@ def test_what_cannot_be_taken_along_is_named_and_no_bundle_is_left(own: Shop) ->
     refused = own.argosy("bundle", "-o", "x.tar")
     assert (refused.code, "argosy.toml:4" in refused.err, "../x" in refused.err) == (2, True, True), refused.err
     assert not (own.folder / "x.tar").exists()
+
+
+SSH = """\
+#!/bin/sh
+[ -S "$SSH_AUTH_SOCK" ] || { echo "Permission denied (publickey)." >&2; exit 255; }
+for last do :; done
+exec sh -c "$last"
+"""
+PRIVATE = """\
+[image]
+base = "{base}"
+pip = "requirements.txt"
+output = "mine.sif"
+
+[[step]]
+before = "packages"
+copy = "srv"
+to = "/opt/"
+
+[[step]]
+before = "packages"
+run = "ln -s /opt/srv/git-core /usr/lib/git-core && ln -s /opt/srv/git-core/* /opt/srv/ssh /usr/bin/"
+"""
+
+
+def test_a_private_repository_is_fetched_over_ssh_with_the_users_agent(own: Shop) -> None:
+    served = own.folder / "srv"
+    (served / "git-core").mkdir(parents=True)
+    repository = write_source(served, "private")
+    git = ("git", "-C", repository, "-c", "user.name=me", "-c", "user.email=me@example.org")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "first")):
+        own.tool(*git, *words)
+    for name in PARTS_OF_GIT:
+        shutil.copy2(GIT / name, served / "git-core", follow_symlinks=False)
+    own.write("srv/ssh", SSH).chmod(0o755)  # it stands for a server that lets in who has an agent
+    own.write("requirements.txt", f"git+ssh://git@example.org/opt/srv/{repository.name}#egg=private\n")
+    own.write("argosy.toml", PRIVATE.format(base=own.base))
+    refused = own.argosy("build")
+    assert refused.code != 0
+    assert "no ssh agent is reached" in refused.err, refused.err
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(own.home / "agent"))
+        done = own.argosy("build", SSH_AUTH_SOCK=str(own.home / "agent"))
+    assert done.code == 0, done.err
+    assert own.run(own.folder / "mine.sif", "python", "-c", "import private; print(private.WHO[0])").out == "private\n"
+
+
+def test_a_repository_over_a_base_without_git_is_told_where_git_can_come_from(own: Shop) -> None:
+    for line in ("git+https://example.org/x.git@v1", "x @ git+https://example.org/x.git"):
+        recipe = own.write("r.txt", f"{line}\n")
+        done = own.argosy("build", recipe, "--base", own.base, "-o", own.folder / "no.sif")
+        assert done.code != 0
+        assert "the base has no git" in done.err, done.err

@@ -439,7 +439,7 @@ def test_several_processes_fetch_an_image_once(one: str, make_stage: MakeStage) 
 
 
 def test_a_base_is_known_by_reference_and_digest(stage: Stage, one: str, tmp_path: Path) -> None:
-    base = open_base(one, stage.session, tmp_path, needs_python=False)
+    base = open_base(one, stage.session, tmp_path)
     assert re.fullmatch(rf"{re.escape(one)}@sha256:[0-9a-f]{{64}}", base.reference)
     assert base.image.arch == ARCH
     assert base.digest.startswith("sha256:")
@@ -447,7 +447,7 @@ def test_a_base_is_known_by_reference_and_digest(stage: Stage, one: str, tmp_pat
 
 def test_a_mistyped_base_names_the_nearest_form(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        open_base("docker:debian", stage.session, tmp_path, needs_python=False)
+        open_base("docker:debian", stage.session, tmp_path)
     assert caught.value.hint == "write docker://debian"
 
 

@@ -108,6 +108,19 @@ class TestChannels:
         assert plan.direct == ("nvidia::cuda-nvcc=12",)
         assert plan.names == ()
 
+    def test_the_channel_of_a_package_is_where_the_configuration_has_it(self, tmp_path: Path) -> None:
+        condarc = parse_condarc("channel_alias: https://mirror.example/conda\n", "condarc", Condarc())
+        plan = plan_of(tmp_path, environment("'nvidia::cuda-nvcc=12.*'", "defaults::requests"), condarc)
+        assert plan.direct == (
+            "https://mirror.example/conda/nvidia::cuda-nvcc=12",
+            "https://repo.anaconda.com/pkgs/main::requests",
+        )
+        assert plan.channels[-3:] == (
+            "https://mirror.example/conda/nvidia",
+            "https://repo.anaconda.com/pkgs/main",
+            "https://repo.anaconda.com/pkgs/r",
+        )
+
 
 class TestSpecifications:
     def test_names_are_asked_for_bare_and_versions_are_constraints(self, tmp_path: Path) -> None:
@@ -285,6 +298,13 @@ def test_a_shortened_tree_is_short_and_made_of_the_trees_own_lines(rows: list[tu
     assert len(found) <= MOST_LINES + 1
     assert all(len(line) <= LONGEST_LINE + 3 for line in found)
     assert {line for line in found if not line.startswith("…")} <= {line.rstrip() for line in text.splitlines()}
+
+
+def test_a_cause_that_two_ways_lead_to_is_told_once() -> None:
+    told = shorten_tree(
+        "├─ the constraint numpy <1.26 cannot be fulfilled\n└─ the constraint numpy <1.26 cannot be fulfilled"
+    )
+    assert told == ["└─ the constraint numpy <1.26 cannot be fulfilled"]
 
 
 def test_a_cause_deep_in_a_long_tree_is_shown_below_what_led_to_it() -> None:

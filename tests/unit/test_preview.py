@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from argosy.build.base import debian_place
 from argosy.build.node_plan import NodeWishes
 from argosy.build.preview import preview_build, preview_on_node, render_preview
 from argosy.build.report import BuildRequest
@@ -64,6 +65,14 @@ def test_what_is_done_with_the_base_is_told(
     Path(request_.base).rename(catalog / "tools/1.sif")
     there = replace(session, places=replace(session.places, images=(catalog,)))
     assert preview_build(replace(request_, base=base, site=site), there).base_how == how
+
+
+def test_a_debian_that_is_in_the_cache_is_told_with_its_size(session: Session, request_: BuildRequest) -> None:
+    place = debian_place("debian:bookworm", session, ())
+    place.mkdir(parents=True)
+    (place / "base.sqfs").write_bytes(b"\0" * 2_000_000)
+    preview = preview_build(replace(request_, base="debian:bookworm"), session)
+    assert (preview.base_bytes, preview.base_how) == (2_000_000, "2 MB, made before")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ from argosy.store import explained, whole_folder, write_text
 from argosy.trees import put_back_layer, run_unsquashfs, take_layer
 from argosy.uses import note_use
 
-PYTHON_PACKAGES = ("python3", "python3-venv")
 NO_OPTIONS = EngineOptions()
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/lintian/*")
 """Nobody reads manuals in an image; copyright files are kept.
@@ -100,7 +99,7 @@ def open_base(
     session: Session,
     work: Path,
     *,
-    needs_python: bool,
+    needs: tuple[str, ...] = (),
     options: EngineOptions = NO_OPTIONS,
     step: Step | None = None,
 ) -> Base:
@@ -112,6 +111,8 @@ def open_base(
         A SIF or squashfs file, or its name in the catalog, a root file system as a folder or tar file,
         ``debian:SUITE[+package…]``, or an image that Docker can run: ``docker://…``, an archive or OCI layout; or what
         an engine makes one of: a definition file, a Dockerfile or a folder with one.
+    needs
+        Debian's packages that a Debian which is made here gets beside those named.
 
     Raises
     ------
@@ -119,7 +120,7 @@ def open_base(
         When it names nothing, or nothing that can be a base.
     """
     if reference.startswith("debian:"):
-        return _debian_base(reference, session, needs_python=needs_python)
+        return _debian_base(reference, session, needs)
     if is_made(reference, options):
         return _made_by_engine(reference, session, work, options, step)
     if is_reference(reference):
@@ -168,7 +169,7 @@ def _made_by_engine(reference: str, session: Session, work: Path, options: Engin
     path = Path(reference)
     if definition_format(path) is Format.DEFINITION:
         made = run_definition(path, options, session, work, step)
-        base = open_base(str(made.file), session, work, needs_python=False)
+        base = open_base(str(made.file), session, work)
         return replace(base, reference=path.name, how=made.how)
     if reference.startswith(STORE):
         made = run_export(reference.removeprefix(STORE), session, work)
@@ -204,12 +205,26 @@ def _with_arch(opened: Opened, session: Session) -> Opened:
     return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
 
 
-def _debian_base(reference: str, session: Session, *, needs_python: bool) -> Base:
+def debian_place(reference: str, session: Session, needs: tuple[str, ...]) -> Path:
+    """Give the folder of the cache that a Debian is made in."""
     suite, packages = parse_debian(reference, session.host.environment)
-    added = tuple(p for p in PYTHON_PACKAGES if needs_python and p not in packages)
-    wanted = tuple(sorted({*packages, *added, "ca-certificates"}))
+    return _debian_place(suite, _debian_packages(packages, needs), session)
+
+
+def _debian_packages(named: tuple[str, ...], needs: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({*named, *needs, "ca-certificates"}))
+
+
+def _debian_place(suite: str, wanted: tuple[str, ...], session: Session) -> Path:
     key = hashlib.sha256(repr((suite, wanted, session.host.arch, LEFT_OUT)).encode()).hexdigest()[:16]
-    place = session.places.cache / "bases" / f"debian-{suite}-{key}"
+    return session.places.cache / "bases" / f"debian-{suite}-{key}"
+
+
+def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Base:
+    suite, packages = parse_debian(reference, session.host.environment)
+    added = tuple(package for package in needs if package not in packages)
+    wanted = _debian_packages(packages, needs)
+    place = _debian_place(suite, wanted, session)
     note_use(session.places.cache, f"bases/{place.name}", waiting=session.waiting)
     with whole_folder(place, what=f"making {reference}", waiting=session.waiting) as folder:
         if folder is not None:

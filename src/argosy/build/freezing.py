@@ -89,7 +89,7 @@ def freeze(name: str, session: Session) -> Lock:
     """
     reference = name if is_reference(name) else str(find_image(name, session))
     with work_folder(session.work_parent()) as work:
-        base = open_base(reference, session, work, needs_python=False)
+        base = open_base(reference, session, work)
         if base.lock:
             return base.lock
         packages = [*_read_records(base, session, work), *_ask_rpm(base, session, work)]

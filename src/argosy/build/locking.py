@@ -9,10 +9,11 @@ import msgspec
 from argosy.build.asking import settle_request
 from argosy.build.base import Base, open_base
 from argosy.build.clock import Clock
+from argosy.build.needs import plan_needs
 from argosy.build.order import Order, read_lock, read_order, refuse_changed, refuse_other_base
 from argosy.build.report import BuildRequest
 from argosy.build.step_locks import refuse_changed_steps
-from argosy.build.story import Made, finish_layer, make_layer, needs_python
+from argosy.build.story import Made, finish_layer, make_layer
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import Lock, render_lock
 from argosy.lock_diff import Change, compare_locks
@@ -128,6 +129,6 @@ def check_lock(request: LockRequest, session: Session) -> Lock:
         with work_folder(session.work_parent()) as work:
             refuse_other_base(
                 order,
-                open_base(asked.base, session, work, needs_python=needs_python(order.recipe), options=asked.engine),
+                open_base(asked.base, session, work, needs=plan_needs(order.recipe), options=asked.engine),
             )
     return found

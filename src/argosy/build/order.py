@@ -103,7 +103,7 @@ def _read_files(request: BuildRequest, session: Session) -> Recipe:
     recipe = read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
     asked = (request.unisolated, request.replaceable)
     late, free = (tuple(str(canonicalize_name(name)) for name in names) for names in asked)
-    recipe = replace(recipe, unisolated=late, replaceable=free)
+    recipe = replace(recipe, unisolated=tuple(dict.fromkeys((*recipe.unisolated, *late))), replaceable=free)
     return with_own_python(recipe) if request.guise.own_python else recipe
 
 

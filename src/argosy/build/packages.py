@@ -14,6 +14,7 @@ import msgspec
 from argosy.build.base_python import BasePython
 from argosy.build.bytecode import compile_layer
 from argosy.build.conflicts import asked_demands, judge_demands, read_demands, vendor_builds
+from argosy.build.git_access import write_git_home
 from argosy.build.hashes import asked_hashes, found_hashes, refuse_unhashed
 from argosy.build.kept_code import BYTECODE, Compiled
 from argosy.build.pins import Pin, Row, is_pin, parse_pin, pin_of, read_chosen, render_pin, render_pins
@@ -25,7 +26,7 @@ from argosy.layout import ENV_PREFIX, ROOT
 from argosy.model import Bind
 from argosy.pip_config import UvSettings
 from argosy.process import OnLine, Reply
-from argosy.recipe import Recipe, render_constraints, render_requirements
+from argosy.recipe import Recipe, render_constraints, render_overrides, render_requirements
 from argosy.records import replace
 from argosy.session import Step
 
@@ -128,7 +129,7 @@ class Installer(msgspec.Struct, frozen=True):
 
     def _checked(self, reply: Reply, words: tuple[str, ...], doing: str) -> Reply:
         if reply.code != 0:
-            raise explain_uv(self.room, words, reply, doing=doing)
+            raise explain_uv(self.room, words, reply, doing=doing, settings=self.settings)
         return reply
 
     def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
@@ -168,6 +169,7 @@ def furnish(room: Room, settings: UvSettings, *, layer: Path, work: Path, cache:
     """Bring the layer to its final path, the cache, and what the settings name on this machine."""
     for folder in (work / "temporary", work / "home", cache, layer / ROOT.lstrip("/")):
         folder.mkdir(parents=True, exist_ok=True)
+    write_git_home(work / "home", settings)
     local = (Bind(path, path, read_only=True) for path in settings.local_paths if Path(path).exists())
     return room.furnished(
         Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(work), WORK_INSIDE), Bind(str(cache), CACHE_INSIDE), *local
@@ -204,7 +206,7 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
         *installer.file("-c", "asked.txt", render_constraints(recipe)),
         *installer.file("-c", "base.txt", render_pins(base)),
         *installer.file("-c", "limits.txt", installer.python.limits),
-        *installer.file("--overrides", "overrides.txt", render_pins(builds)),
+        *installer.file("--overrides", "overrides.txt", render_pins(builds) + render_overrides(recipe, builds)),
         *installer.file("-r", "requirements.in", requirements),
     )
     chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)

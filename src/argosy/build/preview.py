@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 
 from argosy.build.asking import settle_request
-from argosy.build.base import base_file, is_made
+from argosy.build.base import base_file, debian_place, is_made
 from argosy.build.debian import is_known, parse_debian
 from argosy.build.exporting import refuse_output
 from argosy.build.for_site import site_of
+from argosy.build.needs import plan_needs
 from argosy.build.node_plan import NodeWishes, plan_node_options
 from argosy.build.on_node import find_build_site, needs_download
 from argosy.build.order import Order, read_order
@@ -92,7 +93,7 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, order.recipe), order.recipe, target.backend)
     carrier = next(iter(candidates(session.host, request.carrier)))
-    (size, how), work = _judge_base(order.base, request, session), session.work_parent()
+    (size, how), work = _judge_base(order.base, plan_needs(order.recipe), request, session), session.work_parent()
     pip, conda = _asked(order)
     return BuildPreview(
         output=str(request.output),
@@ -135,9 +136,12 @@ def preview_on_node(request: BuildRequest, wishes: NodeWishes, session: Session)
     )
 
 
-def _judge_base(base: str, request: BuildRequest, session: Session) -> tuple[int, str]:
+def _judge_base(base: str, needs: tuple[str, ...], request: BuildRequest, session: Session) -> tuple[int, str]:
     """Give the size of the base's file and what is done with it; that of another site need not be on this machine."""
     if base.startswith("debian:"):
+        made = debian_place(base, session, needs) / "base.sqfs"
+        if made.is_file():
+            return made.stat().st_size, f"{made.stat().st_size / 1e6:.0f} MB, made before"
         suite, _ = parse_debian(base, session.host.environment)
         return 0, "made first" if is_known(suite) else f"made first, if there is a suite {suite}"
     if is_reference(base) or is_made(base, request.engine):

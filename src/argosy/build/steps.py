@@ -203,7 +203,7 @@ def _open_stage(
     name = (locked.pinned if locked else "") or (str(there) if there.exists() else stage.base)
     if locked and bases:
         name = str(bases / name_of_digest(locked.digest))
-    base = open_base(name, session, work, needs_python=False, options=EngineOptions(), step=step)
+    base = open_base(name, session, work, options=EngineOptions(), step=step)
     refuse_other_stage(locked, base)
     return replace(base, reference=locked.pinned) if locked and locked.pinned else base
 

@@ -23,9 +23,11 @@ from argosy.build.content import content_over
 from argosy.build.cost import judge_cost, measure_cost
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
 from argosy.build.for_site import naming_bases, site_of
+from argosy.build.git_access import reach_git
 from argosy.build.gpu_backend import check_torch
 from argosy.build.guise import dress, guise_of
 from argosy.build.made_wheels import make_wheels
+from argosy.build.needs import needs_python, plan_needs
 from argosy.build.order import (
     CONDA,
     STAGES,
@@ -147,8 +149,8 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     site = site_of(request, session.host)
     target = choose_target(request.torch_backend, request.cuda, site, order.base)
     with clock.step("base", order.base) as step:
-        wants = needs_python(order.recipe)
-        base = open_base(order.base, session, work, needs_python=wants, options=request.engine, step=step)
+        needs = plan_needs(order.recipe)
+        base = open_base(order.base, session, work, needs=needs, options=request.engine, step=step)
         refuse_other_base(order, base)
         if order.lock:  # the same image again, under whatever name its base has here
             base = replace(base, reference=order.lock.base.reference)
@@ -176,11 +178,6 @@ def _alone(output: Path, session: Session) -> Iterator[None]:
     name = output.with_name(f".{output.name}.lease")
     with lease(name, what=f"building {output.name}", waiting=session.waiting):
         yield
-
-
-def needs_python(recipe: Recipe) -> bool:
-    """Tell whether a recipe needs a Python in its base: a conda environment brings its own."""
-    return bool(recipe.pip or recipe.python) and not recipe.wants_conda
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -215,6 +212,7 @@ def _install(
     recipe = order.recipe
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, recipe), recipe, target.backend)
+    settings = reach_git(settings, recipe, session.host)
     tree = work / "layer"
     project = order.project if has_steps(order.project) else None
     changing = project is not None or base.image.system
@@ -430,7 +428,11 @@ def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int
 
 
 def _describe_base(base: Base) -> str:
-    added = f", {' and '.join(base.added)} added for the environment" if base.added else ""
+    added = (
+        f", {', '.join(base.added[:-1])}{' and ' if base.added[1:] else ''}{base.added[-1]} added for the environment"
+        if base.added
+        else ""
+    )
     return f"{base.reference}{added}{base.how and f', {base.how}'}: {render_size(base.image.base_size)}"
 
 

@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from argosy.build.git_access import advise_on_git
 from argosy.build.rooms import UV_INSIDE, Room
 from argosy.errors import ArgosyError, CheckFailed, ToolFailed
+from argosy.pip_config import UvSettings
 from argosy.process import Reply
 from argosy.recipe.records import PipLine
 from argosy.scrub import scrub
 
+NO_SETTINGS = UvSettings()
 MOST_OF_A_BUILD = 40
 MOST_LINES = 8
 NO_SOLUTION = "No solution found"
@@ -20,22 +23,26 @@ REFUSED = re.compile(r"401 Unauthorized|403 Forbidden")
 UNKNOWN_PACKAGE = re.compile(r"Because (\S+) was not found in (?:the package registry|the provided package locations)")
 
 
-def explain_uv(room: Room, words: tuple[str, ...], reply: Reply, *, doing: str) -> ArgosyError:
+def explain_uv(
+    room: Room, words: tuple[str, ...], reply: Reply, *, doing: str, settings: UvSettings = NO_SETTINGS
+) -> ArgosyError:
     """Say what uv's failure means for the user; its own explanation is the evidence."""
     text = reply.stderr
+    about_git = advise_on_git(text, settings)
     if built := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
         lacks = "ModuleNotFoundError" in text
         return ToolFailed(
             f"{built[1]} has no wheel for this base, and could not be built",
             evidence="\n".join(text[built.start() :].strip().splitlines()[:MOST_OF_A_BUILD]),
-            hint="take a version that has one, or a base that has what its build needs"
+            hint=about_git
+            or "take a version that has one, or a base that has what its build needs"
             + (f"; where it needs what the image has: --no-build-isolation {_bare(built[1])}" if lacks else ""),
         )
     if NO_SOLUTION in text or "no version of" in text:
         return _no_solution(text)
     if status := STATUS.search(text):
         return _explain_status(status["code"], status["said"], text)
-    error = room.failure((UV_INSIDE, *words[:2], "…"), reply, doing=doing)
+    error = room.failure((UV_INSIDE, *words[:2], "…"), reply, doing=doing, hint=about_git)
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; where nodes have no network, build on a login node"
     return error

@@ -186,12 +186,18 @@ def _exported(plan: CondaPlan, message: str) -> str:
 
 def shorten_tree(text: str) -> list[str]:
     """Keep of the solver's tree the lines that tell a cause, below those that lead to it, and the first of many."""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    lines = _without_repeats([line.rstrip() for line in text.splitlines() if line.strip()])
     if len(lines) > MOST_LINES:
         lines = _with_causes(lines)
     left = len(lines) - MOST_LINES
     shown = [_cut(line) for line in lines[:MOST_LINES]]
     return [*shown, f"… and {left} lines more of the same kind"] if left > 0 else shown
+
+
+def _without_repeats(lines: list[str]) -> list[str]:
+    """Leave out a line that says what the next one says: two ways to the same cause."""
+    bare = [line.lstrip("│├└─ ") for line in lines]
+    return [line for number, line in enumerate(lines) if bare[number] not in bare[number + 1 : number + 2]]
 
 
 def _with_causes(lines: list[str]) -> list[str]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 
 from argosy.conda.channels import FALLBACK, channel_address, plan_channels
-from argosy.conda.condarc import Condarc
+from argosy.conda.condarc import ALIAS, Condarc
 from argosy.conda.target import CondaTarget, VirtualPackage, plan_virtual_packages
 from argosy.recipe import Channel, CondaPin, CondaSpec, Recipe, Where, render_conda_spec
+from argosy.records import replace
 from argosy.scrub import STARS, scrub, without_login
 
 
@@ -71,16 +72,14 @@ def plan_conda(
     direct = [spec for spec in asked if spec.channel or dict(spec.extra).get("url")]
     plain = [spec for spec in asked if spec not in direct]
     # A package of a channel that is not listed is looked for there, as conda does.
-    own = [
-        channel_address(spec.channel, condarc, cwd) for spec in direct if spec.channel and spec.channel != "defaults"
-    ]
+    own = [address for spec in direct for address in _addresses_of(spec, condarc, cwd)]
     return CondaPlan(
         channels=tuple(dict.fromkeys((*addresses, *own))),
         names=tuple(dict.fromkeys((*(spec.name for spec in plain), *_implied(recipe, asked)))),
         constraints=tuple(
             text for spec in (*plain, *recipe.conda_limits) if (text := render_conda_spec(spec)) != spec.name
         ),
-        direct=tuple(render_conda_spec(spec) for spec in direct),
+        direct=tuple(render_conda_spec(_placed(spec, condarc, cwd)) for spec in direct),
         virtual=plan_virtual_packages(target),
         platform=target.subdir,
         asked=asked,
@@ -88,6 +87,21 @@ def plan_conda(
         config=render_config(condarc, environment, cwd),
         notes=tuple(notes),
     )
+
+
+def _addresses_of(spec: CondaSpec, condarc: Condarc, cwd: Path) -> tuple[str, ...]:
+    """Give where the channel is that a package is asked for with."""
+    names = condarc.defaults if spec.channel == "defaults" else (spec.channel,) if spec.channel else ()
+    return tuple(channel_address(name, condarc, cwd) for name in names)
+
+
+def _placed(spec: CondaSpec, condarc: Condarc, cwd: Path) -> CondaSpec:
+    """Name a channel by its address, where the configuration has it elsewhere: rattler knows Anaconda's places only.
+
+    Of the channels that ``defaults`` stands for it is the first one, as rattler takes no list.
+    """
+    address = next(iter(_addresses_of(spec, condarc, cwd)), "")
+    return spec if address in ("", f"{ALIAS}/{spec.channel}") else replace(spec, channel=address)
 
 
 def _plan_pins(

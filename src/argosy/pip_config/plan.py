@@ -206,7 +206,7 @@ def _plan_packages(recipe: Recipe) -> UvSettings:
 
 def _repository(spec: str) -> tuple[str, ...]:
     """Give the folder of a repository on this machine; with what may be a revision or a part of its name, too."""
-    address = spec.partition(" @ ")[2].partition(" ;")[0].strip()
+    address = (spec if spec.startswith("git+") else spec.partition(" @ ")[2]).partition(" ;")[0].strip()
     if not address.startswith("git+file://"):
         return ()
     path = unquote(urlsplit(address).path)

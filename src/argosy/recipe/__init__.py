@@ -22,7 +22,7 @@ from argosy.recipe.records import (
     Source,
     Where,
 )
-from argosy.recipe.render import render_constraints, render_requirements
+from argosy.recipe.render import render_constraints, render_overrides, render_requirements
 from argosy.recipe.requirements import parse_requirements
 
 __all__ = [
@@ -43,5 +43,6 @@ __all__ = [
     "read_recipe",
     "render_conda_spec",
     "render_constraints",
+    "render_overrides",
     "render_requirements",
 ]

@@ -16,6 +16,7 @@ from argosy.recipe.requirements import parse_requirements
 from argosy.shell import NAME as SHELL_NAME
 
 KEYS = ("name", "channels", "dependencies", "variables", "prefix")
+FILE = "an environment file"
 INTERPRETER = ("python", "pip")
 OF_OTHERS = ("platforms", "category", "channel_priority", "channel-priority", "pip-repositories")
 """Words of conda-lock, mamba and conda itself that say nothing about what is installed."""
@@ -73,12 +74,13 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
         conda or pip would not understand.
     """
     here = _File(file, tuple(text.splitlines()), environment)
-    top = _pairs(_compose(text, here), here, "an environment file")
+    top = _pairs(_compose(text, here), here, FILE)
     notes = [*_judge_keys(top, here)]
     if "prefix" in top:
         notes.append(Note("'prefix' is not followed: an image has its own place for the environment", top["prefix"][0]))
     conda, pip = _parse_dependencies(top, here)
     notes += _judge_selectors(conda, here)
+    variables = tuple(_parse_variables(top, here))
     python = tuple(Asked("python", spec.version, spec.where) for spec in conda if spec.name == "python")
     return EnvironmentFile(
         name=_name(top, here),
@@ -87,8 +89,8 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
         interpreter=tuple(spec for spec in conda if spec.name in INTERPRETER),
         python=python,
         pip=pip,
-        variables=tuple(_parse_variables(top, here)),
-        notes=tuple(notes),
+        variables=variables,
+        notes=(*notes, *_judge_variables(variables)),
     )
 
 
@@ -132,7 +134,8 @@ def _yaml_error(error: yaml.MarkedYAMLError, here: _File) -> UsageError:
 def _pairs(node: yaml.Node, here: _File, what: str) -> _Pairs:
     """Give a mapping's pairs by key; a key that is there twice is an error, not a silent loss of the first."""
     if not isinstance(node, yaml.MappingNode):
-        raise here.error(f"{what} maps words to values", node, hint=f"known words: {', '.join(KEYS)}")
+        hint = f"known words: {', '.join(KEYS)}" if what == FILE else "write NAME: VALUE, one a line"
+        raise here.error(f"{what} maps words to values", node, hint=hint)
     pairs: _Pairs = {}
     for key, value in node.value:
         word = _scalar(key, here, "a word")
@@ -219,6 +222,9 @@ def _parse_pip(node: yaml.MappingNode, here: _File) -> Iterator[Entry]:
         for line in lines:
             # A block scalar's text begins on the line after its mark.
             first = here.where(line).line + int(getattr(line, "style", None) in ("|", ">"))
+            if isinstance(line, yaml.MappingNode) and isinstance(line.value[0][1], yaml.ScalarNode):
+                hint = "YAML takes a colon before a blank, or at the end, for a word of its own: put the line in quotes"
+                raise here.error("this is no pip line", line, hint=hint)
             text = _scalar(line, here, "a pip line")
             yield from parse_requirements(text, where.file, environment=here.environment, first_line=first)
 
@@ -237,3 +243,11 @@ def _parse_variables(top: _Pairs, here: _File) -> Iterator[Asked]:
         if "\0" in text:
             raise bad_line("a variable cannot hold a zero byte", where, name)
         yield Asked(name, text, where)
+
+
+def _judge_variables(variables: tuple[Asked, ...]) -> Iterator[Note]:
+    for one in variables:
+        if one.name == "PATH":
+            yield Note("'PATH' is not followed: an image has its own, which begins with the environment's", one.where)
+        elif found := re.search(r"\$\{?\w+\}?", one.value):
+            yield Note(f"{one.name} is set to the letter, as conda does: {found[0]} in it is not expanded", one.where)

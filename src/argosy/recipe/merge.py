@@ -30,6 +30,8 @@ def merge_parts(parts: Sequence[Part]) -> Recipe:
         python_where=where,
         pip=_joined(part.pip for part in parts),
         constraints=_joined(part.constraints for part in parts),
+        overrides=_joined(part.overrides for part in parts),
+        unisolated=_joined(part.unisolated for part in parts),
         options=_joined(part.options for part in parts),
         conda=_joined(part.conda for part in parts),
         conda_pins=_merge_pins(_joined(part.conda_pins for part in parts), parts),

@@ -15,7 +15,8 @@ from argosy.recipe.environment import parse_environment
 from argosy.recipe.lines import decode
 from argosy.recipe.locks_conda import EXPLICIT, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipe.merge import merge_parts
-from argosy.recipe.projects import parse_pylock, parse_pyproject, parse_uv_lock
+from argosy.recipe.projects import hold_to_lock, parse_pylock, parse_uv_lock
+from argosy.recipe.pyproject import parse_pyproject
 from argosy.recipe.records import (
     Entry,
     Include,
@@ -139,13 +140,13 @@ def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part
     part = _placed(parse_pyproject(text, project, extras=extras), source, project, reading)
     if name == "uv.lock" or (reading.cwd / lock).is_file():
         locked, of_lock = _read_text(lock, reading)
-        part = _add(part, replace(parse_uv_lock(locked, lock), sources=(of_lock,)))
+        part = hold_to_lock(part, replace(parse_uv_lock(locked, lock), sources=(of_lock,)))
     return part
 
 
 def _placed(part: Part, source: Source, path: str, reading: _Reading) -> Part:
     """Look the local packages of a parsed file up, and remember the file."""
-    return _follow(replace(part, pip=(), sources=(source,)), part.pip, path, reading)
+    return _follow(replace(part, pip=(), includes=(), sources=(source,)), (*part.includes, *part.pip), path, reading)
 
 
 def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> tuple[str, Source]:
@@ -239,6 +240,8 @@ def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
     hint = f"pip install takes it from an index as {package.name}==VERSION" if package.name else ""
     if "/feedstock" in package.path or "/croot/" in package.path:
         hint = "this path is of the machine that made the conda package: 'pip list --format freeze' gives versions"
+    if package.path.startswith(("'", '"')):
+        hint = "take the quotes out: no shell reads this file"
     raise bad_line("there is no such local package", package.where, package.text, hint=hint)
 
 

@@ -166,12 +166,19 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one file asks for, the files it includes with it."""
+    """What one file asks for, the files it includes with it.
+
+    Attributes
+    ----------
+    includes
+        Files that hold more of it, until they are read.
+    """
 
     name: str = ""
     python: tuple[Asked, ...] = ()
     pip: tuple[PipLine, ...] = ()
     constraints: tuple[PipLine, ...] = ()
+    overrides: tuple[PipLine, ...] = ()
     options: tuple[PipOption, ...] = ()
     conda: tuple[CondaSpec, ...] = ()
     conda_pins: tuple[CondaPin, ...] = ()
@@ -180,6 +187,8 @@ class Part(msgspec.Struct, frozen=True):
     variables: tuple[Asked, ...] = ()
     sources: tuple[Source, ...] = ()
     notes: tuple[Note, ...] = ()
+    includes: tuple[Include, ...] = ()
+    unisolated: tuple[str, ...] = ()
 
 
 class Recipe(msgspec.Struct, frozen=True):
@@ -191,6 +200,8 @@ class Recipe(msgspec.Struct, frozen=True):
         The version asked for, as conda writes it (``=3.11``, ``>=3.10,<3.12``); empty: any.
     python_where
         Where it is asked for; None where it is not.
+    overrides
+        What holds for a package whatever others ask of it.
     conda
         Packages that only conda can bring.
     conda_pins
@@ -217,6 +228,7 @@ class Recipe(msgspec.Struct, frozen=True):
     python_where: Where | None = None
     pip: tuple[PipLine, ...] = ()
     constraints: tuple[PipLine, ...] = ()
+    overrides: tuple[PipLine, ...] = ()
     options: tuple[PipOption, ...] = ()
     conda: tuple[CondaSpec, ...] = ()
     conda_pins: tuple[CondaPin, ...] = ()

@@ -6,7 +6,7 @@ directory, never into an image.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from argosy.recipe.records import PipKind, PipLine, Recipe
 
@@ -22,6 +22,13 @@ def render_constraints(recipe: Recipe) -> str:
     A local path constrains nothing for uv, and extras are not allowed there.
     """
     return "".join(_lines(line for line in recipe.constraints if line.kind is not PipKind.LOCAL))
+
+
+def render_overrides(recipe: Recipe, held: Container[str]) -> str:
+    """Render what holds whatever others ask; of what is `held` already nothing else can."""
+    return "".join(
+        _lines(line for line in recipe.overrides if line.kind is not PipKind.LOCAL and line.name not in held)
+    )
 
 
 def _lines(packages: Iterable[PipLine]) -> Iterator[str]:

@@ -79,7 +79,7 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
     source = Path(recipe.sources[0])
     with work_folder(session.work_parent()) as work:
         with session.step("base", recipe.base) as step:
-            base = open_base(recipe.base, session, work, needs_python=False)
+            base = open_base(recipe.base, session, work)
             step.result = recipe.base
         with session.step("copy", str(source)) as step:
             tree = work / "layer"

@@ -1,0 +1,67 @@
+"""Read TOML of other tools: its text, the lines of its words, the hashes it names; it opens no file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+from packaging.markers import InvalidMarker, Marker
+
+from argosy.errors import UsageError
+from argosy.recipe.records import Where, bad_line
+
+Finder = Callable[[str], Where]
+"""Gives the line on which a text stands."""
+
+
+def load_toml(text: str, file: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises
+    ------
+    UsageError
+        When it is none.
+    """
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{file} is not TOML", evidence=f"{file}: {error}") from error
+
+
+def finder(text: str, file: str) -> Finder:
+    """Give what finds the line of a word."""
+    lines = text.splitlines()
+
+    def where(part: str) -> Where:
+        return Where(file, next((number for number, line in enumerate(lines, 1) if part in line), 1))
+
+    return where
+
+
+def tables(data: dict[str, Any], key: str, file: str) -> list[dict[str, Any]]:
+    """Give a list of packages with names.
+
+    Raises
+    ------
+    UsageError
+        When there is none.
+    """
+    rows = data.get(key, [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and row.get("name") for row in rows):
+        raise UsageError(f"{file} has no list '{key}' of packages with names", hint="lock again with its own tool")
+    return rows
+
+
+def checked_marker(text: str, where: Where) -> str:
+    """Give a marker in its usual form.
+
+    Raises
+    ------
+    UsageError
+        When it is none.
+    """
+    try:
+        return str(Marker(text))
+    except InvalidMarker as error:
+        raise bad_line("this is no environment marker", where, text) from error

@@ -1,0 +1,80 @@
+"""What fetching with git needs in a base: the program, and the way in that the user has on this machine."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from argosy.build.git_access import advise_on_git, plan_git_packages, reach_git, write_git_home
+from argosy.build.needs import plan_needs
+from argosy.model import Person
+from argosy.pip_config import UvSettings
+from argosy.recipe import Recipe, read_recipe
+from tests.unit.machines import make_host
+
+
+def recipe_of(folder: Path, text: str) -> Recipe:
+    (folder / "requirements.txt").write_text(text)
+    return read_recipe(["requirements.txt"], cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "packages"),
+    [
+        ("click", ()),
+        ("x @ git+https://example.org/x.git@v1", ("git",)),
+        ("git+https://example.org/x.git#egg=x", ("git",)),
+        ("git+ssh://git@example.org/x.git", ("git", "openssh-client")),
+    ],
+)
+def test_a_debian_base_gets_what_fetches_the_repositories_named(tmp_path: Path, line: str, packages: object) -> None:
+    recipe = recipe_of(tmp_path, f"{line}\n")
+    assert plan_git_packages(recipe) == packages
+    assert plan_needs(recipe)[:2] == ("python3", "python3-venv")
+
+
+def test_a_folder_whose_version_git_tells_needs_git(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/pyproject.toml").write_text('[build-system]\nrequires = ["hatchling", "hatch-vcs"]\n')
+    assert plan_git_packages(recipe_of(tmp_path, "-e ./mine\n")) == ()
+    (tmp_path / "mine/.git").mkdir()
+    assert plan_git_packages(recipe_of(tmp_path, "-e ./mine\n")) == ("git",)
+
+
+def test_ssh_inside_has_the_users_agent_and_known_hosts_and_asks_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/known_hosts").touch()
+    (tmp_path / ".ssh/id_ed25519").write_text("the key itself stays where it is")
+    recipe = recipe_of(tmp_path, "git+ssh://git@example.org/x.git\n")
+    ada = Person(1000, 1000, "ada", str(tmp_path))
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(tmp_path / "agent"))
+        host = make_host(person=ada, environment={"SSH_AUTH_SOCK": str(tmp_path / "agent")})
+        found = reach_git(UvSettings(), recipe, host)
+    words = dict(found.environment)
+    assert words["SSH_AUTH_SOCK"] == str(tmp_path / "agent")
+    assert "BatchMode=yes" in words["GIT_SSH_COMMAND"]
+    assert set(found.local_paths) == {str(tmp_path / "agent"), str(tmp_path / ".ssh/known_hosts")}
+    assert reach_git(UvSettings(), Recipe(), host) == UvSettings()
+
+
+def test_git_reads_the_netrc_that_uv_reads(tmp_path: Path) -> None:
+    for _ in range(2):
+        write_git_home(tmp_path, UvSettings(environment=(("NETRC", "/home/ada/.netrc"),)))
+    assert (tmp_path / ".netrc").readlink() == Path("/home/ada/.netrc")
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("cause: Git executable not found. Ensure", "the base has no git"),
+        ("Host key verification failed.", "connect to it once"),
+        ("git@example.org: Permission denied (publickey).", "no ssh agent is reached"),
+        ("something else", ""),
+    ],
+)
+def test_a_repository_that_could_not_be_fetched_is_told_with_the_way_out(said: str, advice: str) -> None:
+    assert advice in advise_on_git(said, UvSettings())
+    assert bool(advise_on_git(said, UvSettings())) == bool(advice)

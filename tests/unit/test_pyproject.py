@@ -1,0 +1,204 @@
+"""What a project's pyproject.toml asks for: extras, groups, files that its build reads, and what uv's tables change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argosy.errors import UsageError
+from argosy.recipe import PipKind, Recipe, read_recipe, render_overrides
+
+SHA = "a" * 64
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def project(folder: Path, text: str, *, asked: str = "", lock: str = "") -> Recipe:
+    (folder / "pyproject.toml").write_text(text)
+    if lock:
+        (folder / "uv.lock").write_text(f"version = 1\n{lock}")
+    return read_recipe([f"pyproject.toml{asked}"], cwd=folder)
+
+
+def specs(recipe: Recipe) -> list[str]:
+    return [line.requirement for line in recipe.pip]
+
+
+EXTRAS = """\
+[project]
+name = "My.Tool"
+dependencies = ["click"]
+[project.optional-dependencies]
+gpu = ["torch>=2"]
+Test_All = ["my-tool[gpu]", "pytest"]
+[dependency-groups]
+lint = ["ruff"]
+dev = ["tox", {include-group = "lint"}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ("", ["click"]),
+        ("[gpu]", ["click", "torch>=2"]),
+        ("[test-all]", ["click", "torch>=2", "pytest"]),
+        ("[dev]", ["click", "tox", "ruff"]),
+        ("[dev,lint]", ["click", "tox", "ruff"]),
+    ],
+)
+def test_extras_that_name_the_project_itself_and_groups_are_followed(
+    tmp_path: Path, asked: str, wanted: list[str]
+) -> None:
+    assert specs(project(tmp_path, EXTRAS, asked=asked)) == wanted
+
+
+def test_an_extra_that_is_none_is_told_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no extra 'cpu' and no group of that name") as error:
+        project(tmp_path, EXTRAS, asked="[cpu]")
+    assert "gpu, test-all; groups: lint, dev" in error.value.evidence
+
+
+DYNAMIC = """\
+[project]
+name = "dyn"
+dynamic = ["version", "dependencies", "optional-dependencies"]
+[tool.setuptools.dynamic]
+dependencies = {file = ["requirements.txt"]}
+optional-dependencies.dev = {file = "dev.txt"}
+"""
+OF_HATCH = """\
+[project]
+name = "dyn"
+dynamic = ["dependencies"]
+[tool.hatch.metadata.hooks.requirements_txt]
+files = ["requirements.txt"]
+[tool.hatch.metadata.hooks.requirements_txt.optional-dependencies]
+dev = ["dev.txt"]
+"""
+
+
+@pytest.mark.parametrize("text", [DYNAMIC, OF_HATCH])
+def test_files_that_the_projects_build_takes_dependencies_from_are_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "requirements.txt").write_text("numpy<2\n")
+    (tmp_path / "dev.txt").write_text("pytest\n")
+    assert specs(project(tmp_path, text)) == ["numpy<2"]
+    both = project(tmp_path, text, asked="[dev]")
+    assert specs(both) == ["numpy<2", "pytest"]
+    assert [Path(source.path).name for source in both.sources] == ["pyproject.toml", "requirements.txt", "dev.txt"]
+
+
+def test_dependencies_that_only_the_build_knows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="are dynamic"):
+        project(tmp_path, '[project]\nname = "x"\ndynamic = ["dependencies"]\n')
+
+
+def test_a_poetry_project_is_told_how_poetry_writes_its_list(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no \[project\]") as error:
+        project(tmp_path, '[tool.poetry]\nname = "x"\n[tool.poetry.dependencies]\npython = "^3.10"\n')
+    assert "pyproject.toml:1: a Poetry project" in error.value.evidence
+    assert "poetry export" in error.value.hint
+
+
+SOURCES = """\
+[project]
+name = "x"
+dependencies = ["torch>=2.5", "click[extra]>=8 ; python_version > '3'", "lib"]
+[tool.uv]
+constraint-dependencies = ["certifi<2025"]
+override-dependencies = ["idna==2.0", "torch==2.4"]
+no-build-isolation-package = ["Flash_Attn"]
+no-binary-package = ["mpi4py"]
+[tool.uv.sources]
+torch = [
+  { index = "mac", marker = "sys_platform == 'darwin'" },
+  { index = "cpu", extra = "cpu" },
+  { index = "gpu", marker = "sys_platform == 'linux'" },
+]
+click = { git = "https://git.example/click", rev = "v8", subdirectory = "python" }
+lib = { path = "lib", editable = true }
+[[tool.uv.index]]
+name = "mac"
+url = "https://download.example/mac"
+explicit = true
+[[tool.uv.index]]
+name = "gpu"
+url = "https://download.example/cu124"
+explicit = true
+"""
+
+
+def test_what_uvs_tables_say_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/pyproject.toml").touch()
+    recipe = project(tmp_path, SOURCES)
+    click = 'click[extra] @ git+https://git.example/click@v8#subdirectory=python ; python_version > "3"'
+    assert specs(recipe) == ["torch>=2.5", click, f"lib @ file://{tmp_path}/lib"]
+    assert [line.kind for line in recipe.pip] == [PipKind.INDEX, PipKind.VCS, PipKind.LOCAL]
+    assert [line.spec for line in recipe.constraints] == ["certifi<2025"]
+    assert recipe.unisolated == ("flash-attn",)
+    assert [(option.name, option.value) for option in recipe.options] == [
+        ("extra-index-url", "https://download.example/cu124"),
+        ("no-binary", "mpi4py"),
+    ]
+
+
+def test_an_override_holds_but_for_what_the_base_brought(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/pyproject.toml").touch()
+    text = render_overrides(project(tmp_path, SOURCES), {"torch"})
+    assert "idna==2.0\n" in text
+    assert "torch" not in text.replace("pyproject.toml", "")
+
+
+LOCK = f"""\
+[[package]]
+name = "click"
+version = "8.1"
+source = {{ git = "https://git.example/click?rev=v8&subdirectory=python#{COMMIT}" }}
+[[package]]
+name = "deep"
+version = "1"
+source = {{ git = "https://git.example/deep#{COMMIT}" }}
+[[package]]
+name = "wheel-of"
+version = "1"
+source = {{ url = "https://x.example/wheel_of-1-py3-none-any.whl" }}
+wheels = [{{ url = "https://x.example/wheel_of-1-py3-none-any.whl", hash = "sha256:{SHA}" }}]
+"""
+LOCKED = """\
+[project]
+name = "x"
+dependencies = ["click", "wheel-of"]
+[tool.uv.sources]
+click = { git = "https://git.example/click", rev = "v8", subdirectory = "python" }
+wheel-of = { url = "https://x.example/wheel_of-1-py3-none-any.whl" }
+"""
+
+
+def test_a_uv_lock_holds_repositories_at_their_commit_and_files_at_their_hash(tmp_path: Path) -> None:
+    recipe = project(tmp_path, LOCKED, lock=LOCK)
+    assert specs(recipe) == [
+        f"click @ git+https://git.example/click@{COMMIT}#subdirectory=python",
+        "wheel-of @ https://x.example/wheel_of-1-py3-none-any.whl",
+    ]
+    assert recipe.pip[1].hashes == (f"sha256:{SHA}",)
+    assert [line.spec for line in recipe.overrides] == [f"deep @ git+https://git.example/deep@{COMMIT}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[tool]\nuv = 3\n", "[tool.uv]\nsources = 1\nindex = 2\n", "[tool.uv]\nindex = [1]\n",
+        "[tool.uv.sources]\na = 1\n",
+        "[tool.uv]\noverride-dependencies = 1\n", "[dependency-groups]\na = 1\n",
+        "[tool.uv.sources]\nclick = {index = 'x', marker = 'none'}\n",
+    ],
+)  # fmt: skip
+def test_tables_of_another_shape_end_in_an_answer(tmp_path: Path, text: str) -> None:
+    said = "pyproject.toml"
+    try:
+        project(tmp_path, f"[project]\nname = 'x'\ndependencies = ['click']\n{text}")
+    except UsageError as error:
+        said = f"{error} {error.evidence}"
+    assert "pyproject.toml" in said
