@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 from argosy.launch.record import read_submitted
@@ -19,11 +20,23 @@ BLOCK_BYTES = 8 << 20
 OUTPUT = "output.log"
 """The copy of a job's output in its record."""
 
+MOST_LOGS, LOG_BYTES = 16, 262_144
+"""Of the network library: how many ranks' logs are copied, and how much of each; it tells its choices first."""
+
 NOTES = r"""
-for name in ends first ranks-*; do
-    [ ! -f "$name" ] || printf "%s %s\n" "$name" "$(base64 < "$name" | tr -d "\n")"
+logs=0
+for name in ends first ranks-* nccl-*; do
+    [ -f "$name" ] || continue
+    size=$(($(wc -c < "$name")))
+    [ "$size" -le $most_bytes ] || size=$most_bytes
+    case $name in nccl-*) logs=$((logs + 1)); [ "$logs" -le $most_logs ] || break ;; esac
+    case $known in *" $name:$size "*) continue ;; esac
+    printf "%s %s\n" "$name" "$(head -c "$size" -- "$name" | base64 | tr -d "\n")"
 done
 """
+"""Prints each note, and of the long logs those that have another size than is known here."""
+
+NAME = re.compile(r"(?:ends|first|(?:ranks|nccl)-[\w.-]+)\Z")
 
 
 def session_of(session: Session, record: Path | None) -> Session:
@@ -43,9 +56,11 @@ def copy_back(runner: Runner, record: Path, output: str) -> str:
         The file there; empty where that is not known.
     """
     there = read_submitted(record).get("there", "")
-    for line in run_text(runner, f"cd -- {quote(there)} || exit 1\n{NOTES}").stdout.splitlines():
+    known = " ".join(f"{path.name}:{path.stat().st_size}" for path in record.glob("nccl-*"))
+    settings = f"known={quote(f' {known} ')} most_bytes={LOG_BYTES} most_logs={MOST_LOGS}"
+    for line in run_text(runner, f"cd -- {quote(there)} || exit 1\n{settings}\n{NOTES}").stdout.splitlines():
         name, _, data = line.partition(" ")
-        if name in {"ends", "first"} or (name.startswith("ranks-") and "/" not in name):
+        if NAME.match(name):
             write_text(record / name, base64.b64decode(data).decode(errors="replace"))
     copy = record / OUTPUT
     while output and _copy_growth(runner, output, copy):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.errors import SiteError, UsageError
-from argosy.launch.jobs import JobFacts, ask_slurm, find_job, read_plan
+from argosy.launch.jobs import JobFacts, ask_slurm, find_job, read_plan, session_of
 from argosy.launch.ranks import RankFacts
 from argosy.launch.record import read_submitted
 from argosy.launch.story import find_site
@@ -130,6 +130,7 @@ def _hosts_of(session: Session, facts: JobFacts) -> tuple[str, ...]:
     """Give the names of a job's nodes."""
     nodes = facts.runs[-1].nodes if facts.runs else facts.nodes
     words = ("scontrol", "show", "hostnames", nodes)
+    session = session_of(session, Path(facts.record)) if facts.record else session
     return tuple(ask_slurm(session, words, doing="asking for the nodes of the job").split()) if nodes else ()
 
 
