@@ -36,6 +36,11 @@ def parse_ranges(text: str, key: str = "") -> frozenset[int]:
     return frozenset(cores)
 
 
+def usable_cores(node: Node) -> frozenset[int]:
+    """Give the cores of a node that jobs get."""
+    return frozenset(range(node.cores)) - parse_ranges(node.reserved, "node.reserved")
+
+
 def plan_masks(node: Node) -> tuple[int, ...]:
     """Give the CPU mask of each local rank of a full node, one rank per GPU; empty where no map is known.
 
@@ -49,7 +54,7 @@ def plan_masks(node: Node) -> tuple[int, ...]:
     if len(node.gpu_cpus) != node.gpus:
         rows = f"{len(node.gpu_cpus)} rows for {node.gpus} GPUs"
         raise SiteError("the GPU -> CPU map does not fit", evidence=rows, key=MAP)
-    usable = frozenset(range(node.cores)) - parse_ranges(node.reserved, "node.reserved")
+    usable = usable_cores(node)
     taken: set[int] = set()
     masks: list[int] = []
     for index, text in enumerate(node.gpu_cpus):

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,73 @@ def test_full_nodes_are_bound_and_asked_for_whole() -> None:
     step = script[script.index("\nsrun ") :]
     assert "--cpus-per-task" not in step
     assert "unset SRUN_CPUS_PER_TASK" in script
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["beside a mask", "not beside a mask"])
+@pytest.mark.parametrize(
+    ("cores", "reserved", "gpu_cpus", "each"),
+    [
+        (64, "0,7,13-14,32,63", ("1-6,8-12", "15-25", "33-43", "44-54"), 11),  # 44 of 58
+        (192, "", ("120-143", "72-95", "24-47", "0-23"), 24),  # four of eight NUMA nodes
+        (40, "", ("0-12", "13-25", "26-39"), 13),  # all 40, not evenly
+        (40, "", ("0-12", "13-25", "27-39"), 13),
+    ],
+)
+def test_a_step_whose_masks_leave_cores_over_has_all_of_the_nodes(
+    cores: int, reserved: str, gpu_cpus: tuple[str, ...], each: int, *, beside: bool
+) -> None:
+    node = Node(cores=cores, reserved=reserved, gpus=len(gpu_cpus), gpu_vendor="amd", gpu_cpus=gpu_cpus)
+    site = Site(name="spare", title="spare", scheduler="slurm", node=node, slurm=Slurm(cpus_beside_mask=beside))
+    usable = cores - len(parse_ranges(reserved))
+    by_rank = plan(site, wanted=Wanted(nodes=2, gpus_per_node=node.gpus), launcher="srun").script
+    assert {"--exclusive", f"--cpus-per-task={each}"} <= set(directives(by_rank))
+    assert "--cpu-bind=mask_cpu:" in by_rank
+    assert "--cpus-per-task" not in by_rank[by_rank.index("\nsrun ") :]
+    assert "unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK\n" in by_rank
+    assert f"need={usable} " in by_rank
+    by_node = plan(site, wanted=Wanted(nodes=2, gpus_per_node=node.gpus), launcher="torchrun").script
+    assert {"--exclusive", f"--cpus-per-task={usable}"} <= set(directives(by_node))
+    assert ";".join(gpu_cpus) in by_node
+    assert f"OMP_NUM_THREADS={each} " in by_node
+
+
+@pytest.mark.parametrize(
+    ("option", "told", "ranks"),
+    [
+        # an exclusive job of 2 of 4 GPUs: Slurm 24.11 counts all of them on the node, and gives its steps two
+        ("gpus-per-node", {"SLURM_GPUS_PER_NODE": "2", "SLURM_GPUS_ON_NODE": "4"}, 2),
+        ("gpus-per-node", {"SLURM_GPUS_PER_NODE": "a100:3", "SLURM_GPUS_ON_NODE": "4"}, 3),
+        ("gpus-per-node", {"SLURM_GPUS_ON_NODE": "4"}, 4),
+        ("gpus-per-node", {}, 2),
+        ("gres", {"SLURM_GPUS_ON_NODE": "4"}, 2),
+        ("none", {"SLURM_GPUS_ON_NODE": "4"}, 2),
+    ],
+)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_ranks_are_counted_by_the_gpus_that_a_step_gets(
+    option: str, told: Mapping[str, str], ranks: int, devices: int
+) -> None:
+    node = Node(cores=16, gpus=4, gpu_vendor="nvidia", devices_per_gpu=devices)
+    site = Site(name="x", title="x", scheduler="slurm", node=node, slurm=Slurm(gpu_option=option))  # type: ignore[arg-type]
+    script = plan(site, wanted=Wanted(gpus_per_node=2), options=JobOptions(exclusive=True)).script
+    (line,) = (line for line in script.splitlines() if "ranks_per_node=" in line and line.startswith("nodes="))
+    environment = {"PATH": "/usr/bin:/bin", "SLURM_JOB_NUM_NODES": "1", **told}
+    counted = subprocess.run(
+        ["/bin/sh", "-euc", f"{line}; echo $ranks_per_node"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert counted.stdout == f"{ranks * devices}\n"
+
+
+def test_part_of_a_node_that_is_there_already_has_no_map() -> None:
+    environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_GPUS_ON_NODE": "8"}
+    for cores, masked in (("56", True), ("56(x2)", True), ("48", False), ("56,48", False)):
+        host = replace(HOST, environment={**environment, "SLURM_JOB_CPUS_PER_NODE": cores})
+        there = plan(FULL, host, wanted=Wanted(gpus_per_node=8), launcher="srun", here=True)
+        assert ("mask_cpu" in there.script) == masked
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,10 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
     there, whole = at_partition(moded, partition), is_whole(moded, partition, demand)
     _check_whole_nodes(there, demand)
     name = partition.name if partition else asked.partition
+    if request.here:
+        from argosy.launch.cores import without_map  # noqa: PLC0415 - inside of an allocation only
+
+        there = without_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
     return Settled(there, mode, name, whole, choices=(*rows, *why))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from argosy.binding import plan_masks, render_core_list
+import re
+
+from argosy.binding import plan_masks, render_core_list, usable_cores
 from argosy.launch.at_site import Settled
 from argosy.launchers import Shape
 from argosy.model import Choice
@@ -40,8 +42,29 @@ def for_whole_nodes(settled: Settled, shape: Shape, *, asked: bool) -> Settled:
 
 
 def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
-    """Give the masks of a node's ranks where they are the map's own: a full node, as many cores as the map gives."""
+    """Give the masks of a node's ranks where they are the map's own: a full node, as many cores as the map gives.
+
+    Where it gives some GPUs more cores than others, a rank asks for the fewest, and its mask has what there is.
+    """
     if not shape.gpus_per_node == shape.ranks_per_node == site.node.gpus > 0:
         return ()
     masks = plan_masks(site.node)
-    return masks if all(mask.bit_count() == shape.cpus_per_rank for mask in masks) else ()
+    fewest = min((mask.bit_count() for mask in masks), default=0)
+    return masks if fewest == shape.cpus_per_rank else ()
+
+
+def spare_cores(shape: Shape, site: Site) -> int:
+    """Give how many cores of a node masked ranks do not ask for; 0 where they ask for all, and where no mask is.
+
+    A step that asks for fewer than all gets some of Slurm's choice, and they may be others than those of the masks.
+    """
+    masked = choose_masks(shape, site)
+    return len(usable_cores(site.node)) - shape.cpus_per_rank * shape.ranks_per_node if masked else 0
+
+
+def without_map(site: Site, allocated: str) -> Site:
+    """Give the site without its map of cores where an allocation (SLURM_JOB_CPUS_PER_NODE) has but part of a node."""
+    given = [int(number) for number in re.findall(r"(?:^|,)(\d+)", allocated)]
+    if not site.node.gpu_cpus or not given or min(given) >= len(usable_cores(site.node)):
+        return site
+    return replace(site, node=replace(site.node, gpu_cpus=()))

@@ -33,7 +33,7 @@ INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
 COUNTS = MappingProxyType(
     {
         "nodes": ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
-        "gpus_per_node": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+        "gpus_per_node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
     }
 )
 """Number of an allocation -> the variables that tell it (sbatch(1), salloc(1), output environment variables)."""

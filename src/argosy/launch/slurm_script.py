@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from argosy.binding import render_mask_option
+from argosy.launch.cores import spare_cores
 from argosy.launch.in_step import has_document, inside_words, render_document, step_lines, step_of, step_prefix
 from argosy.launch.recording import render_end_call, render_well
 from argosy.launch.rendezvous import render_rendezvous
@@ -160,7 +161,7 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
         yield "--no-kill"  # else Slurm ends a job that loses a node
     if slurm.cpus_option:
         yield f"--ntasks-per-node={tasks}"
-        yield f"--cpus-per-task={shape.cpus_per_rank * shape.ranks_per_node // tasks}"
+        yield f"--cpus-per-task={shape.cpus_per_rank if facts.script.started.per_rank else _cores_per_node(facts)}"
     if shape.gpus_per_node and slurm.gpu_option != "none":
         kind = "gres=gpu:" if slurm.gpu_option == "gres" else "gpus-per-node="
         yield f"--{kind}{f'{facts.gpu_type}:' if facts.gpu_type else ''}{shape.gpus_per_node}"
@@ -172,6 +173,12 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
     yield from options.lines()
     yield from facts.at_site.sbatch
     yield from facts.extra
+
+
+def _cores_per_node(facts: SlurmFacts) -> int:
+    """Give the cores of all ranks of a node, and what their masks leave over: a step with fewer may not have theirs."""
+    shape = facts.script.shape
+    return shape.cpus_per_rank * shape.ranks_per_node + (spare_cores(shape, facts.site) if facts.masks else 0)
 
 
 def _around(facts: SlurmFacts) -> tuple[Word, ...]:
@@ -196,17 +203,28 @@ def _allocation(facts: SlurmFacts) -> Iterator[str]:
     shape = facts.script.shape
     yield 'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }'
     yield '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2'
-    yield "# What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script."
+    yield "# Slurm's numbers: sbatch --nodes=8 scales this script."
     nodes = "nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}"
     cores = "" if shape.cpus_per_rank else " cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}"
-    devices = facts.site.node.devices_per_gpu
-    if shape.gpus_per_node * devices == shape.ranks_per_node:
-        given = f"${{SLURM_GPUS_ON_NODE:-{shape.gpus_per_node}}}"
-        yield f"{nodes} ranks_per_node={given if devices == 1 else f'$(({given} * {devices}))'}{cores}"
-    else:
-        yield f"{nodes} ranks_per_node={shape.ranks_per_node}{cores}"
+    yield f"{nodes} {_ranks_per_node(facts)}{cores}"
     yield from _enough_cores(facts)
     yield ""
+
+
+def _ranks_per_node(facts: SlurmFacts) -> str:
+    """Count the ranks of a node by the GPUs that its step gets.
+
+    A job that has its nodes alone has all of their GPUs (``SLURM_GPUS_ON_NODE``); its steps get those it asked for.
+    """
+    shape, node, slurm = facts.script.shape, facts.site.node, facts.site.slurm
+    asked, devices = shape.gpus_per_node, node.devices_per_gpu
+    alone = (slurm.whole_nodes or facts.options.exclusive) and slurm.gpu_option != "gpus-per-node"
+    if not asked or asked * devices != shape.ranks_per_node or (alone and asked != node.gpus):
+        return f"ranks_per_node={shape.ranks_per_node}"
+    given, before = f"${{SLURM_GPUS_ON_NODE:-{asked}}}", ""
+    if slurm.gpu_option == "gpus-per-node":  # with its kind, as a100:4, where one was asked for
+        given, before = "${gpus##*:}", f"gpus=${{SLURM_GPUS_PER_NODE:-{given}}} "
+    return before + "ranks_per_node=" + (given if devices == 1 else f"$(({given} * {devices}))")
 
 
 def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
@@ -214,10 +232,12 @@ def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
     started, shape = facts.script.started, facts.script.shape
     if not shape.cpus_per_rank:
         return
-    if started.per_rank:
+    if started.per_rank and facts.masks and spare_cores(shape, facts.site):
+        need = f"need={_cores_per_node(facts)}"
+    elif started.per_rank:
         need = f"need=$((ranks_per_node * ${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank}}}))"
     else:  # one task for all ranks of a node, where an allocation made by hand may count one for each
-        cpus = shape.cpus_per_rank * shape.ranks_per_node
+        cpus = _cores_per_node(facts)
         need = f"n=${{SLURM_NTASKS_PER_NODE:-1}}; need=$((${{SLURM_CPUS_PER_TASK:-{cpus} / n}} * n))"
     yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} {need}  # an allocation made by hand may have too few cores"
     yield """[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2"""
@@ -285,10 +305,13 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         + (f" --mpi={quote(facts.mpi)}" if facts.mpi else "")
         + (" --label" if facts.label and started.per_rank else "")
     ]
+    spare = spare_cores(shape, facts.site) if masked else 0
     if masked:
-        yield "unset SRUN_CPUS_PER_TASK"
+        # sbatch's own two as well, where the masks need more cores than the tasks ask for: 24.11 takes them from there
+        yield "unset SRUN_CPUS_PER_TASK" + (" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK" if spare else "")
         line.append(f"--cpu-bind={render_mask_option(facts.masks)}")
-    if not masked or slurm.cpus_beside_mask:
+    # With a number of cores, the step has so many of Slurm's choice: beside masks of fewer than all, maybe not theirs.
+    if not masked or (slurm.cpus_beside_mask and not spare):
         yield "# Since 22.05 srun does not take --cpus-per-task from the job."
         line.append(f'--cpus-per-task="{each}"')
     own = (*facts.at_site.srun_always, *(facts.at_site.srun if started.per_rank else ()))

@@ -26,8 +26,8 @@ set -eu
 
 stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
-# What Slurm gave, not what was asked for: sbatch --nodes=8 scales this script.
-nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES} ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
+# Slurm's numbers: sbatch --nodes=8 scales this script.
+nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES} gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-4}} ranks_per_node=${gpus##*:}
 has=${SLURM_JOB_CPUS_PER_NODE:-999} n=${SLURM_NTASKS_PER_NODE:-1}; need=$((${SLURM_CPUS_PER_TASK:-288 / n} * n))  # an allocation made by hand may have too few cores
 [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
 

@@ -166,3 +166,11 @@ def test_ranks_of_a_full_node_have_the_cores_of_the_sites_map(new_desk: NewDesk,
         assert {row["set"]["OMP_NUM_THREADS"] for row in (*told, *workers)} == {"7"}
         part = desk.tell("--gpus-per-node", "2", "--cpus-per-rank", "3", *SRUN)
         assert [len(row["cores"]) for row in part] == [3, 3]
+        # A map that leaves cores over, the last ones of the node in it: no step of so many cores would hold them.
+        rows = re.sub(r"(gpus = |gpu_cpus = ).*", "", FULL_NODE)
+        half = rows.replace("[slurm]", 'gpus = 4\ngpu_cpus = ["57-63", "41-47", "25-31", "9-14"]\n[slurm]')
+        plain.write("half.toml", half)
+        desk = dataclasses.replace(plain, site=f"{plain.folder}/half.toml")
+        expected = [list(cores) for cores in (range(57, 64), range(41, 48), range(25, 32), range(9, 15))]
+        told = desk.tell("--nodes", "2", "--gpus-per-node", "4", *SRUN)
+        assert [row["cores"] for row in told] == expected * 2
