@@ -112,11 +112,22 @@ def refuse_missing_binds(request: ContainerRequest) -> None:
             )
 
 
-def refuse_missing_program(command: tuple[str, ...], request: ContainerRequest, host: Host) -> None:
+MOUNT_FOLDER = frozenset({"", "apptainer", "singularity", "bwrap", "bare"})
+"""Runtimes in whose containers the current directory is the host's; where none is named it is one of them."""
+
+
+def refuse_missing_program(
+    command: tuple[str, ...], request: ContainerRequest, host: Host, *, at_nodes: bool = False
+) -> None:
     """Refuse a Python file that is neither here nor can be the image's, before ranks are started for it.
 
     Only what is certain: a path below the current directory, the home or a folder for temporary files, which are the
     host's inside too.
+
+    Parameters
+    ----------
+    at_nodes
+        The program starts on compute nodes: those have folders for temporary files of their own.
 
     Raises
     ------
@@ -129,8 +140,11 @@ def refuse_missing_program(command: tuple[str, ...], request: ContainerRequest, 
     if not is_file or request.contain or request.workdir or request.binds:
         return
     path = Path(os.path.normpath(Path(host.cwd, program)))
-    shared = (host.cwd, host.person.home, "/tmp", "/var/tmp")  # noqa: S108 - mounts of every container
-    if any(path.is_relative_to(folder) for folder in shared if folder not in {"", "/"}) and not os.path.lexists(path):
+    own = ("/tmp", "/var/tmp")  # noqa: S108 - mounts of every container
+    if at_nodes and (request.runtime not in MOUNT_FOLDER or any(map(path.is_relative_to, own))):
+        return
+    shared = [folder for folder in (host.cwd, host.person.home, *own) if folder not in {"", "/"}]
+    if any(map(path.is_relative_to, shared)) and not os.path.lexists(path):
         near = nearest_word(path.name, [each.name for each in path.parent.glob("*.py")])
         raise UsageError(
             f"there is no {program} to run",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.launch.advice import advise_end, true_state, warn_before
+from argosy.launch.advice import advise_end, no_output, true_state, warn_before
 from argosy.launch.plan import LaunchPlan
 from argosy.launchers import Shape
 from argosy.model import Choice
@@ -48,3 +48,9 @@ def test_a_folder_of_the_login_node_alone_is_said_before_a_job_loses_its_output(
     assert said.startswith("the output goes to /run/me/x-%j.out, which may be a node's own")
     shared = replace(plan, output="/home/x.out", choices=(Choice("billed", "8 GPUs", "whole nodes", "site"),))
     assert [*warn_before(shared, "/home")] == ["billed: 8 GPUs; whole nodes"]
+
+
+def test_an_output_that_a_node_could_not_open_is_told_by_its_name() -> None:
+    told = no_output({"ExitCode": "0:53", "BatchHost": "node1"}, "/root/x.out")
+    assert told.startswith("node1 could not open /root/x.out")
+    assert not no_output({"ExitCode": "0:9"}, "/root/x.out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,11 @@ def test_a_signal_counts_as_a_shell_counts_it() -> None:
     assert end == RankEnd(5, "nid001234", 137)
     assert end is not None
     assert end.text == "rank 5 on nid001234 failed first (code 137, signal 9)"
+
+
+@pytest.mark.parametrize(("code", "how"), [(3, "code 3"), (137, "code 137, signal 9"), (255, "code 255")])
+def test_only_signals_that_there_are_are_told(code: int, how: str) -> None:
+    assert RankEnd(0, "node1", code).text == f"rank 0 on node1 failed first ({how})"
 
 
 def test_torchruns_report_is_believed_before_sruns() -> None:

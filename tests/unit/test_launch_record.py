@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from argosy.launch.ending import RankEnd
 from argosy.launch.ranks import parse_ranks
-from argosy.launch.record import read_first, read_ranks, read_runs
+from argosy.launch.record import find_output, of_batch, read_first, read_ranks, read_runs
 from argosy.launch.recording import CORES, DATA, END_FILE, RANK_FILE, render_end, render_rank, told_words
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
@@ -133,6 +134,28 @@ def test_shellcheck_finds_nothing_in_them() -> None:
     words = (shellcheck, "--shell=sh", *map(str, DATA.glob("*.sh")))
     assert subprocess.run(words, capture_output=True, text=True, check=False).stdout == ""
     assert CORES not in render_end(())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "job", "path"),
+    [
+        ("/a/%x-%j.out", "7", "/a/a%b c-7.out"),
+        ("/a/%A/%u-%5j-%%.out", "7", "/a/7/ada-00007-%.out"),
+        ("/a/%A_%3a.out", "7_2", "/a/7_002.out"),
+        ("/a/%j-%N.out", "7_2", "/a/%j-%N.out"),
+    ],
+)
+def test_the_output_of_a_job_that_slurm_has_forgotten_is_found(
+    pattern: str, job: str, path: str, tmp_path: Path
+) -> None:
+    (tmp_path / "submitted.json").write_text(json.dumps({"output": pattern}))
+    (tmp_path / "job.json").write_text(json.dumps({"name": "a%b c"}))
+    assert find_output(tmp_path, job, "ada") == path
+
+
+def test_scontrol_leaves_node_step_and_task_of_an_output_to_be_filled() -> None:
+    assert of_batch({"StdOut": "/a/x-%N-%n-%3t-%s.out", "BatchHost": "n1.hpc"}) == "/a/x-n1-0-000-batch.out"
+    assert of_batch({"StdOut": "/a/x-%N.out"}) == "/a/x-%N.out"
 
 
 def test_a_line_cut_by_a_full_disk_is_passed_over() -> None:

@@ -17,9 +17,10 @@ from argosy.launch.asking import make_request, with_defaults, with_job
 from argosy.launch.explain import explain_plan
 from argosy.launch.history import kept_plan
 from argosy.launch.interactive import plan_allocation, render_shell
+from argosy.launch.places import make_output_folders, output_folders
 from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
-from argosy.launch.story import keep_record, note_job, output_folders, settle_request
+from argosy.launch.story import keep_record, note_job, settle_request
 from argosy.launch.unused import UNUSED, unused_options
 from argosy.launchers.programs import ELASTIC, TORCHRUN
 from argosy.model import Gpu, Host, Image, ImageKind
@@ -304,6 +305,17 @@ def test_the_folders_of_output_and_error_are_made() -> None:
     assert output_folders(made, "alice") == (Path("/a/n"), Path("/b/alice"))
     with pytest.raises(ArgosyError, match="no name yet"):
         output_folders(plan(options=JobOptions(error="/b/%j/x")), "alice")
+
+
+def test_an_output_that_nobody_could_write_is_refused_before_the_queue(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(UsageError, match="is a folder, and no file"):
+        make_output_folders(plan(options=JobOptions(output=f"{tmp_path}/logs")), "alice")
+    (tmp_path / "a file").touch()
+    with pytest.raises(ArgosyError):
+        make_output_folders(plan(options=JobOptions(output=f"{tmp_path}/a file/%j.out")), "alice")
+    make_output_folders(plan(options=JobOptions(output=f"{tmp_path}/more/%x/%j.out"), name="n"), "alice")
+    assert (tmp_path / "more/n").is_dir()
 
 
 # Options of a job where nothing queues

@@ -55,6 +55,15 @@ def test_what_may_be_the_images_or_no_file_is_not_refused(tmp_path: Path, comman
     refuse(tmp_path, *command)
 
 
+def test_of_a_job_only_what_nodes_see_too_is_looked_for() -> None:
+    host = replace(HOST, cwd="/home/ada/project")
+    with pytest.raises(UsageError, match=r"there is no absent\.py"):
+        refuse_missing_program(("python", "absent.py"), ContainerRequest(runtime="apptainer"), host, at_nodes=True)
+    # nodes have a /tmp of their own, and containers of some runtimes another folder
+    refuse_missing_program(("python", "/tmp/absent.py"), ContainerRequest(), host, at_nodes=True)  # noqa: S108
+    refuse_missing_program(("python", "absent.py"), ContainerRequest(runtime="pyxis"), host, at_nodes=True)
+
+
 def test_a_whole_line_as_one_word_is_refused_and_a_files_name_is_not(tmp_path: Path) -> None:
     (tmp_path / "my tool").touch()
     for word in ("my tool", "/opt/my tool", "python", " train.sh"):

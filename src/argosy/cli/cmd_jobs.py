@@ -6,7 +6,7 @@ import time
 
 import click
 
-from argosy.cli.common import WholeLines, open_session, print_json
+from argosy.cli.common import JobGroup, open_session, print_json
 from argosy.errors import Interrupted
 from argosy.launch.follow import follow_job
 from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, is_output_elsewhere, list_jobs, read_output, read_plan
@@ -33,7 +33,7 @@ def _session_at(host: str) -> Session:
     return replace(session, host=there.host, runner=there.runner)
 
 
-@click.group(cls=WholeLines, invoke_without_command=True)
+@click.group(cls=JobGroup, invoke_without_command=True)
 @ssh_option
 @click.option("--past", type=click.IntRange(1), metavar="N", help="The last N that were submitted, and how they ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")

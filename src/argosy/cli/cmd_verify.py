@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from argosy.cli.common import open_session, print_json
+from argosy.errors import CheckFailed
 from argosy.records import asdict
 
 SAID_NO = 7
@@ -21,7 +22,7 @@ def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, 
     """Tell what a run proved: the network it used, the GPUs its ranks saw, the cores they were bound to.
 
     Give the number of a job, or logs that were written under NCCL_DEBUG=INFO.  The exit code is 7 where the fast
-    network was not used, or something else is not as planned.
+    network was not used, something else is not as planned, or nothing is told.
     """
     from argosy.verify import verify_job, verify_logs  # noqa: PLC0415 - only where it is asked for
 
@@ -38,7 +39,8 @@ def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, 
             if check.hint:
                 click.echo(f"{'':<21} -> {check.hint}")
         if not verdict.checks:
-            click.echo("nothing in it tells of a network, GPUs or cores")
+            hint = "NCCL and RCCL tell where NCCL_DEBUG=INFO is set: argosy launch --debug=net …"
+            raise CheckFailed("nothing in it tells of a network, GPUs or cores", evidence=" ".join(runs), hint=hint)
         for name in evidence.net.complaints:
             click.echo(f"{'':<21} {name}")
-    ctx.exit(0 if verdict.good else SAID_NO)
+    ctx.exit(0 if verdict.good and verdict.checks else SAID_NO)

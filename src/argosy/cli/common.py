@@ -36,6 +36,18 @@ class WholeLines(click.Group):
             formatter.write_dl([(name, self.commands[name].get_short_help_str(LONGEST_SENTENCE)) for name in names])
 
 
+class JobGroup(WholeLines):
+    """A group beside whose commands people write the number of a job."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the command that tells of one job."""
+        if args and args[0][:1].isdigit() and args[0] not in self.commands:
+            ctx.fail(f"{args[0]!r} is no command; of one job tells: argosy jobs show {args[0]}")
+        return super().resolve_command(ctx, args)
+
+
 class NamedPath(click.Path):
     """A path that is named: an empty word, as a variable of the shell that is not set gives, is not the folder here."""
 

@@ -17,6 +17,9 @@ BEHIND: Mapping[str, tuple[str, ...]] = {
 }
 """State -> options of which one was too small, the likelier first."""
 
+NO_OUTPUT = "0:53"
+"""What Slurm tells as code and signal of a job whose output its node cannot open (seen with 24.11)."""
+
 AFTER = {"TIMEOUT": "; or let it go on by itself with --resume and --checkpoint"}
 
 
@@ -43,6 +46,14 @@ def is_of_a_node(path: str) -> bool:
 def true_state(state: str, output: str) -> str:
     """Give the state that tells most: memory, where the end of the output says so."""
     return "OUT_OF_MEMORY" if state.startswith("FAILED") and OUT_OF_MEMORY.search(output) else state
+
+
+def no_output(facts: Mapping[str, str], output: str) -> str:
+    """Say that slurmd could not open a job's output, which it tells by a signal that nobody sent; empty else."""
+    if facts.get("ExitCode") != NO_OUTPUT:
+        return ""
+    where = facts.get("BatchHost", "") or "its node"
+    return f"{where} could not open {output or 'its output'}, or the folder that it runs in: name another by --output"
 
 
 def advise_end(state: str, script: str, sources: Mapping[str, str]) -> str:

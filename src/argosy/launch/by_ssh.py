@@ -15,6 +15,7 @@ import msgspec
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.far import open_far
 from argosy.launch.attach import NAME as ATTACH
+from argosy.launch.places import output_folders
 from argosy.launch.plan import LaunchPlan, LaunchRequest
 from argosy.launch.recording import END_FILE, RANK_FILE
 from argosy.launch.refusal import explain_sbatch
@@ -24,7 +25,6 @@ from argosy.launch.story import (
     find_site,
     keep_record,
     note_job,
-    output_folders,
     plan_here,
     runs_folder,
 )

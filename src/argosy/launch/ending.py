@@ -13,6 +13,9 @@ import msgspec
 SIGNALS = {"Hangup": 1, "Aborted": 6, "Killed": 9, "Segmentation fault": 11, "Terminated": 15, "Bus error": 7}
 """How srun names the signals that end ranks; others are shown without a number."""
 
+LAST_SIGNAL = 64
+"""The highest signal of Linux (signal(7)): 255 is a container's or a shell's own code."""
+
 SRUN_CODE = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): Exited with exit code (\d+)", re.MULTILINE)
 SRUN_SIGNAL = re.compile(
     r"^srun: error: (\S+): tasks? ([\d,-]+): (Hangup|Aborted|Killed|Segmentation fault|Bus error)", re.MULTILINE
@@ -44,7 +47,8 @@ class RankEnd(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """Say it in a sentence."""
-        how = f"code {self.code}" if self.code <= 128 else f"code {self.code}, signal {self.code - 128}"  # noqa: PLR2004
+        number = self.code - 128
+        how = f"code {self.code}, signal {number}" if 0 < number <= LAST_SIGNAL else f"code {self.code}"
         return f"rank {self.rank} on {self.host} failed first ({how})"
 
 

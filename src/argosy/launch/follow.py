@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from argosy.errors import CheckFailed
 from argosy.launch.jobs import JobFacts, find_job
+from argosy.launch.record import can_read
 from argosy.schedulers.slurm import ENDED, WAITING
 from argosy.session import Session
 
@@ -77,10 +78,9 @@ class _Copied:
 
     def catch_up(self, path: str) -> bool:
         """Copy what was added since, and tell whether there was something."""
-        file = Path(path)
-        if not path or not file.is_file():
+        if not can_read(path):
             return False
-        with file.open("rb") as source:
+        with Path(path).open("rb") as source:
             size = source.seek(0, 2)
             start = source.seek(self._offset if size >= self._offset else 0)
             for block in iter(lambda: source.read(65536), b""):

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from argosy.errors import CheckFailed, ToolMissing, UsageError
-from argosy.launch.advice import advise_end, true_state
+from argosy.launch.advice import advise_end, no_output, true_state
 from argosy.launch.ending import RankEnd, judge_end
 from argosy.launch.ranks import RankFacts
-from argosy.launch.record import Run, read_first, read_last_lines, read_ranks, read_runs, read_submitted
+from argosy.launch.record import (
+    Run,
+    can_read,
+    find_output,
+    of_batch,
+    read_first,
+    read_last_lines,
+    read_ranks,
+    read_runs,
+    read_submitted,
+)
 from argosy.process import Command, Reply, Words, failed
 from argosy.schedulers.slurm import (
     ENDED,
@@ -112,7 +123,7 @@ def find_job(session: Session, job: str) -> JobFacts:
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
-    return _join(job, _with_copies(session, facts, record, job), record)
+    return _join(job, _with_copies(session, facts, record, job), record, session.host.person.name)
 
 
 def session_of(session: Session, record: Path | None) -> Session:
@@ -131,7 +142,7 @@ def _with_copies(session: Session, facts: dict[str, str], record: Path | None, j
         return facts
     from argosy.launch import far_record  # noqa: PLC0415 - few jobs are far away
 
-    output = facts.get("StdOut", "") or told["output"].replace("%j", job)
+    output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, session.host.person.name)
     return facts | {"StdOut": far_record.copy_back(session.runner, record, output)}
 
 
@@ -144,7 +155,7 @@ def _ask_accounting(session: Session, job: str) -> dict[str, str]:
     return parse_sacct(reply.stdout, job) if reply.code == 0 else {}
 
 
-def _join(job: str, facts: dict[str, str], record: Path | None) -> JobFacts:
+def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> JobFacts:
     """Join what Slurm says with the record, which stays when Slurm has forgotten the job."""
     runs, submitted = read_runs(record), read_submitted(record)
     last = runs[-1] if runs else None
@@ -152,7 +163,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None) -> JobFacts:
     kind, _ = judge_state(state)
     code = parse_exit_code(facts["ExitCode"]) if "ExitCode" in facts else last.code if last else 1
     code = judge_code(state, code) if kind == ENDED else 0
-    output = facts.get("StdOut", "") or submitted.get("output", "").replace("%j", job)
+    output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user)
     told = true_state(state, _last_text(output)) if code else state
     # What ended for its time, or was cancelled, was ended from outside: no rank failed first.
     failed_itself = code and state.split()[0] == "FAILED"
@@ -169,7 +180,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None) -> JobFacts:
         restarts=int(facts.get("Restarts", "0") or 0),
         record=str(record or ""),
         first=first,
-        advice=_advice(told, record) if code else "",
+        advice=(no_output(facts, output) or _advice(told, record)) if code else "",
         submitted=submitted.get("time", ""),
         runs=runs,
         ranks=read_ranks(record),
@@ -222,18 +233,29 @@ def read_plan(facts: JobFacts) -> dict[str, object]:
 
 
 def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> None:
-    """Cancel jobs, each where it was submitted."""
+    """Cancel jobs, each where it was submitted.
+
+    Raises
+    ------
+    UsageError
+        When a word is no number of a job, or nobody knows one: scancel says nothing of that (24.11).
+    """
+    for job in jobs:
+        if not re.fullmatch(r"\d+(_(\d+|\[[\d,%-]+\]))?(\+\d+)?", job):
+            raise UsageError(f"{job!r} is no number of a job", hint="see your jobs with 'argosy jobs'")
     near = tuple(job for job in jobs if not read_submitted(find_record(session, job)).get("ssh"))
     if near:
         ask_slurm(session, ("scancel", *near), doing="cancelling")
     for job in jobs:
-        if job not in near:
+        if job in near:
+            find_job(session, re.split("[_+]", job)[0])
+        else:
             ask_slurm(session_of(session, find_record(session, job)), ("scancel", job), doing="cancelling")
 
 
 def is_output_elsewhere(facts: JobFacts) -> bool:
     """Tell whether a job ran and ended, and what it wrote lies where this machine does not see it."""
-    return facts.kind == ENDED and bool(facts.nodes and facts.output) and not Path(facts.output).exists()
+    return facts.kind == ENDED and bool(facts.nodes and facts.output) and not can_read(facts.output)
 
 
 def read_output(facts: JobFacts) -> Iterator[str]:
@@ -245,7 +267,7 @@ def read_output(facts: JobFacts) -> Iterator[str]:
         When it has written nothing yet.
     """
     file = Path(facts.output)
-    if not facts.output or not file.is_file():
+    if not can_read(facts.output):
         over = is_output_elsewhere(facts)
         raise UsageError(
             f"job {facts.id} has left no output here" if over else f"job {facts.id} has written nothing yet",

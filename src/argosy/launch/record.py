@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -65,12 +67,40 @@ def read_submitted(record: Path | None) -> dict[str, str]:
     return _words(record, "submitted.json")
 
 
+def can_read(file: str | Path) -> bool:
+    """Tell whether a job's output is there and may be read: it may lie where only others, or other machines, see it."""
+    return os.path.isfile(file) and os.access(file, os.R_OK)  # noqa: PTH113 - Path's raises where a folder is closed
+
+
+def find_output(record: Path | None, job: str, user: str) -> str:
+    """Say where a job wrote to that Slurm has forgotten: the pattern of its plan (sbatch(1), filename pattern), filled.
+
+    What a job's number does not tell, such as the number of an array's task, stays as it is.
+    """
+    array, _, task = job.partition("_")
+    known = {"A": array, "u": user, "x": str(_words(record, "job.json").get("name", "")), "%": "%"}
+    known |= {"a": task} if task else {"j": job}
+
+    def fill(match: re.Match[str]) -> str:
+        text = known.get(match[2], "")
+        return text.zfill(int(match[1] or 0)) if text else match[0]
+
+    return re.sub(r"%(\d*)([a-zA-Z%])", fill, read_submitted(record).get("output", ""))
+
+
+def of_batch(facts: Mapping[str, str]) -> str:
+    """Fill what scontrol leaves of an output's pattern: node, step and task, which are the batch shell's (24.11)."""
+    known = {"N": facts.get("BatchHost", "").partition(".")[0], "n": "0", "t": "0", "s": "batch"}
+    pattern = re.compile(r"%(\d*)([Nnts])")
+    return pattern.sub(lambda match: known[match[2]].zfill(int(match[1] or 0)) or match[0], facts["StdOut"])
+
+
 def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd | None) -> tuple[str, ...]:
     """Give the last lines of the rank that failed first where it had a file of its own, else of the job's output."""
     logs = str(_words(record, "job.json").get("logs", ""))
     own = Path(logs, job, f"rank-{first.rank}.log") if logs and first else None
     for file in (own, Path(output) if output else None):
-        if file and file.is_file():
+        if file and can_read(file):
             with file.open("rb") as source:
                 source.seek(max(0, source.seek(0, 2) - 65536))
                 lines = source.read().decode(errors="replace").splitlines()

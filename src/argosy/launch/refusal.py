@@ -23,7 +23,10 @@ def explain_sbatch(command: Command, reply: Reply, site: Site) -> ArgosyError:
         (r"nvalid feature", "see what nodes have with: sinfo -o '%N %f'; then change --constraint"),
         (r"eservation is invalid", "see them with: scontrol show reservation; then change --reservation"),
         (r"ependency problem", "there is no such job, or it has ended badly: argosy jobs; then change --after"),
-        (r"[Nn]ode configuration is not available", "ask for fewer nodes, GPUs or cores, or another --partition"),
+        (
+            r"[Nn]ode configuration is not available",
+            "ask for fewer nodes, GPUs or cores, another --partition, or other nodes",
+        ),
         (r"nvalid node name", "see the nodes with: sinfo -N; then change --nodelist or --exclude"),
         (r"time limit|MaxTime", "ask for less with --time, or another --partition"),
     )

@@ -112,7 +112,8 @@ def find_grounds(
     if whose:
         request = replace(request, told=(*request.told, Choice(PROFILE, str(path), whose, "search path")))
     settled = settle_site(request, site, host)
-    wanted = with_log_folder(container_at_site(request.container, settled.site), request.logs)
+    asked = container_at_site(request.container, settled.site)
+    wanted = with_log_folder(asked, request.logs)
     wanted = with_log_folder(wanted, record if site.scheduler == "slurm" else "")
     there, command = plan_target(request, settled.site, host), request.command
     if site.scheduler == "local":
@@ -120,6 +121,8 @@ def find_grounds(
         if not (dry or kept):
             refuse_missing_program(request.command, wanted, host)
     else:
+        if not (dry or kept or request.before or request.options.chdir or request.options.dependency):
+            refuse_missing_program(request.command, asked, host, at_nodes=True)
         from argosy.launch.elsewhere import as_proved, assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
 
         there = assume_runtime(site, there, wanted.runtime)
@@ -365,12 +368,10 @@ def submit(
     """
     from argosy.launch.advice import warn_before  # noqa: PLC0415 - likewise
     from argosy.launch.jobs import run_slurm  # noqa: PLC0415 - likewise
+    from argosy.launch.places import make_output_folders, refuse_missing_chdir  # noqa: PLC0415 - likewise
     from argosy.launch.refusal import explain_sbatch  # noqa: PLC0415 - likewise
-    from argosy.store import explained  # noqa: PLC0415 - likewise
 
-    for folder_of in output_folders(plan, session.host.person.name):
-        with explained(folder_of):
-            folder_of.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
+    make_output_folders(plan, session.host.person.name)
     refuse_missing_chdir(plan)
     for line in warn_before(plan, session.host.cwd):
         session.reporter.note(line)
@@ -383,36 +384,6 @@ def submit(
         session.reporter.note(line)
     note_job(plan, folder, job, profile=profile)
     return Launched(0, job, str(folder))
-
-
-def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
-    """Give the folders that the job writes its output to, which must be there when it starts.
-
-    Raises
-    ------
-    UsageError
-        When a name is not known before the job has a number.
-    """
-    options = dict(option[2:].partition("=")[::2] for option in plan.directives)
-    out: list[Path] = []
-    for name in ("output", "error"):
-        path = options.get(name, "")
-        folder = str(Path(path).parent).replace("%x", plan.name).replace("%u", user)
-        if re.search(r"%[\w%]", folder):
-            raise UsageError(
-                "Slurm makes no folders, and this one has no name yet",
-                evidence=f"--{name} {path}",
-                hint="use %j in the name of the file only",
-            )
-        out += [Path(folder)] if path else []
-    return tuple(out)
-
-
-def refuse_missing_chdir(plan: LaunchPlan) -> None:
-    """Refuse a folder to run in that is not there: Slurm would run the job in /tmp instead, with a line in its log."""
-    folder = next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
-    if folder and not Path(folder).is_dir():
-        raise UsageError(f"there is no folder {folder} to run in", evidence=f"--chdir {folder}", hint="make it first")
 
 
 def submission_environment(session: Session) -> dict[str, str]:

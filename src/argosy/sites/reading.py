@@ -63,7 +63,8 @@ def find_profile(name: str, folders: Sequence[Path] = (DATA,)) -> Path:
     found = next((path for path in paths if path.is_file()), None)
     if found is None or found.name.startswith(FRAGMENT):
         known = site_names(folders)
-        near = nearest_word(name, known)
+        files = [str(path) for path in Path(name).parent.glob("*.toml") if path.name != "argosy.toml"]
+        near = nearest_word(name, [*known, *files])
         raise SiteError(
             f"there is no site {name!r}",
             evidence=f"known: {', '.join(known)}; or the path of a profile, ending in .toml",

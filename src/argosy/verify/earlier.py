@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.launch.history import past_jobs
-from argosy.launch.record import read_submitted
+from argosy.launch.record import can_read, find_output
 from argosy.session import Session
 from argosy.verify.bandwidth import Measured, parse_bandwidth
 from argosy.verify.logs import read_ends_of
@@ -33,8 +33,8 @@ def find_earlier(session: Session, record: Path, measured: Measured) -> Earlier 
     for job in jobs[jobs.index(own) + 1 :]:
         if (job.site, job.plan.get("shape")) != (own.site, own.plan.get("shape")):
             continue
-        output = read_submitted(Path(job.record)).get("output", "").replace("%j", job.id)
-        found = parse_bandwidth(read_ends_of(output)) if output and Path(output).is_file() else None
+        output = find_output(Path(job.record), job.id, session.host.person.name)
+        found = parse_bandwidth(read_ends_of(output)) if can_read(output) else None
         if found and found.operation == measured.operation:
             return Earlier(job.id, job.submitted[:10], found)
     return None

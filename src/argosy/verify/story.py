@@ -10,7 +10,7 @@ import msgspec
 from argosy.errors import SiteError, UsageError
 from argosy.launch.jobs import JobFacts, ask_slurm, find_job, read_plan, session_of
 from argosy.launch.ranks import RankFacts
-from argosy.launch.record import read_submitted
+from argosy.launch.record import can_read, read_submitted
 from argosy.launch.story import find_site
 from argosy.records import replace
 from argosy.schedulers.slurm import ENDED
@@ -120,7 +120,7 @@ def read_evidence(facts: JobFacts) -> Evidence:
     restart = facts.runs[-1].restart if facts.runs else facts.restarts
     own = sorted(Path(facts.record).glob(f"nccl-{restart}-*.log")) if facts.record else []
     files = [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]
-    files += [facts.output] if facts.output and Path(facts.output).is_file() else []
+    files += [facts.output] if can_read(facts.output) else []
     text = "\n".join(map(read_ends_of, files))
     trials = parse_trials(text) if any(row.get("what") == TRIAL for row in _rows(plan.get("choices"))) else None
     return Evidence(parse_netlog(text), facts.ranks, expect(plan, facts.ranks), tuple(files), trials)

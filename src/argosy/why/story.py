@@ -7,6 +7,7 @@ from pathlib import Path
 
 from argosy.errors import UsageError
 from argosy.launch.jobs import JobFacts, find_job
+from argosy.launch.record import can_read
 from argosy.records import replace
 from argosy.session import Session
 from argosy.why.judging import Finding, judge_log, render_finding
@@ -48,7 +49,7 @@ def find_log(session: Session, log: str) -> Path:
     if not log.isdigit():
         raise UsageError(f"there is no log {log!r}", hint="give a file, the number of a job, or - for standard input")
     facts = find_job(session, log)
-    if not facts.output or not Path(facts.output).is_file():
+    if not facts.output or not can_read(facts.output):
         raise UsageError(f"job {log} has written nothing", evidence=f"it {facts.meaning}; output: {facts.output}")
     return Path(facts.output)
 
@@ -76,7 +77,7 @@ def read_end(path: Path) -> tuple[str, int]:
 
 def explain_job_end(session: Session, facts: JobFacts) -> str:
     """Name the first cause of a job that failed, and what to do; empty where nothing is known or nothing failed."""
-    if not facts.code or not facts.output or not Path(facts.output).is_file():
+    if not facts.code or not facts.output or not can_read(facts.output):
         return ""
     _, found = explain_log(session, facts.output)
     return render_finding(found[0], facts.output) if found else ""

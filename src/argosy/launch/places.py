@@ -1,0 +1,67 @@
+"""Where a job runs and writes: folders that Slurm does not make, and whose lack it does not tell."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from argosy.errors import UsageError
+from argosy.refusals import refuse_folder
+from argosy.store import explained
+
+if TYPE_CHECKING:
+    from argosy.launch.plan import LaunchPlan
+
+
+def make_output_folders(plan: LaunchPlan, user: str) -> None:
+    """Make the folders that a job writes its output to: Slurm ends it without a word where it cannot.
+
+    Raises
+    ------
+    UsageError, CheckFailed
+        When nothing can be written there.
+    """
+    for name, path in _outputs(plan).items():
+        if os.path.isdir(path):  # noqa: PTH112 - Path's raises where it is closed
+            hint = f"write --{name} {path.rstrip('/')}/%x-%j.out"
+            raise UsageError(f"{path} is a folder, and no file", evidence=f"--{name} {path}", hint=hint)
+    for folder in output_folders(plan, user):
+        with explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
+        refuse_folder(folder)
+
+
+def _outputs(plan: LaunchPlan) -> dict[str, str]:
+    """Give the files that a job writes to, with Slurm's patterns in them, by the option that names them."""
+    options = dict(option[2:].partition("=")[::2] for option in plan.directives)
+    return {name: options[name] for name in ("output", "error") if options.get(name)}
+
+
+def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
+    """Give the folders that the job writes its output to, which must be there when it starts.
+
+    Raises
+    ------
+    UsageError
+        When a name is not known before the job has a number.
+    """
+    out: list[Path] = []
+    for name, path in _outputs(plan).items():
+        folder = str(Path(path).parent).replace("%x", plan.name).replace("%u", user)
+        if re.search(r"%[\w%]", folder):
+            raise UsageError(
+                "Slurm makes no folders, and this one has no name yet",
+                evidence=f"--{name} {path}",
+                hint="use %j in the name of the file only",
+            )
+        out.append(Path(folder))
+    return tuple(out)
+
+
+def refuse_missing_chdir(plan: LaunchPlan) -> None:
+    """Refuse a folder to run in that is not there: Slurm would run the job in /tmp instead, with a line in its log."""
+    folder = next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
+    if folder and not Path(folder).is_dir():
+        raise UsageError(f"there is no folder {folder} to run in", evidence=f"--chdir {folder}", hint="make it first")
