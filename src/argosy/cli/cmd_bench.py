@@ -13,24 +13,12 @@ from argosy.cli.common import NAMED, WholeLines, open_session, print_json
 from argosy.collectives import OPERATIONS, benchmark_command
 from argosy.errors import UsageError
 from argosy.launch import LaunchRequest
-from argosy.launch.story import launch as launch_story
 from argosy.records import asdict, replace
 from argosy.refusals import explained
 from argosy.startup.records import CASES
 from argosy.trials import as_trial, trial_command
 
-NOT_MEASURED = (
-    "command",
-    "ssh",
-    "interactive",
-    "smoke",
-    "smoke_first",
-    "resume",
-    "checkpoint",
-    "array",
-    "elastic",
-    "before",
-)
+NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "checkpoint", "array", "elastic", "before")
 """Parameters of launch that a measurement has no use for."""
 NOT_TRIED = ("ranks", "cpus_per_rank", "launcher", "torchrun_arg", "mpi", "label", "log_dir", "debug")
 """And those that nodes which are tried each alone have none for."""
@@ -53,15 +41,18 @@ def _nodes(ctx: click.Context, /, **options: Any) -> None:
 
 def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[LaunchRequest], LaunchRequest]) -> None:
     """Launch a measurement; with --follow it ends with what the run proved."""
-    dry_run, script, here, follow, as_json, verbose = (
-        options.pop(name) for name in ("dry_run", "script", "here", "follow", "as_json", "verbose")
+    dry_run, script, here, follow, as_json, verbose, ssh = (
+        options.pop(name) for name in ("dry_run", "script", "here", "follow", "as_json", "verbose", "ssh")
     )
     session = open_session(verbose=verbose)
     request = replace(change(cmd_launch.read_request(session, **options)), here=here)
+    if ssh:
+        cmd_launch.refuse_several(ssh=True, here=here, script=script is not None)
     if dry_run or script is not None:
+        shown = None if dry_run else script
         kept = script is not None
-        ctx.exit(cmd_launch.show_plan(request, session, None if dry_run else script, as_json=as_json, kept=kept))
-    launched = launch_story(request, session)
+        ctx.exit(cmd_launch.show_plan(request, session, shown, as_json=as_json, kept=kept, ssh=ssh))
+    launched = cmd_launch.start(request, session, ssh)
     if not launched.job:
         ctx.exit(launched.code)
     code = cmd_launch.submitted(launched.job, request, session, follow=follow)

@@ -10,7 +10,7 @@ import click
 
 from argosy.cli.common import PROJECT_FILE, container_options, open_session, print_json
 from argosy.errors import UsageError
-from argosy.launch import LaunchPlan, LaunchRequest, find_site, plan_here, write_script
+from argosy.launch import Launched, LaunchPlan, LaunchRequest, find_site, plan_here, write_script
 from argosy.launch import launch as launch_story
 from argosy.launch.asking import RESTARTS, STAGE, TOPICS, make_request, with_defaults, with_job
 from argosy.launch.naming import option
@@ -136,60 +136,59 @@ def _launch(
     *, dry_run: bool, script: Path | None, here: bool, follow: bool, as_json: bool, verbose: bool, interactive: bool,
     smoke_first: bool, ssh: str, **options: Any,
 ) -> int:  # fmt: skip
-    _refuse_several(here=here, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first)
+    refuse_several(here=here, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first)
     session = open_session(verbose=verbose)
     request = replace(read_request(session, **options), here=here)
     if ssh:
-        _refuse_several(
-            ssh=True, here=here, interactive=interactive, smoke_first=smoke_first, script=script is not None
-        )
-        return _launch_by_ssh(request, session, ssh, dry_run=dry_run, follow=follow, as_json=as_json)
+        refuse_several(ssh=True, here=here, interactive=interactive, smoke_first=smoke_first, script=script is not None)
     if dry_run or script is not None:
-        return show_plan(request, session, script if not dry_run else None, as_json=as_json, kept=script is not None)
+        kept = script is not None
+        return show_plan(request, session, script if not dry_run else None, as_json=as_json, kept=kept, ssh=ssh)
     if interactive:
         from argosy.launch.interactive import launch_interactive  # noqa: PLC0415 - only where it is asked for
 
         return launch_interactive(request, session).code
     if smoke_first:
         return _smoke_first(request, session, follow=follow)
-    launched = launch_story(request, session)
+    launched = start(request, session, ssh)
     if not launched.job:
         return launched.code
     return submitted(launched.job, request, session, follow=follow)
 
 
-def _launch_by_ssh(
-    request: LaunchRequest, session: Session, ssh: str, *, dry_run: bool, follow: bool, as_json: bool
-) -> int:
-    from argosy.launch import by_ssh  # noqa: PLC0415 - only where it is asked for
+def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:
+    """Launch from this machine, or at the one that ssh reaches."""
+    if not ssh:
+        return launch_story(request, session)
+    from argosy.launch.by_ssh import launch_by_ssh  # noqa: PLC0415 - only where it is asked for
     from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
 
-    remote = parse_remote(ssh)
-    if dry_run:
-        return print_plan(by_ssh.preview(request, session, remote), as_json=as_json)
-    job = by_ssh.launch_by_ssh(request, session, remote).job
-    return submitted(job, request, session, follow=follow)
+    return launch_by_ssh(request, session, parse_remote(ssh))
 
 
-def _refuse_several(**wishes: bool) -> None:
+def _preview(request: LaunchRequest, session: Session, ssh: str) -> LaunchPlan:
+    from argosy.launch.by_ssh import preview  # noqa: PLC0415 - only where it is asked for
+    from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
+
+    return preview(request, session, parse_remote(ssh))
+
+
+def refuse_several(**wishes: bool) -> None:
+    """Refuse options that say different things of the same."""
     several = [option(name) for name, wished in wishes.items() if wished]
     if len(several) > 1:
         raise UsageError(f"{' and '.join(several)} exclude each other", hint="say one of them")
 
 
-def show_plan(request: LaunchRequest, session: Session, script: Path | None, *, as_json: bool, kept: bool) -> int:
+def show_plan(
+    request: LaunchRequest, session: Session, script: Path | None, *, as_json: bool, kept: bool, ssh: str = ""
+) -> int:
     """Print a plan, or write its script; give the exit code."""
-    plan = plan_here(request, session, dry=True, kept=kept)
+    plan = _preview(request, session, ssh) if ssh else plan_here(request, session, dry=True, kept=kept)
     if script is not None:
         write_script(plan, script)
         click.echo(f"{script}: start it with '{'sbatch' if plan.scheduler == 'slurm' else 'sh'} {script}'")
-        return 0
-    return print_plan(plan, as_json=as_json)
-
-
-def print_plan(plan: LaunchPlan, *, as_json: bool) -> int:
-    """Print a plan as JSON, or its script; give the exit code."""
-    if as_json:
+    elif as_json:
         print_json(asdict(plan))
     else:
         click.echo(plan.script, nl=False)

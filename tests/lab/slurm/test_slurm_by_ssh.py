@@ -13,6 +13,7 @@ from tests.lab.far import reached_by_ssh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from tests.lab.conftest import Ran
     from tests.lab.slurm.conftest import Desk
@@ -93,6 +94,13 @@ def test_a_running_job_is_entered_and_cancelled_from_afar(laptop: Laptop) -> Non
     laptop.argosy("cancel", job)
     desk.wait(job)
     assert laptop.argosy("logs", "-f", job, check=False).code != 0
+
+
+def test_nodes_are_tried_from_afar(laptop: Laptop, torch_image: Path) -> None:
+    image = laptop.desk.with_image(torch_image).image
+    where = ("--ssh", f"far:{laptop.desk.folder}", "--site", "site.toml", "--nodes", "2")
+    told = laptop.argosy("bench", "nodes", image, *where, "--gpu", "none", "--follow", check=False)
+    assert "2 node(s)" in told.stdout, told.stderr
 
 
 def test_a_failed_job_says_which_rank_failed_first(laptop: Laptop) -> None:
