@@ -470,3 +470,49 @@ def worker_of(parent: int) -> int:
         if above == parent and b"argosy.conda_worker" in words:
             return int(folder.name)
     raise AssertionError("no worker was started")
+
+
+BACKEND = """\
+import os, shutil, zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    if needed := os.environ.get("NEEDS"):
+        __import__(needed)
+    found = [shutil.which("tool") or "none", os.environ.get("TOOL_HOME", ""), os.environ.get("FROM_FILE", "")]
+    file = "madehere-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, file), "w") as wheel:
+        info = "madehere-1.0.dist-info/"
+        wheel.writestr("madehere.py", "SAW = %r\\n" % " ".join(found))
+        wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: madehere\\nVersion: 1.0\\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "RECORD", "")
+    return file
+"""
+BUILT_HERE = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+
+
+def write_built_here(shop: Shop) -> None:
+    folder = shop.folder / "madehere"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(BUILT_HERE)
+    (folder / "backend.py").write_text(BACKEND)
+
+
+def test_what_pip_builds_sees_condas_programs_its_activation_and_the_files_variables(
+    shop: Shop, channel: Channel
+) -> None:
+    write_built_here(shop)
+    text = environment(channel.url, "python", "pip", "tool", pip=("./madehere",))
+    image = shop.build(text + "variables: {FROM_FILE: '1.10'}\n")
+    done = shop.run(image, "python", "-c", "import madehere; print(madehere.SAW)")
+    assert done.out == f"{PREFIX}/bin/tool {PREFIX}/share 1.10\n"
+
+
+def test_what_pip_builds_against_other_pip_packages_of_a_conda_environment_is_built_last(
+    shop: Shop, channel: Channel
+) -> None:
+    write_built_here(shop)
+    folder = shop.folder / "madehere"
+    text = environment(channel.url, "python", "greet", pip=(f"madehere @ file://{folder}", "another"))
+    image = shop.build(text + "variables: {NEEDS: another}\n", "--no-build-isolation", "madehere")
+    assert shop.run(image, "python", "-c", "import madehere, another").code == 0

@@ -39,7 +39,7 @@ from argosy.conda import (
 from argosy.conda.activation import plan_before
 from argosy.conda.plan import certificates
 from argosy.errors import CheckFailed
-from argosy.layout import ENV_PREFIX, Activation
+from argosy.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.lock import LockedPackage, PackageKind
 from argosy.pip_config import UvSettings
 from argosy.process import Command
@@ -165,11 +165,11 @@ def _complete(
     compiling: Compile,
 ) -> CondaEnvironment:
     python = ask_interpreter(shop.room, PYTHON) if (shop.prefix / "bin/python").exists() else None
-    pins = _install_pip(shop, recipe, python, held)
+    activation, said = _ask_activation(shop, recipe.name, variables)
+    pins = _install_pip(shop, recipe, python, held, activation)
     if python:
         code = Compiled(shop.session.places.cache / BYTECODE, python.build)
         compiling(shop.room, shop.layer, shop.work, code, {pin.package.name for pin in pins}, shop.step)
-    activation, said = _ask_activation(shop, recipe.name, variables)
     added = {pin.package.name: pin.package for pin in pins}
     kept = [package for package in held if package.kind is PackageKind.CONDA or package.name not in added]
     packages = tuple(sorted((*kept, *added.values()), key=lambda package: (package.name, package.kind)))
@@ -246,8 +246,13 @@ def _script_variables(script: LinkScript) -> tuple[tuple[str, str], ...]:
 
 
 def _install_pip(
-    shop: Workshop, recipe: Recipe, python: BasePython | None, held: tuple[LockedPackage, ...]
+    shop: Workshop,
+    recipe: Recipe,
+    python: BasePython | None,
+    held: tuple[LockedPackage, ...],
+    activation: Activation,
 ) -> tuple[Pin, ...]:
+    """Install what stands under ``pip:``, in the activated environment: conda may have brought git and compilers."""
     if not recipe.pip:
         return ()
     if python is None:
@@ -255,13 +260,28 @@ def _install_pip(
     judge_pip(recipe, python, held)
     installer = Installer(shop.room, python, shop.settings, shop.layer, shop.work)
     installer = replace(installer, supply=shop.supply, shared=shop.shared)
+    installer = replace(installer, activated=render_env_script(activation))
+    late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
+    pins = _resolve_and_install(
+        installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), shop.step
+    )
+    if not late:
+        return pins
+    there = {**dict(python.packages), **{pin.package.name: pin.package.version for pin in pins}}
+    second = replace(installer, python=replace(python, packages=tuple(there.items())), fresh=True)
+    return (*pins, *_resolve_and_install(second, replace(recipe, pip=late), shop.step))
+
+
+def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
+    if not recipe.pip:
+        return ()
     try:
-        pins = resolve(installer, recipe, shop.step)
+        pins = resolve(installer, recipe, step)
     except CheckFailed as error:
         error.hint = "exact versions that you did not write are conda's: ask conda for another one, or leave it to pip"
         raise
     if pins:
-        install_pins(installer, pins, shop.step, exact=recipe.exact)
+        install_pins(installer, pins, step, exact=recipe.exact)
     return pins
 
 

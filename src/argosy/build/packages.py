@@ -68,6 +68,8 @@ class Installer(msgspec.Struct, frozen=True):
         The layer's tree, and a folder for small files; both on disk.
     fresh
         Whether what was built for another image is built again: it may be for another torch.
+    activated
+        Shell text that is run before uv, and so before what it builds: the environment's own variables.
     supply
         Gets the pins that were chosen, and gives those that are installed; None: the same ones.
     shared
@@ -81,6 +83,7 @@ class Installer(msgspec.Struct, frozen=True):
     layer: Path
     work: Path
     fresh: bool = False
+    activated: str = ""
     supply: Supply | None = None
     shared: Path | None = None
 
@@ -97,7 +100,11 @@ class Installer(msgspec.Struct, frozen=True):
 
     def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
         """Run uv inside the base's root."""
-        return self.room.run(UV_INSIDE, *words, variables=self.variables(), on_line=on_line)
+        return self.room.run(*self._start(words), variables=self.variables(), on_line=on_line)
+
+    def _start(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        before = ("/bin/sh", "-c", f'{self.activated}exec "$@"', "sh") if self.activated else ()
+        return (*before, UV_INSIDE, *words)
 
     def uv_placing(self, *words: str, on_line: OnLine | None = None) -> Reply:
         """Run uv to put files into the layer: as hard links to those of its cache where these can be had."""
@@ -117,7 +124,7 @@ class Installer(msgspec.Struct, frozen=True):
         room = replace(self.room, binds=(*kept, Bind(str(shared), SHARED_INSIDE)))
         linking = (("UV_CACHE_DIR", inside[CACHE_INSIDE]), ("UV_LINK_MODE", "hardlink"))
         start = ("/bin/sh", "-c", LINKED, "sh", inside[ROOT])
-        return room.run(*start, UV_INSIDE, *words, variables=(*self.variables(), *linking), on_line=on_line)
+        return room.run(*start, *self._start(words), variables=(*self.variables(), *linking), on_line=on_line)
 
     def uv_checked(self, *words: str, doing: str, on_line: OnLine | None = None) -> Reply:
         """Run uv; explain a failure in its own words."""

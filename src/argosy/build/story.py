@@ -264,7 +264,7 @@ def _install_packages(
     cache = session.places.cache / "uv"
     kept = python.without(replaceable(recipe))
     installer = open_installer(room, kept, settings, layer=tree, work=work / "uv", cache=cache)
-    installer = replace(installer, supply=supply, shared=shared)
+    installer = replace(installer, supply=supply, shared=shared, activated=_own_variables(recipe))
     pins = choose_and_install(installer, recipe, step)
     write_namesakes(tree, python)
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
@@ -293,6 +293,12 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, target: Target) -> M
     shop.step.result = f"{_count(made.packages, base)}, {inside} ({shop.room.carrier.value}: {shop.room.carrier.why})"
     notes = (*_notes(recipe, shop.settings), *made.notes)
     return Made(shop.layer, shop.room, made.python, made.packages, made.activation, notes, shop.settings)
+
+
+def _own_variables(recipe: Recipe) -> str:
+    """Render the file's variables for what is built: such as FORCE_CUDA and TORCH_CUDA_ARCH_LIST."""
+    own = tuple((name, value) for name, value in recipe.variables if name != "PATH")
+    return render_env_script(Activation((), (), own)) if own else ""
 
 
 def _python_of(recipe: Recipe, base: Base, room: Room) -> BasePython:
