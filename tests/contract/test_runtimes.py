@@ -124,6 +124,12 @@ def test_every_runtime_keeps_the_policy(stage: Stage, case: Case) -> None:
     assert (reply.stdout, reply.code) == (case.out.format(**known), case.code), reply.stderr
 
 
+def test_every_runtime_passes_as_many_arguments_as_the_kernel_does(stage: Stage) -> None:
+    words = tuple(f"{n}.jpg" for n in range(40_000))
+    reply = stage.start(stage.entry(), ("sh", "-c", 'for last do :; done; echo "$# $last"', "sh", *words))
+    assert reply.stdout == "40000 39999.jpg\n", reply.stderr
+
+
 def test_every_runtime_passes_hostile_arguments_unchanged(stage: Stage) -> None:
     reply = stage.start(stage.entry(), ("sh", "-c", SHOW_ARGUMENTS, "sh", *HOSTILE))
     assert reply.stdout == "".join(f"<{word}>\n" for word in HOSTILE), reply.stderr

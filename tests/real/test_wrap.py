@@ -105,8 +105,9 @@ def test_standard_streams_carry_any_bytes(prefix: Path) -> None:
     assert done.stdout == data
 
 
-def test_half_a_megabyte_of_arguments_arrives(prefix: Path) -> None:
-    words = [f"{n:05d}{'x' * 95_000}" for n in range(5)] + ["", "a b", "*", "$HOME", "new\nline"]
+@pytest.mark.parametrize(("count", "size"), [(5, 95_000), (50_000, 5)])
+def test_half_a_megabyte_of_arguments_arrives(prefix: Path, count: int, size: int) -> None:
+    words = [f"{n:05d}{'x' * size}" for n in range(count)] + ["", "a b", "*", "$HOME", "new\nline"]
     code = "import hashlib, sys; print(hashlib.sha256(repr(sys.argv[1:]).encode()).hexdigest())"
     import hashlib  # noqa: PLC0415
 

@@ -95,7 +95,15 @@ fi
 mkfifo hold
 for argosy_fd in 9 8 7 6 5 4 3; do [ -e "/proc/self/fd/$argosy_fd" ] || break; done
 eval "exec $argosy_fd<>hold"
-argosy_pid=$({ eval "exec $argosy_fd>&-"; exec bwrap "$@" < hold 3>&1 > /dev/null; } &)
+# bubblewrap takes 9000 words; those of the command are not for it.
+argosy_words="" argosy_rest=0
+while [ $# -gt 8000 ] && [ "$argosy_rest" -lt "$argosy_count" ]; do
+    argosy_rest=$((argosy_rest + 1)) argosy_words="$argosy_words \\"\\${$argosy_rest}\\""
+done
+argosy_pid=$({
+    eval "exec $argosy_fd>&-; ${argosy_words:+set -- $argosy_words}"
+    exec bwrap "$@" < hold 3>&1 > /dev/null
+} &)
 [ -n "$argosy_pid" ] || exit 125
 # Its daemon lives in this namespace: it ends with the container only if the mount of the container is the last one.
 [ -z "$argosy_fuse" ] || umount -l root

@@ -29,7 +29,7 @@ def render_visible(start: Start, mount: str) -> str:
         f'[ -z "$argosy_above" ] || {_mount(mount, Late("$argosy_above"), Late("$argosy_above"))}',
         "case $PWD in",
         f"{system_cases(start)}) ;;",
-        f"*) {_mount(mount, Late('$PWD'), Late('$PWD'))} ;;",
+        f'*) [ ! -d "$PWD" ] || {_mount(mount, Late("$PWD"), Late("$PWD"))} ;;',
         "esac",
         'for argosy_place in "${TMPDIR-}" "${HOME-}"; do',
         '    case $argosy_place in "" | /) continue ;; esac',
