@@ -89,6 +89,10 @@ class CheckFailed(ArgosyError):
     code = 7
 
 
+class NoVersions(CheckFailed):
+    """No versions of packages go together with what is there."""
+
+
 class Stopped(ArgosyError):
     """The user or the machine asked us to stop; everything half-made has been removed."""
 

@@ -380,3 +380,21 @@ def test_a_new_prefix_killed_at_any_moment_is_whole_or_can_be_made(shop: Shop, t
         assert call(own, "whole", name="echo") == "whole"
         assert [path.name for path in own.rglob("*.part")] == []
         shutil.rmtree(own)
+
+
+def test_an_update_may_ask_for_another_version_of_what_is_there(shop: Shop) -> None:
+    recipe = shop.write("requirements.txt", "tinypkg\n")
+    own = shop.folder / "own"
+    done = shop.argosy("wrap", recipe, "--prefix", own, "--base", shop.base)
+    assert done.code == 0, done.err
+    done = shop.argosy("wrap", "update", own, "tinypkg<2")
+    assert done.code == 0, done.err
+    assert "built anew from the sources" in done.err
+    assert call(own, name="tinypkg") == "tinypkg 1.0"
+    done = shop.argosy("wrap", "update", own, "needsnine", "tinydep<2")
+    assert done.code == 7
+    assert "argosy wrap update:3: tinydep<2" in done.err, done.err
+    assert str(own / "versions") not in done.err.partition("argosy:")[2]
+    done = shop.argosy("wrap", "update", own, "no-such-package")
+    assert (done.code, "check the spelling" in done.err) == (7, True), done.err
+    assert call(own, name="tinypkg") == "tinypkg 1.0"

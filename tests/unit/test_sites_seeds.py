@@ -183,7 +183,9 @@ DAWN = (
 AAC6 = (
     Row("the partition", r"#SBATCH --partition=1CN192C4G1H_MI300A_Ubuntu22"),
     Row("48 cores per GPU", r"#SBATCH --cpus-per-task=192", r"--cpus-per-gpu", "the same, for the task with all ranks"),
-    Row("a rank per GPU", r"gpus=\$\{SLURM_GPUS_PER_NODE:-\$\{SLURM_GPUS_ON_NODE:-4\}\} ranks_per_node=\$\{gpus##\*:\}"),
+    Row(
+        "a rank per GPU", r"gpus=\$\{SLURM_GPUS_PER_NODE:-\$\{SLURM_GPUS_ON_NODE:-4\}\} ranks_per_node=\$\{gpus##\*:\}"
+    ),
     Row("threads: the node's cores shared out", r"OMP_NUM_THREADS=48"),
     Row("the node list by scontrol", r"scontrol show hostnames"),
     Row("port 50000 + job id", r"MASTER_PORT=\$\(", r"50000", "Linux gives such ports to others: its ephemeral range"),

@@ -129,6 +129,14 @@ def test_an_update_keeps_what_was_asked_and_adds_to_it() -> None:
         plan_update(UpdateRequest(Path("p"), files=("x",)), Recipe(SourceKind.IMAGE, ("x.sif",)))
 
 
+def test_the_last_word_on_a_package_holds() -> None:
+    old = Recipe(
+        SourceKind.FILES, ("/a/requirements.txt",), "debian:bookworm", added=("Idna<3", "x @ https://e.org/x.whl")
+    )
+    new = plan_update(UpdateRequest(Path("p"), packages=("idna==3.7", "./folder")), old)
+    assert new.added == ("x @ https://e.org/x.whl", "idna==3.7", "./folder")
+
+
 def test_a_venv_keeps_its_settings_but_its_home_until_python_wants_one() -> None:
     settings = (("home", "/usr/bin"), ("include-system-site-packages", "true"), ("version", "3.11.2"))
     assert render_venv(inside(venv=settings)) == "include-system-site-packages = true\nversion = 3.11.2\n"

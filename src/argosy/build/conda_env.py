@@ -38,7 +38,7 @@ from argosy.conda import (
 )
 from argosy.conda.activation import plan_before
 from argosy.conda.plan import certificates
-from argosy.errors import CheckFailed
+from argosy.errors import CheckFailed, NoVersions
 from argosy.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.lock import LockedPackage, PackageKind
 from argosy.pip_config import UvSettings
@@ -277,7 +277,7 @@ def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tu
         return ()
     try:
         pins = resolve(installer, recipe, step)
-    except CheckFailed as error:
+    except NoVersions as error:
         error.hint = "exact versions that you did not write are conda's: ask conda for another one, or leave it to pip"
         raise
     if pins:

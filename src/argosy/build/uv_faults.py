@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from argosy.build.git_access import advise_on_git
 from argosy.build.rooms import UV_INSIDE, Room
-from argosy.errors import ArgosyError, CheckFailed, ToolFailed
+from argosy.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed
 from argosy.pip_config import UvSettings
 from argosy.process import Reply
 from argosy.recipe.records import PipLine
@@ -94,7 +94,7 @@ def _no_solution(text: str) -> CheckFailed:
             evidence=evidence,
             hint="check the spelling; a package of another index needs --extra-index-url in the requirements file",
         )
-    return CheckFailed(
+    return NoVersions(
         "no versions of the packages go together here",
         evidence=evidence,
         hint="change one of the requirements named; exact versions that you did not write are the base's",

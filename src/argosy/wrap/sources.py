@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.build import BuildRequest, build
-from argosy.errors import UsageError
+from argosy.errors import ArgosyError, NoVersions, UsageError
 from argosy.images.finding import find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.records import replace
@@ -74,9 +74,22 @@ def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
 def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, after: tuple[str, ...]) -> Brought:
     """Make the image of `recipe` out of `old`, which lacks only its last packages and the scripts `after` them.
 
-    The layer alone is packed again.
+    The layer alone is packed again; where its versions do not go with what is added, all is built anew from the
+    sources, as pip would replace them.
+
+    Raises
+    ------
+    ArgosyError
+        As builds do.
     """
-    return Brought(_built(recipe, str(old), (), folder, session, after=after), recipe)
+    try:
+        return Brought(_built(recipe, str(old), (), folder, session, after=after), recipe)
+    except NoVersions as clash:
+        if recipe.kind is SourceKind.FILES and not all(map(os.path.exists, recipe.sources)):
+            clash.hint = f"bring {', '.join(recipe.sources)} back: other versions mean to build anew from it"
+            raise
+        session.reporter.note("the versions there do not go with what is added: all is built anew from the sources")
+        return make_image(recipe, folder, session)
 
 
 def keep_image(recipe: Recipe, old: Path, folder: Path) -> Brought:
@@ -118,7 +131,11 @@ def _built(
         replaceable=recipe.replaceable,
         keep=True,
     )
-    build(request, session)
+    try:
+        build(request, session)
+    except ArgosyError as error:
+        error.evidence = error.evidence.replace(str(folder / ADDED), "argosy wrap update")
+        raise
     return image
 
 

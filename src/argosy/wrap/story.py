@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from argosy.entering import enter, layer_key
 from argosy.errors import UsageError
@@ -123,9 +125,22 @@ def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
     return replace(
         old,
         sources=(request.image,) if request.image else files,
-        added=tuple(dict.fromkeys((*old.added, *request.packages))),
+        added=_added(old.added, request.packages),
         after=(*old.after, *request.after),
     )
+
+
+def _added(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
+    """Join what updates asked for: the last word on a package holds."""
+    named = {name for text in now if (name := _name_of(text))}
+    return tuple(dict.fromkeys((*(text for text in before if _name_of(text) not in named), *now)))
+
+
+def _name_of(text: str) -> str:
+    try:
+        return str(canonicalize_name(Requirement(text).name))
+    except InvalidRequirement:
+        return ""
 
 
 def rollback(prefix: Path, number: int, session: Session) -> WrapReport:
