@@ -106,3 +106,9 @@ def test_commands_are_installed_for_one_tool_or_for_all(tmp_path: Path) -> None:
 
 def test_a_python_with_a_blank_in_its_path_starts_all_the_same() -> None:
     assert "exec '/my python/bin/python' -P -m argosy.cli" in render_program("cotainr", "/my python/bin/python")
+
+
+def test_cotainr_without_a_word_and_its_version_are_answered_as_by_cotainr() -> None:
+    alone, version = (CliRunner().invoke(app, ["compat", "run", "cotainr", *words]) for words in ([], ["--version"]))
+    assert (alone.exit_code, "cotainr build my.sif" in alone.output) == (0, True)
+    assert (version.exit_code, version.output.startswith("cotainr, answered by argosy ")) == (0, True)

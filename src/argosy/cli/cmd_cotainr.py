@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from argosy.version import VERSION
+
 MARKS = ("--system", "--base-image", "--conda-env", "--accept-licenses")
 """Options that `argosy build` itself does not have: where one stands, the line is cotainr's."""
 
@@ -30,14 +32,20 @@ class CotainrBuild(click.Command):
             raise click.UsageError(f"cotainr has no option {error.option_name}; with ours: {ours} …", ctx) from error
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-def cotainr() -> None:
+@click.group(
+    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(VERSION, message="cotainr, answered by argosy %(version)s")
+@click.pass_context
+def cotainr(ctx: click.Context) -> None:
     """Build images by the words of cotainr; Argosy does the work.
 
     \b
     cotainr build my.sif --system=NAME --conda-env=environment.yml --accept-licenses
     cotainr info
     """  # noqa: D301
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 @cotainr.command("build", cls=CotainrBuild)
@@ -76,7 +84,6 @@ def cotainr_build(
 def cotainr_info() -> None:
     """Tell what builds here, and which systems there are."""
     from argosy.cli.common import open_session  # noqa: PLC0415 - --help needs none of it
-    from argosy.version import VERSION  # noqa: PLC0415 - likewise
 
     session = open_session()
     runtime = next((name for name in ("apptainer", "singularity", "bwrap") if name in session.host.programs), "none")

@@ -133,7 +133,7 @@ def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
 def _added(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
     """Join what updates asked for: the last word on a package holds."""
     named = {name for text in now if (name := _name_of(text))}
-    return tuple(dict.fromkeys((*(text for text in before if _name_of(text) not in named), *now)))
+    return tuple(dict.fromkeys((*(text for text in before if text in now or _name_of(text) not in named), *now)))
 
 
 def _name_of(text: str) -> str:
