@@ -1,6 +1,6 @@
 """The parts of a profile that come in lists, each with its evidence and its condition; they decide nothing."""
 
-from __future__ import annotations
+# Without annotations as text (__future__): msgspec would evaluate each of them anew at every start.
 
 import re
 from typing import Literal

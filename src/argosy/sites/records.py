@@ -4,7 +4,7 @@ A value has ``why``, ``source`` and ``checked``; ``proof`` is ``documented`` unt
 What is not known is left at its empty default, and listed in `Site.open_questions`.
 """
 
-from __future__ import annotations
+# Without annotations as text (__future__): msgspec would evaluate each of them anew at every start.
 
 import re
 from typing import Annotated, Literal
