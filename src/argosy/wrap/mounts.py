@@ -27,6 +27,14 @@ def render_visible(start: Start, mount: str) -> str:
         *binds,
         *_installation(start, mount),
         f'[ -z "$argosy_above" ] || {_mount(mount, Late("$argosy_above"), Late("$argosy_above"))}',
+        *(_callers_if_apart(start) if mount == "bwrap" else _callers(start, mount)),
+        *_places(start, mount),
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _callers(start: Start, mount: str) -> list[str]:
+    return [
         "case $PWD in",
         f"{system_cases(start)}) ;;",
         f'*) [ ! -d "$PWD" ] || {_mount(mount, Late("$PWD"), Late("$PWD"))} ;;',
@@ -35,9 +43,27 @@ def render_visible(start: Start, mount: str) -> str:
         '    case $argosy_place in "" | /) continue ;; esac',
         f'    [ ! -d "$argosy_place" ] || {_mount(mount, Late("$argosy_place"), Late("$argosy_place"))}',
         "done",
-        *_places(start, mount),
     ]
-    return "\n".join(rows) + "\n"
+
+
+def _callers_if_apart(start: Start) -> list[str]:
+    """Show the caller's folders where the node's file systems below do not: each mount of bubblewrap takes 0.2 ms.
+
+    Whether one is there is asked in any case: what the automounter brings is there from then on.
+    """
+    names = [name for name in (*_left_out(start), ".*") if name != "tmp"]
+    apart = " | ".join([*(f"/{name}" for name in ("run", "var") if name in names), *(f"/{name}/*" for name in names)])
+    return [
+        "argosy_here=$PWD",
+        f'case $PWD in {system_cases(start)}) argosy_here="" ;; esac',
+        'for argosy_place in "$argosy_here" "${TMPDIR-}" "${HOME-}"; do',
+        '    [ -d "$argosy_place" ] || continue',
+        "    case $argosy_place in",
+        "    /var/tmp | /var/tmp/*) ;;",
+        f"    {apart}) {_mount('bwrap', Late('$argosy_place'), Late('$argosy_place'))} ;;",
+        "    esac",
+        "done",
+    ]
 
 
 def _installation(start: Start, mount: str) -> list[str]:
@@ -62,23 +88,32 @@ def tree_path(tree: str, path: str = "") -> Late | str:
 
 
 def _places(start: Start, mount: str) -> list[str]:
-    # With --host the system folders of the host take the place of the image's, with /run, where Slurm's commands find
-    # munge; /opt holds the layer, so one by one.
-    skipped = ("dev", "opt", "proc", "sys", "tmp") if start.host else (*SYSTEM_FOLDERS, *start.shadowed)
-    top = start.at.split("/")[1] if start.at else ""
-    skipped = tuple(dict.fromkeys((*skipped, *((top,) if top and f"/{top}" != start.at else ()))))
-    patterns = [f"/{name}" for name in (*skipped, *(("opt/argosy",) if start.host else ()))]
+    patterns = [f"/{name}" for name in (*_left_out(start), "lost+found", *(("opt/argosy",) if start.host else ()))]
     return [
         f"for argosy_place in /*{' /opt/*' if start.host else ''}; do",
         f"    case $argosy_place in {' | '.join(patterns)}) continue ;; esac",
         f'    [ ! -d "$argosy_place" ] || {_mount(mount, Late("$argosy_place"), Late("$argosy_place"))}',
         "done",
-        *_beside_installation(start, mount, top),
+        *_beside_installation(start, mount),
     ]
 
 
-def _beside_installation(start: Start, mount: str, top: str) -> list[str]:
+def _left_out(start: Start) -> tuple[str, ...]:
+    """Name folders at the root that are not shown whole."""
+    # With --host the system folders of the host take the place of the image's, with /run, where Slurm's commands find
+    # munge; /opt holds the layer, so one by one.
+    skipped = ("dev", "opt", "proc", "sys", "tmp") if start.host else (*SYSTEM_FOLDERS, *start.shadowed)
+    top = _top_of_installation(start)
+    return tuple(dict.fromkeys((*skipped, *((top,) if top and f"/{top}" != start.at else ()))))
+
+
+def _top_of_installation(start: Start) -> str:
+    return start.at.split("/")[1] if start.at else ""
+
+
+def _beside_installation(start: Start, mount: str) -> list[str]:
     """Show what the host has beside an installation, one folder at a time, so that its own path can be made."""
+    top = _top_of_installation(start)
     if not top or any(fnmatchcase(top, name) for name in SYSTEM_FOLDERS) or f"/{top}" == start.at:
         return []
     return [

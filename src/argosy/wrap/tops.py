@@ -21,7 +21,9 @@ from argosy.session import Session
 from argosy.store import whole_folder
 from argosy.whiteouts import FUSE_WHITEOUT, is_whiteout
 
-NOT_THE_IMAGES = frozenset({"dev", "proc", "sys", "tmp"})
+NOT_THE_IMAGES = frozenset({"dev", "proc", "root", "sys", "tmp"})
+"""Those of the host are shown in their place."""
+
 SYSTEM = frozenset({"", "etc", "opt", "usr", "var"})
 OPEN = ("/opt", "/run")
 JOINED = "/etc"
