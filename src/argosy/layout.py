@@ -157,7 +157,11 @@ def _unquote(word: str) -> str:
 
 
 def render_enter() -> str:
-    """Render ``enter``, which starts whatever Argosy starts: its absence shows that the layer was not attached."""
+    """Render ``enter``, which starts whatever Argosy starts: its absence shows that the layer was not attached.
+
+    A shell that is there reads it, and becomes the command: a start of one more takes milliseconds in an image that is
+    mounted by FUSE.
+    """
     return f"""\
 #!/bin/sh
 # Set the environment of this image, then become the command.
@@ -183,12 +187,12 @@ def guarded(image: str, command: Iterable[str], *, way_out: str) -> tuple[str, .
     Runtimes skip an overlay partition without a word in several cases (``enable overlay = no``, ``--underlay``,
     ``--unsquash``): then the base's own programs would run by mistake.
     """
-    script = Program("enter", f'[ -x {ENTER} ] && exec {ENTER} "$@"; printf "%s\\n" "$0" >&2; exit 6')
+    script = Program("enter", f'[ -x {ENTER} ] && . {ENTER}; printf "%s\\n" "$0" >&2; exit 6')
     message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {way_out}"
     return ("/bin/sh", "-c", script, message, *command)
 
 
 def entered_if_there() -> tuple[str, ...]:
     """Give the words that start a command through ``enter`` in an image that may be ours and may be another's."""
-    script = Program("enter", f'[ ! -x {ENTER} ] || exec {ENTER} "$@"; exec "$@"')
+    script = Program("enter", f'[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
     return ("/bin/sh", "-c", script, "argosy-enter")

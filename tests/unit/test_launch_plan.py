@@ -27,7 +27,7 @@ from argosy.launch.rendezvous import PORT
 from argosy.launch.shape import choose_shape
 from argosy.launch.slurm_script import NODE
 from argosy.launchers import Shape, as_torchrun_program, choose_launcher
-from argosy.launchers.programs import BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
+from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
 from argosy.model import ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Variable
 from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
@@ -468,6 +468,6 @@ def test_programs_hold_no_single_quote_that_would_break_their_quotes() -> None:
 def test_a_rank_of_jax_meets_at_the_port_that_was_found_free(own: dict[str, str], told: str) -> None:
     task = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
     where = {"MASTER_ADDR": "n1", "MASTER_PORT": "20001", "PATH": os.environ["PATH"]}
-    words = ("sh", "-euc", RANK, "argosy-rank", "2", "sh", "-c", 'echo "$RANK $JAX_COORDINATOR_ADDRESS"')
+    words = ("sh", "-euc", RANK + BECOME, "argosy-rank", "2", "sh", "-c", 'echo "$RANK $JAX_COORDINATOR_ADDRESS"')
     done = subprocess.run(words, env=task | where | own, capture_output=True, text=True, check=True)
     assert done.stdout == f"3 {told}\n"

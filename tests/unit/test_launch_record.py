@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from argosy.launch.ending import RankEnd
-from argosy.launch.ranks import parse_ranks
+from argosy.launch.ranks import parse_cores, parse_ranks
 from argosy.launch.record import find_output, of_batch, read_first, read_ranks, read_runs
-from argosy.launch.recording import CORES, DATA, END_FILE, RANK_FILE, render_end, render_rank, told_words
+from argosy.launch.recording import CORES, DATA, END_FILE, RANK_FILE, rank_file, render_end, render_rank
+from argosy.launchers import Counts, Wish, srun
+from argosy.launchers.programs import TELL
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 TORCHRUN = """\
@@ -42,7 +44,7 @@ def record(tmp_path: Path) -> Path:
 
 
 def rank(record: Path, shell: str, number: int, **variables: str) -> subprocess.CompletedProcess[str]:
-    _, *words = told_words(str(record))
+    words = ("-c", TELL, rank_file(str(record)))
     own = {"RANK": str(number), "LOCAL_RANK": str(number % 2), "SLURMD_NODENAME": f"node{number // 2 + 1}"}
     environment = {"PATH": os.environ["PATH"], **own, **variables}
     command = (shell, *words, "sh", "-c", 'env; printf "%s|" "$@"', "x", "a  b", "$HOME", "")
@@ -70,8 +72,24 @@ def test_a_rank_notes_what_it_has_and_its_program_starts_as_before(record: Path,
     assert not names & {"host", "cores", "name", "value", "line", "seen", "devices"}
     (told,) = read_ranks(record)
     assert (told.rank, told.local, told.host) == (3, 1, "node2")
-    assert told.cores
+    assert parse_cores(told.cores) == os.sched_getaffinity(0)
     assert told.visible == (("CUDA_VISIBLE_DEVICES", "0,1"),)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, shell: str) -> None:
+    command = ("sh", "-c", 'echo "$RANK of $WORLD_SIZE: $1"', "x", "a  b")
+    wish = Wish(command, Counts("2", "2"), told=rank_file(str(record)))
+    _, *words = srun(wish).command
+    task = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
+    where = {"MASTER_ADDR": "n1", "MASTER_PORT": "20001", "SLURMD_NODENAME": "n2", "PATH": os.environ["PATH"]}
+    line = (shell, *map(str, words))
+    done = subprocess.run(line, env=task | where, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("3 of 4: a  b\n", "")
+    (told,) = read_ranks(record)
+    assert (told.rank, told.local, told.host) == (3, 1, "n2")
+    (record / RANK_FILE).unlink()
+    assert subprocess.run(line, env=task | where, capture_output=True, text=True, check=True).stdout == done.stdout
 
 
 def test_a_record_that_was_removed_does_not_keep_a_rank_from_its_work(record: Path) -> None:

@@ -170,7 +170,10 @@ def test_what_runs_before_the_ranks_runs_once_and_stops_the_job_when_it_fails(tm
     (tmp_path / "apptainer").write_text('#!/bin/sh\nwhile [ "$1" != /bin/sh ]; do shift; done\nexec "$@"\n')
     (tmp_path / "apptainer").chmod(0o755)
     (tmp_path / "train.sif").touch()
-    text = here.replace("/shared/train.sif", str(tmp_path / "train.sif")).replace("/opt/argosy/enter", "/usr/bin/env")
+    (tmp_path / "enter").write_text('exec "$@"\n')
+    (tmp_path / "enter").chmod(0o755)
+    text = here.replace("/shared/train.sif", str(tmp_path / "train.sif"))
+    text = text.replace("/opt/argosy/enter", str(tmp_path / "enter"))
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     ran = subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, env=path, check=False)
     assert (ran.stdout, ran.returncode) == ("once\n", 1)

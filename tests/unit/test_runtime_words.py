@@ -81,7 +81,7 @@ class TestEvery:
             return  # there is no image
         words = load_runtime(name).words(replace(ENTRY, image=replace(IMAGE, argosy=True)), ("true",))
         assert words[-5:-3] == ("/bin/sh", "-c")
-        assert f"exec {LAYER_ENTER}" in str(words[-3])
+        assert f". {LAYER_ENTER}" in str(words[-3])
 
     def test_refusal_is_empty_where_nothing_is_in_the_way(self, name: str) -> None:
         assert load_runtime(name).refuse(ENTRY, HOST) == ""

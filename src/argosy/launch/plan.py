@@ -279,7 +279,7 @@ def _slurm_text(facts: _Facts) -> tuple[str, tuple[str, ...]]:
 def _slurm_facts(facts: _Facts) -> SlurmFacts:
     from argosy.binding import render_core_list  # noqa: PLC0415 - a local plan needs nothing of Slurm
     from argosy.launch.cores import choose_masks  # noqa: PLC0415 - likewise
-    from argosy.launch.recording import told_words, well_file  # noqa: PLC0415 - likewise
+    from argosy.launch.recording import rank_file, well_file  # noqa: PLC0415 - likewise
     from argosy.launch.resume import plan_resume  # noqa: PLC0415 - likewise
     from argosy.launch.slurm_script import SlurmFacts  # noqa: PLC0415 - likewise
 
@@ -296,7 +296,7 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
             logs=request.logs,
             label=request.label,
             least_nodes=least,
-            told=told_words(facts.record),
+            told=rank_file(facts.record),
             well=well_file(facts.record),
         )
     )

@@ -15,16 +15,13 @@ DATA = Path(__file__).with_name("data")
 RANK_FILE = "rank.sh"
 END_FILE = "end.sh"
 
-TOLD = '[ ! -r "$0" ] || . "$0"; exec "$@"'
-"""What starts a rank: it notes what it was given, where the record is still there."""
-
 CORES = "@CORES@"
 """Where the end's program has the cores of the plan."""
 
 
-def told_words(record: str) -> tuple[str, ...]:
-    """Give what stands before a rank's program, so that it notes what it was given."""
-    return ("/bin/sh", "-c", TOLD, f"{record}/{RANK_FILE}") if record else ()
+def rank_file(record: str) -> str:
+    """Give the file by which each rank notes what it was given; empty where nothing is noted."""
+    return f"{record}/{RANK_FILE}" if record else ""
 
 
 def well_file(record: str) -> str:

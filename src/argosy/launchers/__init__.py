@@ -16,9 +16,10 @@ from types import MappingProxyType
 import msgspec
 
 from argosy.errors import UsageError
-from argosy.launchers.programs import BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
+from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, MPI_RANK, NOTE, RANK, TELL, TORCHRUN
 from argosy.model import Choice, Image, Late, Word
 from argosy.nearest import nearest_word
+from argosy.shell import Program
 
 PYTHON_NAMES = ("python", "python3")
 
@@ -86,7 +87,7 @@ class Wish(msgspec.Struct, frozen=True):
     least_nodes
         The fewest nodes that torchrun may go on with; 0 where it is not elastic.
     told
-        Words by which a rank notes what it was given; empty where nothing is noted.
+        File by which a rank notes what it was given; empty where nothing is noted.
     well
         Beginning of the names of files that an elastic torchrun leaves where it ended well; empty for none.
     """
@@ -98,7 +99,7 @@ class Wish(msgspec.Struct, frozen=True):
     logs: str = ""
     label: bool = False
     least_nodes: int = 0
-    told: tuple[str, ...] = ()
+    told: str = ""
     well: str = ""
 
     @property
@@ -109,7 +110,8 @@ class Wish(msgspec.Struct, frozen=True):
     @property
     def log_words(self) -> tuple[Word, ...]:
         """What stands before a command: its output goes to a file of the rank, and it notes what it was given."""
-        return (*(("/bin/sh", "-c", LOG, "argosy-log", self.logs) if self.logs else ()), *self.told)
+        told = ("/bin/sh", "-c", TELL, self.told) if self.told else ()
+        return (*(("/bin/sh", "-c", LOG, "argosy-log", self.logs) if self.logs else ()), *told)
 
 
 Launcher = Callable[[Wish], Started]
@@ -176,14 +178,21 @@ def _at_least(wish: Wish) -> Word:
 def srun(wish: Wish) -> Started:
     """Start a container per rank, which finds its rank in what Slurm told the task."""
     _refuse_extra(wish)
-    return Started(("/bin/sh", "-c", RANK, "argosy-rank", wish.counts.ranks_per_node, *wish.logged), per_rank=True)
+    return Started(_numbered(RANK, wish), per_rank=True)
 
 
 def mpi(wish: Wish) -> Started:
     """Start a container per rank under the host's MPI wire-up (PMIx or PMI-2)."""
     _refuse_extra(wish)
-    words = ("/bin/sh", "-c", MPI_RANK, "argosy-rank", wish.counts.ranks_per_node, *wish.logged)
-    return Started(words, per_rank=True, mpi=True)
+    return Started(_numbered(MPI_RANK, wish), per_rank=True, mpi=True)
+
+
+def _numbered(program: Program, wish: Wish) -> tuple[Word, ...]:
+    """Give the words of a rank that numbers itself; the same shell notes what it was given, if nothing is between."""
+    ranks = wish.counts.ranks_per_node
+    if wish.told and not wish.logs:
+        return ("/bin/sh", "-c", Program(program.name, program + NOTE), wish.told, ranks, *wish.command)
+    return ("/bin/sh", "-c", Program(program.name, program + BECOME), "argosy-rank", ranks, *wish.logged)
 
 
 def none(wish: Wish) -> Started:

@@ -54,9 +54,9 @@ export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
 # JAX would take an ephemeral port by the number of the job, which somebody may hold already.
 export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
 shift
-exec "$@"
 """,
 )
+"""It becomes what follows by `BECOME`, or by `NOTE`."""
 
 MPI_RANK = Program(
     "rank",
@@ -71,9 +71,16 @@ export RANK WORLD_SIZE LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE
 export UCX_POSIX_USE_PROC_LINK="${UCX_POSIX_USE_PROC_LINK:-n}"
 export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
 shift
-exec "$@"
 """,
 )
+"""Likewise."""
+
+BECOME = 'exec "$@"\n'
+
+TELL = '[ ! -r "$0" ] || . "$0"; exec "$@"'
+"""A rank notes what it was given, where the record is still there, and becomes its program."""
+
+NOTE = f"# Its first word notes what it was given, where the record is still there.\n{TELL}\n"
 
 BIND = Program(
     "bind",

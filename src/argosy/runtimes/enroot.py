@@ -29,7 +29,7 @@ INSIDE = Program(
 # In the container: words FOLDER, then the command, which is started in the environment of the image.
 cd -- "$1" || exit 125
 shift
-[ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"
+[ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"
 """,
 )

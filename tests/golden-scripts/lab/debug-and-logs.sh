@@ -67,7 +67,7 @@ for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be 
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
-enter='[ -x /opt/argosy/enter ] && exec /opt/argosy/enter "$@"; printf "%s\n" "$0" >&2; exit 6'
+enter='[ -x /opt/argosy/enter ] && . /opt/argosy/enter; printf "%s\n" "$0" >&2; exit 6'
 torchrun='# One per node: words NODES RANKS_PER_NODE, then what torchrun is to start.  Rank r runs on node r / n of the list.
 nodes=$1 per_node=$2; shift 2
 if [ "$nodes" -eq 1 ]; then set -- --standalone "$@"; else

@@ -70,7 +70,7 @@ for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be 
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
-enter='[ -x /opt/argosy/enter ] && exec /opt/argosy/enter "$@"; printf "%s\n" "$0" >&2; exit 6'
+enter='[ -x /opt/argosy/enter ] && . /opt/argosy/enter; printf "%s\n" "$0" >&2; exit 6'
 rank='# One per rank: what PyTorch, Lightning, Accelerate, DeepSpeed and JAX look for, from what Slurm told this task.
 export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" NODE_RANK="$SLURM_NODEID"
 export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"

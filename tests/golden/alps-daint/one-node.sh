@@ -66,7 +66,7 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit 7; }
 [ -z "$1" ] || [ -e "$1" ] || stop "GPUs were asked for, and the container on $SLURMD_NODENAME has no $1"
 for folder in $2; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made in the container"; done
 shift 2
-[ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"
+[ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"'
 torchrun='# One per node: words NODES RANKS_PER_NODE, then what torchrun is to start.  Rank r runs on node r / n of the list.
 nodes=$1 per_node=$2; shift 2

@@ -75,7 +75,7 @@ exec enroot start "$@"'
 inside='# In the container: words FOLDER, then the command, which is started in the environment of the image.
 cd -- "$1" || exit 125
 shift
-[ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"
+[ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"'
 torchrun='# One per node: words NODES RANKS_PER_NODE, then what torchrun is to start.  Rank r runs on node r / n of the list.
 nodes=$1 per_node=$2; shift 2

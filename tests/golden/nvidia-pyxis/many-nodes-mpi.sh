@@ -64,7 +64,7 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit 7; }
 [ -z "$1" ] || [ -e "$1" ] || stop "GPUs were asked for, and the container on $SLURMD_NODENAME has no $1"
 for folder in $2; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made in the container"; done
 shift 2
-[ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"
+[ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"'
 rank='# One per rank: what PyTorch looks for, from what the MPI launcher told this process (PMIx, PMI-2, Open MPI, Slurm).
 RANK=${PMIX_RANK:-${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}}}

@@ -61,7 +61,7 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit 7; }
 [ -z "$1" ] || [ -e "$1" ] || stop "GPUs were asked for, and the container on $SLURMD_NODENAME has no $1"
 for folder in $2; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made in the container"; done
 shift 2
-[ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"
+[ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"'
 # Since 22.05 srun does not take --cpus-per-task from the job.
 env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" OMP_NUM_THREADS=1 \

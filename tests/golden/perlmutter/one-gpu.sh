@@ -67,7 +67,7 @@ for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be 
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
-enter='[ ! -x /opt/argosy/enter ] || exec /opt/argosy/enter "$@"; exec "$@"'
+enter='[ ! -x /opt/argosy/enter ] || . /opt/argosy/enter; exec "$@"'
 # Since 22.05 srun does not take --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-32}" \
