@@ -196,12 +196,12 @@ def test_a_rank_that_is_there_several_times_is_named_with_how_often() -> None:
 
 def test_ranks_of_the_last_run_count_where_a_job_ran_twice() -> None:
     lines = "".join(
-        f"rank={rank} local={rank} host=n1 restart={restart} started=7 cores=0-3 devices=1 CUDA_VISIBLE_DEVICES=0\n"
+        f"rank={rank} local={rank} host=n1 restart={restart} cores=0-3 devices=1 CUDA_VISIBLE_DEVICES=0\n"
         for restart in (0, 1)
         for rank in (0, 1)
     )
     ranks = parse_ranks(f"{lines}rank=2 local=0 host=n2 restart=0\nsomething else = 3\nrank=")
-    assert [(each.rank, each.restart, each.gpus, each.started) for each in ranks] == [(0, 1, 1, 7), (1, 1, 1, 7)]
+    assert [(each.rank, each.restart, each.gpus) for each in ranks] == [(0, 1, 1), (1, 1, 1)]
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))

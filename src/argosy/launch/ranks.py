@@ -22,8 +22,6 @@ class RankFacts(msgspec.Struct, frozen=True):
         Its number on its node.
     restart
         Of which run of a job that was requeued it is.
-    started
-        When it started, in seconds since 1970; 0 where the line does not tell.
     cores
         The cores it may use, as a list of ranges: read back, not what was asked for.
     devices
@@ -36,7 +34,6 @@ class RankFacts(msgspec.Struct, frozen=True):
     local: int
     host: str
     restart: int = 0
-    started: int = 0
     cores: str = ""
     devices: int = 0
     visible: tuple[tuple[str, str], ...] = ()
@@ -64,7 +61,6 @@ def _ranks(text: str) -> Iterator[RankFacts]:
                 local=_number(words.get("local", "")),
                 host=words["host"],
                 restart=_number(words.get("restart", "")),
-                started=_number(words.get("started", "")),
                 cores=words.get("cores", ""),
                 devices=_number(words.get("devices", "")),
                 visible=tuple((name, words[name]) for name in VISIBLE if name in words),
