@@ -24,7 +24,7 @@ LAYERS = tuple(
         "session tree_notes trees",
         "entering opening cache",
         "dev",
-        "build wrap startup running launch collectives trials lint why verify prove doctor check survey",
+        "build wrap startup running launch collectives trials ways lint why verify prove doctor check survey",
         "api compat",
         "cli",
     )

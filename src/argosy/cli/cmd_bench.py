@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,8 +18,13 @@ from argosy.refusals import explained
 from argosy.startup.records import CASES
 from argosy.trials import as_trial, trial_command
 
+if TYPE_CHECKING:
+    from argosy.ways import Compared
+
 NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "checkpoint", "array", "elastic", "before")
 """Parameters of launch that a measurement has no use for."""
+NOT_COMPARED = ("ssh", *NOT_MEASURED[1:])
+"""And those that several runs in one job have none for."""
 NOT_TRIED = ("ranks", "cpus_per_rank", "launcher", "torchrun_arg", "mpi", "label", "log_dir", "debug")
 """And those that nodes which are tried each alone have none for."""
 
@@ -61,6 +66,39 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[Laun
 
         ctx.invoke(verify, runs=(launched.job,), site="", nodes=0, as_json=False)
     ctx.exit(code)
+
+
+def _settings(
+    ctx: click.Context, /, *, tries: tuple[str, ...], rounds: int, phrase: str, of: str, **options: Any
+) -> None:
+    """Compare ways to run a program: submit the job, or report one that ran."""
+    dry_run, script, here, follow, as_json, verbose = (
+        options.pop(name) for name in ("dry_run", "script", "here", "follow", "as_json", "verbose")
+    )
+    from argosy import ways  # noqa: PLC0415 - this command alone
+
+    session = open_session(verbose=verbose)
+    if of:
+        _print_ways(*ways.report_of(of, session), as_json=as_json)
+        return
+    if dry_run or script is not None:
+        raise UsageError("several scripts run in turns here", hint="see each with: argosy launch --dry-run --env …")
+    wanted = ways.parse_ways(tries, session.host.environment)
+    request = replace(cmd_launch.read_request(session, **options), here=here)
+    launched = ways.launch_ways(request, wanted, session, rounds=rounds, phrase=phrase)
+    code = cmd_launch.submitted(launched.job, request, session, follow=follow) if launched.job else launched.code
+    if follow or not launched.job:
+        _print_ways(*ways.read_report(Path(launched.record)), as_json=as_json)
+    ctx.exit(code)
+
+
+def _print_ways(rows: Sequence[Compared], what: str, *, as_json: bool) -> None:
+    from argosy.ways import render_table  # noqa: PLC0415 - this command alone
+
+    if as_json:
+        print_json({"compared": what, "ways": [asdict(row) for row in rows]})
+    else:
+        click.echo(render_table(rows, what))
 
 
 QUICK = ((1, 3), (4, 1))
@@ -150,3 +188,30 @@ bench.add_command(
         "\b\nargosy bench nodes my.sif --site my-site --nodes 16 --gpus-per-node 4 --time 10:00 --follow",
     )
 )
+
+
+bench.add_command(
+    click.Command(
+        "settings",
+        params=[
+            click.Option(
+                ["--try", "tries"], multiple=True, metavar="'NAME=VALUE …'", help="A way to run it; repeatable."
+            ),
+            click.Option(
+                ["--rounds"], type=click.IntRange(min=1), default=6, show_default=True, help="Runs of each way."
+            ),
+            click.Option(
+                ["--metric", "phrase"], default="", metavar="TEXT",
+                help="Compare the number that follows TEXT in the output.  [default: the seconds of a run]",
+            ),
+            click.Option(["--of"], default="", metavar="JOB", help="Report a job that was submitted before."),
+            *(option for option in cmd_launch.launch.params if option.name not in NOT_COMPARED),
+        ],
+        callback=click.pass_context(_settings),
+        help="Find out whether a setting makes your own program faster: run COMMAND with and without it, in turns.\n\n"
+        "All runs are steps of one job, on the same nodes; --time is for all of them.  Each way is held against the "
+        "plan as it is, round by round, with an interval that holds 95 %.\n\n"
+        "\b\nargosy bench settings my.sif --site my-site --nodes 2 --gpus-per-node 4 --time 1:00:00 --follow "
+        "--try NCCL_PROTO=LL \\\n    --try 'NCCL_ALGO=Ring NCCL_PROTO=Simple' --metric 'training:' -- python train.py",
+    )
+)  # fmt: skip

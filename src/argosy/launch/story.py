@@ -249,7 +249,7 @@ def plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
 def launch(request: LaunchRequest, session: Session) -> Launched:
     """Plan a launch, write it down, and start it here or submit it."""
     from argosy.launch.unused import noted_choices  # noqa: PLC0415 - a dry run needs none
-    from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
+    from argosy.store import explained  # noqa: PLC0415 - likewise
 
     site, here = find_site(request.site, session.host), request.here
     folder = runs_folder(session)
@@ -260,7 +260,15 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     say_where(session, site, here=here)
     for line in noted_choices(plan.choices):
         session.reporter.note(line)
-    script = keep_record(plan, folder)
+    keep_record(plan, folder)
+    return start_kept(plan, folder, session, site, request)
+
+
+def start_kept(plan: LaunchPlan, folder: Path, session: Session, site: Site, request: LaunchRequest) -> Launched:
+    """Start the script of a record here, or submit it."""
+    from argosy.store import write_text  # noqa: PLC0415 - a dry run writes nothing
+
+    script, here = folder / "job.sh", request.here
     words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
     profile = absolute_profile(request.site, session.host)
     if here or plan.scheduler == "local":

@@ -1,0 +1,173 @@
+"""Ways to run a program: what users write, the script that runs them in turns, what came of it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.errors import UsageError
+from argosy.launch.plan import LaunchPlan, LaunchRequest
+from argosy.launchers import Shape
+from argosy.model import ContainerRequest, Variable
+from argosy.ways.comparing import Run, compare, interval, parse_runs, render_table
+from argosy.ways.plan import LINE, Way, parse_ways, render_driver, with_way
+
+Ended = subprocess.CompletedProcess[str]
+PHRASE = "it took:"
+PLAN = LaunchPlan(
+    name="x",
+    site="lab",
+    scheduler="slurm",
+    image="x.sif",
+    digest="",
+    shape=Shape(nodes=2, ranks_per_node=1),
+    choices=(),
+    script="#!/bin/sh\n#SBATCH --nodes=2\nset -eu\necho 1\n",
+    submit=("sbatch", "{script}"),
+)
+
+
+def test_ways_are_read_and_the_first_is_the_plan_as_it_is() -> None:
+    ways = parse_ways(["A=1", "B='two words' C="], {})
+    assert ways[0] == Way("as planned")
+    assert ways[1] == Way("A=1", (Variable("A", "1"),))
+    assert ways[2].variables == (Variable("B", "two words"), Variable("C", ""))
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ([], "nothing to try"),
+        (["A"], "sets no variable"),
+        ([""], "sets no"),
+        (["A='"], "--try"),
+        (["A=1", "A=1"], "twice"),
+    ],
+)
+def test_what_is_no_way_is_refused(texts: list[str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        parse_ways(texts, {})
+
+
+def test_a_way_wins_over_what_was_set_before() -> None:
+    before = ContainerRequest(variables=(Variable("A", "0"), Variable("K", "kept")))
+    request = with_way(LaunchRequest("x.sif", ("true",), container=before), Way("A=1", (Variable("A", "1"),)))
+    assert request.container.variables == (Variable("K", "kept"), Variable("A", "1"))
+    assert request.told[-1].value == "A=1"
+
+
+def complaints(text: str) -> str:
+    """Give what shellcheck says of a script."""
+    words = (shutil.which("shellcheck") or "shellcheck", "-s", "sh", "-")
+    return subprocess.run(words, input=text, capture_output=True, text=True, check=False).stdout
+
+
+def driver(folder: Path, programs: list[str], *, rounds: int, phrase: str = "") -> tuple[Ended, str]:
+    """Render and run a driver of these programs; give how it ended, and its text."""
+    scripts = [folder / f"it's way {number}.sh" for number in range(len(programs))]
+    for script, program in zip(scripts, programs, strict=True):
+        script.write_text(program)
+    ways = [Way(f"way {number}\nof some") for number in range(len(programs))]
+    names = [str(script) for script in scripts]
+    text = render_driver(PLAN, ways, names, rounds=rounds, phrase=phrase, runs=str(folder / "runs"))
+    done = subprocess.run(["/bin/sh"], input=text, capture_output=True, text=True, check=False, cwd=folder)
+    return done, text
+
+
+def test_the_driver_runs_the_ways_in_turns_after_one_run_that_is_not_counted(tmp_path: Path) -> None:
+    done, text = driver(tmp_path, ["echo 0 >> order", "echo 1 >> order"], rounds=3)
+    assert (tmp_path / "order").read_text().split() == ["0", "0", "1", "1", "0", "0", "1"]
+    runs = parse_runs(done.stdout)
+    assert [(run.round, run.way, run.code) for run in runs] == [
+        *((1, 0, 0), (1, 1, 0), (2, 1, 0), (2, 0, 0), (3, 0, 0), (3, 1, 0)),
+    ]
+    assert all(run.value is not None and 0 <= run.value < 60 for run in runs)
+    assert parse_runs((tmp_path / "runs").read_text()) == runs
+    assert "#SBATCH --nodes=2" in text
+    assert complaints(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("printed", "value"),
+    [
+        ("it took: 12.5 s", 12.5),
+        ("it took:7", 7.0),
+        ("it took: 1 s\nit took: -2e-3 s", -0.002),
+        ("loss 3, it took: 4", 4.0),
+        ("it took: .5", 0.5),
+        ("nothing", None),
+        ("it took: long", None),
+    ],
+)
+def test_the_number_after_a_phrase_is_read(printed: str, value: float | None, tmp_path: Path) -> None:
+    done, text = driver(tmp_path, [f"printf '%s\\n' '{printed}'"], rounds=1, phrase=PHRASE)
+    assert [run.value for run in parse_runs(done.stdout)] == [value]
+    assert complaints(text) == ""
+
+
+def test_a_way_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    done, _ = driver(tmp_path, ["exit 0", "echo broken; exit 3"], rounds=2)
+    assert done.returncode == 3
+    assert "broken" in done.stdout
+    rows = compare(["first", "second"], parse_runs(done.stdout))
+    assert (rows[0].runs, rows[0].failed) == (2, 0)
+    assert (rows[1].runs, rows[1].failed, rows[1].verdict) == (0, 2, "no run to compare")
+    assert "(2 failed)" in render_table(rows, "seconds")
+
+
+def runs_of(first: list[float], second: list[float]) -> list[Run]:
+    told = [Run(n, 0, 0, value) for n, value in enumerate(first)]
+    return told + [Run(n, 1, 0, value) for n, value in enumerate(second)]
+
+
+@pytest.mark.parametrize(
+    ("second", "verdict"),
+    [
+        ([9.0, 9.1, 9.2, 9.0, 9.1, 9.2], "less"),
+        ([11.0, 11.1, 11.2, 11.0, 11.1, 11.2], "more"),
+        ([9.0, 11.0, 9.0, 11.0, 9.0, 11.0], "no difference shown"),
+        ([9.0, 9.0, 9.0, 9.0, 9.0], "6 rounds are needed for 95 %"),
+    ],
+)
+def test_ways_are_held_against_the_first_round_by_round(second: list[float], verdict: str) -> None:
+    _, row = compare(["first", "second"], runs_of([10.0] * 6, second))
+    assert row.verdict == verdict
+    assert row.ratio == pytest.approx(median(second) / 10)
+
+
+def test_drift_that_meets_both_ways_hides_no_difference() -> None:
+    first = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+    _, row = compare(["first", "second"], runs_of(first, [value - 0.5 for value in first]))
+    assert (row.low, row.high, row.verdict) == (-0.5, -0.5, "less")
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=40))
+def test_an_interval_lies_within_the_values(values: list[float]) -> None:
+    found = interval(values)
+    assert (found is None) == (len(values) < 6)
+    if found:
+        assert min(values) <= found[0] <= median(values) <= found[1] <= max(values)
+
+
+def test_the_interval_holds_what_it_says() -> None:
+    chance = random.Random(7)  # noqa: S311 - a simulation
+    for count in (6, 9, 20):
+        held = 0
+        for _ in range(2000):
+            found = interval([chance.expovariate(1) for _ in range(count)])
+            held += bool(found and found[0] <= 0.6931 <= found[1])
+        assert held / 2000 > 0.94
+
+
+def test_lines_that_are_none_of_ours_are_passed_over() -> None:
+    assert parse_runs(f"{LINE} 1 0 0 2.5\nx {LINE} 1 0 0 3\n{LINE} 1 0 0\n{LINE} 2 1 9 -\n") == (
+        Run(1, 0, 0, 2.5),
+        Run(2, 1, 9, None),
+    )
