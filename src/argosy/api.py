@@ -24,10 +24,12 @@ from argosy.build.comparing import Comparison, compare_images
 from argosy.build.freezing import freeze
 from argosy.build.locking import LockReport, LockRequest, check_lock, lock
 from argosy.errors import UsageError
+from argosy.images.sending import SendReport, send_image
 from argosy.launch import Launched, LaunchPlan, LaunchRequest, Wanted, launch
 from argosy.launch import plan_here as plan_launch
 from argosy.launch.asking import make_request, with_defaults, with_job
 from argosy.launch.attach import attach
+from argosy.launch.by_ssh import launch_by_ssh
 from argosy.launch.explain import Explained, explain_plan
 from argosy.launch.follow import follow_job
 from argosy.launch.interactive import launch_interactive
@@ -41,6 +43,8 @@ from argosy.project import Project, find_project, read_project
 from argosy.running import RunRequest, plan_run, run
 from argosy.schedulers.slurm import JobOptions
 from argosy.session import Session
+from argosy.ssh import Remote, parse_remote
+from argosy.ways import Compared, Way, launch_ways, parse_ways, read_report
 
 __all__ = [
     "Bind",
@@ -48,6 +52,7 @@ __all__ = [
     "BuildRequest",
     "BundleReport",
     "Command",
+    "Compared",
     "Comparison",
     "ContainerRequest",
     "Explained",
@@ -62,11 +67,14 @@ __all__ = [
     "LockRequest",
     "Project",
     "RealRunner",
+    "Remote",
     "Reply",
     "RunRequest",
+    "SendReport",
     "Session",
     "Variable",
     "Wanted",
+    "Way",
     "attach",
     "build",
     "build_bundle",
@@ -81,20 +89,26 @@ __all__ = [
     "freeze",
     "launch",
     "launch_after_smoke",
+    "launch_by_ssh",
     "launch_interactive",
     "launch_job",
+    "launch_ways",
     "list_accounts",
     "list_jobs",
     "list_queues",
     "lock",
     "make_request",
     "open_session",
+    "parse_remote",
+    "parse_ways",
     "plan_launch",
     "plan_run",
     "read_output",
     "read_plan",
     "read_project",
+    "read_report",
     "run",
+    "send_image",
     "with_defaults",
     "with_job",
     "write_script",
