@@ -45,7 +45,13 @@ def prefix(pool: Shop) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="wrap, it-", dir=pool.folder))
     folder.chmod(0o755)
     own = replace(pool, folder=folder)
-    script = own.write("after.sh", "python -c 'import tinypkg; print(tinypkg.VERSION)' > /opt/argosy/by-script\n")
+    own.write("beside.txt", "by-script\n")
+    lines = (
+        "#!/bin/bash",
+        "read -r name < beside.txt; [[ -d $env_root ]] || exit 1",
+        "python - << 'END' > \"$CW_INSTALLATION_PATH/$name\"",
+    )
+    script = own.write("after.sh", "\n".join((*lines, "import tinypkg; print(tinypkg.VERSION)", "END", "")))
     more = ("--base", own.base, "--post-install", script)
     done = wrap(own, own.write("requirements.txt", "tinypkg\n"), folder / "my env", *more)
     assert done.code == 0, done.err
@@ -398,3 +404,19 @@ def test_an_update_may_ask_for_another_version_of_what_is_there(shop: Shop) -> N
     done = shop.argosy("wrap", "update", own, "no-such-package")
     assert (done.code, "check the spelling" in done.err) == (7, True), done.err
     assert call(own, name="tinypkg") == "tinypkg 1.0"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("test -e nothing-there\necho went on\n", "exit code 1"),
+        ("conda install -y numpy\n", "name the packages in environment.yml"),
+        ("#!/bin/sh\ngit clone https://example.org/x\n", "the base has no git"),
+    ],
+)
+def test_a_script_that_fails_ends_the_update_with_what_to_do(shop: Shop, prefix: Path, script: str, said: str) -> None:
+    own = shop.folder / "own"
+    copy(prefix, own)
+    done = shop.argosy("wrap", "update", own, "--post-install", shop.write("post.sh", script))
+    assert (done.code, said in done.err) == (5, True), done.err
+    assert call(own, name="tinypkg") == "tinypkg 2.0"
