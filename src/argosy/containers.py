@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -135,8 +136,16 @@ def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     for path in usual:
         if path.startswith("/") and path != "/" and not any(_covers(bind, path) for bind in binds):
             binds.append(Bind(path, path, optional=path == temporary))
-    asked = (bind for bind in request.binds if not _is_there(bind, binds))
+    asked = (bind for bind in (_whole(each, host.cwd) for each in request.binds) if not _is_there(bind, binds))
     return (*binds, *modules, *asked)
+
+
+def _whole(bind: Bind, folder: str) -> Bind:
+    """Give a mount with whole paths: what is named from here is at the same place inside."""
+    if bind.source.startswith("/"):
+        return bind
+    path = os.path.normpath(os.path.join(folder, bind.source))  # noqa: PTH118 - text alone
+    return replace(bind, source=path, target=path if bind.target == bind.source else bind.target)
 
 
 def left_to_nodes(plan: ContainerPlan) -> ContainerPlan:
@@ -172,6 +181,12 @@ def parse_bind(text: str) -> Bind:
     if len(parts) > MOST_BIND_PARTS or not source or mode not in {"", "ro", "rw"}:
         raise UsageError(
             f"{text!r} is no bind mount", evidence="the form is SRC[:DST[:ro]]", hint="write a colon in a path as \\:"
+        )
+    if target and not target.startswith("/"):
+        raise UsageError(
+            f"{text!r} is no bind mount",
+            evidence=f"the path inside, {target!r}, does not begin with /",
+            hint="write it whole; a colon in a path as \\:",
         )
     return Bind(source, target or source, read_only=mode == "ro")
 

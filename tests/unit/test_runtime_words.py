@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.containers import ContainerPlan, left_to_nodes, plan_binds, plan_container, refuse_outside_jobs
+from argosy.containers import ContainerPlan, left_to_nodes, parse_bind, plan_binds, plan_container, refuse_outside_jobs
 from argosy.errors import UsageError
 from argosy.layout import ENTER as LAYER_ENTER
 from argosy.model import (
@@ -200,6 +200,25 @@ def test_what_the_user_asks_wins_over_the_drivers_variables() -> None:
 def test_variables_that_change_a_container_leak_and_caches_do_not() -> None:
     names = ("APPTAINERENV_X", "SINGULARITY_BIND", "APPTAINER_NV", "APPTAINER_CACHEDIR", "SINGULARITY_TMPDIR", "PATH")
     assert leaks(dict.fromkeys(names, "1")) == ("APPTAINERENV_X", "APPTAINER_NV", "SINGULARITY_BIND")
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target"),
+    [
+        ("data", "/work/data", "/work/data"),
+        ("./data:/d", "/work/data", "/d"),
+        ("../data", "/data", "/data"),
+        ("/a\\:b:/c", "/a:b", "/c"),
+    ],
+)
+def test_a_mount_is_named_from_here_and_whole_inside(text: str, source: str, target: str) -> None:
+    host = replace(make_host("apptainer"), cwd="/work")
+    assert plan_binds(ContainerRequest(binds=(parse_bind(text),), contain=True), host) == (Bind(source, target),)
+
+
+def test_a_place_inside_that_is_not_whole_is_no_mount() -> None:
+    with pytest.raises(UsageError, match="is no bind mount"):
+        parse_bind("/scratch/a:b")
 
 
 def test_binds_of_a_sites_modules_are_read() -> None:

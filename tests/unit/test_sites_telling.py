@@ -14,9 +14,10 @@ from argosy.cli.cmd_explain import short_line
 from argosy.launch import LaunchRequest, Wanted, plan_here
 from argosy.launch.at_site import parse_torch_version, tuned_by_caller
 from argosy.launch.explain import GROUPS, Explained, explain_plan
-from argosy.model import Variable
+from argosy.model import ContainerRequest, Variable
 from argosy.schedulers.slurm import JobOptions
 from argosy.session import Session
+from argosy.shell import quote
 from argosy.sites import read_site, site_names
 from argosy.sites.detecting import Machine, detect_sites
 from argosy.sites.reading import DATA
@@ -39,6 +40,17 @@ def explained(**environment: str) -> tuple[Explained, ...]:
         options=JobOptions(account="project_1", time="15"),
     )
     return explain_plan(plan_here(request, laptop(**environment), dry=True))
+
+
+@pytest.mark.parametrize(("workdir", "inside"), [("", "/scratch/a b"), ("/opt", "/opt")])
+def test_a_program_runs_in_the_folder_of_its_job_unless_another_one_is_named(workdir: str, inside: str) -> None:
+    options = JobOptions(account="project_1", time="10", chdir="/scratch/a b")
+    container = ContainerRequest(workdir=workdir)
+    request = LaunchRequest("train.sif", ("true",), site="lumi-c", options=options, container=container)
+    script = plan_here(request, laptop(), dry=True).script
+    assert '#SBATCH --chdir="/scratch/a b"' in script
+    assert f"--pwd {quote(inside)}" in script
+    assert ("/scratch/a b" in script.partition("argosy-node ")[2]) == (not workdir)
 
 
 @pytest.mark.parametrize("name", site_names())

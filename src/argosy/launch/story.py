@@ -112,7 +112,7 @@ def find_grounds(
     if whose:
         request = replace(request, told=(*request.told, Choice(PROFILE, str(path), whose, "search path")))
     settled = settle_site(request, site, host)
-    asked = container_at_site(request.container, settled.site)
+    asked = in_folder(container_at_site(request.container, settled.site), request.options.chdir)
     wanted = with_log_folder(asked, request.logs)
     wanted = with_log_folder(wanted, record if site.scheduler == "slurm" else "")
     there, command = plan_target(request, settled.site, host), request.command
@@ -121,7 +121,7 @@ def find_grounds(
         if not (dry or kept):
             refuse_missing_program(request.command, wanted, host)
     else:
-        if not (dry or kept or request.before or request.options.chdir or request.options.dependency):
+        if not (dry or kept or request.before or request.options.dependency):
             refuse_missing_program(request.command, asked, host, at_nodes=True)
         from argosy.launch.elsewhere import as_proved, assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
 
@@ -215,6 +215,13 @@ def _is_here(reference: str, runtime: str, session: Session) -> bool:
     if reference.startswith(BARE_PREFIX) or not ("/" in reference or reference.endswith(FILE_ENDINGS)):
         return True
     return any((at / Path(reference).expanduser()).exists() for at in (Path(), *session.places.images))
+
+
+def in_folder(container: ContainerRequest, folder: str) -> ContainerRequest:
+    """Let the program run in the folder of its job too, where the user names one for the job, and none inside."""
+    if not folder or container.workdir or container.contain:
+        return container
+    return replace(container, workdir=folder, binds=(*container.binds, Bind(folder, folder)))
 
 
 def with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:

@@ -152,7 +152,12 @@ def render_directive(option: str) -> str:
         When the value holds a line break: no directive can.
     """
     if "\n" in option:
-        raise UsageError("a line break cannot stand in a Slurm option", evidence=repr(option))
+        said = option.partition("=")[0]
+        raise UsageError(
+            "a line break cannot stand in a Slurm option",
+            evidence=repr(option),
+            hint=f"say another {said.replace('job-name', 'name')}, or start from a folder whose name has none",
+        )
     name, equals, value = option.partition("=")
     if re.fullmatch(r"[\w.,:%@/+=*\[\]#-]*", value):
         return f"#SBATCH {name}{equals}" + value.replace("#", "\\#")
