@@ -207,6 +207,29 @@ def test_following_goes_on_through_the_queue_a_requeue_and_a_silent_controller(t
     assert stream.getvalue().decode() == "one é\ntwo\nthree\n"
 
 
+def array_row(task: str, state: str, output: Path, code: str = "0:0") -> str:
+    own = f"JobId=4{task[0]} ArrayJobId=7 ArrayTaskId={task} JobState={state} Reason=None Restarts=0 ExitCode={code}"
+    return f"{own} NodeList=n1 StdOut={output} Power=\n"
+
+
+def test_an_array_is_followed_to_the_end_of_its_last_task_and_one_that_failed_tells_the_code(tmp_path: Path) -> None:
+    zero, one = tmp_path / "0", tmp_path / "1"
+    zero.write_text("zero fails\n")
+    failed, going = array_row("0", "FAILED", zero, "3:0"), array_row("1", "RUNNING", one)
+    replies = [
+        (Reply(0, array_row("1", "PENDING", tmp_path / "none") + array_row("0", "RUNNING", zero), ""), ""),
+        (Reply(0, going + failed, ""), "one\n"),
+        (Reply(0, array_row("1", "COMPLETED", one) + failed, ""), "two\n"),
+    ]
+    stream = io.BytesIO()
+    facts = follow_job(make_session(tmp_path, HOST, Telling(one, replies)), "7", pause=0.01, stream=stream)
+    assert (facts.id, facts.code, facts.output) == ("7_0", 3, str(zero))
+    assert facts.outputs == (str(one), str(zero))
+    assert stream.getvalue().decode() == "zero fails\none\ntwo\n"
+    well = Reply(0, array_row("1", "COMPLETED", one) + array_row("0", "COMPLETED", zero), "")
+    assert find_job(session(tmp_path, [(("scontrol",), well)]), "7").verdict == "job 7 ended well (code 0)"
+
+
 def test_the_first_failing_rank_gives_the_code_of_a_failed_job_alone(tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.write_text("srun: error: n1: task 3: Exited with exit code 42\n")
@@ -237,6 +260,8 @@ def test_a_job_that_slurm_forgot_is_known_by_its_record(tmp_path: Path) -> None:
         ("7|TIMEOUT|0:0|n1", 143, "was ended by its time limit: ask for more with --time"),
         ("7|CANCELLED by 2001|0:15|n1", 143, "was cancelled"),
         ("7|COMPLETED|0:0|n1", 0, "ended well"),
+        ("7_0|COMPLETED|0:0|n2\n7_1|FAILED|9:0|n1\n7_2|COMPLETED|0:0|n3", 9, "ended with an error"),
+        ("7_0|COMPLETED|0:0|n2\n7_1|COMPLETED|0:0|n2", 0, "ended well"),
     ],
 )
 def test_a_job_that_left_the_queue_is_asked_for_in_the_accounting(
@@ -245,7 +270,8 @@ def test_a_job_that_left_the_queue_is_asked_for_in_the_accounting(
     forgotten = Reply(1, "", "slurm_load_jobs error: Invalid job id specified")
     place = session(tmp_path, [(("scontrol",), forgotten), (("sacct",), Reply(0, row + "\n", ""))])
     facts = find_job(place, "7")
-    assert (facts.code, facts.meaning, facts.nodes) == (code, meaning, row.rsplit("|", maxsplit=1)[-1])
+    assert (facts.code, facts.meaning) == (code, meaning)
+    assert facts.nodes == next(each.split("|")[3] for each in row.split("\n") if not code or "COMPLETED" not in each)
     with pytest.raises(UsageError, match="no job 8"):
         find_job(place, "8")
 

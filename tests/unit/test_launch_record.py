@@ -12,7 +12,7 @@ import pytest
 
 from argosy.launch.ending import RankEnd
 from argosy.launch.ranks import parse_cores, parse_ranks
-from argosy.launch.record import find_output, of_batch, read_first, read_ranks, read_runs
+from argosy.launch.record import Run, find_output, last_run, of_batch, read_first, read_ranks, read_runs
 from argosy.launch.recording import CORES, DATA, END_FILE, RANK_FILE, rank_file, render_end, render_rank
 from argosy.launchers import Counts, Wish, srun
 from argosy.launchers.programs import TELL
@@ -174,6 +174,12 @@ def test_the_output_of_a_job_that_slurm_has_forgotten_is_found(
 def test_scontrol_leaves_node_step_and_task_of_an_output_to_be_filled() -> None:
     assert of_batch({"StdOut": "/a/x-%N-%n-%3t-%s.out", "BatchHost": "n1.hpc"}) == "/a/x-n1-0-000-batch.out"
     assert of_batch({"StdOut": "/a/x-%N.out"}) == "/a/x-%N.out"
+
+
+def test_of_an_array_a_task_that_failed_tells_how_it_ended() -> None:
+    requeued, array = (Run("7", 0, 1, "n1"), Run("7", 1, 0, "n1")), (Run("8", 0, 3, "n1"), Run("9", 0, 0, "n1"))
+    assert last_run(()) is None
+    assert (last_run(requeued), last_run(array)) == (requeued[1], array[0])
 
 
 def test_a_line_cut_by_a_full_disk_is_passed_over() -> None:

@@ -31,14 +31,14 @@ def follow_job(session: Session, job: str, *, pause: float, stream: BinaryIO | N
     told, wait = "", pause
     while True:
         told = _tell(session, facts, told)
-        moved = copied.catch_up(facts.output)
+        moved = copied.catch_up(facts)
         if facts.kind == ENDED:
             return facts
         wait = pause if moved else min(wait * 1.5, pause * LONGEST_PAUSES)
         asked = time.monotonic()
         while time.monotonic() < asked + wait and not _said_its_end(facts):
             time.sleep(min(SHORTEST_PAUSE, wait))
-            if copied.catch_up(facts.output):
+            if copied.catch_up(facts):
                 wait = pause
         facts = _ask_again(session, job, facts)
 
@@ -53,7 +53,7 @@ def _tell(session: Session, facts: JobFacts, told: str) -> str:
 
 def _said_its_end(facts: JobFacts) -> bool:
     """Tell whether the script wrote down the end of this run: then there is something to ask the controller."""
-    file = Path(facts.record, "ends") if facts.record else None
+    file = Path(facts.record, "ends") if facts.record and not facts.outputs else None
     try:
         return bool(file) and len(file.read_text().splitlines()) > facts.restarts if file else False
     except OSError:
@@ -70,21 +70,25 @@ def _ask_again(session: Session, job: str, facts: JobFacts) -> JobFacts:
 
 
 class _Copied:
-    """How much of a file was copied; a file that is not there yet holds nothing."""
+    """How much of each file was copied; one that is not there yet holds nothing."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._offset = 0
+        self._offsets: dict[str, int] = {}
 
-    def catch_up(self, path: str) -> bool:
-        """Copy what was added since, and tell whether there was something."""
+    def catch_up(self, facts: JobFacts) -> bool:
+        """Copy what was added since, of an array what each task added, and tell whether there was something."""
+        return sum(map(self._copy, facts.outputs or (facts.output,))) > 0
+
+    def _copy(self, path: str) -> bool:
         if not can_read(path):
             return False
+        before = self._offsets.get(path, 0)
         with Path(path).open("rb") as source:
             size = source.seek(0, 2)
-            start = source.seek(self._offset if size >= self._offset else 0)
+            source.seek(before if size >= before else 0)
             for block in iter(lambda: source.read(65536), b""):
                 self._stream.write(block)
-            self._offset = source.tell()
+            self._offsets[path] = source.tell()
         self._stream.flush()
-        return self._offset != start
+        return self._offsets[path] != before

@@ -11,7 +11,7 @@ import msgspec
 from argosy.errors import UsageError
 from argosy.launch.jobs import find_record
 from argosy.launch.plan import LaunchPlan
-from argosy.launch.record import Run, read_first, read_runs, read_submitted
+from argosy.launch.record import Run, last_run, read_first, read_runs, read_submitted
 from argosy.session import Session
 
 PLAIN = ("image", "digest", "site", "scheduler")
@@ -131,7 +131,7 @@ def _read(job: str, record: Path) -> PastJob:
     except (OSError, ValueError):
         plan = {}
     plan = plan if isinstance(plan, dict) else {}
-    last = runs[-1] if runs else None
+    last = last_run(runs)
     first = read_first(record) if last and last.code else None
     code = first.code if first else last.code if last else 0
     name, site, time = str(plan.get("name", "")), submitted.get("site", ""), submitted.get("time", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from argosy.launch.record import (
     Run,
     can_read,
     find_output,
+    last_run,
     of_batch,
     read_first,
     read_last_lines,
@@ -26,8 +27,11 @@ from argosy.launch.record import (
     read_submitted,
 )
 from argosy.process import Command, Reply, Words, failed
+from argosy.records import replace
 from argosy.schedulers.slurm import (
     ENDED,
+    RUNNING,
+    WAITING,
     JobRow,
     judge_code,
     judge_state,
@@ -68,6 +72,8 @@ class JobFacts(msgspec.Struct, frozen=True):
         What each rank of the last run was given, as it read it back: host, cores, GPUs.
     last_lines
         Of a job that failed: what the first rank that failed wrote last, else the job.
+    outputs
+        Files of all tasks, where the job is an array; the rest tells of the task in `id`.
     record
         Folder with the script and its plan; empty where the job was not submitted by us.
     """
@@ -88,6 +94,7 @@ class JobFacts(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...] = ()
     ranks: tuple[RankFacts, ...] = ()
     last_lines: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -117,13 +124,29 @@ def find_job(session: Session, job: str) -> JobFacts:
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
     if says_no_answer(reply.stderr):
         raise no_answer(reply)
-    facts = parse_scontrol_job(reply.stdout.splitlines()[0]) if reply.code == 0 and reply.stdout.strip() else {}
-    facts = facts or _ask_accounting(session, job)
+    rows = [parse_scontrol_job(line) for line in reply.stdout.splitlines() if line.strip()] if reply.code == 0 else []
+    facts = choose_task(rows) or _ask_accounting(session, job)
     if not facts and record is None:
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
-    return _join(job, _with_copies(session, facts, record, job), record, session.host.person.name)
+    found = _join(job, _with_copies(session, facts, record, job), record, session.host.person.name)
+    if len(rows) < 2:  # noqa: PLR2004 - one row is no array
+        return found
+    task = f"{facts.get('ArrayJobId', job)}_{facts.get('ArrayTaskId', '')}"
+    outputs = tuple(dict.fromkeys(of_batch(row) for row in rows if row.get("StdOut")))
+    return replace(found, id=task if found.kind != ENDED or found.code else job, outputs=outputs)
+
+
+def choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Choose the row that tells of a whole array: a task that runs, else one that waits, else one that failed."""
+    order = {RUNNING: 0, WAITING: 1, ENDED: 2}
+
+    def rank(row: dict[str, str]) -> tuple[int, bool]:
+        state = row.get("JobState", "")
+        return order[judge_state(state)[0]], judge_code(state, parse_exit_code(row.get("ExitCode", ""))) == 0
+
+    return min(rows, key=rank, default={})
 
 
 def session_of(session: Session, record: Path | None) -> Session:
@@ -158,7 +181,7 @@ def _ask_accounting(session: Session, job: str) -> dict[str, str]:
 def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> JobFacts:
     """Join what Slurm says with the record, which stays when Slurm has forgotten the job."""
     runs, submitted = read_runs(record), read_submitted(record)
-    last = runs[-1] if runs else None
+    last = last_run(runs)
     state = facts.get("JobState", "COMPLETED" if last and last.code == 0 else "FAILED")
     kind, _ = judge_state(state)
     code = parse_exit_code(facts["ExitCode"]) if "ExitCode" in facts else last.code if last else 1

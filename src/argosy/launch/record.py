@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -42,6 +42,12 @@ def read_runs(record: Path | None) -> tuple[Run, ...]:
         for row in rows
         if len(row) >= 4  # noqa: PLR2004
     )
+
+
+def last_run(runs: Sequence[Run]) -> Run | None:
+    """Give the run that tells how a job ended: the last; of an array, whose tasks have own numbers, one that failed."""
+    last = {run.job: run for run in runs}
+    return next((run for run in last.values() if run.code), runs[-1] if runs else None)
 
 
 def read_ranks(record: Path | None) -> tuple[RankFacts, ...]:

@@ -229,10 +229,15 @@ def plan_sacct(job: str) -> Words:
 
 
 def parse_sacct(text: str, job: str) -> dict[str, str]:
-    """Read the reply to `plan_sacct` by scontrol's names; empty where the accounting knows no such job."""
-    rows = (line.split("|") for line in text.splitlines())
-    whole = [row[1:] for row in rows if row[0] == job and len(row) == 1 + len(SACCT_FIELDS)]
-    return dict(zip(SACCT_FIELDS, whole[-1], strict=True)) if whole else {}
+    """Read the reply to `plan_sacct` by scontrol's names; empty where the accounting knows no such job.
+
+    Of an array, whose tasks have rows of their own, one that did not end well tells most.
+    """
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(SACCT_FIELDS)]
+    whole = [row[1:] for row in rows if row[0] == job]
+    tasks = [row[1:] for row in rows if row[0].startswith(f"{job}_")]
+    told = [*whole[-1:], *(row for row in tasks if row[0] != "COMPLETED"), *tasks]
+    return dict(zip(SACCT_FIELDS, told[0], strict=True)) if told else {}
 
 
 def parse_exit_code(text: str) -> int:
