@@ -299,6 +299,22 @@ def test_a_part_of_a_node_is_said_to_be_billed_whole() -> None:
     assert [(row.what, row.value) for row in rows if row.what == "billed"] == [("billed", "4 GPUs per node")]
 
 
+def test_a_partition_may_have_no_gpus_beside_others_that_have(tmp_path: Path) -> None:
+    rows = '[node]\ngpus = 4\ncores = 64\n[[partitions]]\nname = "cpu"\ngpus = 0\nchoose = true\n'
+    file = written(tmp_path, f'{LEAST}{rows}[[partitions]]\nname = "gpu"\nchoose = true\n')
+    site = read_site(file)
+    assert at_partition(site, site.partition("cpu")).node.gpus == 0
+    assert [row.value for row in tell_site(file) if row.key == "partitions.cpu"] == ["choose, gpus 0"]
+    with pytest.raises(SiteError) as caught:
+        choose_partition(site, "cpu", Demand(1, 2))
+    assert (caught.value.evidence, caught.value.hint) == (
+        "2 GPUs per node were asked for, its nodes have 0",
+        "use --partition gpu",
+    )
+    chosen = [choose_partition(site, "", Demand(1, gpus))[0] for gpus in (0, 2)]
+    assert [partition.name for partition in chosen if partition] == ["cpu", "gpu"]
+
+
 @pytest.mark.parametrize(
     ("partition", "demand", "evidence"),
     [
@@ -374,6 +390,7 @@ HEAD = 'name = "x"\ntitle = "t"\nscheduler = "slurm"\nchecked = "2026-11-20"\n'
         ('[[settings]]\nname = "A"\nvalue = "1"\nlate = "{user}"\n', 5, "both value and late"),
         ('[[settings]]\nname = "A"\nlate = "{home}"\n', 5, "known: {user}, {job}, {devices}"),
         ('[[binds]]\npaths = ["a/b"]\n', 5, "no absolute path"),
+        ('[[caches]]\nvariables = ["X"]\npath = "/tmp/$(touch a)-{job}"\n', 5, "without blanks"),
         ('[[options]]\nto = "sbatch"\nword = "--x\\nreboot"\n', 5, "a line break"),
         ('[[partitions]]\nname = "a\\nb"\n', 5, "no name of a partition"),
         ('[[partitions]]\nname = "p"\nmax_time = "soon"\n', 5, "no time"),

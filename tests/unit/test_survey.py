@@ -264,7 +264,7 @@ def test_a_partition_whose_gpus_are_others_is_told_with_them(tmp_path: Path, mon
     site = surveyed(tmp_path, ANSWERS, on_node=True, partition="main")
     new = site.partition("new")
     assert new is not None
-    assert (new.gpus, new.cores, new.gpu_model) == (0, 0, "h100")
+    assert (new.gpus, new.cores, new.gpu_model) == (None, 0, "h100")
     assert at_partition(site, site.partition("main")).node.gpu_cpus
     assert not at_partition(site, new).node.gpu_cpus
 

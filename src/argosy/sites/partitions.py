@@ -10,7 +10,7 @@ from argosy.errors import SiteError
 from argosy.model import Choice
 from argosy.nearest import nearest_word
 from argosy.sites.records import Partition, Site
-from argosy.sites.resolving import at_partition, evident_choice, minutes
+from argosy.sites.resolving import at_partition, evident_choice, gpus_of, minutes
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
             key=f"partitions.{candidates[-1].name}",
         )
     whole = is_whole(site, None, demand)
-    with_gpus = [p for p in fitting_ones if demand.gpus_per_node <= (p.gpus or site.node.gpus)] or fitting_ones
+    with_gpus = [p for p in fitting_ones if demand.gpus_per_node <= gpus_of(site, p)] or fitting_ones
     chosen = next((p for p in with_gpus if p.whole_nodes == whole), with_gpus[0])
     why = "the job uses whole nodes" if whole else "the job uses parts of nodes"
     row = evident_choice(site, chosen, "partition", chosen.name, why=f"{why}; none was asked for")
@@ -89,7 +89,7 @@ def refuse_demand(partition: Partition, demand: Demand) -> str:
     limit = time_limit(partition, demand.nodes)
     if demand.time and limit and minutes(demand.time) > minutes(limit):
         return f"{demand.time} was asked for, its limit for {demand.nodes} node(s) is {limit}"
-    if partition.gpus and demand.gpus_per_node > partition.gpus:
+    if partition.gpus is not None and demand.gpus_per_node > partition.gpus:
         return f"{demand.gpus_per_node} GPUs per node were asked for, its nodes have {partition.gpus}"
     return ""
 
@@ -110,7 +110,7 @@ def is_whole(site: Site, partition: Partition | None, demand: Demand) -> bool:
 def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterator[Choice]:
     """Say before submission where a job pays for more than it uses."""
     by_partition = partition is not None and partition.whole_nodes
-    gpus = (partition.gpus if partition else 0) or site.node.gpus
+    gpus = gpus_of(site, partition)
     if not (by_partition or site.slurm.whole_nodes) or not 0 < demand.gpus_per_node < gpus:
         return
     billed, used = f"{gpus} GPUs per node", f"{demand.gpus_per_node} of {gpus} GPUs are used"

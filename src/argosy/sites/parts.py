@@ -106,10 +106,12 @@ class Cache(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: str
 
     def __post_init__(self) -> None:
-        """Refuse what is no variable."""
+        """Refuse what is no variable, and a path of which a node would make another folder, or two."""
         Conditional.__post_init__(self)
         _refuse_no_variable(*self.variables)
         _refuse_braces(self.path)
+        if not self.path.startswith("/") or len(self.path.split()) != 1:
+            raise ValueError(f"path = {self.path!r} is no absolute path without blanks")
 
 
 class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -145,7 +145,7 @@ class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     debug
         Whether it is the one for short tests.
     gpus, cores, cpus_per_gpu, gpu_model
-        Where its nodes differ from the profile's.
+        Where its nodes differ from the profile's; ``gpus = 0`` where they have none.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     whole_nodes: bool = False
     choose: bool = False
     debug: bool = False
-    gpus: Count = 0
+    gpus: Count | None = None
     cores: Count = 0
     cpus_per_gpu: Count = 0
     gpu_model: str = ""

@@ -118,7 +118,7 @@ def at_partition(site: Site, partition: Partition | None) -> Site:
         node = msgspec.structs.replace(node, gpu_cpus=(), gpu_numa=(), gpu_pci=())
     node = msgspec.structs.replace(
         node,
-        gpus=partition.gpus or site.node.gpus,
+        gpus=gpus_of(site, partition),
         cores=partition.cores or site.node.cores,
         gpu_model=partition.gpu_model or site.node.gpu_model,
     )
@@ -130,11 +130,16 @@ def at_partition(site: Site, partition: Partition | None) -> Site:
     return msgspec.structs.replace(site, node=node, slurm=slurm)
 
 
+def gpus_of(site: Site, partition: Partition | None) -> int:
+    """Give the GPUs of a node of a partition: those of the profile's nodes, where it does not say."""
+    return site.node.gpus if partition is None or partition.gpus is None else partition.gpus
+
+
 def has_usual_nodes(site: Site, partition: Partition) -> bool:
     """Tell whether the nodes of a partition are those that the profile describes."""
-    pairs = ((partition.gpus, site.node.gpus), (partition.cores, site.node.cores))
     same_model = partition.gpu_model in {"", site.node.gpu_model}
-    return same_model and all(own in {0, usual} for own, usual in pairs)
+    same_cores = partition.cores in {0, site.node.cores}
+    return same_model and same_cores and gpus_of(site, partition) == site.node.gpus
 
 
 def resolve(site: Site, facts: Facts, devices: int) -> AtSite:

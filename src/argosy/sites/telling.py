@@ -12,7 +12,7 @@ import msgspec
 from argosy.records import asdict, replace
 from argosy.sites.conditions import render_condition
 from argosy.sites.reading import DATA, find_profile, fragment_files, read_site, read_table
-from argosy.sites.records import Conditional, Evident, Site
+from argosy.sites.records import Conditional, Evident, Partition, Site
 from argosy.sites.resolving import DATE, full_address
 from argosy.toml_lines import find_line
 
@@ -95,7 +95,9 @@ def _name(part: Evident) -> str:
 def _short(part: Evident) -> str:
     empty = {key: getattr(part, key) for key in part.__struct_fields__ if key not in (*EVIDENCE, "name")}
     values = {key: value for key, value in empty.items() if value not in ("", (), 0, False, None, {})}
-    if len(values) == 1:
+    if isinstance(part, Partition):
+        values |= {"gpus": 0} if part.gpus == 0 else {}
+    elif len(values) == 1:
         return _text(next(iter(values.values())))
     return ", ".join(f"{key} {_text(value)}" if value is not True else key for key, value in values.items())
 
