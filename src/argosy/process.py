@@ -39,6 +39,7 @@ FULL_DISK_HINT = (
 PACKAGES = {
     "bwrap": "bubblewrap",
     "mksquashfs": "squashfs-tools",
+    "ssh": "openssh-client",
     "unsquashfs": "squashfs-tools",
     "unshare": "util-linux",
 }

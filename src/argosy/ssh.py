@@ -23,6 +23,9 @@ MARK = "argosy: from here on"
 NO_CONNECTION = 255
 """ssh's own exit code where it reached nobody; a program's could be the same, after the mark."""
 
+UNASKED = ("-o", "BatchMode=yes")
+"""A question for a password would wait for ever: whoever runs in the background may not read from the terminal."""
+
 END_OF_TEXT = "argosy-end-of-text"
 
 WITH_SLURM = """\
@@ -78,9 +81,9 @@ class OverSsh:
         given = "" if command.stdin_file else _given(command.stdin)
         text = render_text(f"exec {join(command.words)} {given}", self._remote.folder)
         if command.stdin_file:
-            sent = Command((*self._ssh(), render_word(text)), stdin_file=command.stdin_file)
+            sent = Command((*self._ssh(*UNASKED), render_word(text)), stdin_file=command.stdin_file)
         else:
-            sent = Command((*self._ssh(), "sh -s"), stdin=text)
+            sent = Command((*self._ssh(*UNASKED), "sh -s"), stdin=text)
         reply = self._runner.run(sent, on_line)
         _, mark, out = reply.stdout.partition(f"{MARK}\n")
         if not mark:
@@ -107,7 +110,9 @@ class OverSsh:
         host, folder, said = self._remote.host, self._remote.folder, reply.stderr.strip()
         if reply.code == NO_CONNECTION:
             return CheckFailed(
-                f"{host} is not reached by ssh", evidence=said, hint=f"this must work first: ssh {host} true"
+                f"{host} is not reached by ssh",
+                evidence=said,
+                hint=f"this must work first, without a question: ssh {host} true",
             )
         return CheckFailed(
             f"there is no folder {folder} at {host}" if folder else f"{host} starts no sh",

@@ -36,7 +36,7 @@ from argosy.runtimes import AUTOMATIC
 from argosy.schedulers.slurm import parse_job_id
 from argosy.session import Session
 from argosy.shell import join, quote
-from argosy.ssh import OverSsh, Remote, render_file, run_text
+from argosy.ssh import NO_CONNECTION, OverSsh, Remote, render_file, run_text
 from argosy.store import work_folder
 
 ASK = r"""
@@ -150,6 +150,12 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
         session.reporter.note(line)
     keep_record(plan, folder)
     reply = run_text(there.runner, "".join(_submission(plan, request, there, folder, record)))
+    if reply.code == NO_CONNECTION and not reply.stdout.strip():
+        raise CheckFailed(
+            f"the connection to {remote.host} was lost while the job was submitted",
+            evidence=reply.stderr.strip(),
+            hint=f"it may be there: look with 'argosy jobs --ssh {remote.host}' before you submit it again",
+        )
     if reply.code != 0:
         site = find_site(request.site, session.host)
         words = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)

@@ -129,6 +129,14 @@ def test_what_cannot_be_is_said(laptop: Laptop, options: tuple[str, ...], told: 
     assert "Traceback" not in said.stderr
 
 
+def test_a_login_that_asks_is_refused_and_not_waited_for(laptop: Laptop) -> None:
+    laptop.sh("mv ~alice/.ssh/id ~alice/.ssh/none")
+    said = laptop.launch(command=("true",), check=False)
+    assert said.code == 125
+    assert "Permission denied" in said.stderr
+    assert "without a question: ssh far true" in said.stderr
+
+
 def test_a_dry_run_shows_the_script_and_writes_nothing_there(laptop: Laptop) -> None:
     before = laptop.desk.sh("find . ~/.local 2> /dev/null | sort").stdout
     said = laptop.launch("--dry-run", "-B", "data:/data", command=("python", "x.py"))
