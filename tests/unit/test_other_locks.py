@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from argosy.errors import UsageError
 from argosy.recipe import read_recipe
@@ -209,7 +210,53 @@ def test_a_pylock_gives_each_package_where_its_marker_holds(tmp_path: Path) -> N
     recipe = read_recipe([write(tmp_path, "pylock.toml", PYLOCK)], cwd=tmp_path)
     assert [line.spec for line in recipe.pip] == ["click==8.1.7", 'torch==2.6.0+cu126 ; sys_platform == "linux"']
     assert [option.value for option in recipe.options] == ["https://download.example/cu126"]
+    assert next((line.spec, line.hashes) for line in recipe.overrides) == ("click==8.1.7", ())
+    write(tmp_path, "more.txt", "click<8\n")
+    assert read_recipe(["pylock.toml", "more.txt"], cwd=tmp_path).overrides == ()
     assert "pytest is left out" in str(recipe.notes[0])
+
+
+GROUPS = """\
+lock-version = "1.0"
+extras = ["GPU"]
+dependency-groups = ["base", "dev"]
+default-groups = ["base"]
+[[packages]]
+name = "always"
+version = "1"
+[[packages]]
+name = "torch"
+version = "2"
+marker = "'gpu' in extras"
+[[packages]]
+name = "of-base"
+version = "1"
+marker = "'base' in dependency_groups"
+[[packages]]
+name = "either"
+version = "1"
+marker = "'dev' in dependency_groups or sys_platform == 'linux'"
+[[packages]]
+name = "unless"
+version = "1"
+marker = "'gpu' not in extras and 'dev' not in dependency_groups"
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "names", "left"),
+    [("", ["always", "of-base", "either", "unless"], 1), ("[gpu]", ["always", "torch", "of-base", "either"], 1)],
+)
+def test_a_pylock_gives_its_default_groups_and_the_extras_asked_for(
+    tmp_path: Path, asked: str, names: list[str], left: int
+) -> None:
+    recipe = read_recipe([write(tmp_path, "pylock.toml", GROUPS) + asked], cwd=tmp_path)
+    assert [line.name for line in recipe.pip] == names
+    assert len(recipe.notes) == left
+    either = next(line.spec for line in recipe.pip if line.name == "either")
+    assert Requirement(either).marker is not None
+    with pytest.raises(UsageError, match="no extra or group 'cpu'"):
+        read_recipe(["pylock.toml[cpu]"], cwd=tmp_path)
 
 
 def test_a_complete_list_leaves_nothing_to_choose_beside_it(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import TypeVar
 
 from argosy.errors import UsageError
 from argosy.recipe.judge import can_agree
-from argosy.recipe.records import Asked, Channel, CondaPin, Note, Part, Recipe, Where
+from argosy.recipe.records import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, Recipe, Where
+from argosy.records import replace
 from argosy.scrub import scrub
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ def merge_parts(parts: Sequence[Part]) -> Recipe:
         python_where=where,
         pip=_joined(part.pip for part in parts),
         constraints=_joined(part.constraints for part in parts),
-        overrides=_joined(part.overrides for part in parts),
+        overrides=(*_joined(part.overrides for part in parts), *_settled(parts)),
         unisolated=_joined(part.unisolated for part in parts),
         options=_joined(part.options for part in parts),
         conda=_joined(part.conda for part in parts),
@@ -45,6 +46,13 @@ def merge_parts(parts: Sequence[Part]) -> Recipe:
 
 def _joined(items: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
     return tuple(item for group in items for item in group)
+
+
+def _settled(parts: Sequence[Part]) -> Iterator[PipLine]:
+    """Give the versions of a lock that stands alone: they hold whatever its packages ask of each other."""
+    with_pip = [part for part in parts if part.pip]
+    if len(with_pip) == 1 and with_pip[0].complete:
+        yield from (replace(line, hashes=()) for line in with_pip[0].pip if line.kind is PipKind.INDEX)
 
 
 def _merge_pins(pins: tuple[CondaPin, ...], parts: Sequence[Part]) -> tuple[CondaPin, ...]:

@@ -7,10 +7,12 @@ that was locked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 
 from argosy.errors import UsageError
@@ -71,8 +73,36 @@ def _files_hashes(package: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(digest for digest in found if digest.startswith("sha256:")))
 
 
-def parse_pylock(text: str, file: str) -> Part:
+_OF_LOCK = re.compile(
+    r"""(?P<quote>['"])(?P<name>[^'"]*)(?P=quote)\s+(?P<not>not\s+)?in\s+(?P<list>extras|dependency_groups)\b"""
+)
+"""What only markers of a lock ask: whether an extra or a group is wanted."""
+
+ALWAYS, NEVER = "python_version >= '0'", "python_version < '0'"
+
+
+def _without_groups(marker: str, wanted: frozenset[str]) -> str:
+    """Answer what a marker asks about extras and groups; what is left asks about the machine alone."""
+
+    def answer(found: re.Match[str]) -> str:
+        return ALWAYS if (str(canonicalize_name(found["name"])) in wanted) != bool(found["not"]) else NEVER
+
+    return _OF_LOCK.sub(answer, marker)
+
+
+def _is_never(marker: str) -> bool:
+    """Tell whether a marker asks nothing about the machine, and does not hold."""
+    left = re.sub(r"python_version (?:>=|<) '0'|\band\b|\bor\b|[()\s]", "", marker)
+    return not left and not Marker(marker).evaluate()
+
+
+def parse_pylock(text: str, file: str, *, extras: tuple[str, ...] = ()) -> Part:
     """Parse a ``pylock.toml``: each package at its version, with the hashes of its files.
+
+    Parameters
+    ----------
+    extras
+        Names of extras or of dependency groups, beside the groups that the lock has by default.
 
     Raises
     ------
@@ -85,18 +115,33 @@ def parse_pylock(text: str, file: str) -> Part:
     where = finder(text, file)
     notes: list[Note] = []
     pip: list[PipLine] = []
+    default = data.get("default-groups", [])
+    names = (*extras, *(default if isinstance(default, list) else ()))
+    wanted = frozenset(str(canonicalize_name(str(name))) for name in names)
+    _refuse_unknown(extras, data, file)
     for package in tables(data, "packages", file):
         here = where(f'name = "{package.get("name")}"')
         marker = str(package.get("marker", ""))
-        if "extras" in marker or "dependency_groups" in marker:
+        answered = _without_groups(marker, wanted)
+        if answered != marker and _is_never(checked_marker(answered, here).replace('"', "'")):
             notes.append(Note(f"{package['name']} is left out: it is of an extra or a group ({marker})", here))
             continue
-        pip.append(_locked(package, marker, here))
+        pip.append(_locked(package, answered, here))
     python = str(data.get("requires-python", "")).replace(" ", "")
     asked = (Asked("python", python, where("requires-python")),) if python else ()
     indexes = dict.fromkeys(str(row["index"]).rstrip("/") for row in data.get("packages", ()) if row.get("index"))
     options = tuple(PipOption("extra-index-url", url, where(url)) for url in indexes if url != PYPI)
-    return Part(python=asked, pip=tuple(pip), options=options, notes=tuple(notes))
+    return Part(python=asked, pip=tuple(pip), options=options, notes=tuple(notes), complete=True)
+
+
+def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str) -> None:
+    """Refuse an extra that the lock does not have, where it says which it has."""
+    lists = [data.get(key, []) for key in ("extras", "dependency-groups")]
+    known = [str(name) for each in lists if isinstance(each, list) for name in each]
+    normal = {str(canonicalize_name(name)) for name in known}
+    for extra in extras:
+        if str(canonicalize_name(extra)) not in normal:
+            raise UsageError(f"{file} has no extra or group '{extra}'", evidence=f"it has {', '.join(known) or 'none'}")
 
 
 def _locked(package: dict[str, Any], marker: str, where: Where) -> PipLine:

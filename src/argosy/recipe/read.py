@@ -113,7 +113,7 @@ def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
     return head, tuple(word.strip() for word in rest[:-1].split(",") if word.strip())
 
 
-def _read_lock(path: str, _extras: tuple[str, ...], reading: _Reading) -> Part | None:
+def _read_lock(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
     """Read what another tool locked; None for any other file."""
     name = Path(path).name
     if name == "pixi.lock" or name.endswith("conda-lock.yml"):
@@ -122,7 +122,7 @@ def _read_lock(path: str, _extras: tuple[str, ...], reading: _Reading) -> Part |
         return _placed(parse(text, path, subdir=reading.subdir), source, path, reading)
     if re.fullmatch(r"pylock(\.[^.]+)?\.toml", name):
         text, source = _read_text(path, reading)
-        return _placed(parse_pylock(text, path), source, path, reading)
+        return _placed(parse_pylock(text, path, extras=extras), source, path, reading)
     if name.endswith(".txt") and (reading.cwd / path).is_file():
         text, source = _read_text(path, reading)
         if EXPLICIT in text.split():

@@ -172,6 +172,8 @@ class Part(msgspec.Struct, frozen=True):
     ----------
     includes
         Files that hold more of it, until they are read.
+    complete
+        Whether it is a lock that lists all pip packages: what they ask of each other was settled when it was made.
     """
 
     name: str = ""
@@ -189,6 +191,7 @@ class Part(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
     includes: tuple[Include, ...] = ()
     unisolated: tuple[str, ...] = ()
+    complete: bool = False
 
 
 class Recipe(msgspec.Struct, frozen=True):
