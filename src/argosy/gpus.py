@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from argosy.errors import CheckFailed
+from argosy.layout import GPU_LIBRARIES
 from argosy.model import Bind, Choice, Devices, GpuWay, Host
-from argosy.runtimes.bwrap import GPU_LIBRARIES
 
 if TYPE_CHECKING:
     from argosy.cdi import CdiSpec

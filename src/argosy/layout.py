@@ -34,13 +34,16 @@ there without it (actions.go, action script of 1.4): so a layer brings one where
 
 PROFILE = "/etc/profile.d/zz-argosy.sh"
 
+GPU_LIBRARIES = "/.singularity.d/libs"
+"""Where the driver's libraries go, as under Apptainer: images made for it have the folder on their path already."""
+
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _NAME = r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-PREPENDED = re.compile(rf"    \*\) {_NAME}=(?P<first>.*)\"[:$][^\"]*\" ;;", re.DOTALL)
-DEFAULTED = re.compile(rf"\[ -n \"\$\{{{_NAME}\+set\}}\" \] \|\| export (?P=name)=(?P<value>.*)", re.DOTALL)
-EXPORTED = re.compile(rf"export {_NAME}=(?P<value>.*)", re.DOTALL)
-"""The three forms of a statement in ``env.sh``."""
+PREPENDED = rf"(?s)    \*\) {_NAME}=(?P<first>.*)\"[:$][^\"]*\" ;;"
+DEFAULTED = rf"(?s)\[ -n \"\$\{{{_NAME}\+set\}}\" \] \|\| export (?P=name)=(?P<value>.*)"
+EXPORTED = rf"(?s)export {_NAME}=(?P<value>.*)"
+"""The three forms of a statement in ``env.sh``, which few commands read."""
 
 NOT_FROM_CALLER = (
     "LD_LIBRARY_PATH",
@@ -131,11 +134,11 @@ def parse_env_script(text: str) -> Activation:
     identity: list[tuple[str, str]] = []
     default: list[tuple[str, str]] = []
     for statement in _statements(text):
-        if found := PREPENDED.match(statement):
+        if found := re.match(PREPENDED, statement):
             prepend.append((found["name"], _unquote(found["first"])))
-        elif found := DEFAULTED.match(statement):
+        elif found := re.match(DEFAULTED, statement):
             default.append((found["name"], _unquote(found["value"])))
-        elif found := EXPORTED.match(statement):
+        elif found := re.match(EXPORTED, statement):
             identity.append((found["name"], _unquote(found["value"])))
     return Activation(tuple(prepend), tuple(identity), tuple(default))
 

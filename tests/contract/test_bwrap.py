@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from argosy.layout import GPU_LIBRARIES
 from argosy.model import Attach, Bind, Devices, Image, ImageKind, Late, Variable
-from argosy.runtimes.bwrap import BWRAP, GPU_LIBRARIES
+from argosy.runtimes.bwrap import BWRAP
 from argosy.shell import join, plain_words
 
 if TYPE_CHECKING:

@@ -74,12 +74,13 @@ FORMATS = (
 )
 """Offset, what stands there, and what that means; the first match counts."""
 TEXTS = (
-    (re.compile(rb"<!doctype html|<html", re.IGNORECASE), "an HTML page (was a download refused?)"),
-    (re.compile(rb"<\?xml|<Error>"), "an XML text (was a download refused?)"),
-    (re.compile(rb"[{\[]"), "a JSON text (was a download refused?)"),
-    (re.compile(rb"#!"), "a script"),
-    (re.compile(rb""), "a text file"),
+    (rb"(?i)<!doctype html|<html", "an HTML page (was a download refused?)"),
+    (rb"<\?xml|<Error>", "an XML text (was a download refused?)"),
+    (rb"[{\[]", "a JSON text (was a download refused?)"),
+    (rb"#!", "a script"),
+    (rb"", "a text file"),
 )
+"""Patterns, here and below, are compiled where they are used: to know an image takes none."""
 TAR_KINDS = {
     Kind.TAR: "a tar file",
     Kind.DOCKER_ARCHIVE: "a docker archive",
@@ -88,12 +89,12 @@ TAR_KINDS = {
 ARTICLES = {"gzip": "a gzip", "zstd": "a zstd", "xz": "an xz", "bzip2": "a bzip2"}
 ZSTD_TAR = (".tar.zst", ".tar.zstd", ".tzst", ".tzs")
 
-_IMAGE_MEMBER = re.compile(
+_IMAGE_MEMBER = (
     r"(manifest\.json|repositories|index\.json|oci-layout|blobs(/.*)?"
     r"|[0-9a-f]{64}(\.json|\.tar|/|/(layer\.tar|json|VERSION))?|sha256:[0-9a-f]{64}(\.tar)?)/?"
 )
 """Names in a docker or OCI archive (docker save, skopeo, umoci, buildah); a root file system has others."""
-_TEXT = re.compile(rb"[\t\n\f\r\x1b -~\x80-\xff]*")
+_TEXT = rb"[\t\n\f\r\x1b -~\x80-\xff]*"
 
 
 def identify_file(path: str | os.PathLike[str]) -> FileKind:
@@ -174,7 +175,7 @@ def _judge_members(names: Iterable[str]) -> Kind | None:
     """
     seen: set[str] = set()
     for name in names:
-        if name and not _IMAGE_MEMBER.fullmatch(name):
+        if name and not re.fullmatch(_IMAGE_MEMBER, name):
             return Kind.TAR
         seen.add(name.partition("/")[0])
         if "manifest.json" in seen:
@@ -191,8 +192,8 @@ def _judge_remainder(head: bytes, of_size: str) -> FileKind:
         return FileKind(Kind.EXT, "an ext3 or ext4 image" + of_size)
     if not head.strip(b"\0"):
         return FileKind(Kind.OTHER, f"a file of zeros{of_size} (was a copy broken off?)")
-    if not _TEXT.fullmatch(head):
+    if not re.fullmatch(_TEXT, head):
         return FileKind(Kind.OTHER, "a file of no known kind" + of_size)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    words = next(words for pattern, words in TEXTS if pattern.match(start))
+    words = next(words for pattern, words in TEXTS if re.match(pattern, start))
     return FileKind(Kind.TEXT, words)

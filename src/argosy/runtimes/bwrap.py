@@ -13,14 +13,11 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from argosy.layout import guarded
+from argosy.layout import GPU_LIBRARIES, guarded
 from argosy.model import Devices, Entry, GpuWay, Host, Person, Variable, Word
 from argosy.runtimes import FILES, Traits, assignment, forced_variables
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
 from argosy.shell import NAME
-
-GPU_LIBRARIES = "/.singularity.d/libs"
-"""Where the driver's libraries go, as under Apptainer: images made for it have the folder on their path already."""
 
 MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run", "usr"})
 """Top folders that are symbolic links in many images, or have such: a folder made here would hide the link."""
