@@ -111,6 +111,7 @@ def test_help_imports_no_story() -> None:
         ((*DAWN, "--nodes", "999", "--dry-run", "--", "true"), 3, "at most 256"),
         ((*DAWN, "--sbatch-arg=--nodes=4", "--dry-run", "--", "true"), 2, "say it by --nodes"),
         (("sites", "show", "nowhere"), 3, "there is no site 'nowhere'"),
+        (("launch", "nothing.sif", "--json", "--", "true"), 125, "--json needs --dry-run"),
         (("jobs", "15"), 2, "argosy jobs show 15"),
         (("cancel", "my-job"), 2, "'my-job' is no number of a job"),
         (("verify", __file__), 7, "nothing in it tells of a network"),

@@ -14,12 +14,15 @@ from argosy.cli.cmd_explain import short_line
 from argosy.launch import LaunchRequest, Wanted, plan_here
 from argosy.launch.at_site import parse_torch_version, tuned_by_caller
 from argosy.launch.explain import GROUPS, Explained, explain_plan
+from argosy.launch.story import say_where
 from argosy.model import ContainerRequest, Variable
+from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
-from argosy.session import Session
+from argosy.session import QuietReporter, Session
 from argosy.shell import quote
-from argosy.sites import read_site, site_names
+from argosy.sites import Site, read_site, site_names
 from argosy.sites.detecting import Machine, detect_sites
+from argosy.sites.here import machine_here
 from argosy.sites.reading import DATA
 from argosy.sites.telling import diff_sites, profile_schema, tell_site
 from tests.unit.machines import make_host, make_session
@@ -314,3 +317,45 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
 def test_what_the_caller_tunes_the_network_by_is_forced_and_nothing_else() -> None:
     environment = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "cxi", "PMI_RANK": "3", "NCCLX": "1", "PATH": "/bin"}
     assert tuned_by_caller(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))
+
+
+def test_a_cluster_is_known_by_the_configuration_that_slurm_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName = far  # ours\nSlurmctldHost=ctl\n")
+    told = {"SLURM_CONF": str(tmp_path / "slurm.conf")}
+    assert machine_here(make_host(environment=told)).cluster == "far"
+    assert machine_here(make_host(environment=told | {"SLURM_CLUSTER_NAME": "own"})).cluster == "own"
+
+
+@pytest.mark.parametrize(
+    ("site", "programs", "job", "said"),
+    [
+        ("local", ("sbatch",), "", ["this runs on ctl itself; a job of Slurm is what --site here makes"]),
+        ("local", ("sbatch",), "7", []),
+        ("local", (), "", []),
+        ("here", ("sbatch",), "", []),
+    ],
+)
+def test_a_launch_on_a_login_node_says_that_it_is_no_job(
+    site: str, programs: tuple[str, ...], job: str, said: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "argosy-sites").mkdir()
+    text = 'name = "here"\ntitle = "Here"\nscheduler = "slurm"\n[identity]\nclusters = ["far"]\n'
+    (tmp_path / "argosy-sites/here.toml").write_text(text)
+    (tmp_path / "slurm.conf").write_text("ClusterName=far\n")
+    environment = {"SLURM_CONF": str(tmp_path / "slurm.conf"), **({"SLURM_JOB_ID": job} if job else {})}
+    heard: list[str] = []
+    session = make_session(tmp_path, make_host(*programs, cwd=str(tmp_path), environment=environment))
+    session = replace(session, reporter=Hearing(heard))
+    say_where(session, Site(name=site, title=site, scheduler="local" if site == "local" else "slurm"), here=False)
+    assert heard == said
+
+
+class Hearing(QuietReporter):
+    """A reporter that keeps what is noted."""
+
+    def __init__(self, heard: list[str]) -> None:
+        self.heard = heard
+
+    def note(self, text: str) -> None:
+        """Keep it."""
+        self.heard.append(text)

@@ -137,6 +137,10 @@ def _launch(
     smoke_first: bool, ssh: str, **options: Any,
 ) -> int:  # fmt: skip
     refuse_several(here=here, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first)
+    if as_json and not dry_run:
+        raise UsageError(
+            "--json needs --dry-run", hint="of a job that was submitted tells: argosy jobs show JOB --json"
+        )
     session = open_session(verbose=verbose)
     request = replace(read_request(session, **options), here=here)
     if ssh:

@@ -358,12 +358,18 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
 
 
 def say_where(session: Session, site: Site, *, here: bool) -> None:
-    """Say which of the two happens where there is an allocation: steps of it, or a new job."""
+    """Say what happens where another thing may be meant: in an allocation, and on a login node without a site."""
     job = session.host.environment.get("SLURM_JOB_ID", "")
     if here:
         session.reporter.note(f"carried out as steps of job {job}")
     elif job and site.scheduler == "slurm":
         session.reporter.note(f"inside job {job}: submitted as a job of its own; --here would use this one")
+    elif not job and site.name == "local" and "sbatch" in session.host.programs:
+        from argosy.sites.here import sites_here  # noqa: PLC0415 - profiles take 0.1 s to read
+
+        names = [each.name for each in sites_here(session.host)]
+        known = f"--site {names[0]}" if len(names) == 1 else "--site NAME ('argosy sites ls')"
+        session.reporter.note(f"this runs on {session.host.hostname} itself; a job of Slurm is what {known} makes")
 
 
 def absolute_profile(name: str, host: Host) -> str:

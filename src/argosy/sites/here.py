@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +17,7 @@ SLURM_CONFIGURATIONS = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slu
 
 def machine_here(host: Host) -> Machine:
     """Give what identifies this machine."""
-    return Machine(_cluster_name(), host.hostname, host.environment)
+    return Machine(_cluster_name(host.environment), host.hostname, host.environment)
 
 
 def sites_here(host: Host) -> tuple[Site, ...]:
@@ -33,9 +33,11 @@ def _readable(host: Host) -> Iterator[Site]:
             yield read_site(name, folders)
 
 
-def _cluster_name() -> str:
-    """Read ClusterName from Slurm's configuration, where it is in its usual places."""
-    for path in SLURM_CONFIGURATIONS:
+def _cluster_name(environment: Mapping[str, str]) -> str:
+    """Give ClusterName: a job's own, else that of Slurm's configuration, by SLURM_CONF or in its usual places."""
+    if name := environment.get("SLURM_CLUSTER_NAME"):
+        return name
+    for path in (*map(Path, filter(None, [environment.get("SLURM_CONF")])), *SLURM_CONFIGURATIONS):
         if path.is_file():
             for line in path.read_text(errors="replace").splitlines():
                 key, _, value = line.partition("=")
