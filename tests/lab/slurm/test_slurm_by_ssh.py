@@ -171,9 +171,8 @@ def test_an_image_is_sent_without_the_base_that_is_there(laptop: Laptop) -> None
 def test_a_base_with_other_bytes_is_found_out_and_all_is_sent(laptop: Laptop) -> None:
     desk = laptop.desk
     laptop.sh(f"cp {desk.folder}/image.sif mine.sif")
-    desk.sh(
-        "cp image.sif other && mv other image.sif && printf damaged | dd of=image.sif bs=1 seek=1000000 conv=notrunc status=none"
-    )
+    damage = "printf damaged | dd of=other bs=1 seek=1000000 conv=notrunc status=none"
+    desk.sh(f"cp image.sif other; {damage}; mv -f other image.sif")
     said = laptop.argosy("images", "send", "mine.sif", f"far:{desk.folder}/new.sif")
     assert "all is sent" in said.stderr
     sums = desk.sh(f"sha256sum < new.sif; sha256sum < {desk.image}; ls -A").stdout.splitlines()
