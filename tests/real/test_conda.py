@@ -479,6 +479,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     if needed := os.environ.get("NEEDS"):
         __import__(needed)
     found = [shutil.which("tool") or "none", os.environ.get("TOOL_HOME", ""), os.environ.get("FROM_FILE", "")]
+    open("left-by-the-build", "w").close()
     file = "madehere-1.0-py3-none-any.whl"
     with zipfile.ZipFile(os.path.join(folder, file), "w") as wheel:
         info = "madehere-1.0.dist-info/"
@@ -506,6 +507,7 @@ def test_what_pip_builds_sees_condas_programs_its_activation_and_the_files_varia
     image = shop.build(text + "variables: {FROM_FILE: '1.10'}\n")
     done = shop.run(image, "python", "-c", "import madehere; print(madehere.SAW)")
     assert done.out == f"{PREFIX}/bin/tool {PREFIX}/share 1.10\n"
+    assert sorted(path.name for path in (shop.folder / "madehere").iterdir()) == ["backend.py", "pyproject.toml"]
 
 
 def test_what_pip_builds_against_other_pip_packages_of_a_conda_environment_is_built_last(

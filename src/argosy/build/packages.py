@@ -17,6 +17,7 @@ from argosy.build.conflicts import asked_demands, judge_demands, read_demands, v
 from argosy.build.git_access import write_git_home
 from argosy.build.hashes import asked_hashes, found_hashes, refuse_unhashed
 from argosy.build.kept_code import BYTECODE, Compiled
+from argosy.build.local_sources import bring_in
 from argosy.build.pins import Pin, Row, is_pin, parse_pin, pin_of, read_chosen, render_pin, render_pins
 from argosy.build.rooms import UV_INSIDE, WORK_INSIDE, Room
 from argosy.build.search_path import site_folders, write_search_path
@@ -177,7 +178,7 @@ def furnish(room: Room, settings: UvSettings, *, layer: Path, work: Path, cache:
     for folder in (work / "temporary", work / "home", cache, layer / ROOT.lstrip("/")):
         folder.mkdir(parents=True, exist_ok=True)
     write_git_home(work / "home", settings)
-    local = (Bind(path, path, read_only=True) for path in settings.local_paths if Path(path).exists())
+    local = bring_in(settings.local_paths, room, work)
     return room.furnished(
         Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(work), WORK_INSIDE), Bind(str(cache), CACHE_INSIDE), *local
     )
