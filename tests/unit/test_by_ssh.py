@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.far import fetch_bytes
 from argosy.launch.by_ssh import moved, moved_path
-from argosy.launch.far_record import LOG_BYTES, copy_back
+from argosy.launch.far_record import LOG_BYTES, copy_notes, copy_output
 from argosy.launch.plan import LaunchRequest
 from argosy.model import Bind, ContainerRequest
 from argosy.process import Command, OnLine, RealRunner, Reply
@@ -136,32 +136,37 @@ def test_every_path_of_a_request_is_moved() -> None:
     assert moved(replace(request, image="docker://a/b"), "/here", "/far").image == "docker://a/b"
 
 
+def copied(far: OverSsh, record: Path, output: str) -> str:
+    copy_notes(far, record)
+    return copy_output(far, record, output)
+
+
 def test_what_a_job_left_is_copied_and_its_output_grows(tmp_path: Path) -> None:
     there, record = tmp_path / "there", tmp_path / "record"
     there.mkdir()
     record.mkdir()
     (record / "submitted.json").write_text(json.dumps({"ssh": "far", "there": str(there)}))
     far, output = OverSsh(NearSsh(tmp_path), Remote("far")), there / "job.out"
-    copy = Path(copy_back(far, record, str(output)))
+    copy = Path(copied(far, record, str(output)))
     assert not copy.exists(), "nothing is written yet"
     (there / "ends").write_text("1 0 0 node1\n")
     (there / "ranks-0").write_text("rank 0\n")
     (there / "job.sh").write_text("not copied")
     (there / "nccl-0-node1-7.log").write_text("NCCL INFO x" * LOG_BYTES)
     output.write_bytes(b"first\xff\n")
-    copy_back(far, record, str(output))
+    copied(far, record, str(output))
     assert copy.read_bytes() == b"first\xff\n"
     assert sorted(path.name for path in record.iterdir()) == [
-        *("ends", "nccl-0-node1-7.log", "output.log", "ranks-0", "submitted.json")
+        *("ends", "nccl-0-node1-7.log", "output-job.out", "ranks-0", "submitted.json")
     ]
     assert (record / "nccl-0-node1-7.log").stat().st_size == LOG_BYTES
     (there / "ends").write_text("1 0 0 node1\n1 1 0 node1\n")
     (record / "nccl-0-node1-7.log").chmod(0o400)
     output.write_bytes(b"first\xff\nsecond\n")
-    copy_back(far, record, str(output))
+    copied(far, record, str(output))
     assert copy.read_bytes() == b"first\xff\nsecond\n"
     assert (record / "ends").read_text().count("\n") == 2
     assert (record / "nccl-0-node1-7.log").stat().st_mode & 0o777 == 0o400, "a log that has not grown stays"
     output.write_bytes(b"anew\n")
-    copy_back(far, record, str(output))
+    copied(far, record, str(output))
     assert copy.read_bytes() == b"anew\n", "a file that is shorter was begun anew"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from argosy.launch.record import read_submitted
 from argosy.process import Runner
@@ -17,8 +17,8 @@ from argosy.store import write_text
 BLOCK_BYTES = 8 << 20
 """Of an output, in one question."""
 
-OUTPUT = "output.log"
-"""The copy of a job's output in its record."""
+OUTPUT = "output-"
+"""What the name of a copied output begins with in its record."""
 
 MOST_LOGS, LOG_BYTES = 16, 262_144
 """Of the network library: how many ranks' logs are copied, and how much of each; it tells its choices first."""
@@ -45,16 +45,8 @@ def session_of(session: Session, record: Path | None) -> Session:
     return replace(session, runner=OverSsh(session.runner, parse_remote(host))) if host else session
 
 
-def copy_back(runner: Runner, record: Path, output: str) -> str:
-    """Copy what a job noted, and what it wrote since the last time, into its record here; give the output's copy.
-
-    Parameters
-    ----------
-    runner
-        Starts programs there.
-    output
-        The file there; empty where that is not known.
-    """
+def copy_notes(runner: Runner, record: Path) -> None:
+    """Copy what a job noted, and logs that grew since the last time, into its record here; `runner` is there."""
     there = read_submitted(record).get("there", "")
     known = " ".join(f"{path.name}:{path.stat().st_size}" for path in record.glob("nccl-*"))
     settings = f"known={quote(f' {known} ')} most_bytes={LOG_BYTES} most_logs={MOST_LOGS}"
@@ -62,8 +54,12 @@ def copy_back(runner: Runner, record: Path, output: str) -> str:
         name, _, data = line.partition(" ")
         if NAME.match(name):
             write_text(record / name, base64.b64decode(data).decode(errors="replace"))
-    copy = record / OUTPUT
-    while output and _copy_growth(runner, output, copy):
+
+
+def copy_output(runner: Runner, record: Path, path: str) -> str:
+    """Copy what a file there has grown by since the last time, and give the copy in the record."""
+    copy = record / f"{OUTPUT}{PurePosixPath(path).name}"
+    while path and _copy_growth(runner, path, copy):
         pass
     return str(copy)
 

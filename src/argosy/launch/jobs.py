@@ -130,11 +130,13 @@ def find_job(session: Session, job: str) -> JobFacts:
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
-    found = _join(job, _with_copies(session, facts, record, job), record, session.host.person.name)
+    outputs = tuple(dict.fromkeys(of_batch(row) for row in rows if row.get("StdOut")))
+    if record and read_submitted(record).get("ssh"):
+        facts, outputs = _with_copies(session, facts, outputs, record, job)
+    found = _join(job, facts, record, session.host.person.name)
     if len(rows) < 2:  # noqa: PLR2004 - one row is no array
         return found
     task = f"{facts.get('ArrayJobId', job)}_{facts.get('ArrayTaskId', '')}"
-    outputs = tuple(dict.fromkeys(of_batch(row) for row in rows if row.get("StdOut")))
     return replace(found, id=task if found.kind != ENDED or found.code else job, outputs=outputs)
 
 
@@ -158,15 +160,16 @@ def session_of(session: Session, record: Path | None) -> Session:
     return far_record.session_of(session, record)
 
 
-def _with_copies(session: Session, facts: dict[str, str], record: Path | None, job: str) -> dict[str, str]:
-    """Copy what a job that is far away left, and give its facts with the copy as its output."""
-    told = read_submitted(record)
-    if record is None or not told.get("ssh"):
-        return facts
-    from argosy.launch import far_record  # noqa: PLC0415 - few jobs are far away
+def _with_copies(
+    session: Session, facts: dict[str, str], outputs: tuple[str, ...], record: Path, job: str
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Copy what a job that is far away left; give its facts and outputs with the copies in their place."""
+    from argosy.launch.far_record import copy_notes, copy_output  # noqa: PLC0415 - few jobs are far away
 
-    output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, session.host.person.name)
-    return facts | {"StdOut": far_record.copy_back(session.runner, record, output)}
+    copy_notes(session.runner, record)
+    own = of_batch(facts) if facts.get("StdOut") else find_output(record, job, session.host.person.name)
+    copies = {path: copy_output(session.runner, record, path) for path in dict.fromkeys((own, *outputs))}
+    return facts | {"StdOut": copies[own]}, tuple(copies[path] for path in outputs)
 
 
 def _ask_accounting(session: Session, job: str) -> dict[str, str]:

@@ -104,6 +104,11 @@ def test_nodes_are_tried_from_afar(laptop: Laptop, torch_image: Path) -> None:
     assert "2 node(s)" in told.stdout, told.stderr
 
 
+def test_all_tasks_of_an_array_are_followed_from_afar(laptop: Laptop) -> None:
+    said = laptop.launch("--array", "1-2", "--follow", command=("sh", "-c", "echo task $SLURM_ARRAY_TASK_ID"))
+    assert {line for line in said.stdout.splitlines() if line.startswith("task")} == {"task 1", "task 2"}
+
+
 def test_a_failed_job_says_which_rank_failed_first(laptop: Laptop) -> None:
     said = laptop.launch(*TWO, "--follow", command=("sh", "-c", 'test "$SLURM_PROCID" = 0 || exit 7'), check=False)
     assert said.code == 7
