@@ -58,7 +58,7 @@ def parse_remote(text: str) -> Remote:
         When there is no host, or ssh would take it for an option.
     """
     host, _, folder = text.partition(":")
-    if not re.fullmatch(r"[^-\s][^\s]*", host):
+    if not re.fullmatch(r"[^-\s/][^\s/]*", host):
         raise UsageError(f"{text!r} names no machine", hint="write HOST or HOST:FOLDER, with a host that ssh knows")
     return Remote(host, folder.removeprefix("~/") if folder != "~" else "")
 

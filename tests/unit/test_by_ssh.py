@@ -57,7 +57,7 @@ def test_a_machine_and_a_folder_are_read(text: str, remote: Remote) -> None:
     assert parse_remote(text) == remote
 
 
-@pytest.mark.parametrize("text", ["", ":/x", "-oProxyCommand=id", "a b:/x", "\nx"])
+@pytest.mark.parametrize("text", ["", ":/x", "-oProxyCommand=id", "a b:/x", "\nx", "/scratch/x", "./x:y"])
 def test_what_ssh_would_take_for_something_else_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="names no machine"):
         parse_remote(text)
