@@ -202,3 +202,12 @@ def test_tables_of_another_shape_end_in_an_answer(tmp_path: Path, text: str) -> 
     except UsageError as error:
         said = f"{error} {error.evidence}"
     assert "pyproject.toml" in said
+
+
+def test_a_folder_is_answered_with_the_files_in_it(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for name in ("pyproject.toml", "environment.yml"):
+        (tmp_path / "mine" / name).touch()
+    with pytest.raises(UsageError, match="mine is a folder") as error:
+        read_recipe(["mine"], cwd=tmp_path)
+    assert error.value.hint.endswith("mine/environment.yml, mine/pyproject.toml")

@@ -39,6 +39,12 @@ UNDERSTOOD = (
     "pixi.lock, conda-lock.yml, and lists of 'conda list --explicit'"
 )
 
+IN_A_FOLDER = (
+    *("argosy.toml", "environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml"),
+    *("pylock.toml", "pixi.lock", "conda-lock.yml"),
+)
+"""What is looked for where a folder is named."""
+
 NOT_YET = {
     "pixi.toml": "a pixi project",
     "poetry.lock": "a Poetry lock file",
@@ -102,6 +108,10 @@ def _read_part(path: str, reading: _Reading) -> Part:
         return _read_environment(path, reading)
     if name.endswith((".txt", ".in")):
         return _read_requirements(path, reading)
+    there = [name for name in IN_A_FOLDER if (reading.cwd / path / name).is_file()]
+    if there:
+        hint = "name the file that is meant: " + ", ".join(str(Path(path) / name) for name in there)
+        raise UsageError(f"{path} is a folder", hint=hint)
     raise UsageError(f"{path} is no environment file by its name", hint=f"understood: {UNDERSTOOD}")
 
 
