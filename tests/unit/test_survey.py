@@ -223,6 +223,18 @@ def test_where_cores_have_two_threads_jobs_count_cores_as_the_map_does(tmp_path:
     assert surveyed(tmp_path / "cpu", ANSWERS, partition="cpu").options == ()
 
 
+def test_where_slurm_gives_whole_nodes_alone_no_step_is_asked_for_gpus(tmp_path: Path) -> None:
+    replies = [(LOGIN["config"], Reply(0, CONFIG.replace("cons_tres", "linear"), ""))]
+    place = session(ANSWERS, tmp_path)
+    assert isinstance(place.runner, FakeRunner)
+    place.runner.replies[:0] = replies
+    survey_site(place, Ask("hera", tmp_path / "hera.toml", "2026-11-21", on_node=True))
+    assert not any(word.startswith("--gres") for command in place.runner.seen for word in command.words)
+    site = read_site(str(tmp_path / "hera.toml"))
+    assert (site.slurm.whole_nodes, site.slurm.gpu_option) == (True, "gres")
+    assert any("--gres=none" in question for question in site.open_questions)
+
+
 def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_each_value(tmp_path: Path) -> None:
     site = surveyed(tmp_path, ANSWERS, on_node=True)
     node = site.node

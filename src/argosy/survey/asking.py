@@ -17,7 +17,7 @@ from argosy.survey.drafting import Replies, choose_shape, draft_profile
 from argosy.survey.questions import LOGIN, parse_answers, render_questions
 from argosy.survey.records import Draft
 from argosy.survey.rendering import render_profile
-from argosy.survey.replies import parse_nodes, parse_partitions
+from argosy.survey.replies import gives_whole_nodes, parse_config, parse_nodes, parse_partitions
 
 PATIENCE_SECONDS = 300
 """How long a job for the compute node's questions may wait."""
@@ -113,8 +113,9 @@ def _ask_node(session: Session, ask: Ask, login: dict[str, str]) -> dict[str, st
     options = [f"--partition={partition}"] if partition else []
     options += [f"--account={ask.account}"] if ask.account else []
     options += [f"--qos={ask.qos}"] if ask.qos else []
-    # All GPUs of the node: their programs show the job's own only.
-    options += [f"--gres=gpu:{shape.gpus}"] if shape.gpus else []
+    # All GPUs of the node: their programs show the job's own only.  select/linear gives whole nodes, and no step GPUs.
+    linear = gives_whole_nodes(parse_config(login["config"]))
+    options += [f"--gres=gpu:{shape.gpus}"] if shape.gpus and not linear else []
     words = (
         "srun",
         "--nodes=1",

@@ -15,6 +15,7 @@ from argosy.survey.replies import (
     NodeShape,
     SlurmNode,
     SlurmPartition,
+    gives_whole_nodes,
     name_pattern,
     parse_config,
     parse_mpi,
@@ -141,14 +142,21 @@ def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) 
         modern = config.get("selecttype", "").endswith("cons_tres")
         why = f"SelectType is {config.get('selecttype', 'not known')}: --gpus-per-node needs select/cons_tres"
         facts.append(Fact("slurm", "gpu_option", "gpus-per-node" if modern else "gres", source, why))
+    if gives_whole_nodes(config):
+        facts.append(Fact("slurm", "whole_nodes", True, source, "select/linear gives out whole nodes"))
     plugins = parse_mpi(replies.login["mpi"])
     mpi = next((word for word in ("pmix", "pmi2") if word in plugins), "")
     if mpi:
         facts.append(Fact("launcher", "mpi", mpi, asked("mpi", replies.host), f"srun offers {', '.join(plugins)}"))
-    return Draft(tuple(facts), questions=tuple(_slurm_questions(config)))
+    return Draft(tuple(facts), questions=tuple(_slurm_questions(config, shape)))
 
 
-def _slurm_questions(config: Mapping[str, str]) -> Iterator[str]:
+def _slurm_questions(config: Mapping[str, str], shape: NodeShape) -> Iterator[str]:
+    if shape.gpus and gives_whole_nodes(config):
+        yield (
+            "whether steps get GPUs: with select/linear srun may say 'Invalid generic resource'; "
+            '[[options]] with to = "srun-always" and word = "--gres=none" asks for none'
+        )
     enforced = config.get("accountingstorageenforce", "")
     if "associations" in enforced or "limits" in enforced:
         yield f"whether jobs must name --account, and --qos: Slurm enforces {enforced}; slurm.required says it"

@@ -84,6 +84,11 @@ def parse_config(text: str) -> dict[str, str]:
     return {name.strip().lower(): "" if value.strip() in NOTHING else value.strip() for name, _, value in pairs}
 
 
+def gives_whole_nodes(config: Mapping[str, str]) -> bool:
+    """Tell whether every job gets whole nodes: select/linear knows no parts of them (slurm.conf(5), SelectType)."""
+    return config.get("selecttype", "").endswith("linear")
+
+
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
     """Read ``scontrol show node --oneliner``."""
     rows = _rows(text, "NodeName")
