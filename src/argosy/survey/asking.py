@@ -99,7 +99,9 @@ def _ask_login(session: Session) -> dict[str, str]:
     for name, words in LOGIN.items():
         command = Command(words)
         needed = name in {"config", "nodes", "partitions"}
-        reply = run_checked(session.runner, command, doing="asking Slurm") if needed else session.runner.run(command)
+        hint = "'scontrol ping' tells whether the controller answers; nothing was written"
+        asked = (session.runner, command)
+        reply = run_checked(*asked, doing="asking Slurm", hint=hint) if needed else session.runner.run(command)
         answers[name] = reply.stdout + (reply.stderr if name == "mpi" else "")
     return answers
 
