@@ -96,6 +96,7 @@ def test_help_imports_no_story() -> None:
     [
         (("biuld",), 2, "Did you mean 'build'?"),
         (("wrap", "updat", "env", "tqdm"), 2, "Did you mean 'update'?"),
+        (("wrap", "x", "--prefix"), 2, "see 'argosy wrap --help'"),
         (("wrap", "", "--prefix", "env"), 2, "an empty word names no file or folder"),
         (("build", str(Path(__file__).parent.parent / "corpus/env/plain.txt"), "-o", "x.sif"), 2, "--base"),
         (("build", "nothing.yml", "--base", "debian:bookworm", "-o", "x.sif"), 2, "nothing.yml"),

@@ -11,7 +11,7 @@ from typing import TextIO
 
 import click
 
-from argosy.cli.app import RUNS_A_PROGRAM, app
+from argosy.cli.app import COMMANDS, RUNS_A_PROGRAM, app
 from argosy.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
 
 SIGPIPE_CODE = 141
@@ -149,10 +149,15 @@ def _shorten(text: str) -> str:
 
 
 def _as_usage(error: click.ClickException) -> ArgosyError:
-    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "argosy"
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else _command_path(sys.argv)
     if isinstance(error, click.NoSuchOption) and path.split()[-1] in RUNS_A_PROGRAM and "--" not in sys.argv:
         return UsageError(error.format_message(), hint=f"write -- before the command: {path} IMAGE -- python train.py")
     return UsageError(error.format_message(), hint=f"see '{path} --help'")
+
+
+def _command_path(words: list[str]) -> str:
+    """Name the command of a line that click did not come to read: an option without its value."""
+    return f"argosy {words[1]}" if words[1:] and words[1] in COMMANDS else "argosy"
 
 
 def _as_defect(error: BaseException) -> ArgosyError:
