@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from argosy.build.git_access import advise_on_git, plan_git_packages, reach_git, write_git_home
 from argosy.build.needs import plan_needs
+from argosy.build.rooms import Room
+from argosy.build.uv_faults import explain_uv
 from argosy.model import Person
 from argosy.pip_config import UvSettings
+from argosy.process import Reply
 from argosy.recipe import Recipe, read_recipe
 from tests.unit.machines import make_host
+
+NO_ROOM = cast("Room", None)
 
 
 def recipe_of(folder: Path, text: str) -> Recipe:
@@ -78,3 +84,12 @@ def test_git_reads_the_netrc_that_uv_reads(tmp_path: Path) -> None:
 def test_a_repository_that_could_not_be_fetched_is_told_with_the_way_out(said: str, advice: str) -> None:
     assert advice in advise_on_git(said, UvSettings())
     assert bool(advise_on_git(said, UvSettings())) == bool(advice)
+
+
+@pytest.mark.parametrize("before", ["", "  Failed to download and build `x @ git+https://e.org/x.git`\n"])
+def test_a_repository_that_cannot_be_reached_is_told_as_that(before: str) -> None:
+    text = f"{before}error: Git operation failed\n  cause: failed to fetch branch or tag `v1`\n"
+    error = explain_uv(NO_ROOM, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+    assert str(error).startswith("a repository could not be fetched")
+    assert "branch or tag `v1`" in error.evidence
+    assert "check the address" in error.hint

@@ -29,6 +29,10 @@ def explain_uv(
     """Say what uv's failure means for the user; its own explanation is the evidence."""
     text = reply.stderr
     about_git = advise_on_git(text, settings)
+    if "Git operation failed" in text:
+        said = text[text.find("error:") if "error:" in text else text.find("Git operation failed") :]
+        hint = about_git or "check the address, the revision, the network, and that you may read it"
+        return ToolFailed("a repository could not be fetched", evidence=said.strip(), hint=hint)
     if built := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
         lacks = "ModuleNotFoundError" in text
         return ToolFailed(
