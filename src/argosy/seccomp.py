@@ -120,15 +120,18 @@ def remove_leftovers(number: int, folder: str = "/tmp") -> None:  # noqa: S108 -
 def main() -> None:
     """Run a program, and all that it starts, without the newer calls; with them where the kernel takes no filter.
 
-    We stay, to end all of them when whoever started us is gone: a program that proot was about to trace when it was
-    killed would be stopped for ever, and its own files would stay.
+    We stay, to end all of them when whoever started us is gone.  They are a process group of their own and are killed
+    at once: a program that outlives its proot goes on with this machine's files in place of the tree's, or, where it
+    was about to be traced, is stopped for ever.
     """
-    import ctypes  # noqa: PLC0415 - here and below: planning needs none
+    import contextlib  # noqa: PLC0415 - here and below: planning needs none
+    import ctypes  # noqa: PLC0415 - likewise
     import signal  # noqa: PLC0415
 
     call = ctypes.CDLL(None).prctl
     child = os.fork()
     if child == 0:
+        os.setpgid(0, 0)
         call(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         steps = plan_old_calls(os.uname().machine)
         code = ctypes.create_string_buffer(render_filter(steps))
@@ -138,11 +141,13 @@ def main() -> None:
         os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell is wanted
 
     def end_all(_number: int, _frame: object) -> None:
+        os.kill(child, signal.SIGSTOP)  # it starts nothing more, also where it has no group yet
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         remove_leftovers(child)
-        whole = os.getpgrp() == os.getpid()
-        os.kill(-os.getpid() if whole else os.getpid(), signal.SIGKILL)
+        os._exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, end_all)
     call(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

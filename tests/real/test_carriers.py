@@ -213,3 +213,24 @@ def test_a_proot_that_is_ended_leaves_none_of_its_own_files() -> None:
         assert list(Path("/tmp").glob(own)) != [], "proot keeps its files elsewhere now: see remove_leftovers"  # noqa: S108
         child.terminate()
     assert list(Path("/tmp").glob(own)) == []  # noqa: S108
+
+
+def test_what_runs_under_a_proot_that_is_ended_never_goes_on_outside(tmp_path: Path) -> None:
+    need("proot")
+    need("busybox")
+    outside, tree = tmp_path / "outside", tmp_path / "tree"
+    inside = tree / str(outside).lstrip("/")
+    for folder in (outside, inside, tree / "bin"):
+        folder.mkdir(parents=True)
+    shutil.copy(shutil.which("busybox") or "", tree / "bin/busybox")
+    script = f"echo started; n=0; while :; do n=$((n + 1)); : > {outside}/$((n % 100)); done"
+    proot = (shutil.which("proot") or "", "-r", str(tree), "-w", "/", "/bin/busybox", "sh", "-c", script)
+    for _ in range(20):
+        words = (sys.executable, "-I", WITHOUT_NEW_CALLS, *proot)
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, process_group=0) as running:
+            assert running.stdout
+            assert running.stdout.readline() == b"started\n"
+            running.terminate()
+            running.wait()
+    assert [*inside.iterdir()] != []
+    assert [*outside.iterdir()] == [], "a program whose proot is gone writes to this machine's own files"
