@@ -205,14 +205,14 @@ def test_variables_that_change_a_container_leak_and_caches_do_not() -> None:
 @pytest.mark.parametrize(
     ("text", "source", "target"),
     [
-        ("data", "/work/data", "/work/data"),
-        ("./data:/d", "/work/data", "/d"),
+        ("data", "/here/data", "/here/data"),
+        ("./data:/d", "/here/data", "/d"),
         ("../data", "/data", "/data"),
         ("/a\\:b:/c", "/a:b", "/c"),
     ],
 )
 def test_a_mount_is_named_from_here_and_whole_inside(text: str, source: str, target: str) -> None:
-    host = replace(make_host("apptainer"), cwd="/work")
+    host = replace(make_host("apptainer"), cwd="/here")
     assert plan_binds(ContainerRequest(binds=(parse_bind(text),), contain=True), host) == (Bind(source, target),)
 
 

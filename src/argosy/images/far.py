@@ -7,8 +7,7 @@ import os
 from pathlib import Path, PurePosixPath
 
 from argosy.errors import ImageError, ToolFailed
-from argosy.images.opening import LOCK_LIMIT, Opened, open_image
-from argosy.images.sif import DataType
+from argosy.images.opening import LOCK_LIMIT, LOCK_NAME, Opened, open_image
 from argosy.images.sif_read import read_sif
 from argosy.process import Reply, Runner
 from argosy.shell import quote
@@ -44,18 +43,17 @@ def open_far(runner: Runner, name: str, path: str, size: int, work: Path) -> Ope
 
 
 def fetch_skeleton(runner: Runner, path: str, size: int, target: Path) -> None:
-    """Write a sparse file as long as one there, with its first bytes and the small objects of a SIF file."""
+    """Write a sparse file as long as one there, with its first bytes and the lock of a SIF file."""
     target.write_bytes(fetch_bytes(runner, path, 0, min(size, HEAD_BYTES)))
     os.truncate(target, size)
     try:
-        parts = read_sif(target).parts
+        lock = read_sif(target).part_named(LOCK_NAME)
     except ImageError:
         return
-    with target.open("r+b") as file:
-        for part in parts:
-            if part.datatype != DataType.PARTITION and part.size <= LOCK_LIMIT:
-                file.seek(part.offset)
-                file.write(fetch_bytes(runner, path, part.offset, part.size))
+    if lock and lock.size <= LOCK_LIMIT:
+        with target.open("r+b") as file:
+            file.seek(lock.offset)
+            file.write(fetch_bytes(runner, path, lock.offset, lock.size))
 
 
 def fetch_bytes(runner: Runner, path: str, offset: int, count: int) -> bytes:

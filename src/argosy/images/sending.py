@@ -23,7 +23,7 @@ from argosy.images.sif import SifPart
 from argosy.images.sif_read import read_sif
 from argosy.process import Command, Runner, failed
 from argosy.session import Session
-from argosy.shell import join, quote
+from argosy.shell import quote
 from argosy.ssh import OverSsh, Remote, parse_remote, run_text
 from argosy.store import work_folder
 
@@ -86,7 +86,8 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     Parameters
     ----------
     base
-        An image there that has the same base; empty looks among those in the folder that this one goes to.
+        An image there that has the same base, named from the folder that this one goes to; empty looks among those
+        in it.
 
     Raises
     ------
@@ -113,14 +114,11 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     if not known:
         with session.step("send", f"{image.name} to {remote.host}") as step, work_folder(session.work_parent()) as work:
             donor = _find_donor(runner, image, part, there, base, work) if part else None
-            ends = _send_ends(runner, image, part, donor, there, digest, work) if part and donor else None
-            if ends is None:
-                if donor:
-                    session.reporter.note(f"the base of {donor.path} is another one: all is sent")
+            sent = _send_ends(runner, image, part, donor, there, digest, work) if part and donor else 0
+            if donor and not sent:
+                session.reporter.note(f"the base of {donor.path} is another one: all is sent")
                 donor = None
-                if not _put(runner, image, "cat", there, digest):
-                    raise CheckFailed(f"what arrived at {remote.host} is not what was sent", hint="send it again")
-            sent = size if ends is None else ends
+            sent = sent or _send_all(runner, image, there, digest)
             saved = f", the base taken from {donor.path}" if donor else ""
             step.result = f"{sent / 1e6:.1f} MB to {remote.host}:{there.path}{saved}"
     seconds = time.monotonic() - started
@@ -135,11 +133,8 @@ def _base_of(image: Path) -> SifPart | None:
 
 
 def _sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _find_target(runner: Runner, remote: Remote, name: str) -> Target:
@@ -168,9 +163,10 @@ printf '%s\\n' "$(pwd)" "$name"
 
 def _find_donor(runner: Runner, image: Path, part: SifPart, there: Target, base: str, work: Path) -> Donor | None:
     """Find a file there with a base of the same size at the same kind of place; its bytes are proved at the end."""
-    listed = f"ls -t -- {join((base,))}" if base else f"cd -- {quote(there.folder)} && ls -t -- *.sif"
+    named = quote(base) if base else "*.sif"
     program = f"""\
-{listed} 2> /dev/null | head -n {MOST_LOOKED_AT} | while IFS= read -r name; do
+cd -- {quote(there.folder)} || exit 1
+ls -t -- {named} 2> /dev/null | head -n {MOST_LOOKED_AT} | while IFS= read -r name; do
     [ ! -f "$name" ] || printf '%s %s %s\\n' "$(wc -c < "$name")" "$(printf %s "$name" | base64 | tr -d '\\n')" \\
         "$(head -c {HEAD_BYTES} -- "$name" | base64 | tr -d '\\n')"
 done
@@ -202,15 +198,20 @@ def _system_of(head: bytes, size: int, skeleton: Path) -> SifPart | None:
         return None
 
 
-def _send_ends(
-    runner: Runner, image: Path, part: SifPart, donor: Donor, there: Target, digest: str, work: Path
-) -> int | None:
-    """Send what is before and after the base; give its bytes, or None where the donor's base is another one."""
+def _send_ends(runner: Runner, image: Path, part: SifPart, donor: Donor, there: Target, digest: str, work: Path) -> int:
+    """Send what is before and after the base; give its bytes, or 0 where the donor's base is another one."""
     ends = work / "ends"
     _write_ends(image, part, ends)
     base = f"tail -c +{donor.offset + 1} -- {quote(donor.path)} | head -c {part.size}"
     done = _put(runner, ends, f"{{ head -c {part.offset} && {base} && cat; }}", there, digest)
-    return ends.stat().st_size if done else None
+    return ends.stat().st_size if done else 0
+
+
+def _send_all(runner: Runner, image: Path, there: Target, digest: str) -> int:
+    """Send the whole file; give its bytes."""
+    if not _put(runner, image, "cat", there, digest):
+        raise CheckFailed(f"what arrived as {there.path} is not what was sent", hint="send it again")
+    return image.stat().st_size
 
 
 def _put(runner: Runner, source: Path, makes: str, there: Target, digest: str) -> bool:

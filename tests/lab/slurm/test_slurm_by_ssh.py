@@ -165,6 +165,9 @@ def test_an_image_is_sent_without_the_base_that_is_there(laptop: Laptop) -> None
     assert second["sent"] < second["bytes"] / 2
     assert second["base_from"].endswith("my image.sif")
     desk.sh('cmp image.sif "it\'s there/my image.sif"; cmp image.sif "it\'s there/second.sif"')
+    named = ("--base", "my image.sif", "--json")
+    third = json.loads(laptop.argosy("images", "send", "my image.sif", f"{place}/third.sif", *named).stdout)
+    assert third["base_from"] == second["base_from"], "a base is named from the folder that the image goes to"
     again = json.loads(laptop.argosy("images", "send", "my image.sif", f"{place}/second.sif", "--json").stdout)
     assert again["sent"] == 0
     taken = laptop.argosy("images", "send", "my image.sif", f"{place}/other.sif", check=False)
