@@ -4,6 +4,7 @@
 torchrun    one container per node, ``python -m torch.distributed.run`` in it starts a worker per rank
 srun        a container per rank; rank variables from what Slurm told the task
 mpi         a container per rank, wired up by the host's MPI (PMIx, PMI-2); rank variables from that
+ray         one container per node, all of them one Ray cluster; the command runs on the first
 none        the command, once per rank, with nothing added
 ==========  ==========================================================================================================
 """
@@ -195,6 +196,14 @@ def _numbered(program: Program, wish: Wish) -> tuple[Word, ...]:
     return ("/bin/sh", "-c", Program(program.name, program + BECOME), "argosy-rank", ranks, *wish.logged)
 
 
+def ray(wish: Wish) -> Started:
+    """Start one container per node, make one Ray cluster of them, and the command on the first."""
+    from argosy.launchers.ray import RAY  # noqa: PLC0415 - where it is asked for
+
+    _refuse_extra(wish)
+    return Started((*wish.log_words, "python", "-u", "-c", RAY, wish.counts.nodes, *wish.command))
+
+
 def none(wish: Wish) -> Started:
     """Start the command as it is, once per rank."""
     _refuse_extra(wish)
@@ -213,8 +222,12 @@ def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
     return command
 
 
-LAUNCHERS: Mapping[str, Launcher] = MappingProxyType({"torchrun": torchrun, "srun": srun, "mpi": mpi, "none": none})
+LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
+    {"torchrun": torchrun, "srun": srun, "mpi": mpi, "ray": ray, "none": none}
+)
 NEED_SLURM = frozenset({"srun", "mpi"})
+ONE_PER_NODE = frozenset({"ray"})
+"""Whose ranks are the nodes."""
 
 
 def find_launcher(name: str) -> Launcher:

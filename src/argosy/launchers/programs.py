@@ -5,26 +5,26 @@ from __future__ import annotations
 from argosy.shell import Program
 
 _START_TORCHRUN = """\
-# torchrun leaves its folder for logs; this one goes.
-logs=$(mktemp -d) && set -- --log-dir="$logs" "$@"
+# Else torchrun leaves a folder.
+_logs=$(mktemp -d) && set -- --log-dir="$_logs" "$@"
 # Not the program torchrun: that of a vendor base sees no packages of the layer.
-python -m torch.distributed.run --nproc-per-node="$per_node" "$@" & agent=$!
+python -m torch.distributed.run --nproc-per-node="$_per_node" "$@" & agent=$!
 # USR1 and USR2 are for the workers, and would end torchrun.
 pass() {
     workers=$(cat /proc/$agent/task/*/children); for pid in $workers; do kill -s "$1" "$pid"; done
 } 2>/dev/null
 trap "pass USR1" USR1; trap "pass USR2" USR2; trap "kill -s TERM \\$agent 2>/dev/null" TERM INT
 # A trap ends wait, and not torchrun.
-while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$logs"; exit $code; }; done
+while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$_logs"; exit $code; }; done
 """
 
 TORCHRUN = Program(
     "torchrun",
     """\
-# One per node: words NODES RANKS_PER_NODE, then what torchrun is to start.  Rank r runs on node r / n of the list.
-nodes=$1 per_node=$2; shift 2
-if [ "$nodes" -eq 1 ]; then set -- --standalone "$@"; else
-    set -- --nnodes="$nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
+# One per node: words NODES RANKS_PER_NODE, then those of torchrun.  Rank r runs on node r / n of the list.
+_nodes=$1 _per_node=$2; shift 2
+if [ "$_nodes" -eq 1 ]; then set -- --standalone "$@"; else
+    set -- --nnodes="$_nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
 fi
 """
     + _START_TORCHRUN,
@@ -35,10 +35,10 @@ ELASTIC = Program(
     """\
 # One per node: words MIN:MAX RANKS_PER_NODE WELL, then what torchrun is to start.  Nodes may be lost and come back,
 # down to MIN of them; ranks are then numbered anew, so rank 0 may be on any node.  Who ends well leaves a file WELL-….
-nodes=$1 per_node=$2 well=${3:+$3-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}-$SLURM_NODEID}; shift 3
-note() { code=$?; [ "$code" -ne 0 ] || [ -z "$well" ] || : > "$well"; exit "$code"; }
+_nodes=$1 _per_node=$2 _well=${3:+$3-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}-$SLURM_NODEID}; shift 3
+note() { code=$?; [ "$code" -ne 0 ] || [ -z "$_well" ] || : > "$_well"; exit "$code"; }
 trap note EXIT
-set -- --nnodes="$nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
+set -- --nnodes="$_nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
 set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --local-addr="$SLURMD_NODENAME" "$@"
 set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" "$@"
 """
@@ -86,8 +86,9 @@ BIND = Program(
     "bind",
     """\
 # One per worker: bind it to the cores nearest to its GPU; the first word lists them for each local rank.
-cores=$(printf "%s;" "$1" | cut -d ";" -f "$((LOCAL_RANK + 1))"); shift
-[ -z "$cores" ] || ! command -v taskset >/dev/null || exec taskset -c "$cores" "$@"
+_cores="$1;" _n=$LOCAL_RANK; shift
+while [ "$_n" -gt 0 ]; do _cores=${_cores#*;} _n=$((_n - 1)); done; _cores=${_cores%%;*}
+[ -z "$_cores" ] || ! command -v taskset >/dev/null || exec taskset -c "$_cores" "$@"
 exec "$@"
 """,
 )
@@ -96,8 +97,8 @@ LOG = Program(
     "log",
     """\
 # One per rank: what it prints goes to a file of its own, in a folder of this job within the first word.
-logs=$1/${SLURM_JOB_ID:-here}
+_logs=$1/${SLURM_JOB_ID:-here}
 shift
-mkdir -p "$logs" && exec "$@" > "$logs/rank-${RANK:-${SLURM_PROCID:-0}}.log" 2>&1
+mkdir -p "$_logs" && exec "$@" > "$_logs/rank-${RANK:-${SLURM_PROCID:-0}}.log" 2>&1
 """,
 )

@@ -1,0 +1,179 @@
+"""One Ray cluster of a job's nodes: how the program that makes it meets, ends and fails.
+
+Ray itself has its part played here by a program that listens, as its head does; docs/how-to/ray.md runs the real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from argosy.errors import UsageError
+from argosy.launch.shape import Wanted, one_rank_per_node
+from argosy.launchers import Counts, Wish, find_launcher
+from argosy.launchers.ray import RAY
+
+PLAYED = f"""\
+#!{sys.executable}
+import os, signal, socket, sys
+words = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[2:])
+if os.environ.get("BROKEN") == os.environ["SLURM_NODEID"]:
+    sys.exit("ray: no shared memory")
+with open(os.environ["JOINED"], "a") as joined:
+    joined.write("node\\n")
+if "head" in words:
+    server = socket.create_server((words["node-ip-address"], int(words["port"])))
+signal.pause()
+"""
+MODULE = """\
+import os, signal, subprocess
+def hasty(start):
+    def begin(words, **more):
+        child = start(words, **more)
+        if words[0] != "ray":
+            open(os.environ["BEGUN"]).read()  # a pipe
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return child
+    return begin
+if "BEGUN" in os.environ:
+    subprocess.Popen = hasty(subprocess.Popen)
+def init(**words): assert os.environ["RAY_ADDRESS"].startswith("127.")
+def shutdown(): pass
+def nodes():
+    try:
+        return [{"Alive": True} for _ in open(os.environ["JOINED"])]
+    except OSError:
+        return []
+"""
+
+
+class Nodes:
+    """Two nodes on loopback, with a Ray that is played."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.started = folder, []  # type: ignore[var-annotated]  # of Popen
+        (folder / "ray").write_text(PLAYED)
+        (folder / "ray").chmod(0o755)
+        (folder / "ray.py").write_text(MODULE)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+
+    def start(self, node: int, *command: str, nodes: int = 2, **more: str) -> subprocess.Popen[str]:
+        variables = {
+            "PATH": f"{self.folder}:{os.environ['PATH']}",
+            "PYTHONPATH": str(self.folder),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self.port),
+            "SLURM_JOB_ID": f"test{os.getpid()}",
+            "SLURM_STEP_ID": str(self.port),
+            "SLURM_NODEID": str(node),
+            "JOINED": str(self.folder / "joined"),
+        }
+        words = (sys.executable, "-u", "-c", RAY, str(nodes), *command)
+        pipe = subprocess.PIPE
+        child = subprocess.Popen(words, env=variables | more, stdout=pipe, stderr=pipe, text=True)
+        self.started.append(child)
+        return child
+
+    @property
+    def left(self) -> bool:
+        return Path(f"/tmp/argosy-ray-test{os.getpid()}.{self.port}").exists()  # noqa: S108 - where the program has it
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    made = Nodes(tmp_path)
+    yield made
+    for child in made.started:
+        child.terminate()  # its Ray ends with it
+        child.communicate(timeout=60)
+
+
+def ended(child: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = child.communicate(timeout=60)
+    return child.returncode, out, err
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_command_runs_on_the_head_once_all_nodes_are_there_and_both_end_with_it(nodes: Nodes, code: int) -> None:
+    script = f"wc -l < {nodes.folder}/joined; echo ${{RAY_ADDRESS%:*}}; exit {code}"
+    other = nodes.start(1, "unused")
+    assert ended(nodes.start(0, "sh", "-c", script)) == (code, "2\n127.0.0.1\n", "")
+    assert ended(other) == (0, "", "")
+    assert not nodes.left
+
+
+def test_a_stranger_at_the_meeting_is_no_node(nodes: Nodes) -> None:
+    head = nodes.start(0, "echo", "begun")
+    stranger = None
+    while stranger is None and head.poll() is None:
+        with contextlib.suppress(OSError):
+            stranger = socket.create_connection(("127.0.0.1", nodes.port))
+    assert stranger
+    with stranger:
+        stranger.sendall(b"GET / HTTP/1.0")
+        nodes.start(1, "unused")
+        assert ended(head)[:2] == (0, "begun\n")
+
+
+def test_one_node_needs_nobody_to_meet(nodes: Nodes) -> None:
+    assert ended(nodes.start(0, "echo", "a  b", nodes=1, MASTER_PORT="")) == (0, "a  b\n", "")
+
+
+def test_a_signal_reaches_the_command_and_its_code_comes_back(nodes: Nodes) -> None:
+    program = "trap 'echo saved; exit 9' USR1; echo ready; while :; do sleep 0.1; done"
+    head = nodes.start(0, "sh", "-c", program, nodes=1)
+    assert head.stdout
+    assert head.stdout.readline() == "ready\n"
+    head.send_signal(signal.SIGUSR1)
+    assert ended(head)[:2] == (9, "saved\n")
+
+
+def test_a_signal_while_the_command_starts_is_not_lost(nodes: Nodes) -> None:
+    begun = str(nodes.folder / "begun")
+    os.mkfifo(begun)
+    program = "trap 'echo saved; exit 9' USR1; echo > $BEGUN; while :; do sleep 0.1; done"
+    assert ended(nodes.start(0, "sh", "-c", program, nodes=1, BEGUN=begun))[:2] == (9, "saved\n")
+
+
+def test_a_command_that_is_not_there_is_told(nodes: Nodes) -> None:
+    code, _, said = ended(nodes.start(0, "no-such-program", nodes=1))
+    assert (code, said) == (127, "argosy: no-such-program does not start: No such file or directory\n")
+    assert not nodes.left
+
+
+def test_a_node_on_which_ray_does_not_begin_says_why(nodes: Nodes) -> None:
+    nodes.start(0, "true", BROKEN="1")
+    code, _, said = ended(nodes.start(1, "unused", BROKEN="1"))
+    assert code == 1
+    assert "it ended with code 1\nray: no shared memory" in said
+
+
+def test_an_image_without_ray_is_told_as_that(nodes: Nodes) -> None:
+    (nodes.folder / "ray").unlink()
+    code, _, said = ended(nodes.start(0, "true", nodes=1, PATH="/nowhere"))
+    assert code == 1
+    assert "the image has none: add ray" in said
+
+
+def test_the_program_can_stand_in_a_script() -> None:
+    compile(RAY, "ray", "exec")
+    assert "'" not in RAY
+    started = find_launcher("ray")(Wish(("python", "x.py"), Counts("2", "1")))
+    assert started.command == ("python", "-u", "-c", RAY, "2", "python", "x.py")
+    assert not started.per_rank
+
+
+def test_a_rank_is_a_node() -> None:
+    assert one_rank_per_node(Wanted(nodes=3, gpus_per_node=4)) == Wanted(nodes=3, gpus_per_node=4, ranks=3)
+    assert one_rank_per_node(Wanted()) == Wanted(ranks=1)
+    with pytest.raises(UsageError, match="starts one rank on each node"):
+        one_rank_per_node(Wanted(nodes=2, ranks=8))
