@@ -26,6 +26,7 @@ from argosy.model import (
     ImageKind,
     Variable,
     Word,
+    plain_fingerprint,
 )
 from argosy.records import replace
 from argosy.runtimes import Runtime, load_runtime
@@ -34,6 +35,18 @@ from argosy.runtimes.choose import choose_attach, choose_runtime
 from argosy.shell import NAME
 
 MOST_BIND_PARTS = 3
+
+TEMPORARY = (Bind("/tmp", "/tmp"), Bind("/var/tmp", "/var/tmp"))  # noqa: S108 - mounts of every container
+
+SYSTEM = frozenset(
+    f"/{name}"
+    for name in (
+        *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "run", "sbin", "sys", "var"),
+        *("usr", "usr/bin", "usr/include", "usr/lib", "usr/lib64", "usr/libexec", "usr/sbin", "usr/share"),
+        *("usr/local", "usr/local/bin", "usr/local/lib", "var/lib"),
+    )
+)
+"""What an image has of its own: who starts in such a folder does not mean the machine's."""
 
 VERSIONED = ("torch", "rocm", "cuda", "nccl")
 """What settings of sites may ask of an image."""
@@ -63,7 +76,7 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
     ImageError, ToolMissing, CheckFailed, UsageError
         When the image is for another machine, no runtime is here, GPUs are asked for and none is seen.
     """
-    check_arch(image, host.arch)
+    check_arch(image, host.target)
     runtime, why_runtime = choose_runtime(request.runtime, host, image)
     attach, why_attach = choose_attach(image, host, runtime.name)
     gpu, why_gpu = choose_gpu_way(request.gpu, host, runtime.name)
@@ -126,18 +139,43 @@ def named_image(reference: str, runtime: str) -> Image | None:
 def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     """Give the bind mounts: home, the current directory and TMPDIR as they are, then what was asked.
 
+    A current directory that is a folder of the system is the image's own.
+
     Mounts that a site's modules set (``APPTAINER_BIND``) are carried too: `leaks` takes the variables away.  With
-    ``--contain`` nothing of the host but what was asked.  What lies below a mount is there already.
+    ``--contain`` nothing of the host but what was asked.  What lies below a mount is there already; where a link in a
+    mount leads out of it, as ``~/scratch`` to another file system, what it leads to is mounted.
     """
     modules = () if request.contain else parse_bind_variables(host.environment)
     temporary = host.environment.get("TMPDIR", "")
-    usual = [] if request.contain else [host.person.home, host.cwd, temporary]
+    here = "" if host.cwd in SYSTEM else host.cwd
+    usual = [] if request.contain else [host.person.home, here, temporary]
     binds: list[Bind] = []
     for path in usual:
-        if path.startswith("/") and path != "/" and not any(_covers(bind, path) for bind in binds):
-            binds.append(Bind(path, path, optional=path == temporary))
-    asked = (bind for bind in (_whole(each, host.cwd) for each in request.binds) if not _is_there(bind, binds))
+        place = _landing(path, binds, host.links, contain=False)
+        if path.startswith("/") and path != "/" and not any(_covers(bind, place) for bind in binds):
+            binds.append(Bind(place, place, optional=path == temporary))
+    asked: list[Bind] = []
+    for bind in (_whole(each, host.cwd) for each in request.binds):
+        place = _landing(bind.target, binds, host.links, contain=request.contain)
+        moved = replace(bind, target=place, source=place if bind.source == bind.target else bind.source)
+        asked += [] if _is_there(moved, binds) else [moved]
     return (*binds, *modules, *asked)
+
+
+def _landing(path: str, binds: list[Bind], links: Mapping[str, str], *, contain: bool) -> str:
+    """Follow the links of the host that a path meets inside: runtimes mount on no link, and mount nothing behind one.
+
+    The folders for temporary files are the host's without a mount of ours.
+    """
+    seen = [*binds, *(() if contain else TEMPORARY)]
+    for _ in links:
+        link = next(
+            (link for link in links if _lies_below(path, link) and any(_covers(bind, link) for bind in seen)), ""
+        )
+        if not link:
+            break
+        path = links[link] + path.removeprefix(link)
+    return path
 
 
 def _whole(bind: Bind, folder: str) -> Bind:
@@ -165,7 +203,11 @@ def _is_there(bind: Bind, binds: list[Bind]) -> bool:
 
 
 def _covers(bind: Bind, path: str) -> bool:
-    return bind.source == bind.target and (path + "/").startswith(bind.source.rstrip("/") + "/")
+    return bind.source == bind.target and _lies_below(path, bind.source)
+
+
+def _lies_below(path: str, folder: str) -> bool:
+    return (path + "/").startswith(folder.rstrip("/") + "/")
 
 
 def parse_bind(text: str) -> Bind:
@@ -213,7 +255,7 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
     Raises
     ------
     UsageError
-        When a bind mount, a variable or a way for GPUs is none.
+        When a bind mount, a variable, a way for GPUs or a fingerprint is none.
     """
     gpu = said.get("gpu") or GpuWay.AUTO.value
     ways = [way.value for way in GpuWay]
@@ -227,7 +269,22 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
         gpu=GpuWay(gpu),
         contain=bool(said.get("contain", False)),
         runtime=said.get("runtime", ""),
+        signed_by=tuple(map(parse_signer, said.get("signed_by", ()))),
     )
+
+
+def parse_signer(text: str) -> str:
+    """Read the fingerprint of a key that must have signed the image.
+
+    Raises
+    ------
+    UsageError
+        When it is none.
+    """
+    try:
+        return plain_fingerprint(text)
+    except ValueError as error:
+        raise UsageError(f"--signed-by {error}") from error
 
 
 def parse_versions(text: str) -> tuple[tuple[str, str], ...]:

@@ -11,10 +11,11 @@ from argosy.containers import ContainerPlan, furnished, named_image, plan_contai
 from argosy.errors import UsageError
 from argosy.gpu_probe import probe_devices
 from argosy.images.finding import find_image, refined, refuse_layer
-from argosy.images.opening import Opened, open_image
+from argosy.images.opening import GO_ARCH, Opened, open_image
 from argosy.lock import Lock
-from argosy.model import Bind, ContainerRequest, Host, Image, ImageKind
+from argosy.model import Bind, Choice, ContainerRequest, Host, Image, ImageKind
 from argosy.nearest import nearest_word
+from argosy.probe import read_links
 from argosy.records import replace
 from argosy.session import Session
 
@@ -58,14 +59,19 @@ def enter(
         As `find_image`, `open_image` and `plan_container` do.
     """
     named = named_image(reference, request.runtime)
+    if named is not None and request.signed_by:
+        refuse_unverified(reference, named, request.runtime)
     if named is not None and named.kind is ImageKind.HOST:
         return plan_container(request, named, session.host)
     wanted = replace(request, binds=(*named_binds(command, request, session.host), *request.binds))
+    host = _with_links(session.host, wanted)
     if named is not None:
-        return _present(plan_container(wanted, _checked(named), session.host))
+        return _present(plan_container(wanted, _checked(named), host))
     opened = refined(open_image(find_image(reference, session)), session)
     refuse_layer(opened, session)
-    plan = _present(plan_container(wanted, opened.image, session.host))
+    plan = _present(plan_container(wanted, opened.image, _running(opened.image, host)))
+    if request.signed_by:
+        plan = replace(plan, choices=(*plan.choices, _signed(request, opened, session, dry=dry)))
     if not plan.runtime.traits.unpacks:
         return plan
     scratch = session.places.cache / "mount"
@@ -76,6 +82,50 @@ def enter(
             scratch.mkdir(parents=True, exist_ok=True)
     trees = tree_paths(opened, session) if dry else _unpack(opened, session)
     return furnished(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
+
+
+def _with_links(host: Host, request: ContainerRequest) -> Host:
+    """Give the machine with the links on the way to what the container is to show."""
+    asked = [os.path.join(host.cwd, bind.target) for bind in request.binds]  # noqa: PTH118 - text alone
+    return replace(host, links=read_links([host.person.home, host.cwd, host.environment.get("TMPDIR", ""), *asked]))
+
+
+def _running(image: Image, host: Host) -> Host:
+    """Give the host as one that runs an image's programs, where an emulator does so; else the plan will refuse it."""
+    if image.arch in {"", GO_ARCH.get(host.target, host.target)}:
+        return host
+    from argosy.emulation import is_emulated, machine_named  # noqa: PLC0415 - for another machine's image only
+
+    machine = machine_named(image.arch)
+    return replace(host, emulated=machine) if is_emulated(machine) else host
+
+
+def refuse_unverified(reference: str, image: Image, runtime: str) -> None:
+    """Refuse what has no file to verify where a signature is asked for.
+
+    Raises
+    ------
+    UsageError
+        Always.
+    """
+    if image.kind is ImageKind.HOST:
+        raise UsageError(f"{reference} is no image that somebody signed", hint="leave --signed-by out")
+    raise UsageError(
+        f"nobody can tell who signed {reference}: {runtime} fetches it by itself",
+        hint="give a SIF file: argosy images pull fetches one from oras://",
+        key="images.signed_by",
+    )
+
+
+def _signed(request: ContainerRequest, opened: Opened, session: Session, *, dry: bool) -> Choice:
+    """Say who signed an image, once it was verified; in a dry run what will be asked for."""
+    if dry:
+        return Choice("signed by", " or ".join(request.signed_by), "verified at the start", "option")
+    from argosy.images.signing import find_signers  # noqa: PLC0415 - where it is asked for
+
+    path, host = opened.image.path, session.host
+    signer = find_signers(opened.sif, path, request.signed_by, session.runner, host.programs)[0]
+    return Choice("signed by", signer.fingerprint, f"verified; {signer.name}", "option")
 
 
 def _present(plan: ContainerPlan) -> ContainerPlan:
@@ -226,7 +276,7 @@ def _unpack(opened: Opened, session: Session) -> tuple[str, ...]:
 
     image = Path(opened.image.path)
     return tuple(
-        str(unpacked(session, image, offset=offset, key=key, part=part)) for offset, key, part in _parts(opened)
+        str(unpacked(session, image, offset=offset, key=key, what=what)) for offset, key, what in _parts(opened)
     )
 
 
@@ -236,13 +286,14 @@ def _parts(opened: Opened) -> list[tuple[int, str, str]]:
     A base that Argosy built upon is known by its digest, so images over one base share its tree; any other file is
     known by its identity on this disk.
     """
-    image, lock = opened.image, opened.lock
-    base = lock.base.digest.removeprefix("sha256:") if lock and image.layer_offset >= 0 else file_identity(image)
-    delta = lock is not None and image.layer_offset >= 0
-    parts = [(image.base_offset, base, "base" if delta else "")]
-    if lock and image.layer_offset >= 0:
-        parts.insert(0, (image.layer_offset, layer_key(lock), "layer"))
-    return parts
+    image, lock, name = opened.image, opened.lock, Path(opened.image.path).name
+    if lock is None or image.layer_offset < 0:
+        return [(image.base_offset, file_identity(image), name)]
+    base = lock.base.digest.removeprefix("sha256:")
+    return [
+        (image.layer_offset, layer_key(lock), f"the layer of {name}"),
+        (image.base_offset, base, f"the base of {name}"),
+    ]
 
 
 def layer_key(lock: Lock) -> str:
@@ -255,7 +306,13 @@ def layer_key(lock: Lock) -> str:
 
 
 def file_identity(image: Image, offset: int = 0) -> str:
-    """Tell files apart on this disk, for images that do not say what is in them."""
+    """Tell files apart on this disk, for images that do not say what is in them: by place, size and time.
+
+    Parameters
+    ----------
+    offset
+        Of the part that is meant, in bytes from the file's beginning.
+    """
     import hashlib  # noqa: PLC0415 - images that Argosy made are known by their digests
 
     status = Path(image.path).stat()

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from argosy.shell import Program, quote
+from argosy.shell import Program, Word, in_double_quotes, quote
 
 ROOT = "/opt/argosy"
 ENTER = f"{ROOT}/enter"
@@ -184,14 +184,19 @@ def render_source_line() -> str:
     return f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n"
 
 
-def guarded(image: str, command: Iterable[str], *, way_out: str) -> tuple[str, ...]:
-    """Give the words that start `command` through ``enter``, or end with code 6 where the layer is not there.
+def guarded(image: str, command: tuple[Word, ...], *, way_out: str) -> tuple[Word, ...]:
+    """Give the words that start `command` in the layer's environment, or end with code 6 where the layer is not there.
 
     Runtimes skip an overlay partition without a word in several cases (``enable overlay = no``, ``--underlay``,
-    ``--unsquash``): then the base's own programs would run by mistake.
+    ``--unsquash``): then the base's own programs would run by mistake.  A command that is a program of ours looks by
+    itself: to start one more shell takes each rank milliseconds.
     """
-    script = Program("enter", f'[ -x {ENTER} ] && . {ENTER}; printf "%s\\n" "$0" >&2; exit 6')
     message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {way_out}"
+    if command[:2] == ("/bin/sh", "-c") and isinstance(program := command[2], Program):
+        stop = f'printf "%s\\n" "{in_double_quotes(message)}" >&2; exit 6'
+        look = f"# The environment of the image.\n[ -r {ENV_SCRIPT} ] || {{ {stop}; }}\n. {ENV_SCRIPT}\n"
+        return ("/bin/sh", "-c", Program(program.name, look + program), *command[3:])
+    script = Program("enter", f'[ -x {ENTER} ] && . {ENTER}; printf "%s\\n" "$0" >&2; exit 6')
     return ("/bin/sh", "-c", script, message, *command)
 
 

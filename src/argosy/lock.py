@@ -77,7 +77,7 @@ class LockedBase(msgspec.Struct, frozen=True):
     size
         Bytes.
     arch
-        As ``uname -m`` says: ``x86_64``.
+        Go's name of the architecture: ``amd64``.
     system
         The distribution's own name for itself: ``Debian GNU/Linux 12 (bookworm)``.
     """

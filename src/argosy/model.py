@@ -7,6 +7,7 @@ What a user asks is a request; what the machine is, a `Host`; what a file is, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -137,6 +138,11 @@ class Host(msgspec.Struct, frozen=True):
         Whether this process may mount file systems without a user namespace (root with CAP_SYS_ADMIN).
     overlay
         ``yes``, ``no`` or ``unknown``: what Apptainer's configuration says of overlays.
+    links
+        Symbolic links on the way to folders that a container shall show, and where each leads.
+    emulated
+        Architecture of the programs that an image of this story holds, where an emulator runs them here; empty: the
+        machine's own.
     """
 
     hostname: str
@@ -152,6 +158,13 @@ class Host(msgspec.Struct, frozen=True):
     overlay: str = "unknown"
     gpus: tuple[Gpu, ...] = ()
     environment: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
+    links: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
+    emulated: str = ""
+
+    @property
+    def target(self) -> str:
+        """Give the architecture that images are made for and run as, as ``uname -m`` writes it."""
+        return self.emulated or self.arch
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -206,6 +219,8 @@ class ContainerRequest(msgspec.Struct, frozen=True):
         Directory inside; empty means the caller's current one.
     runtime
         Name of a runtime; empty lets the machine decide.
+    signed_by
+        Fingerprints of keys, one of which must have signed the image; empty takes any image.
     """
 
     binds: tuple[Bind, ...] = ()
@@ -214,6 +229,21 @@ class ContainerRequest(msgspec.Struct, frozen=True):
     gpu: GpuWay = GpuWay.AUTO
     contain: bool = False
     runtime: str = ""
+    signed_by: tuple[str, ...] = ()
+
+
+def plain_fingerprint(text: str) -> str:
+    """Give the fingerprint of an OpenPGP key as 40 capital digits (64 of a version 6 key), however it was copied.
+
+    Raises
+    ------
+    ValueError
+        When it is none: a short number may belong to somebody else's key, too.
+    """
+    plain = "".join(text.split()).upper().removeprefix("0X")
+    if not re.fullmatch(r"[0-9A-F]{40}|[0-9A-F]{64}", plain):
+        raise ValueError(f"{text!r} is no fingerprint of a key: 40 hexadecimal digits, as 'apptainer key list' shows")
+    return plain
 
 
 class Devices(msgspec.Struct, frozen=True):

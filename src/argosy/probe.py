@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -39,6 +39,8 @@ PROGRAMS = (
     "buildah",
 )
 CAP_SYS_ADMIN = 21
+MOST_LINKS = 40
+"""On the way to one file, by Linux: path_resolution(7)."""
 CONF_PLACES = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")
 
 
@@ -93,6 +95,21 @@ def _cwd(variables: Mapping[str, str]) -> str:
         if named.startswith("/") and os.path.samefile(named, real):  # noqa: PTH121 - two stat calls
             return named
     return real
+
+
+def read_links(paths: Iterable[str]) -> dict[str, str]:
+    """Find the symbolic links on the way to each whole path, and where they lead: ``~/scratch`` to ``/scratch/me``."""
+    links: dict[str, str] = {}
+    for path in filter(Path.is_absolute, map(Path, paths)):
+        rest = path
+        for _ in range(MOST_LINKS):
+            link = next(filter(os.path.islink, (*reversed(rest.parents), rest)), None)  # Path's may raise
+            if link is None:
+                break
+            target = os.path.normpath(link.parent / link.readlink())
+            links[str(link)] = target
+            rest = Path(target, rest.relative_to(link))
+    return links
 
 
 def usable_cpus() -> int:

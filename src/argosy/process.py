@@ -12,7 +12,6 @@ import shlex
 import signal
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -419,7 +418,9 @@ class FakeRunner(msgspec.Struct, dict=True):
         """Answer from the table."""
         self.seen.append(command)
         reply = next((r for words, r in self.replies if command.words[: len(words)] == words), Reply(0, "", ""))
-        deque(map(on_line, reply.stderr.splitlines()) if on_line else (), maxlen=0)
+        if on_line is not None:
+            for line in reply.stderr.splitlines():
+                on_line(line)
         return reply
 
     def hand_over(self, command: Command, heard: OnBlock | None = None) -> int:

@@ -42,15 +42,26 @@ class Places(msgspec.Struct, frozen=True):
 
 def places_from(environment: dict[str, str], home: Path) -> Places:
     """Choose the folders: ARGOSY_CACHE, ARGOSY_STATE and ARGOSY_IMAGES first, then the XDG base directories."""
-    cache = environment.get("ARGOSY_CACHE") or str(
-        Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "argosy"
+
+    def usual(name: str, default: str) -> Path:
+        """Give our folder below one of XDG, whose specification says to ignore relative ones."""
+        there = environment.get(name, "")
+        return (Path(there) if there.startswith("/") else home / default) / "argosy"
+
+    def own(name: str, otherwise: Path) -> Path:
+        return _at_home(environment[name], home) if environment.get(name) else otherwise
+
+    named = tuple(_at_home(part, home) for part in environment.get("ARGOSY_IMAGES", "").split(":") if part)
+    return Places(
+        cache=own("ARGOSY_CACHE", usual("XDG_CACHE_HOME", ".cache")),
+        state=own("ARGOSY_STATE", usual("XDG_STATE_HOME", ".local/state")),
+        images=named or (usual("XDG_DATA_HOME", ".local/share") / "images",),
     )
-    state = environment.get("ARGOSY_STATE") or str(
-        Path(environment.get("XDG_STATE_HOME") or home / ".local/state") / "argosy"
-    )
-    data = Path(environment.get("XDG_DATA_HOME") or home / ".local/share") / "argosy/images"
-    named = [Path(p) for p in environment.get("ARGOSY_IMAGES", "").split(":") if p]
-    return Places(Path(cache), Path(state), tuple(named) or (data,))
+
+
+def _at_home(path: str, home: Path) -> Path:
+    """Read a path whose ``~`` came through a shell, in quotes."""
+    return home / path[2:] if path.startswith("~/") else Path(path)
 
 
 class Step(msgspec.Struct):
@@ -158,11 +169,13 @@ class Session(msgspec.Struct, frozen=True):
         self.reporter.note(f"waiting for {owner}")
 
     def work_parent(self) -> Path:
-        """Choose where work files go: the option, else TMPDIR where it is on a disk, else the cache folder."""
+        """Choose where work files go: the option, else TMPDIR where there is one on a disk, else the cache folder."""
         if self.work:
             return Path(self.host.cwd, self.work)
-        temporary = self.host.environment.get("TMPDIR", "")
-        return Path(self.host.cwd, temporary) if temporary and not in_memory(temporary) else self.places.cache / "work"
+        named = self.host.environment.get("TMPDIR", "")
+        temporary = Path(self.host.cwd, named)
+        is_good = named and temporary.is_dir() and not in_memory(str(temporary))
+        return temporary if is_good else self.places.cache / "work"
 
 
 def in_memory(path: str) -> bool:

@@ -123,6 +123,9 @@ def refuse_existing(path: Path, *, force: bool) -> None:
     """Refuse to overwrite without being told to."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file")
+    if path.exists() and not path.is_file():
+        # Put in its place, a file would take a device such as /dev/null away from the whole machine.
+        raise UsageError(f"{path} is a device or a pipe, which no file replaces", hint="name a file")
     if path.exists() and not force:
         raise UsageError(f"{path} exists already", hint="give another name with -o, or --force to replace it")
 
@@ -142,9 +145,27 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small file whole, replacing what was there."""
+    """Write a small file whole, replacing what was there; names of files in it may be any bytes."""
     with whole_file(path, force=True) as beside:
-        beside.write_text(text)
+        beside.write_text(text, errors="surrogateescape")
+
+
+def link_file(source: str | Path, target: str | Path) -> None:
+    """Give a file that nobody changes a second name; a copy on another disk, or where it is another user's."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        import shutil  # noqa: PLC0415 - it loads every compression module there is
+
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def digest_of_file(file: Path) -> str:
+    """Give the sha256 of a file's bytes."""
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL
+
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
@@ -189,7 +210,18 @@ def work_folder(parent: Path) -> Iterator[Path]:
             yield folder
     finally:
         with undisturbed():
-            remove_tree(folder)
+            _remove_work(folder)
+
+
+def _remove_work(folder: Path) -> None:
+    """Remove a work folder, who owns it last: what a killed removal leaves is swept by the next program."""
+    with contextlib.suppress(OSError):  # another program sweeps it, too
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                remove_tree(entry)
+            elif entry.name != OWNER_FILE:
+                entry.unlink(missing_ok=True)
+    remove_tree(folder)
 
 
 def _sweep_work(parent: Path) -> None:
@@ -199,7 +231,7 @@ def _sweep_work(parent: Path) -> None:
         owner, _ = read_owner(folder / OWNER_FILE)
         alive = is_alive(owner) if owner else None
         if alive is False or (alive is None and is_older(folder, FORGOTTEN_AFTER_SECONDS)):
-            remove_tree(folder)
+            _remove_work(folder)
 
 
 def is_anothers(path: Path) -> bool:

@@ -29,7 +29,7 @@ UNSQUASHFS_SOME_NOT_WRITTEN = 2
 """unsquashfs(1): non-fatal errors, as device nodes that an ordinary user cannot make."""
 
 
-def unpacked(session: Session, image: Path, *, offset: int, key: str, part: str = "") -> Path:
+def unpacked(session: Session, image: Path, *, offset: int, key: str, what: str = "") -> Path:
     """Give the unpacked tree of the squashfs that begins at `offset` bytes in `image`; unpack it at the first use.
 
     In a cache of several users each has trees of their own: in a user namespace the kernel's overlay cannot change a
@@ -39,8 +39,8 @@ def unpacked(session: Session, image: Path, *, offset: int, key: str, part: str 
     ----------
     key
         Name in the cache: the digest of the squashfs.
-    part
-        What it is to the user: ``base`` or ``layer``; empty for an image of one part.
+    what
+        What it is to the user; the image itself where nothing is said.
 
     Raises
     ------
@@ -48,15 +48,15 @@ def unpacked(session: Session, image: Path, *, offset: int, key: str, part: str 
         When unsquashfs fails, is not there, or the disk is full.
     """
     place = session.places.cache / "trees" / key.removeprefix("sha256:")
-    tree = _unpacked(session, image, offset, place, part)
+    said = what or image.name
+    tree = _unpacked(session, image, offset, place, said)
     if not is_anothers(tree):
         return tree
-    return _unpacked(session, image, offset, place.with_name(f"{place.name}-{os.geteuid()}"), part)
+    return _unpacked(session, image, offset, place.with_name(f"{place.name}-{os.geteuid()}"), said)
 
 
-def _unpacked(session: Session, image: Path, offset: int, place: Path, part: str) -> Path:
+def _unpacked(session: Session, image: Path, offset: int, place: Path, what: str) -> Path:
     note_use(session.places.cache, f"trees/{place.name}", waiting=session.waiting)
-    what = f"the {part} of {image.name}" if part else image.name
     with whole_folder(place, what=f"unpacking {what}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("unpack", f"{what} into the cache, once") as step:

@@ -20,7 +20,7 @@ from argosy.images.references import Reference, Transport
 from argosy.images.sif_read import verify_sif
 from argosy.images.skopeo import SkopeoWay, explain_failure, plan_files
 from argosy.session import Session
-from argosy.store import whole_folder, work_folder
+from argosy.store import digest_of_file, whole_folder, work_folder
 
 IMAGE_NAME = "image.sif"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -95,8 +95,7 @@ def write_sif_layout(folder: Path, sif: Path) -> str:
     """Write an OCI layout of one artifact, a SIF file, which gets a second name where it can; give its digest."""
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True)
-    with sif.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = digest_of_file(sif)
     try:
         os.link(sif, blobs / digest)
     except OSError:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.errors import ArgosyError, UsageError
-from argosy.images.identify import Kind, identify_file
+from argosy.images.identify import Kind, identify_file, render_size
 from argosy.nearest import nearest_word
 from argosy.records import replace
 from argosy.session import Session
@@ -110,10 +110,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 def parse_word(text: str) -> Word | None:
     """Read a name of the catalog; None for any other word, as a path or a reference."""
-    name, sign, tag = text.partition(":")
-    if not sign:
-        name, sign, tag = text.partition("/")
-    return Word(name, tag) if NAME.match(name) and (NAME.match(tag) if sign else True) else None
+    name, separator, tag = text.partition(":")
+    if not separator:
+        name, separator, tag = text.partition("/")
+    return Word(name, tag) if NAME.match(name) and (NAME.match(tag) or not separator) else None
 
 
 def catalog_folders(session: Session) -> tuple[Path, ...]:
@@ -247,7 +247,7 @@ def render_entries(entries: list[Entry], now: float) -> str:
     rows += [
         (
             entry.name,
-            f"{entry.bytes / 1e6:.0f} MB",
+            render_size(entry.bytes),
             entry.base or "-",
             entry.python or "-",
             str(entry.packages or "-"),

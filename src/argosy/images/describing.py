@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from argosy.images.identify import render_size
 from argosy.images.opening import Opened
 from argosy.shell import quote
 
@@ -79,7 +80,7 @@ def render_description(info: ImageDescription) -> str:
         ("content", info.digest),
         ("python", info.python),
     ]
-    rows += [(f"part {part.id}", f"{part.what}, {part.size / 1e6:.1f} MB  {part.name}".rstrip()) for part in info.parts]
+    rows += [(f"part {part.id}", f"{part.what}, {render_size(part.size)}  {part.name}".rstrip()) for part in info.parts]
     rows.append((f"packages ({len(info.packages)})", " ".join(f"{p.name}=={p.version}" for p in info.packages)))
     rows.append(("run it", info.how_to_run))
     return "\n".join(f"{label:<14} {text}" for label, text in rows if text)

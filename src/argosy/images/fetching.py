@@ -22,9 +22,9 @@ import msgspec
 from argosy.errors import ImageError, ToolMissing
 from argosy.images.artifacts import IMAGE_NAME, fetch_sif, parse_sif_layer
 from argosy.images.identify import FileKind, Kind, identify_file, render_size
-from argosy.images.oci_config import OciConfig, parse_config, render_inspection
+from argosy.images.oci_config import OciConfig, judge_layers, parse_config, render_inspection
 from argosy.images.oci_tree import furnish_tree, make_readable
-from argosy.images.opening import GO_ARCH
+from argosy.images.opening import GO_ARCH, wrong_arch
 from argosy.images.references import Reference, Transport, file_reference
 from argosy.images.sif import INSPECT_NAME
 from argosy.images.sif_read import verify_sif
@@ -45,10 +45,9 @@ from argosy.images.skopeo import (
     plan_copy,
     plan_decompression,
     plan_manifest,
-    wrong_arch,
 )
 from argosy.images.tarheads import read_tar_names
-from argosy.process import Command, failed
+from argosy.process import Command, OnLine, Reply, failed
 from argosy.records import asdict, replace
 from argosy.session import Session, Step
 from argosy.store import explained, remove_tree, whole_folder, work_folder, write_text
@@ -142,7 +141,7 @@ def _is_final(reference: Reference) -> bool:
 
 
 def _memo_key(reference: Reference, session: Session) -> str:
-    facts = [str(reference), session.host.arch, session.host.can_mount, FORMAT]
+    facts = [str(reference), session.host.target, session.host.can_mount, FORMAT]
     if reference.in_file:
         path = Path(reference.name)
         facts += _identity(path / "index.json" if path.is_dir() else path)
@@ -213,7 +212,7 @@ def skopeo_way(session: Session) -> SkopeoWay:
     with explained(temporary):
         temporary.mkdir(parents=True, exist_ok=True)
     return SkopeoWay(
-        arch=GO_ARCH.get(host.arch, host.arch),
+        arch=GO_ARCH.get(host.target, host.target),
         temporary=str(temporary),
         insecure=parse_insecure(host.environment),
         no_policy=not any(path.is_file() for path in policies),
@@ -232,11 +231,16 @@ def _without_colon(reference: Reference, session: Session) -> Path | str:
     return link
 
 
-def _ask_config(reference: Reference, chosen: Reference, way: SkopeoWay, session: Session) -> OciConfig:
-    command = plan_config(chosen, way)
-    reply = session.runner.run(command)
+def _run_skopeo(command: Command, reference: Reference, session: Session, on_line: OnLine | None = None) -> Reply:
+    """Run skopeo; explain a failure by the image that was asked for."""
+    reply = session.runner.run(command, on_line)
     if reply.code != 0:
         raise explain_failure(reference, command, reply)
+    return reply
+
+
+def _ask_config(reference: Reference, chosen: Reference, way: SkopeoWay, session: Session) -> OciConfig:
+    reply = _run_skopeo(plan_config(chosen, way), reference, session)
     config = parse_config(reply.stdout, str(reference))
     if config.arch != way.arch:
         raise wrong_arch(str(reference), config.arch, way.arch)
@@ -284,10 +288,8 @@ def _convert(
     from argosy.build.packing import run_pack  # noqa: PLC0415
 
     step.say("layers")
-    command = plan_copy(chosen, skopeo_way(session), f"{work}/layout:image")
-    reply = session.runner.run(command, step.say)
-    if reply.code != 0:
-        raise explain_failure(reference, command, reply)
+    _run_skopeo(plan_copy(chosen, skopeo_way(session), f"{work}/layout:image"), reference, session, step.say)
+    judge_layers(config, _manifest_in(work / "layout"), str(reference))
     step.say("unpack")
     tree = work / "tree"
     _unpack(reference, work / "layout", tree, session)
@@ -298,6 +300,13 @@ def _convert(
     run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount)
     remove_tree(tree)
     _write(packed, config, out)
+
+
+def _manifest_in(layout: Path) -> str:
+    """Read the manifest of the one image of a layout."""
+    index = json.loads((layout / "index.json").read_text())
+    digest = str(index["manifests"][0]["digest"])
+    return (layout / "blobs" / digest.replace(":", "/")).read_text()
 
 
 def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) -> None:
@@ -321,9 +330,7 @@ def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
     """Give a layout with plain layers: umoci 0.4 knows no zstd, and skopeo takes it off on the way to a folder only."""
     way, folder, plain = skopeo_way(session), layout / "plain", layout / "again"
     for command in plan_decompression(way, f"{layout}:image", folder=str(folder), layout=f"{plain}:image"):
-        reply = session.runner.run(command)
-        if reply.code != 0:
-            raise explain_failure(reference, command, reply)
+        _run_skopeo(command, reference, session)
     return plain
 
 
@@ -361,7 +368,8 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
     insecure = ("--no-https",) if is_insecure(reference, parse_insecure(session.host.environment)) else ()
     source = str(replace(reference, tag="")) if reference.digest else str(reference)
     # Without its own cache: the image is kept here, and homes have quotas.
-    words = (program, "build", "--disable-cache", *insecure, str(out), source)
+    foreign = ("--arch", GO_ARCH[session.host.emulated]) if session.host.emulated else ()
+    words = (program, "build", "--disable-cache", *foreign, *insecure, str(out), source)
     temporary = {f"{name.upper()}_TMPDIR": str(work) for name in APPTAINERS}
     command = Command(words, env={**temporary, **session.host.environment})
     reply = session.runner.run(command)

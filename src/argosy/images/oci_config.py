@@ -46,11 +46,14 @@ class OciConfig(msgspec.Struct, frozen=True):
         Go's name of the architecture.
     created
         Seconds since 1970; 0 where it is not told.
+    layers
+        How many layers the image is made of; None where it is not told.
     """
 
     digest: str
     arch: str
     created: int = 0
+    layers: int | None = None
     variables: tuple[tuple[str, str], ...] = ()
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -72,6 +75,7 @@ def parse_config(text: str, name: str) -> OciConfig:
             digest=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
             arch=_text(whole["architecture"]),
             created=_parse_time(whole.get("created")),
+            layers=len(whole["rootfs"]["diff_ids"]) if "rootfs" in whole else None,
             variables=tuple(_split(word) for word in _texts(inner.get("Env"))),
             entrypoint=_texts(inner.get("Entrypoint")),
             command=_texts(inner.get("Cmd")),
@@ -83,6 +87,23 @@ def parse_config(text: str, name: str) -> OciConfig:
             evidence=f"its configuration cannot be read: {error!r}",
             hint="give the reference of an image that Docker can run",
         ) from error
+
+
+def judge_layers(config: OciConfig, manifest: str, name: str) -> None:
+    """Refuse an image whose manifest has not the layers that its configuration stands for: part of it would be missing.
+
+    Raises
+    ------
+    ImageError
+        With both numbers.
+    """
+    there = len(json.loads(manifest).get("layers") or ())
+    if config.layers not in {None, there}:
+        raise ImageError(
+            f"{name} is not whole",
+            evidence=f"its manifest names {there} layers, and its configuration {config.layers}",
+            hint="push the image anew",
+        )
 
 
 def _text(value: object) -> str:

@@ -51,6 +51,8 @@ def open_image(path: Path) -> Opened:
         return Opened(image)
     if found.kind == Kind.ROOT_DIRECTORY:
         return _open_tree(path)
+    if found.kind == Kind.UNREADABLE:
+        raise ImageError(f"{path} is {found.description}", hint="ask its owner to let you read it")
     raise ImageError(
         f"{path} is not an image that can be run",
         evidence=f"it is {found.description}",
@@ -119,18 +121,22 @@ def listed_versions(lock: Lock | None) -> tuple[str, str]:
     return found.get("torch", ""), nccl
 
 
-def check_arch(image: Image, machine: str) -> None:
-    """Refuse an image made for another architecture than this machine's (``uname -m``).
+RUN_THERE = "build it for this machine, or run it where it belongs"
+
+
+def check_arch(image: Image, machine: str, hint: str = RUN_THERE) -> None:
+    """Refuse an image made for another architecture than the one that is wanted (``uname -m``).
 
     Raises
     ------
     ImageError
         When both are known and differ.
     """
-    here = GO_ARCH.get(machine, machine)
-    if image.arch and image.arch != here:
-        raise ImageError(
-            f"{image.path} is for another kind of machine",
-            evidence=f"image: {image.arch}; this machine: {here}",
-            hint="build it for this machine, or run it where it belongs",
-        )
+    wanted = GO_ARCH.get(machine, machine)
+    if image.arch and image.arch != wanted:
+        raise wrong_arch(image.path, image.arch, wanted, hint)
+
+
+def wrong_arch(name: str, has: str, wanted: str, hint: str = RUN_THERE) -> ImageError:
+    """Make the error for an image of another architecture than the one that is wanted, both as Go names them."""
+    return ImageError(f"{name} is for another kind of machine", evidence=f"image: {has}; wanted: {wanted}", hint=hint)

@@ -8,7 +8,6 @@ appears under its name whole or not at all.
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import msgspec
 
 from argosy.errors import CheckFailed, ImageError, UsageError
 from argosy.images.finding import find_image
+from argosy.images.identify import render_size
 from argosy.images.opening import open_image
 from argosy.images.sif import SifPart
 from argosy.images.sif_read import read_sif
@@ -25,7 +25,7 @@ from argosy.process import Command, Runner, failed
 from argosy.session import Session
 from argosy.shell import quote
 from argosy.ssh import OverSsh, Remote, parse_remote, run_text
-from argosy.store import work_folder
+from argosy.store import digest_of_file, work_folder
 
 HEAD_BYTES = 32_768
 """Of a SIF file: its header and every descriptor."""
@@ -103,8 +103,8 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     runner, started = OverSsh(session.runner, Remote(remote.host)), time.monotonic()
     there = _find_target(runner, remote, image.name)
     with session.step("read", image.name) as step:
-        part, digest, size = _base_of(image), _sha256_of(image), image.stat().st_size
-        step.result = f"{image.name}: {size / 1e6:.0f} MB"
+        part, digest, size = _base_of(image), digest_of_file(image), image.stat().st_size
+        step.result = f"{image.name}: {render_size(size)}"
     known = there.sha256 == digest
     if there.sha256 and not (known or force):
         raise UsageError(
@@ -120,7 +120,7 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
                 donor = None
             sent = sent or _send_all(runner, image, there, digest)
             saved = f", the base taken from {donor.path}" if donor else ""
-            step.result = f"{sent / 1e6:.1f} MB to {remote.host}:{there.path}{saved}"
+            step.result = f"{render_size(sent)} to {remote.host}:{there.path}{saved}"
     seconds = time.monotonic() - started
     return SendReport(f"{remote.host}:{there.path}", size, sent, donor.path if donor else "", digest, seconds)
 
@@ -130,11 +130,6 @@ def _base_of(image: Path) -> SifPart | None:
     sif = open_image(image).sif
     part = sif.system if sif else None
     return part if part and part.size >= SMALLEST_SAVED else None
-
-
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _find_target(runner: Runner, remote: Remote, name: str) -> Target:

@@ -20,7 +20,7 @@ from argosy.images.sif import DataType, FsKind, PartKind, SbomFormat
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from argosy.images.sif import Sif, SifPart
 
@@ -53,6 +53,15 @@ class FileSlice(msgspec.Struct, frozen=True):
             raise ValueError(f"no file has {self.length} bytes at {self.offset}")
 
 
+def whole_of(path: Path) -> FileSlice:
+    """Give all bytes of a file."""
+    return FileSlice(path, 0, path.stat().st_size)
+
+
+Piece = bytes | FileSlice
+"""What a part is made of: bytes that are here, or those of a file."""
+
+
 class NewPart(msgspec.Struct, frozen=True):
     """One part to write. ``group`` is without the mask, 0 for none; ``link`` names a part's id, or 0.
 
@@ -60,7 +69,7 @@ class NewPart(msgspec.Struct, frozen=True):
     """
 
     datatype: int
-    source: bytes | FileSlice
+    source: Piece | tuple[Piece, ...]
     name: str = ""
     group: int = form.DEFAULT_GROUP
     link: int = 0
@@ -79,7 +88,12 @@ class NewPart(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """The bytes of data that the part will hold."""
-        return len(self.source) if isinstance(self.source, bytes) else self.source.length
+        return sum(len(piece) if isinstance(piece, bytes) else piece.length for piece in self.pieces)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What it is made of, one behind the other."""
+        return self.source if isinstance(self.source, tuple) else (self.source,)
 
 
 class _Placed(msgspec.Struct, frozen=True):
@@ -90,12 +104,12 @@ class _Placed(msgspec.Struct, frozen=True):
     stored: int
 
 
-def plan_system_part(source: FileSlice, *, arch: str, fs: int = FsKind.SQUASHFS) -> NewPart:
+def plan_system_part(source: FileSlice | tuple[Piece, ...], *, arch: str, fs: int = FsKind.SQUASHFS) -> NewPart:
     """Plan the primary system partition out of a file system image, for an architecture as ``amd64``."""
     return NewPart(DataType.PARTITION, source, extra=render_partition_extra(fs, PartKind.PRIMARY_SYSTEM, arch=arch))
 
 
-def plan_overlay_part(source: FileSlice, *, group: int, arch: str, name: str = "") -> NewPart:
+def plan_overlay_part(source: FileSlice | tuple[Piece, ...], *, group: int, arch: str, name: str = "") -> NewPart:
     """Plan a squashfs overlay partition over the system partition, whose group it must share to be mounted."""
     extra = render_partition_extra(FsKind.SQUASHFS, PartKind.OVERLAY, arch=arch)
     return NewPart(DataType.PARTITION, source, name=name, group=group, extra=extra)
@@ -171,12 +185,12 @@ def write_sif(
         _write_all(descriptor, table, DESCRIPTORS_OFFSET)
         os.truncate(descriptor, _end(placed))
         for each in placed:
-            _write_part(descriptor, each)
+            _write_at(descriptor, each.offset, each.part.pieces)
         os.fsync(descriptor)
 
 
-def copy_file(source: Path, path: Path, size: int) -> None:
-    """Copy an image file's `size` bytes into one that does not exist yet, down to the disk; sharing blocks if possible.
+def write_pieces(path: Path, pieces: Iterable[Piece]) -> None:
+    """Write pieces, one behind the other, into a file that does not exist yet, down to the disk.
 
     Raises
     ------
@@ -184,7 +198,7 @@ def copy_file(source: Path, path: Path, size: int) -> None:
         As `write_sif` does.
     """
     with _new_file(path) as descriptor, _write_faults(path):
-        _copy_slice(descriptor, FileSlice(source, 0, size), 0)
+        _write_at(descriptor, 0, pieces)
         os.fsync(descriptor)
 
 
@@ -261,12 +275,14 @@ def _write_faults(path: Path) -> Iterator[None]:
         raise CheckFailed(f"{path} could not be written", evidence=error.strerror or str(error), hint=hint) from error
 
 
-def _write_part(descriptor: int, placed: _Placed) -> None:
-    source = placed.part.source
-    if isinstance(source, bytes):
-        _write_all(descriptor, source, placed.offset)
-        return
-    _copy_slice(descriptor, source, placed.offset)
+def _write_at(descriptor: int, offset: int, pieces: Iterable[Piece]) -> None:
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            _write_all(descriptor, piece, offset)
+            offset += len(piece)
+        else:
+            _copy_slice(descriptor, piece, offset)
+            offset += piece.length
 
 
 def _copy_slice(descriptor: int, source: FileSlice, offset: int) -> None:

@@ -15,6 +15,7 @@ from enum import StrEnum
 import msgspec
 
 from argosy.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
+from argosy.images.opening import wrong_arch
 from argosy.images.references import SLASHED, Reference, Transport
 from argosy.process import FULL_DISK_HINT, Command, Reply, Words, shorten_command
 from argosy.records import replace
@@ -214,15 +215,6 @@ def _platform(entry: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
     return platform.get("os", ""), platform.get("architecture", "")
 
 
-def wrong_arch(name: str, has: str, wanted: str) -> ImageError:
-    """Make the error for an image of another architecture."""
-    return ImageError(
-        f"{name} is for another kind of machine",
-        evidence=f"image: {has}; this machine: {wanted}",
-        hint="build it for this machine, or run it where it belongs",
-    )
-
-
 def judge_fault(said: str) -> Fault:
     """Tell why a registry did not give an image, by what skopeo or Apptainer said of it."""
     return next((fault for fault, pattern in PATTERNS if re.search(pattern, said, re.IGNORECASE)), Fault.OTHER)
@@ -254,7 +246,8 @@ def explain_failure(reference: Reference, command: Command, reply: Reply, *, pus
     if reference.in_file and re.search(rf"{re.escape(reference.name)}(/index\.json)?: no such file or directory", said):
         return UsageError(f"there is no image at {reference.name}", evidence=said, hint="check the path")
     if reference.in_file:
-        choose = re.search(r"more than one image|no descriptor found|not found", said) is not None
+        several = r"more than one image|expected 1 item, got [2-9]|no descriptor found|not found"
+        choose = re.search(several, said) is not None
         place = f"{reference.transport}:{reference.name}"
         hint = f"name one of the images in it: {place}:NAME" if choose else "check that it is whole"
         return ImageError(f"{reference} cannot be read", evidence=evidence, hint=hint)

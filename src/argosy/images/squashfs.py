@@ -43,6 +43,7 @@ class Superblock(msgspec.Struct, frozen=True):
     mkfs_time: int
     bytes_used: int
     inodes: int
+    has_xattrs: bool = False
 
 
 def read_superblock(path: str | os.PathLike[str], offset: int = 0) -> Superblock:
@@ -97,6 +98,7 @@ def _parse_superblock(block: bytes, *, where: str, rest: int) -> Superblock:
         mkfs_time=mkfs_time,
         bytes_used=used,
         inodes=inodes,
+        has_xattrs=tables[1] != NO_TABLE,
     )
 
 
