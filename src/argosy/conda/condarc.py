@@ -14,6 +14,7 @@ import msgspec
 
 from argosy.errors import UsageError
 from argosy.records import replace
+from argosy.yaml_text import load_yaml
 
 ALIAS = "https://conda.anaconda.org"
 ANACONDA = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
@@ -72,12 +73,7 @@ def read_condarc(environment: Mapping[str, str], home: Path) -> Condarc:
 
 def parse_condarc(text: str, file: str, before: Condarc) -> Condarc:
     """Parse one file over what the files before it said."""
-    import yaml  # noqa: PLC0415 - only who has a condarc waits for it
-
-    try:
-        data = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"{file} is not YAML", evidence=" ".join(str(error).split())[:200]) from error
+    data = load_yaml(text, file) or {}
     if not isinstance(data, dict):
         raise UsageError(f"{file} is no conda configuration", hint="it maps words to values")
     changes: dict[str, Any] = {

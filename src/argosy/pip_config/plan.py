@@ -197,9 +197,12 @@ def _plan_packages(recipe: Recipe) -> UvSettings:
     nameless = [line for line in recipe.pip if line.settings and not line.name]
     notes = tuple(f"{line.where}: --config-settings need the package's name before its address" for line in nameless)
     paths = tuple(path for line in recipe.pip for path in (line.path, *_repository(line.spec)) if path)
+    # Its folder is known: a project that names it as one of its workspace would look for that above its own copy.
+    placed = sorted({line.name for line in recipe.pip if line.path and line.name})
     arguments = (
         *_repeat("--config-settings-package", settings),
         *_repeat("--no-build-isolation-package", recipe.unisolated),
+        *_repeat("--no-sources-package", placed),
     )
     return UvSettings(arguments, (), paths, notes)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from argosy.recipe.conda import parse_conda_spec, render_conda_spec
 from argosy.recipe.environment import parse_environment
-from argosy.recipe.judge import check_python
+from argosy.recipe.judge import check_python, python_fits
 from argosy.recipe.read import read_recipe
 from argosy.recipe.records import (
     Channel,
@@ -22,7 +22,7 @@ from argosy.recipe.records import (
     Source,
     Where,
 )
-from argosy.recipe.render import render_constraints, render_overrides, render_requirements
+from argosy.recipe.render import render_constraints, render_overrides, render_project, render_requirements
 from argosy.recipe.requirements import parse_requirements
 
 __all__ = [
@@ -40,9 +40,11 @@ __all__ = [
     "parse_conda_spec",
     "parse_environment",
     "parse_requirements",
+    "python_fits",
     "read_recipe",
     "render_conda_spec",
     "render_constraints",
     "render_overrides",
+    "render_project",
     "render_requirements",
 ]

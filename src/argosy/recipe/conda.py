@@ -14,10 +14,12 @@ KEYS = ("version", "build", "channel", "subdir", "build_number", "md5", "sha256"
 
 _BRACKETS = re.compile(r"(?P<head>.*?)\[(?P<body>[^\[\]]*)\]\Z")
 _PAIR = re.compile(r"""\s*(\w+)\s*=\s*("[^"]*"|'[^']*'|[^,\s'"]+)\s*(?:,|\Z)""")
+_PLACED = re.compile(r"(?P<channel>.+)/(?P<subdir>noarch|(?:linux|osx|win|freebsd|emscripten|wasi)-[a-z0-9_]+)\Z")
+"""A channel with the folder of one platform, as ``conda-forge/linux-64::zlib``."""
 _NAME = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.+-]*?)(?P<rest>(?:[\s=<>!~].*)?)\Z")
 _BUILD = r"[A-Za-z0-9_.*+^$|()-]+"
-_ONE = re.compile(rf"(?P<op>==?)(?P<version>[^=\s,<>!~]+)(?:[=\s](?P<build>{_BUILD}))?\Z")
-_BUILD_BEGINS = re.compile(r"(?<![<>!~=])=(?!=)|\s+")
+_ONE = re.compile(rf"(?P<op>==?)(?P<version>[^=\s,<>!~]*[^=\s,<>!~|])(?:[=\s](?P<build>{_BUILD}))?\Z")
+_BUILD_BEGINS = re.compile(r"(?<![<>!~=,|])(?<!^)=(?!=)|\s+")
 _TOKEN = re.compile(r"(?P<op>===?|=|[<>!~]=|[<>]|)(?P<number>[0-9A-Za-z_.*+!-]+)\Z")
 _FILE = re.compile(r"(?P<name>[^/]+)-(?P<version>[^-/]+)-(?P<build>[^-/]+)\.(?:conda|tar\.bz2)\Z")
 
@@ -39,6 +41,9 @@ def parse_conda_spec(text: str, where: Where) -> CondaSpec:
         extra = _parse_brackets(found["body"], where, line)
         text = found["head"].strip()
     channel, _, rest = text.rpartition("::")
+    channel = channel.strip()
+    if found := _PLACED.match(channel):
+        channel, extra["subdir"] = found["channel"], extra.get("subdir", found["subdir"])
     parts = _NAME.match(rest.strip())
     if not parts:
         raise bad_line("this is no conda package", where, line, hint="conda writes channel::name=version=build")
@@ -47,7 +52,7 @@ def parse_conda_spec(text: str, where: Where) -> CondaSpec:
         name=parts["name"].lower(),
         version=_normal_version(extra.pop("version", version), where, line),
         build=_glob(extra.pop("build", build)),
-        channel=extra.pop("channel", channel.strip()),
+        channel=extra.pop("channel", channel),
         where=where,
         extra=tuple(sorted(extra.items())),
     )
@@ -83,7 +88,8 @@ def _parse_version(text: str, where: Where, line: str) -> tuple[str, str]:
         return "", ""
     if one := _ONE.match(text):
         # With a build string a single = is exact: conda reads name=1.26=py311_0 as ==1.26.
-        operator = "==" if one["build"] and not one["version"].endswith("*") else one["op"]
+        exact = one["build"] and not one["version"].endswith("*") and "|" not in one["version"]
+        operator = "==" if exact else one["op"]
         return operator + one["version"], one["build"] or ""
     version, *build = _BUILD_BEGINS.split(text, maxsplit=1)
     if build and not re.fullmatch(_BUILD, build[0]):

@@ -14,6 +14,7 @@ from argosy.recipe.conda import parse_conda_spec
 from argosy.recipe.records import Asked, Channel, CondaSpec, Entry, Note, Where, bad_line
 from argosy.recipe.requirements import parse_requirements
 from argosy.shell import NAME as SHELL_NAME
+from argosy.yaml_text import refuse_deep
 
 KEYS = ("name", "channels", "dependencies", "variables", "prefix")
 FILE = "an environment file"
@@ -95,6 +96,7 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
 
 
 def _compose(text: str, here: _File) -> yaml.Node:
+    refuse_deep(text, here.name)
     try:
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
@@ -168,7 +170,8 @@ def _is_null(node: yaml.Node) -> bool:
 def _judge_keys(top: _Pairs, here: _File) -> Iterator[Note]:
     others = {word: where for word, (where, _) in top.items() if word not in KEYS}
     for word, where in others.items():
-        if near := nearest_word(word, KEYS):
+        near = nearest_word(word, KEYS)
+        if near and (near == "dependencies" or "dependencies" in top):
             raise bad_line(f"an environment file knows no '{word}'", where, word, hint=f"did you mean {near}?")
     for word, where in others.items():
         if word not in OF_OTHERS and "dependencies" not in top:
@@ -222,7 +225,7 @@ def _parse_pip(node: yaml.MappingNode, here: _File) -> Iterator[Entry]:
         for line in lines:
             # A block scalar's text begins on the line after its mark.
             first = here.where(line).line + int(getattr(line, "style", None) in ("|", ">"))
-            if isinstance(line, yaml.MappingNode) and isinstance(line.value[0][1], yaml.ScalarNode):
+            if isinstance(line, yaml.MappingNode) and line.value and isinstance(line.value[0][1], yaml.ScalarNode):
                 hint = "YAML takes a colon before a blank, or at the end, for a word of its own: put the line in quotes"
                 raise here.error("this is no pip line", line, hint=hint)
             text = _scalar(line, here, "a pip line")

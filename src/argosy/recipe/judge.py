@@ -40,7 +40,7 @@ def check_python(asked: str, found: str, where: Where | None = None) -> None:
     fitting = [suite for suite, version in PYTHON_OF_DEBIAN.items() if python_fits(asked, version, where)]
     minor = ".".join(found.split(".")[:2])
     ways = [f"--base debian:{suite} (Python {PYTHON_OF_DEBIAN[suite]})" for suite in fitting]
-    ways += [] if ways else ["a base that has it"]
+    ways += [] if ways else [f"a base that has it, or python{asked} in an environment.yml: conda brings it"]
     if python_fits(asked, minor + ".0", where) or asked.lstrip("=").startswith(minor + "."):
         ways.append(f"ask for python={minor}, which the base has")
     raise CheckFailed(

@@ -53,6 +53,11 @@ def decode(data: bytes, file: str) -> str:
         raise UsageError(f"{file} names an encoding that is not known", evidence=f"{file}:1: {encoding}") from error
 
 
+def is_utf8(text: str) -> bool:
+    """Tell whether a name that the system gave can be written as text."""
+    return not re.search("[\ud800-\udfff]", text)
+
+
 def parse_lines(text: str, file: str, *, first: int = 1) -> Iterator[tuple[Where, str]]:
     """Give the logical lines that are not empty: continued ones joined, comments taken off."""
     held: list[str] = []

@@ -29,22 +29,23 @@ def merge_parts(parts: Sequence[Part]) -> Recipe:
         name=next((part.name for part in parts if part.name), ""),
         python=python,
         python_where=where,
-        pip=_joined(part.pip for part in parts),
-        constraints=_joined(part.constraints for part in parts),
-        overrides=(*_joined(part.overrides for part in parts), *_settled(parts)),
-        unisolated=_joined(part.unisolated for part in parts),
-        options=_joined(part.options for part in parts),
-        conda=_joined(part.conda for part in parts),
-        conda_pins=_merge_pins(_joined(part.conda_pins for part in parts), parts),
-        interpreter=_joined(part.interpreter for part in parts),
+        pip=joined(part.pip for part in parts),
+        constraints=joined(part.constraints for part in parts),
+        overrides=(*joined(part.overrides for part in parts), *_settled(parts)),
+        unisolated=joined(part.unisolated for part in parts),
+        options=joined(part.options for part in parts),
+        conda=joined(part.conda for part in parts),
+        conda_pins=_merge_pins(joined(part.conda_pins for part in parts), parts),
+        interpreter=joined(part.interpreter for part in parts),
         channels=_merge_channels([part.channels for part in parts]),
         variables=_merge_variables([asked for part in parts for asked in part.variables]),
-        sources=tuple(dict.fromkeys(_joined(part.sources for part in parts))),
-        notes=(*_joined(part.notes for part in parts), *_empty_note(parts)),
+        sources=tuple(dict.fromkeys(joined(part.sources for part in parts))),
+        notes=(*joined(part.notes for part in parts), *_empty_note(parts)),
     )
 
 
-def _joined(items: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+def joined(items: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+    """Join lists, each in its order."""
     return tuple(item for group in items for item in group)
 
 
@@ -80,7 +81,7 @@ def _empty_note(parts: Sequence[Part]) -> tuple[Note, ...]:
     if any(part.pip or part.conda or part.conda_pins for part in parts):
         return ()
     python = any(part.python for part in parts)
-    return (Note("no package but Python is asked for: the base's is taken" if python else "no package is asked for"),)
+    return (Note("no package but Python is asked for" if python else "no package is asked for"),)
 
 
 def _merge_python(asked: list[Asked]) -> tuple[str, Where | None]:

@@ -45,13 +45,14 @@ _OF_OTHERS = (
     (re.compile(r"^version https://git-lfs"), "a pointer of Git LFS, and not the file: git lfs pull"),
     (re.compile(r"^<(?:!DOCTYPE|html|\?xml)", re.IGNORECASE), "a web page: download the file itself"),
     (re.compile(r"^(?:import \w|from \w[\w.]* import )"), "Python: name the packages, one a line"),
-    (re.compile("[\u00a0\u200b-\u200f\u2060\ufeff]"), "copied with signs that are not seen: type the line anew"),
+    (re.compile("[\u00a0\u200b-\u200f\u2060\ufeff]"), "copied with invisible characters: type the line anew"),
     (re.compile("^[\u2013\u2014\u2212]|[\u201c\u201d\u2264\u2265]"), "typeset: write - and >= as a keyboard does"),
 )
 """Lines of other programs and formats, as they are found in files of that name."""
 
 _OF_COMMANDS = {
     **dict.fromkeys(("--no-deps", "--upgrade", "-U", "--user", "--quiet", "-q", "--force-reinstall"), "take it out"),
+    "--install-option": "pip has it no more, take it out",
     "--no-build-isolation": "take it out, and say --no-build-isolation NAME to argosy",
 }
 

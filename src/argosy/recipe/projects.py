@@ -1,16 +1,13 @@
-"""Parse the locks of Python projects: uv.lock and pylock.toml; it opens no file.
+"""Parse a pylock.toml, and hold a project to its uv.lock; it opens no file.
 
-Sources: "pylock.toml specification" of the Python packaging user guide; uv.lock by its own text (version 1).  A uv.lock
-becomes constraints: what the project asks for, at the versions it was locked to; a repository is taken at the commit
-that was locked.
+Source: "pylock.toml specification" of the Python packaging user guide.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, Required, TypedDict
 
 from packaging.markers import Marker
 from packaging.utils import canonicalize_name
@@ -18,59 +15,28 @@ from packaging.utils import canonicalize_name
 from argosy.errors import UsageError
 from argosy.recipe.pyproject import at_address
 from argosy.recipe.records import Asked, Note, Part, PipKind, PipLine, PipOption, Where
-from argosy.recipe.tables import checked_marker, finder, load_toml, tables
+from argosy.recipe.tables import checked_marker, finder, load_toml, shaped
 from argosy.records import replace
 
 PYPI = "https://pypi.org/simple"
 
-
-def parse_uv_lock(text: str, file: str) -> Part:
-    """Parse a ``uv.lock`` into constraints: each package at its version, with the hashes of its files.
-
-    Raises
-    ------
-    UsageError
-        When it is of a version that is not known.
-    """
-    data = load_toml(text, file)
-    if data.get("version") != 1:
-        raise UsageError(f"{file} is of version {data.get('version')}, which is not known", hint="update argosy")
-    where = finder(text, file)
-    constraints: list[PipLine] = []
-    overrides: list[PipLine] = []
-    for package in tables(data, "package", file):
-        name, version = str(canonicalize_name(package["name"])), str(package.get("version", ""))
-        source = package.get("source", {})
-        if address := _address(source):
-            kind = PipKind.VCS if "git" in source else PipKind.URL
-            hashes = () if kind is PipKind.VCS else _files_hashes(package)
-            spec = f"{name} @ {address}"
-            overrides.append(PipLine(spec, name, kind, where(f'name = "{name}"'), spec=spec, hashes=hashes))
-        if "registry" not in source or not version:
-            continue
-        markers = package.get("resolution-markers", ())
-        marker = " or ".join(f"({each})" for each in markers)
-        hashes = _files_hashes(package)
-        pinned = f"{name}=={version}" + (f" ; {checked_marker(marker, where(marker))}" if marker else "")
-        constraints.append(PipLine(pinned, name, PipKind.INDEX, where(f'name = "{name}"'), spec=pinned, hashes=hashes))
-    return Part(constraints=tuple(constraints), overrides=tuple(overrides))
+_Place = TypedDict("_Place", {"url": str, "path": str, "commit-id": str, "hashes": dict[str, str]}, total=False)
 
 
-def _address(source: Mapping[str, Any]) -> str:
-    """Give the address of a package that is in no index: a repository at the commit that was locked, or a file."""
-    if git := source.get("git"):
-        parts = urlsplit(str(git))
-        wished = parse_qs(parts.query).get("subdirectory", [""])[0]
-        behind = f"#subdirectory={wished}" if wished else ""
-        return f"git+{parts._replace(query='', fragment='').geturl()}@{parts.fragment}{behind}"
-    url, part = str(source.get("url", "")), source.get("subdirectory")
-    return f"{url}#subdirectory={part}" if url and part else url
+class _Package(TypedDict, total=False):
+    name: Required[str]
+    version: str
+    marker: str
+    index: str
+    wheels: list[_Place]
+    sdist: _Place
+    archive: _Place
+    vcs: _Place
+    directory: _Place
 
 
-def _files_hashes(package: Mapping[str, Any]) -> tuple[str, ...]:
-    files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
-    found = {str(file.get("hash", "")) for file in files if isinstance(file, dict)}
-    return tuple(sorted(digest for digest in found if digest.startswith("sha256:")))
+class _Lock(TypedDict, total=False):
+    packages: list[_Package]
 
 
 _OF_LOCK = re.compile(
@@ -90,7 +56,7 @@ def _without_groups(marker: str, wanted: frozenset[str]) -> str:
     return _OF_LOCK.sub(answer, marker)
 
 
-def _is_never(marker: str) -> bool:
+def is_never(marker: str) -> bool:
     """Tell whether a marker asks nothing about the machine, and does not hold."""
     left = re.sub(r"python_version (?:>=|<) '0'|\band\b|\bor\b|[()\s]", "", marker)
     return not left and not Marker(marker).evaluate()
@@ -119,11 +85,11 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...] = ()) -> Part:
     names = (*extras, *(default if isinstance(default, list) else ()))
     wanted = frozenset(str(canonicalize_name(str(name))) for name in names)
     _refuse_unknown(extras, data, file)
-    for package in tables(data, "packages", file):
+    for package in shaped(data, _Lock, file).get("packages", ()):
         here = where(f'name = "{package.get("name")}"')
         marker = str(package.get("marker", ""))
         answered = _without_groups(marker, wanted)
-        if answered != marker and _is_never(checked_marker(answered, here).replace('"', "'")):
+        if answered != marker and is_never(checked_marker(answered, here).replace('"', "'")):
             notes.append(Note(f"{package['name']} is left out: it is of an extra or a group ({marker})", here))
             continue
         pip.append(_locked(package, answered, here))
@@ -144,7 +110,7 @@ def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str)
             raise UsageError(f"{file} has no extra or group '{extra}'", evidence=f"it has {', '.join(known) or 'none'}")
 
 
-def _locked(package: dict[str, Any], marker: str, where: Where) -> PipLine:
+def _locked(package: _Package, marker: str, where: Where) -> PipLine:
     name = str(canonicalize_name(str(package["name"])))
     behind = f" ; {checked_marker(marker, where)}" if marker else ""
     if "directory" in package:
@@ -159,6 +125,8 @@ def _locked(package: dict[str, Any], marker: str, where: Where) -> PipLine:
         return PipLine(spec, name, PipKind.URL, where, spec=spec, hashes=hashes)
     files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
     digests = {str(file.get("hashes", {}).get("sha256", "")) for file in files} - {""}
+    if "version" not in package:
+        raise UsageError(f"{name} has no version", evidence=str(where), hint="lock again with its own tool")
     pinned = f"{name}=={package['version']}{behind}"
     hashes = tuple(sorted(f"sha256:{digest}" for digest in digests))
     return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
@@ -184,6 +152,7 @@ def hold_to_lock(project: Part, locked: Part) -> Part:
 
 
 def _held(line: PipLine, place: PipLine | None) -> PipLine:
+    line = replace(line, index="")  # its hash holds it: a mirror may bring the same file
     if place is None or line.kind not in (PipKind.VCS, PipKind.URL, PipKind.INDEX):
         return line
     spec = at_address(line, place.spec.partition(" @ ")[2])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-from packaging.markers import InvalidMarker, Marker
+from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -18,6 +18,7 @@ from argosy.errors import UsageError
 from argosy.recipe.records import Asked, Include, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipe.requirements import parse_package
 from argosy.recipe.tables import Finder, finder, load_toml
+from argosy.recipe.workspaces import Workspace
 from argosy.records import replace
 
 NOT_INSTALLED = "the project itself is not installed, only what it needs: its code can change without a new image"
@@ -25,12 +26,28 @@ ON_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "pos
 
 
 class _Project(msgspec.Struct, frozen=True):
-    """The file at hand, and the extras and groups that are asked for."""
+    """The file at hand, the extras and groups that are asked for, and the workspace that it is of."""
 
     data: Mapping[str, Any]
     file: str
     where: Finder
     asked: tuple[str, ...]
+    workspace: Workspace | None = None
+
+    @property
+    def uv(self) -> Mapping[str, Any]:
+        """Give the settings of uv: a workspace has those of its root, and the indexes of both."""
+        own = self.table("tool", "uv")
+        if self.workspace is None:
+            return own
+        lists = [table.get("index") for table in (own, self.workspace.uv)]
+        return {**self.workspace.uv, "index": [row for rows in lists if isinstance(rows, list) for row in rows]}
+
+    @property
+    def sources(self) -> dict[str, Any]:
+        """Give where uv takes packages from: what a workspace's root says, and then the project itself."""
+        shared = self.workspace.sources if self.workspace else {}
+        return {**shared, **self.table("tool", "uv", "sources")}
 
     def table(self, *keys: str) -> dict[str, Any]:
         """Give a table of the file; an empty one where there is none."""
@@ -53,16 +70,18 @@ class _Project(msgspec.Struct, frozen=True):
 
     def of_uv(self, key: str) -> list[str]:
         """Give a list of texts of ``tool.uv``."""
-        return self.texts(self.table("tool", "uv").get(key, []), key)
+        return self.texts(self.uv.get(key, []), key)
 
 
-def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...] = ()) -> Part:
+def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...] = (), workspace: Workspace | None = None) -> Part:
     """Parse what a project needs to run: its dependencies, those of `extras`, its Python, and where uv looks for them.
 
     Parameters
     ----------
     extras
         Names of extras or of dependency groups.
+    workspace
+        What the project is a member of: its settings hold here, and its projects may be meant.
 
     Raises
     ------
@@ -70,27 +89,47 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...] = ()) -> Pa
         For TOML that does not parse, a file without a project, dependencies that only its build knows.
     """
     data = load_toml(text, file)
-    here = _Project(data, file, finder(text, file), tuple(str(canonicalize_name(name)) for name in extras))
+    here = _Project(data, file, finder(text, file), tuple(str(canonicalize_name(name)) for name in extras), workspace)
     project = here.table("project")
     if not project and not here.table("dependency-groups"):
         raise UsageError(f"{file} has no [project]", evidence=_what_else(here), hint=_way_out(here))
     wanted, includes = _wanted(here)
-    uv = here.table("tool", "uv")
-    sources = {
-        str(canonicalize_name(name)): _choose_source(source, here)
-        for name, source in here.table("tool", "uv", "sources").items()
-    }
+    uv = here.uv
+    sources = {str(canonicalize_name(name)): _choose_source(source, here) for name, source in here.sources.items()}
     python = str(project.get("requires-python", "")).replace(" ", "")
+    lines = _lines(wanted, here)
     return Part(
         python=(Asked("python", python, here.where("requires-python")),) if python else (),
-        pip=tuple(_sourced(line, sources.get(line.name, {})) for line in _lines(wanted, here)),
+        pip=tuple(_sourced(line, sources.get(line.name, {}), here) for line in lines),
         constraints=tuple(_lines(here.of_uv("constraint-dependencies"), here)),
         overrides=tuple(_lines(here.of_uv("override-dependencies"), here)),
         unisolated=tuple(str(canonicalize_name(name)) for name in here.of_uv("no-build-isolation-package")),
         options=tuple(_options(uv, {str(source.get("index")) for source in sources.values()}, here)),
         includes=includes,
-        notes=(Note(NOT_INSTALLED, here.where("[project]")),),
+        notes=(
+            Note(NOT_INSTALLED, here.where("[project]")),
+            *_of_conda(here),
+            *_of_builds(lines, here),
+        ),
     )
+
+
+def _of_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
+    """Say of packages whose build is given more than it asks for that it is not: torch, for the most part."""
+    more = {str(canonicalize_name(name)): name for name in here.uv.get("extra-build-dependencies") or ()}
+    for name in sorted(more.keys() & {line.name for line in lines}):
+        said = "is built without its extra-build-dependencies: --no-build-isolation builds it against what is there"
+        yield Note(f"{name} {said}", here.where(more[name]))
+
+
+def _of_conda(here: _Project) -> Iterator[Note]:
+    """Say what another tool would install beside: it is conda's, and not in the tables that are read."""
+    for name, lock in (("pixi", "pixi.lock"), ("conda-lock", "conda-lock.yml")):
+        table = here.table("tool", name)
+        features = [each for each in here.table("tool", name, "feature").values() if isinstance(each, dict)]
+        if any(each.get("dependencies") for each in (table, *features)):
+            where = here.where(f"[tool.{name}")
+            yield Note(f"the conda packages of [tool.{name}] are not installed: name {lock}, which holds them", where)
 
 
 def _what_else(here: _Project) -> str:
@@ -98,8 +137,10 @@ def _what_else(here: _Project) -> str:
 
 
 def _way_out(here: _Project) -> str:
+    if here.table("tool", "pixi"):
+        return "name the pixi.lock that 'pixi lock' writes"
     if here.table("tool", "poetry"):
-        return "poetry export -o requirements.txt (a plugin of Poetry) writes a file that is understood"
+        return "name the poetry.lock that 'poetry lock' writes"
     return "list the packages in a requirements.txt"
 
 
@@ -212,16 +253,16 @@ def _holds(source: Mapping[str, Any], here: _Project) -> bool:
     marker = str(source.get("marker", ""))
     try:
         return not marker or Marker(marker).evaluate({**ON_LINUX, "extra": ""})
-    except InvalidMarker as error:
+    except (InvalidMarker, UndefinedEnvironmentName) as error:
         raise bad_line("this is no environment marker", here.where(marker), marker) from error
 
 
-def _sourced(line: PipLine, source: Mapping[str, Any]) -> PipLine:
-    """Follow ``tool.uv.sources``: a git address, an archive, a folder; another index is one for all packages."""
+def _sourced(line: PipLine, source: Mapping[str, Any], here: _Project) -> PipLine:
+    """Follow ``tool.uv.sources``: a git address, an archive, a folder, an index."""
     if not source or line.kind is not PipKind.INDEX:
         return line
     if source.get("workspace"):
-        raise bad_line("a workspace's own packages are not followed", line.where, line.text, hint="name their folders")
+        return _of_workspace(line, here)
     part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
     if git := source.get("git"):
         at = next((f"@{source[key]}" for key in ("rev", "tag", "branch") if source.get(key)), "")
@@ -230,12 +271,34 @@ def _sourced(line: PipLine, source: Mapping[str, Any]) -> PipLine:
     if address := source.get("url"):
         return replace(line, kind=PipKind.URL, spec=at_address(line, f"{address}{part}"))
     if path := source.get("path"):
-        asked = Requirement(line.spec)
-        extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
-        marker = str(asked.marker or "")
-        kept = replace(line, kind=PipKind.LOCAL, spec="", path=str(path), extras=extras, marker=marker)
-        return replace(kept, editable=bool(source.get("editable")))
-    return line
+        return replace(_in_folder(line, str(path)), editable=bool(source.get("editable")))
+    return replace(line, index=_index(str(source.get("index", "")), here))
+
+
+def _index(name: str, here: _Project) -> str:
+    """Give the address of an index by its name; nothing for a folder or page of links, which has its own option."""
+    found = [row for row in _indexes(here.uv) if row.get("name") == name and row.get("format") != "flat"]
+    return str(found[0].get("url", "")) if name and found else ""
+
+
+def _indexes(uv: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = uv.get("index", [])
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _of_workspace(line: PipLine, here: _Project) -> PipLine:
+    folder = here.workspace.members.get(line.name) if here.workspace else None
+    if folder is None:
+        known = ", ".join(sorted(filter(None, here.workspace.members))) if here.workspace else "none"
+        hint = f"projects of the workspace: {known}"
+        raise bad_line("the workspace has no project of that name", line.where, line.text, hint=hint)
+    return _in_folder(line, str(folder))
+
+
+def _in_folder(line: PipLine, path: str) -> PipLine:
+    asked = Requirement(line.spec)
+    extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
+    return replace(line, kind=PipKind.LOCAL, spec="", path=path, extras=extras, marker=str(asked.marker or ""))
 
 
 def at_address(line: PipLine, address: str) -> str:
@@ -247,10 +310,9 @@ def at_address(line: PipLine, address: str) -> str:
 
 def _options(uv: Mapping[str, Any], used: set[str], here: _Project) -> Iterator[PipOption]:
     """Give where uv looks for packages; an index that is for single packages only where one of them comes from it."""
-    rows = uv.get("index", [])
-    for index in rows if isinstance(rows, list) else []:
-        url = str(index.get("url", "")) if isinstance(index, dict) else ""
-        if not url or (index.get("explicit") and index.get("name") not in used):
+    for index in _indexes(uv):
+        url = str(index.get("url", ""))
+        if not url or (index.get("explicit") and str(index.get("name")) not in used):
             continue
         flat = index.get("format") == "flat"
         name = "find-links" if flat else "index-url" if index.get("default") else "extra-index-url"

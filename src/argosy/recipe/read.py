@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,10 +13,11 @@ import msgspec
 
 from argosy.errors import UsageError
 from argosy.recipe.environment import parse_environment
-from argosy.recipe.lines import decode
-from argosy.recipe.locks_conda import EXPLICIT, parse_conda_lock, parse_explicit, parse_pixi_lock
-from argosy.recipe.merge import merge_parts
-from argosy.recipe.projects import hold_to_lock, parse_pylock, parse_uv_lock
+from argosy.recipe.lines import decode, is_utf8
+from argosy.recipe.locks_conda import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
+from argosy.recipe.locks_pip import parse_pipfile_lock, parse_poetry_lock
+from argosy.recipe.merge import joined, merge_parts
+from argosy.recipe.projects import hold_to_lock, parse_pylock
 from argosy.recipe.pyproject import parse_pyproject
 from argosy.recipe.records import (
     Entry,
@@ -31,26 +33,36 @@ from argosy.recipe.records import (
     bad_line,
 )
 from argosy.recipe.requirements import parse_requirements
+from argosy.recipe.uv_lock import parse_uv_lock
+from argosy.recipe.workspaces import Workspace, find_workspace, is_virtual
 from argosy.records import replace
 from argosy.refusals import missing_file
 
 UNDERSTOOD = (
     "environment.yml (*.yml, *.yaml), requirements.txt (*.txt, *.in), pyproject.toml with its uv.lock, pylock.toml, "
-    "pixi.lock, conda-lock.yml, and lists of 'conda list --explicit'"
+    "poetry.lock, Pipfile.lock, pixi.lock, conda-lock.yml, and lists of 'conda list --explicit'"
 )
+
+POETRY, PIPENV = "poetry.lock", "Pipfile.lock"
 
 IN_A_FOLDER = (
     *("argosy.toml", "environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml"),
-    *("pylock.toml", "pixi.lock", "conda-lock.yml"),
+    *("pylock.toml", POETRY, PIPENV, "pixi.lock", "conda-lock.yml"),
 )
 """What is looked for where a folder is named."""
 
+CONDA_LOCK = ("conda-lock.yml", "conda-lock.yaml")
+OF_SEVERAL = ("pixi.lock", POETRY, PIPENV, *CONDA_LOCK)
+"""Locks of several environments, of which words in brackets choose."""
+
+OF_ANY_NAME = (".yml", ".yaml", ".txt", ".lock")
+"""Files that may be a list of ``conda list --explicit``, or a lock of conda-lock: their text tells."""
+
 NOT_YET = {
-    "pixi.toml": "a pixi project",
-    "poetry.lock": "a Poetry lock file",
-    "Pipfile": "a pipenv project",
-    "Pipfile.lock": "a pipenv lock file",
+    "pixi.toml": "a pixi project: name the pixi.lock that 'pixi lock' writes",
+    "Pipfile": "a pipenv project: name the Pipfile.lock that 'pipenv lock' writes",
 }
+"""Files that leave their versions to another tool, and what to name in their place."""
 
 MOST_BYTES = 16 << 20
 """No environment file is this long; an image given by mistake is."""
@@ -102,8 +114,8 @@ def _read_part(path: str, reading: _Reading) -> Part:
         if part := read(bare, extras, reading):
             return part
     if name in NOT_YET:
-        kind = NOT_YET.get(name, "this kind of file")
-        raise UsageError(f"{path}: {kind} is not understood yet", hint=f"understood: {UNDERSTOOD}")
+        kind, _, hint = NOT_YET[name].partition(": ")
+        raise UsageError(f"{path}: {kind} is not understood", hint=hint)
     if name.endswith((".yml", ".yaml")):
         return _read_environment(path, reading)
     if name.endswith((".txt", ".in")):
@@ -116,9 +128,9 @@ def _read_part(path: str, reading: _Reading) -> Part:
 
 
 def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
-    """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and its extras."""
+    """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and what is chosen of it."""
     head, bracket, rest = path.partition("[")
-    if not bracket or not rest.endswith("]") or Path(head).suffix != ".toml":
+    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or head.endswith(OF_SEVERAL)):
         return path, ()
     return head, tuple(word.strip() for word in rest[:-1].split(",") if word.strip())
 
@@ -126,18 +138,30 @@ def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
 def _read_lock(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
     """Read what another tool locked; None for any other file."""
     name = Path(path).name
-    if name == "pixi.lock" or name.endswith("conda-lock.yml"):
-        text, source = _read_text(path, reading)
-        parse = parse_pixi_lock if name == "pixi.lock" else parse_conda_lock
-        return _placed(parse(text, path, subdir=reading.subdir), source, path, reading)
-    if re.fullmatch(r"pylock(\.[^.]+)?\.toml", name):
-        text, source = _read_text(path, reading)
-        return _placed(parse_pylock(text, path, extras=extras), source, path, reading)
-    if name.endswith(".txt") and (reading.cwd / path).is_file():
-        text, source = _read_text(path, reading)
-        if EXPLICIT in text.split():
-            return _placed(parse_explicit(text, path), source, path, reading)
-    return None
+    parse = next((parse for known, parse in LOCKS.items() if re.fullmatch(known, name)), None)
+    if parse is None and (not name.endswith(OF_ANY_NAME) or name == "uv.lock" or not (reading.cwd / path).is_file()):
+        return None
+    text, source = _read_text(path, reading)
+    if EXPLICIT in text.split():
+        return _placed(parse_explicit(text, path, subdir=reading.subdir), source, path, reading)
+    parse = parse or (_parse_conda_lock if is_conda_lock(text) else None)
+    return _placed(parse(text, path, extras, reading), source, path, reading) if parse else None
+
+
+def _parse_conda_lock(text: str, path: str, asked: tuple[str, ...], reading: _Reading) -> Part:
+    return parse_conda_lock(text, path, subdir=reading.subdir, asked=asked)
+
+
+LOCKS: Mapping[str, Callable[[str, str, tuple[str, ...], _Reading], Part]] = {
+    r"pixi\.lock": lambda text, path, asked, here: parse_pixi_lock(text, path, subdir=here.subdir, asked=asked),
+    r"pylock(\.[^.]+)?\.toml": lambda text, path, asked, _: parse_pylock(text, path, extras=asked),
+    r"poetry\.lock": lambda text, path, asked, _: parse_poetry_lock(text, path, asked=asked),
+    r"Pipfile\.lock": lambda text, path, asked, here: parse_pipfile_lock(
+        text, path, asked=asked, environment=here.environment
+    ),
+    r".*conda-lock\.ya?ml": _parse_conda_lock,
+}
+"""Locks that are known by their name, and how each is parsed."""
 
 
 def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
@@ -145,13 +169,44 @@ def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part
     name = Path(path).name
     if name not in ("pyproject.toml", "uv.lock"):
         return None
-    project, lock = str(Path(path).with_name("pyproject.toml")), str(Path(path).with_name("uv.lock"))
-    text, source = _read_text(project, reading)
-    part = _placed(parse_pyproject(text, project, extras=extras), source, project, reading)
+    folder = Path(path).parent
+    workspace = find_workspace(reading.cwd / folder)
+    part = _read_member(str(folder / "pyproject.toml"), extras, workspace, reading)
+    lock = str(folder / "uv.lock")
+    if workspace and not (reading.cwd / lock).is_file():
+        lock = _from_here(workspace.root / "uv.lock", reading)
     if name == "uv.lock" or (reading.cwd / lock).is_file():
         locked, of_lock = _read_text(lock, reading)
-        part = hold_to_lock(part, replace(parse_uv_lock(locked, lock), sources=(of_lock,)))
+        own = os.path.relpath((reading.cwd / folder).resolve(), (reading.cwd / lock).resolve().parent)
+        found = parse_uv_lock(locked, lock, project=own, asked=extras)
+        return hold_to_lock(part, replace(found, sources=(of_lock,)))
+    other = folder / POETRY
+    if (reading.cwd / other).is_file():
+        part = replace(part, notes=(*part.notes, Note(f"{other} is not followed: name it to have its versions")))
     return part
+
+
+def _read_member(
+    file: str, extras: tuple[str, ...], workspace: Workspace | None, reading: _Reading, seen: tuple[str, ...] = ()
+) -> Part:
+    """Read a project, and what is needed by those projects of its workspace that it needs."""
+    text, source = _read_text(file, reading)
+    part = _placed(parse_pyproject(text, file, extras=extras, workspace=workspace), source, file, reading)
+    near = [line for line in part.pip if workspace and workspace.member_at(line.path)]
+    part = replace(part, pip=tuple(line for line in part.pip if line not in near or not is_virtual(Path(line.path))))
+    for line in near:
+        if line.requirement not in seen:
+            member = _from_here(Path(line.path, "pyproject.toml"), reading)
+            wanted = tuple(filter(None, line.extras.strip("[]").split(",")))
+            its = _read_member(member, wanted, workspace, reading, (*seen, line.requirement))
+            part = _add(part, replace(its, notes=()))
+    return part
+
+
+def _from_here(path: Path, reading: _Reading) -> str:
+    """Give a file as the user would call it, where it lies below the current folder."""
+    here = reading.cwd.resolve()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _placed(part: Part, source: Source, path: str, reading: _Reading) -> Part:
@@ -163,6 +218,8 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
     file = reading.cwd / path
     because = f"named in {named_by}" if named_by else ""
     try:
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise UsageError(f"{path} is a device or a pipe, and no file", hint="write what it gives into a file")
         if file.is_file() and file.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path} is too long for an environment file", evidence=because)
         data = file.read_bytes()
@@ -199,26 +256,29 @@ def _read_requirements(path: str, reading: _Reading, named_by: Where | None = No
 
 def _follow(part: Part, entries: Iterable[Entry], path: str, reading: _Reading) -> Part:
     """Add entries to a part: includes read, paths looked up, all else as it is."""
-    for entry in entries:
-        match entry:
-            case Include():
-                part = _add(part, _read_include(entry, path, reading))
-            case PipLine():
-                part = _add(part, _look_up_package(entry, path, reading))
-            case PipOption():
-                part = _add(part, _look_up_option(entry, path, reading))
-    return part
+    return _add(part, *(_follow_entry(entry, path, reading) for entry in entries))
 
 
-def _add(one: Part, other: Part) -> Part:
-    """Join what two lines of the same file ask for."""
+def _follow_entry(entry: Entry, path: str, reading: _Reading) -> Part:
+    match entry:
+        case Include():
+            return _read_include(entry, path, reading)
+        case PipLine():
+            return _look_up_package(entry, path, reading)
+        case PipOption():
+            return _look_up_option(entry, path, reading)
+
+
+def _add(first: Part, *others: Part) -> Part:
+    """Join what the lines of the same file ask for."""
+    parts = (first, *others)
     return replace(
-        one,
-        pip=one.pip + other.pip,
-        constraints=one.constraints + other.constraints,
-        options=one.options + other.options,
-        sources=one.sources + tuple(source for source in other.sources if source not in one.sources),
-        notes=one.notes + other.notes,
+        first,
+        pip=joined(part.pip for part in parts),
+        constraints=joined(part.constraints for part in parts),
+        options=joined(part.options for part in parts),
+        sources=tuple(dict.fromkeys(joined(part.sources for part in parts))),
+        notes=joined(part.notes for part in parts),
     )
 
 
@@ -262,6 +322,9 @@ def _refuse_bare(found: Path, package: PipLine) -> None:
 
 
 def _place(package: PipLine, found: Path) -> Part:
+    if not is_utf8(str(found)):
+        hint = "give its folder a name in UTF-8: uv takes no other"
+        raise bad_line("the path of this package is no text", package.where, package.text, hint=hint)
     placed = replace(package, path=str(found), editable=False)
     said = "is installed as a copy, not editable: an image must not depend on a folder outside it"
     notes = (Note(f"{package.path} {said}", package.where),) if package.editable else ()

@@ -61,6 +61,8 @@ class PipLine(msgspec.Struct, frozen=True):
         ``sha256:…`` and its like.
     settings
         ``KEY=VALUE`` for the package's build backend.
+    index
+        Address of the one index that it comes from; empty: of any.
     """
 
     text: str
@@ -74,6 +76,7 @@ class PipLine(msgspec.Struct, frozen=True):
     editable: bool = False
     hashes: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    index: str = ""
 
     @property
     def requirement(self) -> str:

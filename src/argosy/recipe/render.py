@@ -6,14 +6,37 @@ directory, never into an image.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from argosy.recipe.records import PipKind, PipLine, Recipe
 
 
 def render_requirements(recipe: Recipe) -> str:
-    """Render the packages, each below the line that asks for it; options are not here: see ``plan_uv_settings``."""
-    return "".join(_lines(recipe.pip))
+    """Render the packages, each below the line that asks for it; options are not here: see ``plan_uv_settings``.
+
+    Nor are those that come from one index only: see `render_project`.
+    """
+    return "".join(_lines(line for line in recipe.pip if not line.index))
+
+
+def render_project(asked: Iterable[str], indexes: Mapping[str, str]) -> str:
+    """Render requirements with an index of their own as a project, where alone uv takes that; empty without any.
+
+    Parameters
+    ----------
+    indexes
+        The address of the index, by the name of the package.
+    """
+    wanted = "".join(f"  {json.dumps(text)},\n" for text in asked)
+    if not wanted:
+        return ""
+    rows = "".join(
+        f"[[tool.uv.index]]\nname = {json.dumps(name)}\nurl = {json.dumps(url)}\nexplicit = true\n"
+        f"[tool.uv.sources.{name}]\nindex = {json.dumps(name)}\n"
+        for name, url in sorted(indexes.items())
+    )
+    return f'[project]\nname = "argosy-asks"\nversion = "0"\ndependencies = [\n{wanted}]\n{rows}'
 
 
 def render_constraints(recipe: Recipe) -> str:
@@ -39,4 +62,5 @@ def _lines(packages: Iterable[PipLine]) -> Iterator[str]:
         text = f"{package.requirement}{hashes}\n"
         if text not in seen:
             seen.add(text)
-            yield f"# {package.where}\n{text}"
+            where = str(package.where).encode(errors="backslashreplace").decode()  # a file may have any name
+            yield f"# {' '.join(where.split())}\n{text}"

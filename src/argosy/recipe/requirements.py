@@ -37,6 +37,8 @@ _ARCHIVE = re.compile(r"(?i)\.(whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz|tar)(?=\[|;|
 _LOCAL = re.compile(r"(?P<path>[^;]*?)(?P<extras>\[[^\]/]*\])?\s*(?:;(?P<marker>.*))?\Z")
 _EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)")
 _SCP = re.compile(r"(git\+)?(ssh://)?(\w+@[\w.-]+):(?!\d+/)(?=[\w.~-]+/)")
+_AS_SSH = r"git+ssh://\3/"
+_SHORT_SSH = re.compile(r"\w+@(?!file:)[\w.-]+:[\w.~-]+/")
 
 _Option = tuple[str, str]
 
@@ -142,6 +144,8 @@ def _with_options(package: PipLine, options: list[_Option], line: str) -> PipLin
 
 def parse_package(text: str, where: Where, line: str) -> PipLine:
     """Parse what names a package: PEP 508, a URL, a version control address, a path."""
+    if _SHORT_SSH.match(text):
+        raise bad_line("this is ssh's short form, not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, text)}")
     if _looks_local(text):
         return _parse_local(text, where, line)
     if _URL.match(text):
@@ -183,8 +187,7 @@ def _parse_url(text: str, where: Where, line: str) -> PipLine:
     address, _, marker = text.partition(" ;") if " ;" in text else text.partition("; ")
     _checked_marker(marker, where, line)
     if address.startswith(_VCS) and _SCP.match(address):
-        fixed = _SCP.sub(r"git+ssh://\3/", address)
-        raise bad_line("this is ssh's short form, not a URL", where, line, hint=f"write {fixed}")
+        raise bad_line("this is ssh's short form, not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, address)}")
     egg = _EGG.search(address)
     name = canonicalize_name(egg[1]) if egg else ""
     package = PipLine(line, name, PipKind.URL, where, spec=text)
@@ -195,7 +198,8 @@ def _place_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLi
     """Say what kind of address it is."""
     if url.startswith(_VCS):
         if not url.startswith("git+"):
-            raise bad_line("of version control only git is understood", package.where, package.text)
+            hint = "name a release of it as NAME==VERSION, or a folder that you fetched it into"
+            raise bad_line("of version control only git is understood", package.where, package.text, hint=hint)
         return replace(package, kind=PipKind.VCS)
     try:
         parts = urlsplit(url)
@@ -209,7 +213,9 @@ def _place_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLi
         hint = f"did you mean {guess}?" if guess else "a version is written NAME==VERSION, the newest as NAME alone"
         raise bad_line("what stands behind '@' is no address", package.where, package.text, hint=hint)
     if parts.scheme not in ("http", "https"):
-        raise bad_line(f"'{parts.scheme}' is no way to fetch a package", package.where, package.text)
+        hint = {"git": "git+https://…", "ssh": "git+ssh://…"}.get(parts.scheme, "")
+        what = f"'{parts.scheme}' is no way to fetch a package"
+        raise bad_line(what, package.where, package.text, hint=f"write {hint}" if hint else "")
     return package
 
 

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from packaging.markers import InvalidMarker, Marker
 
 from argosy.errors import UsageError
@@ -39,18 +40,19 @@ def finder(text: str, file: str) -> Finder:
     return where
 
 
-def tables(data: dict[str, Any], key: str, file: str) -> list[dict[str, Any]]:
-    """Give a list of packages with names.
+def shaped(data: Any, shape: Any, file: str) -> Any:
+    """Give what a lock holds once it is known to have a shape: of each key that is read, the type.
 
     Raises
     ------
     UsageError
-        When there is none.
+        Naming the place that is otherwise.
     """
-    rows = data.get(key, [])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and row.get("name") for row in rows):
-        raise UsageError(f"{file} has no list '{key}' of packages with names", hint="lock again with its own tool")
-    return rows
+    try:
+        return msgspec.convert(data, shape)
+    except (msgspec.ValidationError, TypeError) as error:
+        hint = "lock again with its own tool"
+        raise UsageError(f"{file} is of a form that is not known", evidence=str(error), hint=hint) from error
 
 
 def checked_marker(text: str, where: Where) -> str:
