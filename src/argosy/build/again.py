@@ -19,9 +19,10 @@ from argosy.build.packing import packer_version
 from argosy.build.report import BuildReport, BuildRequest
 from argosy.errors import CheckFailed, ImageError
 from argosy.formats import OutputFormat
+from argosy.images.identify import render_size
 from argosy.images.opening import Opened, open_image
 from argosy.images.sif_read import verify_sif
-from argosy.images.sif_write import copy_file
+from argosy.images.sif_write import FileSlice, write_pieces
 from argosy.layout import NO_GUISE
 from argosy.lock import Lock, Tools, render_lock
 from argosy.records import replace
@@ -61,7 +62,7 @@ def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
         return
     file = notes_file(lock, session.places.cache, flat=request.flatten)
     others = (each for each in read_notes(file) if each.path != stamp.path)
-    with suppress(OSError, CheckFailed):  # nothing was asked of the cache
+    with suppress(OSError, CheckFailed, UnicodeEncodeError):  # nothing was asked of the cache; JSON takes no odd bytes
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, msgspec.json.encode((stamp, *others)[:KEPT]).decode())
 
@@ -128,7 +129,7 @@ def copy_unchanged(stamp: Stamp, target: Path) -> None:
     ImageError
         When it does not, cannot be read, or is damaged.
     """
-    copy_file(Path(stamp.path), target, stamp.size)
+    write_pieces(target, (FileSlice(Path(stamp.path), 0, stamp.size),))
     verify_sif(target)
     if stamp_of(Path(stamp.path)) != stamp:
         raise ImageError(f"{stamp.path} changed while it was copied", hint="build again")
@@ -142,7 +143,7 @@ def _copy(stamp: Stamp, request: BuildRequest, clock: Clock) -> bool:
             whole_file(request.output, force=request.force) as beside,
         ):
             copy_unchanged(stamp, beside)
-            step.result = f"{stamp.size / 1e6:.0f} MB written to {request.output}"
+            step.result = f"{render_size(stamp.size)} written to {request.output}"
     except ImageError:
         return False
     return True

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 from argosy.build.base import Base
-from argosy.build.content import Content, unpack_whole
+from argosy.build.content import Content, unpack_layer, unpack_whole
 from argosy.build.packing import run_pack
 from argosy.images.opening import LOCK_NAME, SBOM_NAME
 from argosy.images.sif import INSPECT_NAME, DataType, Sif, SifPart
@@ -14,13 +14,17 @@ from argosy.images.sif_read import verify_sif
 from argosy.images.sif_write import (
     FileSlice,
     NewPart,
+    Piece,
     plan_copied_part,
     plan_json_part,
     plan_overlay_part,
     plan_sbom_part,
     plan_system_part,
+    whole_of,
     write_sif,
 )
+from argosy.images.squashfs import Superblock, read_superblock
+from argosy.images.squashfs_join import can_join, is_packed_alike, join_squashfs, takes_away
 from argosy.lock import Lock, render_lock
 from argosy.sbom import render_sbom
 from argosy.session import Session
@@ -31,26 +35,62 @@ COPIED_NAMES = (INSPECT_NAME,)
 """What a base's SIF says of itself is kept; its signatures are not, since they no longer hold."""
 
 
-def write_delta(path: Path, base: Base, lock: Lock, layer: Path) -> int:
+def write_delta(path: Path, base: Base, lock: Lock, layer: tuple[Piece, ...]) -> int:
     """Write base and layer as two partitions of one SIF; give the layer's size in bytes."""
-    size = layer.stat().st_size
-    system = plan_system_part(
-        FileSlice(Path(base.image.path), base.image.base_offset, base.image.base_size), arch=base.image.arch
-    )
-    overlay = plan_overlay_part(FileSlice(layer, 0, size), group=GROUP, arch=base.image.arch, name="argosy layer")
+    below = FileSlice(Path(base.image.path), base.image.base_offset, base.image.base_size)
+    system = plan_system_part(below, arch=base.image.arch)
+    overlay = plan_overlay_part(layer, group=GROUP, arch=base.image.arch, name="argosy layer")
     _write(path, [system, overlay, *_papers(base.opened.sif, lock)], lock, arch=lock.base.arch, time=lock.time)
-    return size
+    return overlay.size
 
 
 def write_flat(path: Path, content: Content, papers: Sif | None, session: Session, work: Path) -> int:
-    """Write base and layer as one partition: unpack both, pack all with zstd; give its size in bytes."""
-    whole = unpack_whole(content, work, session)
-    packed = work / "flat.sqfs"
-    run_pack(session, whole, packed, time=content.time, all_root=not session.host.can_mount)
-    size = packed.stat().st_size
-    system = plan_system_part(FileSlice(packed, 0, size), arch=content.arch)
+    """Write base and layer as one partition; give its size in bytes."""
+    return write_whole(path, plan_whole(content, session, work), content, papers)
+
+
+def write_whole(path: Path, whole: tuple[Piece, ...], content: Content, papers: Sif | None) -> int:
+    """Write the squashfs of a content as the one partition of a SIF; give its size in bytes."""
+    system = plan_system_part(whole, arch=content.arch)
     _write(path, [system, *_papers(papers, content.lock)], content.lock, arch=content.arch, time=content.time)
-    return size
+    return system.size
+
+
+def plan_whole(content: Content, session: Session, work: Path) -> tuple[Piece, ...]:
+    """Plan one squashfs of base and layer: joined by their tables, or unpacked and packed anew.
+
+    That is for tables which cannot be joined, and for what would be dead in the file: an older layer, and what steps
+    removed of the base, as they do to make an image small.
+    """
+    base = read_superblock(content.base.path, content.base.offset)
+    if content.layer is None:
+        return (content.base,)
+    if can_join(base) and not content.older:
+        layer = _layer_like(base, content, session, work)
+        if not (content.lock and content.lock.system and takes_away(layer)):
+            return join_squashfs(content.base, layer, time=content.time)
+    return (pack_anew(content, session, work),)
+
+
+def pack_anew(content: Content, session: Session, work: Path) -> FileSlice:
+    """Unpack base and layer into one tree, and pack all of it: for bases whose tables cannot be joined."""
+    packed = work / "flat.sqfs"
+    whole = unpack_whole(content, work, session)
+    run_pack(session, whole, packed, time=content.time, all_root=not session.host.can_mount)
+    return whole_of(packed)
+
+
+def _layer_like(base: Superblock, content: Content, session: Session, work: Path) -> FileSlice:
+    """Give the layer's squashfs, packed as the base is."""
+    layer = content.layer
+    if isinstance(layer, FileSlice) and is_packed_alike(base, read_superblock(layer.path, layer.offset)):
+        return layer
+    packed = work / "layer.sqfs"
+    tree = unpack_layer(content, work, session)
+    if tree is None:
+        raise AssertionError("a layer that there is has a tree")
+    run_pack(session, tree, packed, time=content.time, like=base)
+    return whole_of(packed)
 
 
 def _papers(sif: Sif | None, lock: Lock | None) -> list[NewPart]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from argosy.build.debian import MIRROR, parse_debian
+from argosy.build.bootstrap import make_debian
 from argosy.build.definitions import Format, definition_format
 from argosy.build.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.packing import pack_tar, run_pack
-from argosy.carriers import PRIVATE_NAMESPACE
-from argosy.entering import layer_key
-from argosy.errors import ArgosyError, ImageError, ToolFailed, ToolMissing, UsageError
+from argosy.emulation import machine_named
+from argosy.entering import file_identity, layer_key
+from argosy.errors import ImageError, UsageError
 from argosy.images.catalog import find_held, nearest_held
 from argosy.images.fetching import fetch_image
 from argosy.images.identify import Kind, identify_file
@@ -28,29 +25,13 @@ from argosy.images.squashfs import read_superblock
 from argosy.layout import APPTAINER_ENV, PROFILE, ROOT
 from argosy.lock import Lock
 from argosy.model import Image, ImageKind
-from argosy.process import Command, Reply, Words, failed
 from argosy.records import replace
 from argosy.refusals import near_file
 from argosy.session import Session, Step
-from argosy.store import explained, whole_folder, write_text
+from argosy.store import explained, remove_tree, write_text
 from argosy.trees import put_back_layer, run_unsquashfs, take_layer
-from argosy.uses import note_use
 
 NO_OPTIONS = EngineOptions()
-LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/lintian/*")
-"""Nobody reads manuals in an image; copyright files are kept.
-
-Where mmdebstrap 1.3 finds ``path-exclude=`` it starts a Python for each essential package, a third of all its time.
-dpkg takes a blank for ``=`` as well; what was unpacked before dpkg was asked is removed by a hook.
-"""
-
-WITHOUT_MANUALS: Words = (
-    *(f"--dpkgopt=path-exclude {pattern}" for pattern in LEFT_OUT),
-    "--dpkgopt=path-include /usr/share/doc/*/copyright",
-    " ".join(("--extract-hook=rm -rf", *(f'"$1"{pattern}' for pattern in LEFT_OUT))),
-)
-"""Options of mmdebstrap for that."""
-
 OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
 """What a flat image of ours holds of its layer."""
 
@@ -133,7 +114,7 @@ def open_base(
     if kind.kind in {Kind.ROOT_DIRECTORY, Kind.TAR}:
         return _packed_base(reference, path, session, work)
     opened = _with_arch(open_image(path.absolute()), session)
-    check_arch(opened.image, session.host.arch)
+    _check_target(opened.image, session)
     return Base(reference, opened, _digest_of(opened.image, session))
 
 
@@ -184,7 +165,7 @@ def _made_by_engine(reference: str, session: Session, work: Path, options: Engin
 def _fetched_base(reference: Reference, session: Session) -> Base:
     fetched = fetch_image(reference, session)
     opened = open_image(fetched.path)
-    check_arch(opened.image, session.host.arch)
+    _check_target(opened.image, session)
     return Base(fetched.reference, opened, _digest_of(opened.image, session))
 
 
@@ -201,104 +182,26 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
 
 def _with_arch(opened: Opened, session: Session) -> Opened:
     """Fill in the architecture that a squashfs does not tell: what was made here is this machine's."""
-    arch = GO_ARCH.get(session.host.arch, session.host.arch)
+    arch = GO_ARCH.get(session.host.target, session.host.target)
     return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
 
 
-def debian_place(reference: str, session: Session, needs: tuple[str, ...]) -> Path:
-    """Give the folder of the cache that a Debian is made in."""
-    suite, packages = parse_debian(reference, session.host.environment)
-    return _debian_place(suite, _debian_packages(packages, needs), session)
-
-
-def _debian_packages(named: tuple[str, ...], needs: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted({*named, *needs, "ca-certificates"}))
-
-
-def _debian_place(suite: str, wanted: tuple[str, ...], session: Session) -> Path:
-    key = hashlib.sha256(repr((suite, wanted, session.host.arch, LEFT_OUT)).encode()).hexdigest()[:16]
-    return session.places.cache / "bases" / f"debian-{suite}-{key}"
+def _check_target(image: Image, session: Session) -> None:
+    hint = f"say what the image is for: --arch {machine_named(image.arch)}; or take a base for this machine"
+    check_arch(image, session.host.target, hint)
 
 
 def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Base:
-    suite, packages = parse_debian(reference, session.host.environment)
-    added = tuple(package for package in needs if package not in packages)
-    wanted = _debian_packages(packages, needs)
-    place = _debian_place(suite, wanted, session)
-    note_use(session.places.cache, f"bases/{place.name}", waiting=session.waiting)
-    with whole_folder(place, what=f"making {reference}", waiting=session.waiting) as folder:
-        if folder is not None:
-            _bootstrap(session, suite, wanted, folder)
-    opened = _with_arch(open_image(place / "base.sqfs"), session)
-    check_arch(opened.image, session.host.arch)
-    return Base(reference, opened, _digest_of(opened.image, session), added)
-
-
-def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: Path) -> None:
-    """Make a Debian root file system with mmdebstrap, rootless where we are not root, and pack it."""
-    archive = folder / "root.tar"
-    made = int(session.host.environment.get("SOURCE_DATE_EPOCH") or time.time())
-    included = f"--include={','.join(packages)}"
-    words: Words = ("mmdebstrap", "--variant=minbase", "--format=tar", included, *WITHOUT_MANUALS)
-    mirror = session.host.environment.get(MIRROR, "")
-    environment = {**session.host.environment, "SOURCE_DATE_EPOCH": str(made), "LC_ALL": "C.UTF-8"}
-    around = private_namespace(session)
-    if around:
-        words = (*around, *words, "--mode=root")
-        environment["TMPDIR"] = str(folder)
-    command = Command((*words, suite, str(archive), *((mirror,) if mirror else ())), env=environment)
+    file, added = make_debian(reference, session, needs)
     try:
-        reply = session.runner.run(command)
-    finally:
-        left = [str(path) for path in folder.glob("mmdebstrap.*")]
-        if left and "--map-auto" in around:  # stopped: some of it belongs to sub-users, and only their root removes it
-            session.runner.run(Command(("unshare", *SUB_USERS, "rm", "-rf", *left)))
-    if reply.code != 0:
-        raise explain_bootstrap(suite, mirror, command, reply)
-    pack_tar(session, archive, folder / "base.sqfs", compression="none", time=made)
-    archive.unlink()
-
-
-SUB_USERS: Words = ("--user", "--map-root-user", "--map-auto")
-"""Options of unshare (util-linux 2.38): the user is root, and those of /etc/subuid are the others."""
-
-
-def private_namespace(session: Session) -> Words:
-    """Give the words that start mmdebstrap as root of namespaces of ours; none where only its own ones are left.
-
-    Killed, mmdebstrap 1.3 leaves what it mounted, its folder and, for an ordinary user, its programs: in here they end
-    with the namespace, and the folder is swept with the cache's.
-    """
-    if "unshare" not in session.host.programs:
-        return ()
-    if session.host.can_mount:
-        return PRIVATE_NAMESPACE
-    tried = session.runner.run(Command(("unshare", *SUB_USERS, "true")))
-    return (*PRIVATE_NAMESPACE[:1], *SUB_USERS, *PRIVATE_NAMESPACE[1:]) if tried.code == 0 else ()
-
-
-BOOTSTRAP_FAULTS = (
-    (UsageError, r"^E: The repository .* does not have a Release file.*", "there is no Debian suite {suite!r}{at}",
-     "take one that is there: bookworm, trixie; a site's mirror goes into ARGOSY_DEBIAN_MIRROR"),
-    (UsageError, r"^E: (?:Unable to locate package|Package) \S+.*", "a package is not in Debian {suite}",
-     "check the names after the + signs at packages.debian.org"),
-    (ToolFailed, r"^.*(?:Temporary failure resolving|Could not connect|Could not resolve|Connection timed out).*",
-     "Debian's packages cannot be reached{at}", "check the network; a site's mirror goes into ARGOSY_DEBIAN_MIRROR"),
-    (ToolMissing, r"^E: unable to pick chroot mode.*", "mmdebstrap finds no way to make a Debian as an ordinary user",
-     "ask for lines in /etc/subuid and /etc/subgid, or for fakechroot; or take another base: docker://debian:{suite}"),
-)  # fmt: skip
-"""What apt says under mmdebstrap -> what it means, and what to do."""
-
-
-def explain_bootstrap(suite: str, mirror: str, command: Command, reply: Reply) -> ArgosyError:
-    """Say why no Debian could be made: apt's own line where its meaning is known, else the last lines of all."""
-    at = f" at {mirror}" if mirror else ""
-    for kind, pattern, what, hint in BOOTSTRAP_FAULTS:
-        said = re.search(pattern, reply.stderr, re.MULTILINE)
-        if said:
-            return kind(what.format(suite=suite, at=at), evidence=said[0].strip(), hint=hint.format(suite=suite))
-    hint = "check the suite's name and the network; a site mirror goes into ARGOSY_DEBIAN_MIRROR"
-    return failed(command, reply, doing=f"making a Debian {suite}", hint=hint)
+        opened = open_image(file)
+    except ImageError as damaged:
+        session.reporter.note(f"the base in the cache is damaged, and made anew: {damaged.what}")
+        remove_tree(file.parent)
+        opened = open_image(make_debian(reference, session, needs)[0])
+    opened = _with_arch(opened, session)
+    _check_target(opened.image, session)
+    return Base(reference, opened, _digest_of(opened.image, session), added)
 
 
 def take_over_layer(base: Base, session: Session, tree: Path, *, kept: bool) -> None:
@@ -336,13 +239,10 @@ def _digest_of(image: Image, session: Session) -> str:
     """Give the digest of the base's bytes, remembered by the file's identity, so that a base is read through once."""
     if image.kind is ImageKind.TREE:
         raise ImageError(f"{image.path} is a folder", hint="this is a defect: a folder is packed before it is a base")
-    path = Path(image.path)
-    status = path.stat()
-    identity = [str(path.resolve()), status.st_ino, status.st_size, status.st_mtime_ns, image.base_offset]
-    memo = session.places.cache / "digests" / hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+    memo = session.places.cache / "digests" / file_identity(image, image.base_offset)[:32]
     if memo.is_file():
         return memo.read_text().strip()
-    digest = f"sha256:{_hash_slice(path, image.base_offset, image.base_size)}"
+    digest = f"sha256:{_hash_slice(Path(image.path), image.base_offset, image.base_size)}"
     with explained(memo.parent):
         memo.parent.mkdir(parents=True, exist_ok=True)
         write_text(memo, digest + "\n")

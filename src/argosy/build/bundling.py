@@ -26,14 +26,18 @@ from argosy.build.base import Base
 from argosy.build.clock import Clock
 from argosy.build.downloads import DOWNLOADS, fetch_file, kept_file
 from argosy.build.fetching_wheels import fetch_wheels
-from argosy.build.order import CONDA, LOCK_FILE, PROJECT, STAGES, WHEELS, read_order
+from argosy.build.finishing import Made, finish_layer
+from argosy.build.for_site import aimed
+from argosy.build.order import CONDA, LOCK_FILE, PROJECT, STAGES, WHEELS, Order, read_order
 from argosy.build.packages import MADE
 from argosy.build.report import BuildReport, BuildRequest
 from argosy.build.steps import name_of_digest
-from argosy.build.story import Made, build, finish_layer, make_layer
-from argosy.build.tools import TOOLS, fetched_uv
+from argosy.build.story import build, make_layer
+from argosy.build.tools import TOOLS, fetched_uv, static_uv
 from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.images.identify import render_size
 from argosy.lock import Lock, LockedPackage, PackageKind, render_lock
+from argosy.pip_config import plan_uv_settings, read_pip_config
 from argosy.process import Command
 from argosy.project import Project
 from argosy.project.records import words
@@ -64,7 +68,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     ArgosyError
         As a build does; also for packages of which there is no file that could be taken along.
     """
-    request = replace(settle_request(request, session.host), portable=True)
+    request, session = replace(settle_request(request, session.host), portable=True), aimed(request, session)
     order = read_order(request, session)
     if order.project:
         refuse_outside(order.project)
@@ -73,7 +77,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     clock = Clock(session)
     with work_folder(session.work_parent()) as work:
         base, made = make_layer(order, request, clock, work)
-        lock = finish_layer(order.recipe, base, made, session)
+        lock = finish_layer(order.recipe, base, made, session).lock
         pip = _pip_packages(lock, base)
         refuse_without_files(pip)
         with clock.step("bundle", "base, packages and lock") as step:
@@ -82,9 +86,9 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
             there.rename(work / WHEELS) if there.is_dir() else (work / WHEELS).mkdir()
             fetch_wheels(made, pip, work / WHEELS)
             with whole_file(request.output, force=request.force) as beside:
-                _write(beside, base, lock, made, session, work)
+                _write(beside, base, lock, made, session, work, uv=_uv_there(order, session))
                 size = beside.stat().st_size
-            step.result = f"{size / 1e6:.0f} MB written to {request.output}"
+            step.result = f"{render_size(size)} written to {request.output}"
     return BundleReport(str(request.output), size, len(lock.packages), base.reference, lock.content, made.notes)
 
 
@@ -110,7 +114,17 @@ def _pip_packages(lock: Lock, base: Base) -> tuple[LockedPackage, ...]:
     return tuple(package for package in pip if (package.name, package.version) not in held)
 
 
-def _write(out: Path, base: Base, lock: Lock, made: Made, session: Session, work: Path) -> None:
+def _uv_there(order: Order, session: Session) -> Path | None:
+    """Give the folder of the static uv for the machines of the bundle's image; None where it could not be fetched."""
+    if not session.host.emulated:
+        return fetched_uv(session)
+    there = replace(session, host=replace(session.host, arch=session.host.target))
+    config = read_pip_config(session.host.environment, Path(session.host.person.home))
+    static_uv(there, plan_uv_settings(config, order.recipe))
+    return fetched_uv(there)
+
+
+def _write(out: Path, base: Base, lock: Lock, made: Made, session: Session, work: Path, *, uv: Path | None) -> None:
     text = work / LOCK_FILE
     text.write_text(render_lock(lock))
     with tarfile.open(out, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -122,7 +136,7 @@ def _write(out: Path, base: Base, lock: Lock, made: Made, session: Session, work
         if any(package.kind is PackageKind.CONDA for package in lock.packages):
             with lease(cache / "lease", what="bundling conda packages", waiting=session.waiting):
                 _add_conda(archive, lock, cache / "pkgs")
-        if uv := fetched_uv(session):
+        if uv:
             archive.add(uv, f"{TOOLS}/{uv.name}", filter=_plain)
         if made.project:
             _add_project(archive, made.project, session)

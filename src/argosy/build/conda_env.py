@@ -140,7 +140,7 @@ def make_conda(
     host = shop.session.host
     glibc = parse_glibc(shop.room.run("/bin/sh", "-c", ASK_GLIBC).stdout)
     condarc = read_condarc(host.environment, Path(host.person.home))
-    target = CondaTarget(host.arch, glibc, parse_cuda(cuda), archspec)
+    target = CondaTarget(host.target, glibc, parse_cuda(cuda), archspec)
     plan = plan_conda(recipe, condarc, target, environment=host.environment, cwd=Path(host.cwd))
     chosen = _run_worker(shop, plan, condarc)
     tidy_conda_meta(shop.prefix, requested_specs(recipe), time=time)
@@ -236,12 +236,12 @@ def _run_link_scripts(shop: Workshop, chosen: tuple[CondaPackage, ...]) -> Itera
 def _script_variables(script: LinkScript) -> tuple[tuple[str, str], ...]:
     package = script.package
     return (
-        *(("PREFIX", ENV_PREFIX), ("CONDA_PREFIX", ENV_PREFIX), ("ROOT_PREFIX", ENV_PREFIX)),
-        *(
-            ("PKG_NAME", package.name),
-            ("PKG_VERSION", package.version),
-            ("PKG_BUILDNUM", package.build.rpartition("_")[2]),
-        ),
+        ("PREFIX", ENV_PREFIX),
+        ("CONDA_PREFIX", ENV_PREFIX),
+        ("ROOT_PREFIX", ENV_PREFIX),
+        ("PKG_NAME", package.name),
+        ("PKG_VERSION", package.version),
+        ("PKG_BUILDNUM", package.build.rpartition("_")[2]),
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from argosy.build.base import Base
 from argosy.images.sif_write import FileSlice
+from argosy.layout import ROOT
 from argosy.lock import Lock
 from argosy.session import Session
 from argosy.store import remove_tree
@@ -31,6 +32,8 @@ class Content(msgspec.Struct, frozen=True):
         Go's name of the architecture.
     time
         Seconds since 1970, for whatever is made of it.
+    older
+        Whether the base is an image of ours of one partition, whose own layer the new one takes the place of.
     """
 
     name: str
@@ -39,13 +42,15 @@ class Content(msgspec.Struct, frozen=True):
     lock: Lock | None
     arch: str
     time: int
+    older: bool = False
 
 
 def content_over(base: Base, layer: Path, lock: Lock, *, name: str) -> Content:
     """Give the content of an image that is being built: a base, and a layer's tree."""
     image = base.image
     below = FileSlice(Path(image.path), image.base_offset, image.base_size)
-    return Content(name, below, layer, lock, image.arch, lock.time)
+    older = base.lock is not None and image.layer_offset < 0
+    return Content(name, below, layer, lock, image.arch, lock.time, older)
 
 
 def unpack_slice(source: FileSlice, tree: Path, session: Session, *, doing: str) -> None:
@@ -79,6 +84,8 @@ def unpack_whole(content: Content, work: Path, session: Session) -> Path:
     """Give one tree of base and layer; the layer's own tree is used up."""
     whole = unpack_base(content, work, session)
     layer = unpack_layer(content, work, session)
+    if content.older:
+        remove_tree(follow_inside(whole / ROOT.lstrip("/"), whole))
     if layer is not None:
         merge_trees(layer, whole, root=whole)
     return whole

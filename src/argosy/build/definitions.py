@@ -88,7 +88,8 @@ INSTRUCTIONS = [
 _SECTION = re.compile(r"%([A-Za-z][A-Za-z0-9]*)(?=\s|\Z)")
 _HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
 HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
-_DOCKER_NAME = re.compile(r"(?:Dockerfile|Containerfile)(?:\.[\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z")
+_DOCKER_NAME = re.compile(r"(?:Dockerfile|Containerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z")
+_DEFINITION_NAME = re.compile(r".*\.def\Z|(?:Singularity|Apptainer)(?:\.[\w.-]+)?\Z")
 
 
 class Format(StrEnum):
@@ -103,7 +104,7 @@ def definition_format(path: Path, dockerfile: str = "") -> Format | None:
 
     A folder is a context where there is a Dockerfile in it, or one is named by `dockerfile` (``-f``).
     """
-    if path.name.endswith(".def"):
+    if _DEFINITION_NAME.match(path.name) and not path.is_dir():
         return Format.DEFINITION
     if _DOCKER_NAME.match(path.name) or (path.is_dir() and (dockerfile or dockerfile_in(path))):
         return Format.DOCKERFILE

@@ -6,12 +6,14 @@ apptainer or singularity build a definition file; buildah, podman or docker a Do
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from argosy.build.definitions import HEREDOC, Format, dockerfile_in, read_definition
 from argosy.errors import ToolFailed, ToolMissing, UsageError
+from argosy.images.opening import GO_ARCH
 from argosy.process import Command, Words, run_checked
 from argosy.session import Session, Step
 
@@ -89,7 +91,7 @@ def run_definition(path: Path, options: EngineOptions, session: Session, work: P
     out = work / "defined.sif"
     # Apptainer takes the rootless way itself; SingularityCE has to be told.
     fake = ("--fakeroot",) if engine == "singularity" and session.host.person.uid != 0 else ()
-    arguments = tuple(word for argument in options.arguments for word in ("--build-arg", argument))
+    arguments = _arguments(options, "--arch", session)
     command = Command(
         (engine, "build", "--disable-cache", *fake, *arguments, str(out), str(path.absolute())),
         cwd=session.host.cwd,
@@ -117,7 +119,7 @@ def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: P
     read_definition(file, Format.DOCKERFILE)
     engine = _find(BUILDERS, f"{file.name} is a Dockerfile", "image.tar", file, session)
     told = work / "image-id"
-    arguments = tuple(word for argument in options.arguments for word in ("--build-arg", argument))
+    arguments = _arguments(options, "--platform", session)
     isolation = () if engine == "docker" else _isolation(session)
     # buildah keeps no layers unless it is told to, the others do.
     cache = ("--no-cache",) if options.no_cache else (("--layers",) if engine == "buildah" else ())
@@ -131,6 +133,15 @@ def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: P
         raise
     image = told.read_text().strip().removeprefix("sha256:")
     return Made(_save(engine, image, session, work), _why(engine, BUILDERS, session))
+
+
+def _arguments(options: EngineOptions, architecture: str, session: Session) -> Iterator[str]:
+    """Give the build arguments, and for machines of another architecture the option that names it."""
+    name = GO_ARCH.get(session.host.emulated, session.host.emulated)
+    if name:
+        yield from (architecture, f"linux/{name}" if architecture == "--platform" else name)
+    for argument in options.arguments:
+        yield from ("--build-arg", argument)
 
 
 def _context(path: Path, options: EngineOptions, session: Session) -> tuple[Path, Path]:

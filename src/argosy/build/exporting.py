@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from argosy.build.assemble import write_flat
-from argosy.build.content import Content, merge_trees, unpack_base, unpack_layer, unpack_whole
-from argosy.build.environments import ask_environment, write_enroot_files
+from argosy.build.content import Content, merge_trees, unpack_base, unpack_layer
+from argosy.build.enroot import write_sqsh
+from argosy.build.environments import ask_environment
 from argosy.build.oci_write import (
     Facts,
     Layer,
@@ -29,7 +30,7 @@ from argosy.build.packing import run_pack
 from argosy.errors import UsageError
 from argosy.formats import OCI_FORMATS, OutputFormat, render_use
 from argosy.images.finding import find_image, refined
-from argosy.images.identify import Kind, identify_file
+from argosy.images.identify import Kind, identify_file, render_size
 from argosy.images.opening import GO_ARCH, Opened, open_image
 from argosy.images.sif import Sif
 from argosy.images.sif_write import FileSlice
@@ -87,7 +88,7 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
         content = content_of(opened, session)
         papers = opened.sif
         size = write_output(request.form, request.output, content, papers, session, work, force=request.force)
-        step.result = f"{size / 1e6:.0f} MB written to {request.output}"
+        step.result = f"{render_size(size)} written to {request.output}"
     activation = _activation_of(opened, session) if request.form is OutputFormat.LAYER else plan_activation()
     program = "python" if content.lock and content.lock.python else "COMMAND"
     use = render_use(request.form, request.output, base=base_word(content.lock), program=program, activation=activation)
@@ -121,7 +122,7 @@ def content_of(opened: Opened, session: Session) -> Content:
         base=FileSlice(path, image.base_offset, image.base_size),
         layer=layer,
         lock=lock,
-        arch=image.arch or GO_ARCH.get(session.host.arch, session.host.arch),
+        arch=image.arch or GO_ARCH.get(session.host.target, session.host.target),
         time=lock.time if lock else read_superblock(path, image.base_offset).mkfs_time,
     )
 
@@ -163,10 +164,6 @@ def refuse_flat(form: OutputFormat, *, flatten: bool) -> None:
         )
 
 
-WHOLE_TREES = (OutputFormat.SIF, OutputFormat.SQSH)
-"""Forms in which base and layer are one tree, or two that an overlay joins."""
-
-
 def write_output(
     form: OutputFormat, output: Path, content: Content, papers: Sif | None, session: Session, work: Path, *, force: bool
 ) -> int:
@@ -175,31 +172,22 @@ def write_output(
     Raises
     ------
     UsageError
-        When there is no layer, and one is asked for; or it holds marks of removed files, and the form knows none.
+        When a layer alone is asked for, and there is none, or it changes more than its own folder.
     """
-    if content.layer is not None and content.lock and content.lock.system and form not in WHOLE_TREES:
+    if content.layer is not None and content.lock and content.lock.system and form is OutputFormat.LAYER:
         raise UsageError(
-            f"steps changed the system of {content.name}, and --format {form} cannot hold what they removed",
-            evidence=f"forms that can: {', '.join(WHOLE_TREES)}",
-            hint="choose one of them",
+            f"steps changed the system of {content.name}, and a layer alone shows what is below /opt/argosy only",
+            hint="choose another --format: all others hold the whole tree",
         )
     if form in OCI_FORMATS:
         return _write_oci(form, output, content, session, work, force=force)
     writers: dict[OutputFormat, Callable[[Path], int]] = {
         OutputFormat.SIF: lambda beside: write_flat(beside, content, papers, session, work),
-        OutputFormat.SQSH: lambda beside: _write_sqsh(beside, content, session, work),
+        OutputFormat.SQSH: lambda beside: write_sqsh(beside, content, session, work),
         OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session),
     }
     with whole_file(output, force=force) as beside:
         return writers[form](beside)
-
-
-def _write_sqsh(beside: Path, content: Content, session: Session, work: Path) -> int:
-    """Write one squashfs of the whole tree, with the files that enroot reads."""
-    whole = unpack_whole(content, work, session)
-    write_enroot_files(whole, ask_environment(whole, work, session))
-    run_pack(session, whole, beside, time=content.time, all_root=not session.host.can_mount)
-    return beside.stat().st_size
 
 
 def _write_layer(beside: Path, content: Content, session: Session) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
+from argosy.build.finishing import Made
 from argosy.build.hashes import is_file_of
 from argosy.build.rooms import WORK_INSIDE
-from argosy.build.story import Made
 from argosy.build.torch_index import INDEX, OPTION
 from argosy.errors import CheckFailed
 from argosy.layout import ENV_PREFIX

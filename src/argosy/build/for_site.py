@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.build.conflicts import CannotHave
-from argosy.build.gpu_backend import refuse_other_machine
+from argosy.build.order import read_lock
 from argosy.build.report import BuildRequest
+from argosy.emulation import MACHINES, emulating, machine_named
 from argosy.errors import CheckFailed, UsageError
 from argosy.model import Host
+from argosy.records import replace
+from argosy.session import Session
 from argosy.sites import Site, read_site, search_path
 from argosy.sites.bases import bases_with, render_bases
 
@@ -20,14 +23,46 @@ def site_of(request: BuildRequest, host: Host) -> Site | None:
 
     Raises
     ------
-    SiteError, CheckFailed
-        When there is no such site, or its machines are of another architecture.
+    SiteError
+        When there is no such site.
     """
-    if not request.site:
-        return None
-    site = site_named(request.site, host)
-    refuse_other_machine(site, host)
-    return site
+    return site_named(request.site, host) if request.site else None
+
+
+def aimed(request: BuildRequest, session: Session) -> Session:
+    """Give the session in which programs are those of the machine that the image is for: as asked, or the site's.
+
+    Raises
+    ------
+    UsageError
+        For a word that names no architecture, or another one than the site's.
+    SiteError, CheckFailed
+        When there is no such site, or its programs do not run here.
+    """
+    host = session.host
+    site = site_of(request, host)
+    locked = machine_named(read_lock(request.locked, session).base.arch) if request.locked else ""
+    asked, there = _architecture(request.arch) or locked, site.node.arch if site else ""
+    if site and asked and there and asked != there:
+        raise UsageError(f"{site.name} is {there}, and --arch says {asked}", hint="leave --arch out")
+    wanted = asked or there or host.arch
+    try:
+        aimed_at = emulating(host, wanted)
+    except CheckFailed as error:
+        if site and not asked:
+            error.what = f"{site.name} is {there}: {error.what}"
+            error.hint += "; --on-node --dry-run shows the plan from here"
+        raise
+    if aimed_at.emulated:
+        session.reporter.note(f"programs for {wanted} run under an emulator here, which takes its time")
+    return replace(session, host=aimed_at)
+
+
+def _architecture(word: str) -> str:
+    machine = machine_named(word)
+    if machine and machine not in MACHINES.values():
+        raise UsageError(f"{word!r} is no architecture", hint=f"one of {', '.join(sorted(MACHINES.values()))}")
+    return machine
 
 
 def site_named(name: str, host: Host) -> Site:
@@ -51,6 +86,23 @@ def explain_no_base(name: str, host: Host) -> UsageError:
         return UsageError(what, evidence=f"the profile of {name} recommends none", hint=hint)
     known = "\n".join((f"bases of {name}:", *render_bases(bases)))
     return UsageError(what, evidence=known, hint=f"add one of them, as in --base {bases[0].name}")
+
+
+def refuse_elsewhere(base: str, site: Site | None) -> None:
+    """Say of a file that only the machines of the site have where it can be a base.
+
+    Raises
+    ------
+    UsageError
+        When the base is a path from the root, and not there.
+    """
+    if site and base.startswith("/") and not Path(base).exists():
+        known = any(base == each.name for each in site.images.bases)
+        raise UsageError(
+            f"the base {base} is not on this machine",
+            evidence=f"the profile of {site.name} names it: it lies there" if known else f"looked for at {site.name}?",
+            hint=f"build on a machine of {site.name}, or copy the file here and name the copy by --base",
+        )
 
 
 @contextmanager

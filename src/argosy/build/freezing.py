@@ -95,7 +95,7 @@ def freeze(name: str, session: Session) -> Lock:
         packages = [*_read_records(base, session, work), *_ask_rpm(base, session, work)]
     image = base.image
     return Lock(
-        base=LockedBase(Path(base.reference).name, base.digest, image.base_size, session.host.arch),
+        base=LockedBase(Path(base.reference).name, base.digest, image.base_size, image.arch),
         tools=Tools(VERSION),
         time=base.time,
         content=base.digest,

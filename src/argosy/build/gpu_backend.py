@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 from argosy.build.rooms import Room
 from argosy.build.torch_index import index_of
-from argosy.errors import CheckFailed, SiteError
+from argosy.errors import CheckFailed
 from argosy.layout import ENV_PREFIX, ROOT
-from argosy.model import Bind, Host
+from argosy.model import Bind
 from argosy.recipe import Recipe
 from argosy.sites import Site
 
@@ -35,22 +35,6 @@ if spec and spec.origin:
 print(json.dumps(found))
 """
 """torch itself is not imported: that takes seconds and may want a driver.  A torch without the file is told as none."""
-
-
-def refuse_other_machine(site: Site, host: Host) -> None:
-    """Refuse to build here for a site of another architecture: what is built runs programs of the base.
-
-    Raises
-    ------
-    SiteError
-        With both architectures.
-    """
-    if site.node.arch and site.node.arch != host.arch:
-        raise SiteError(
-            f"{site.name} has other machines than this one",
-            evidence=f"{site.name}: {site.node.arch}\nhere: {host.arch}",
-            hint="build there, or on any machine of that kind; --on-node --dry-run shows the plan from here",
-        )
 
 
 def check_torch(site: Site, room: Room, layer: Path, recipe: Recipe) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
+from argosy.build.pins import Row
 from argosy.errors import CheckFailed
 from argosy.lock import LockedPackage, SourceKind
 from argosy.recipe import PipLine, Recipe
+from argosy.store import digest_of_file
 
 
 def asked_hashes(lines: Iterable[PipLine]) -> dict[str, tuple[str, ...]]:
@@ -22,8 +25,10 @@ def asked_hashes(lines: Iterable[PipLine]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(digests)) for name, digests in asked.items() if digests}
 
 
-def refuse_unhashed(recipe: Recipe, chosen: Iterable[str]) -> None:
+def refuse_unhashed(recipe: Recipe, chosen: Mapping[str, Row]) -> None:
     """Refuse packages that come in without a hash where others have one, as pip does; its own pip is not asked for.
+
+    A folder of the user's and a commit that the files name in full need none: `uv export` writes them without.
 
     Raises
     ------
@@ -31,7 +36,8 @@ def refuse_unhashed(recipe: Recipe, chosen: Iterable[str]) -> None:
         Naming them.
     """
     asked = asked_hashes((*recipe.pip, *recipe.constraints))
-    bare = [name for name in sorted(chosen) if name not in asked and name != "pip"]
+    free = {name for name, row in chosen.items() if _is_folder(row) or _is_commit(row, recipe)}
+    bare = [name for name in sorted(chosen) if name not in {*asked, *free, "pip"}]
     if bare:
         first = next((line for line in recipe.pip if line.hashes), None)
         raise CheckFailed(
@@ -39,6 +45,16 @@ def refuse_unhashed(recipe: Recipe, chosen: Iterable[str]) -> None:
             evidence=f"{first.where}: {first.name} has one, and then all must" if first else "hashes are required",
             hint="make the file anew with all hashes: uv pip compile --generate-hashes, or argosy lock",
         )
+
+
+def _is_folder(row: Row) -> bool:
+    url = row.get("url", "")
+    return url.startswith("file://") and Path(unquote(urlsplit(url).path)).is_dir()
+
+
+def _is_commit(row: Row, recipe: Recipe) -> bool:
+    commit = re.search(r"@([0-9a-f]{40})\b", row.get("url", ""))
+    return commit is not None and any(commit[1] in line.spec for line in recipe.pip)
 
 
 def found_hashes(package: LockedPackage, folders: Iterable[str]) -> tuple[str, ...]:
@@ -59,9 +75,3 @@ def is_file_of(name: str, package: LockedPackage) -> bool:
     except (InvalidWheelFilename, InvalidSdistFilename):
         return False
     return (found, str(version)) == (package.name, package.version)
-
-
-def digest_of_file(file: Path) -> str:
-    """Give the sha256 of a file's bytes."""
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -28,9 +28,23 @@ def is_package(path: Path) -> bool:
     return any((path / name).is_file() for name in ("pyproject.toml", "setup.py"))
 
 
+def repository_around(package: Path, home: Path) -> Path | None:
+    """Find the repository that a package's folder lies in: its tags give the version of a project of a workspace.
+
+    One that holds the home folder is none of a project.
+    """
+    if (package / ".git").exists():
+        return None
+    found = next((folder for folder in package.parents if (folder / ".git").is_dir()), None)
+    return None if found is None or home.is_relative_to(found) else found
+
+
 def bring_in(paths: tuple[str, ...], room: Room, work: Path) -> tuple[Bind, ...]:
     """Give the mounts of what stands on this machine, each at its own path; of a package's folder a copy."""
-    binds: list[Bind] = []
+    home = Path(room.session.host.person.home)
+    packages = [Path(path) for path in paths if is_package(Path(path))]
+    around = dict.fromkeys(str(found) for path in packages if (found := repository_around(path, home)))
+    binds = [Bind(path, path, read_only=True) for path in around]
     for number, path in enumerate(paths):
         if not Path(path).exists():
             continue

@@ -9,11 +9,13 @@ import msgspec
 from argosy.build.asking import settle_request
 from argosy.build.base import Base, open_base
 from argosy.build.clock import Clock
+from argosy.build.finishing import Made, finish_layer
+from argosy.build.for_site import aimed
 from argosy.build.needs import plan_needs
 from argosy.build.order import Order, read_lock, read_order, refuse_changed, refuse_other_base
 from argosy.build.report import BuildRequest
 from argosy.build.step_locks import refuse_changed_steps
-from argosy.build.story import Made, finish_layer, make_layer
+from argosy.build.story import make_layer
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import Lock, render_lock
 from argosy.lock_diff import Change, compare_locks
@@ -66,6 +68,7 @@ def lock(request: LockRequest, session: Session) -> LockReport:
     ArgosyError
         As a build does; the lock file is then as it was.
     """
+    session = aimed(request.build, session)
     request = replace(request, build=settle_request(request.build, session.host))
     output = request.build.output
     refuse_existing(output, force=True)
@@ -80,7 +83,7 @@ def lock(request: LockRequest, session: Session) -> LockReport:
     with work_folder(session.work_parent()) as work:
         base, made = _make(order, request, clock, work)
         with clock.step("lock", "the content") as step:
-            made_lock = finish_layer(order.recipe, base, made, session)
+            made_lock = finish_layer(order.recipe, base, made, session).lock
             step.result = f"{made_lock.content}"
     with whole_file(output, force=True) as beside:
         beside.write_text(render_lock(made_lock))
@@ -126,6 +129,7 @@ def check_lock(request: LockRequest, session: Session) -> Lock:
         refuse_changed(found, read_order(replace(asked, base=asked.base or "-", locked=""), session).recipe, output)
     order = read_order(replace(asked, sources=(), project=None), session)
     if asked.base:
+        session = aimed(asked, session)
         with work_folder(session.work_parent()) as work:
             refuse_other_base(
                 order,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from argosy.build.hashes import digest_of_file, is_file_of
+from argosy.build.hashes import is_file_of
 from argosy.build.packages import MADE, Installer
 from argosy.build.pins import Pin
 from argosy.build.rooms import WORK_INSIDE
@@ -15,6 +15,7 @@ from argosy.errors import CheckFailed
 from argosy.lock import LockedPackage, SourceKind
 from argosy.records import replace
 from argosy.session import Step
+from argosy.store import digest_of_file
 
 
 def make_wheels(installer: Installer, pins: tuple[Pin, ...], step: Step) -> tuple[Pin, ...]:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from argosy.errors import SiteError, UsageError
+from argosy.errors import UsageError
+from argosy.launch.at_site import refuse_missing_options
 from argosy.process import Words
 from argosy.records import replace
-from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults, render_directive
+from argosy.schedulers.slurm import JobOptions, choose_defaults, render_directive
 from argosy.shell import quote
 from argosy.sites import Site
 
@@ -72,13 +73,7 @@ def plan_node_options(wishes: NodeWishes, site: Site, environment: Mapping[str, 
         mem=asked.mem or place.mem,
         exclusive=place.exclusive,
     )
-    for missing in (name for name in site.slurm.required if not getattr(options, name, "")):
-        form = f" {site.slurm.account_form}" if missing == "account" and site.slurm.account_form else ""
-        raise SiteError(
-            f"{site.name} refuses jobs without --{missing}",
-            evidence=f"its profile lists it as required; {USER_DEFAULTS.get(missing, 'no variable')} is not set either",
-            hint=f"add --{missing}{form}",
-        )
+    refuse_missing_options(options, site)
     cpus = wishes.cpus or place.cpus
     return (
         "--job-name=argosy-build",

@@ -35,6 +35,9 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 LAYOUT = {"imageLayoutVersion": "1.0.0"}
+WHITEOUT = ".wh."
+"""Before its name: a file of the layers below that is gone (OCI image specification, layer.md)."""
+
 REF_NAME = "org.opencontainers.image.ref.name"
 
 
@@ -158,11 +161,20 @@ def _write_tar(stream: Any, tree: Path, how: Layering) -> None:
             info.uname = info.gname = ""
             if not how.keep_owners:
                 info.uid = info.gid = 0
-            if info.isreg():
+            if info.ischr() and not (info.devmajor or info.devminor):
+                _mark_removed(info)
+                archive.addfile(info)
+            elif info.isreg():
                 with open(path, "rb") as file:  # noqa: PTH123 - 100,000 of them: no Path for each
                     archive.addfile(info, file)
             else:
                 archive.addfile(info)
+
+
+def _mark_removed(info: tarfile.TarInfo) -> None:
+    """Say as OCI's layers do what a device 0:0 says to overlays: the file of that name is gone."""
+    folder, slash, name = info.name.rpartition("/")
+    info.name, info.type, info.mode = f"{folder}{slash}{WHITEOUT}{name}", tarfile.REGTYPE, 0o644
 
 
 def _entries(tree: Path, under: Path | None) -> list[tuple[str, str]]:

@@ -97,7 +97,7 @@ def _bundled(folder: Path) -> tuple[PipOption, ...]:
 
 def _read_files(request: BuildRequest, session: Session) -> Recipe:
     host = session.host
-    subdir = CondaTarget(host.arch, "").subdir if host.arch in SUBDIRS else ""
+    subdir = CondaTarget(host.target, "").subdir if host.target in SUBDIRS else ""
     if not request.sources:
         return Recipe()
     recipe = read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)

@@ -27,7 +27,7 @@ from argosy.layout import ENV_PREFIX, ROOT
 from argosy.model import Bind
 from argosy.pip_config import UvSettings
 from argosy.process import OnLine, Reply
-from argosy.recipe import Recipe, render_constraints, render_overrides, render_requirements
+from argosy.recipe import Recipe, render_constraints, render_overrides, render_project, render_requirements
 from argosy.records import replace
 from argosy.session import Step
 
@@ -96,8 +96,7 @@ class Installer(msgspec.Struct, frozen=True):
     @property
     def placing(self) -> tuple[str, ...]:
         """Give the settings for installing pins; uv would ask for hashes of constraints, which have done their part."""
-        words = iter(self.choosing)
-        return tuple(word for word in words if word != "--constraints" or not next(words))  # with its file
+        return without_option(self.choosing, "--constraints")
 
     def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
         """Run uv inside the base's root."""
@@ -142,6 +141,7 @@ class Installer(msgspec.Struct, frozen=True):
 
     def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
         """Write a file for uv, and give the words that name it; none where it would be empty, of which uv warns."""
+        (self.work / name).parent.mkdir(exist_ok=True)
         (self.work / name).write_text(text)
         return (option, f"{WORK_INSIDE}/{name}") if text else ()
 
@@ -149,6 +149,11 @@ class Installer(msgspec.Struct, frozen=True):
         """Give uv's environment; the caller's PIP_*, UV_* and PYTHON* never reach it."""
         own = (("UV_CACHE_DIR", f"{WORK_INSIDE}/cache"),) if self.fresh else ()
         return (*UV_VARIABLES, *own, *self.settings.environment)
+
+
+def without_option(words: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """Leave an option and the value behind each of its places out of a command."""
+    return tuple(word for before, word in zip(("", *words), words, strict=False) if option not in {before, word})
 
 
 Supply = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
@@ -208,6 +213,8 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
         requirements += "pip\n"  # without it `pip list` inside would be the base's, or nothing
     step.say("choosing versions")
     asked = {line.name: line.requirement.partition(" @ ")[2] for line in recipe.pip if " @ " in line.requirement}
+    indexes = {line.name: line.index for line in recipe.pip if line.index}
+    placed = render_project((line.requirement for line in recipe.pip if line.index), indexes)
     words = (
         *("pip", "install", "--python", installer.python.executable, "--break-system-packages"),
         *("--dry-run", "--output-format", "json", *installer.choosing),
@@ -216,13 +223,14 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
         *installer.file("-c", "limits.txt", installer.python.limits),
         *installer.file("--overrides", "overrides.txt", render_pins(builds) + render_overrides(recipe, builds)),
         *installer.file("-r", "requirements.in", requirements),
+        *installer.file("-r", "asked/pyproject.toml", placed),
     )
     chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)
     if unbuilt := [pin_of(name, row) for name, row in chosen.items() if "version" not in row]:
         _build_ahead(installer, unbuilt, step)
         chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)
     wanted = {name: row for name, row in chosen.items() if base.get(name) != row["version"]}
-    pins = _pin_hashes(installer, wanted)
+    pins = _pin_hashes(installer, wanted, indexes)
     bare = [pin.package for pin in pins if not pin.package.sha256]
     own = {package.name: found_hashes(package, installer.settings.local_paths) for package in bare}
     own |= asked_hashes((*recipe.pip, *recipe.constraints))
@@ -250,14 +258,18 @@ def exact_pins(recipe: Recipe, base: Mapping[str, str]) -> tuple[Pin, ...]:
     return tuple(parse_pin(" ".join((line.spec, *(f"--hash={x}" for x in line.hashes))), versions) for line in lines)
 
 
-def _pin_hashes(installer: Installer, wanted: Mapping[str, Row]) -> tuple[Pin, ...]:
+def _pin_hashes(installer: Installer, wanted: Mapping[str, Row], indexes: Mapping[str, str]) -> tuple[Pin, ...]:
     """Pin what was chosen, with the hashes that the index gives."""
     if not wanted:
         return ()
-    (installer.work / "pins.in").write_text("".join(f"{pin_of(name, row)}\n" for name, row in sorted(wanted.items())))
+    specs = {name: pin_of(name, row) for name, row in sorted(wanted.items())}
+    free = "".join(f"{spec}\n" for name, spec in specs.items() if name not in indexes)
+    own = render_project((spec for name, spec in specs.items() if name in indexes), indexes)
     reply = installer.uv_checked(
         *("pip", "compile", "--python", installer.python.executable, "--no-deps", "--generate-hashes"),
-        *("--no-header", "--no-annotate", "--quiet", *installer.choosing, f"{WORK_INSIDE}/pins.in"),
+        *("--no-header", "--no-annotate", "--quiet", *installer.choosing),
+        *installer.file("", "pins.in", free)[1:],
+        *installer.file("", "pins/pyproject.toml", own)[1:],
         doing="asking the index for hashes",
     )
     versions = {name: row.get("version", "") for name, row in wanted.items()}

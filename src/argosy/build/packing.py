@@ -10,9 +10,10 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from argosy.images.squashfs import Superblock
 from argosy.layout import ROOT
 from argosy.model import Host
 from argosy.process import Command, Words, run_checked
@@ -23,7 +24,8 @@ from argosy.tree_notes import Note, Notes, moment, note_of, notes_beside, read_n
 BLOCK_SIZE = 128 << 10
 """1 MiB blocks are smaller on disk and start slower: python 175 against 163 ms (`make bench`)."""
 
-ZSTD_LEVEL = 1
+COMPRESSION = "zstd"
+LEVEL = 1
 """Level 3 takes 1.4 times the CPU and saves 5 % of the bytes (PyTorch's Python files and libraries)."""
 
 READ_BYTES = 256 << 10
@@ -32,7 +34,7 @@ MEMORY_MOST = 768 << 20
 """mksquashfs takes a quarter of the machine's memory by default, whatever the cgroup allows."""
 
 
-def pack_options(host: Host, *, time: int, all_root: bool = True) -> Words:
+def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblock | None = None) -> Words:
     """Give the options of mksquashfs and sqfstar for this machine.
 
     Parameters
@@ -41,11 +43,14 @@ def pack_options(host: Host, *, time: int, all_root: bool = True) -> Words:
         Seconds since 1970 that every file carries.
     all_root
         Whether every file belongs to root inside; false keeps the owners (a base built by root).
+    like
+        A squashfs whose compressor (gzip or zstd) and block size to take; by default the ones that serve best.
     """
+    compressor, block_size = (like.compressor, like.block_size) if like else (COMPRESSION, BLOCK_SIZE)
     memory = max(64 << 20, min(MEMORY_MOST, host.memory // MEMORY_SHARE))
     owner = ("-all-root",) if all_root else ()
     return (
-        *("-comp", "zstd", "-Xcompression-level", str(ZSTD_LEVEL), "-b", str(BLOCK_SIZE)),
+        *("-comp", compressor, "-Xcompression-level", str(LEVEL), "-b", str(block_size)),
         *("-mkfs-time", str(time), "-all-time", str(time), *owner, "-no-xattrs"),
         *("-mem", f"{memory >> 20}M", "-processors", str(host.cpus), "-no-progress", "-quiet"),
     )
@@ -68,15 +73,17 @@ def packer_version(session: Session) -> str:
     return words[2] if len(words) > 2 else ""  # noqa: PLR2004 - mksquashfs version 4.5.1 (…)
 
 
-def run_pack(session: Session, tree: Path, out: Path, *, time: int, all_root: bool = True) -> None:
-    """Pack a tree.
+def run_pack(
+    session: Session, tree: Path, out: Path, *, time: int, all_root: bool = True, like: Superblock | None = None
+) -> None:
+    """Pack a tree, `like` another squashfs where one is given.
 
     Raises
     ------
     ToolMissing, ToolFailed, CheckFailed
         When mksquashfs is not there, fails, or the disk is full.
     """
-    options = pack_options(session.host, time=time, all_root=all_root)
+    options = pack_options(session.host, time=time, all_root=all_root, like=like)
     run_checked(session.runner, plan_pack(tree, out, options, session.host), doing="packing the layer")
 
 
@@ -94,6 +101,10 @@ def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, ti
     run_checked(session.runner, command, doing=f"packing {archive.name}")
 
 
+Entries = Mapping[str, bytes]
+"""Path inside -> mode, link target and digest of the bytes: what two equal entries of trees have in common."""
+
+
 def digest_tree(tree: Path) -> str:
     """Give the content digest of a tree: path, mode, link target and bytes of everything in it.
 
@@ -105,20 +116,25 @@ def digest_tree(tree: Path) -> str:
     -------
     ``sha256:`` and 64 hexadecimal digits.
     """
-    return _digest(tree, Notes(), 0)[0]
+    return digest_entries(_describe_all(tree, Notes(), 0)[0])
 
 
-def digest_noted(tree: Path) -> str:
-    """Give the content digest of a tree as `digest_tree`, and keep notes beside it; read no file that these know."""
+def digest_entries(entries: Entries) -> str:
+    """Give the content digest of a tree of which these are the entries."""
+    return f"sha256:{hashlib.sha256(b''.join(entries.values())).hexdigest()}"
+
+
+def describe_noted(tree: Path) -> Entries:
+    """Give the entries of a tree, sorted, and keep notes beside it; read no file that these know already."""
     known = read_notes(notes_beside(tree))
-    digest, notes = _digest(tree, known, moment(tree))
+    entries, notes = _describe_all(tree, known, moment(tree))
     write_notes(notes_beside(tree), notes)
-    return digest
+    return entries
 
 
-def _digest(tree: Path, known: Notes, began: int) -> tuple[str, Notes]:
-    """Give the content digest of a tree, and notes of the files that changed before `began`."""
-    total, files = hashlib.sha256(), dict[str, Note]()
+def _describe_all(tree: Path, known: Notes, began: int) -> tuple[dict[str, bytes], Notes]:
+    """Give the entries of a tree, and notes of the files that changed before `began`."""
+    entries, files = dict[str, bytes](), dict[str, Note]()
     for path, name in _entries(tree):
         status = os.lstat(path)
         note = None
@@ -127,8 +143,8 @@ def _digest(tree: Path, known: Notes, began: int) -> tuple[str, Notes]:
             note = known.known(name, status) or note_of(status, _hash_file(path) if is_file else "")
             if note.changed < began:
                 files[name] = note
-        total.update(_describe(path, name, status, note.digest if note else ""))
-    return f"sha256:{total.hexdigest()}", Notes(tree.stat().st_dev, files)
+        entries[name] = _describe(path, name, status, note.digest if note else "")
+    return entries, Notes(tree.stat().st_dev, files)
 
 
 def describe_tree(tree: Path) -> dict[str, str]:
@@ -176,6 +192,13 @@ def _describe(path: str, name: str, status: os.stat_result, content: str = "") -
     elif not stat.S_ISDIR(status.st_mode):
         content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
     return f"{status.st_mode:o} {name}\0{content}\0".encode(errors="surrogateescape")
+
+
+def digest_of_entry(entry: bytes) -> str:
+    """Give the SHA-256 of a file by its entry, in hexadecimal digits; nothing for what is no file."""
+    head, _, rest = entry.partition(b"\0")
+    is_file = bool(head) and stat.S_ISREG(int(head.partition(b" ")[0], 8))
+    return rest.rstrip(b"\0").decode() if is_file else ""
 
 
 def normalise_tree(tree: Path, *, system: bool = False) -> None:

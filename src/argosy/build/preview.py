@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from argosy.build.asking import settle_request
-from argosy.build.base import base_file, debian_place, is_made
+from argosy.build.base import base_file, is_made
+from argosy.build.bootstrap import debian_file
 from argosy.build.debian import is_known, parse_debian
 from argosy.build.exporting import refuse_output
-from argosy.build.for_site import site_of
+from argosy.build.for_site import aimed, site_of
 from argosy.build.needs import plan_needs
 from argosy.build.node_plan import NodeWishes, plan_node_options
 from argosy.build.on_node import find_build_site, needs_download
@@ -19,8 +21,10 @@ from argosy.build.order import Order, read_order
 from argosy.build.report import BuildRequest
 from argosy.build.torch_index import aim_torch, choose_target, explain_machines, foretell_index
 from argosy.carriers import candidates
+from argosy.images.identify import render_size
 from argosy.images.references import is_reference
 from argosy.pip_config import plan_uv_settings, read_pip_config
+from argosy.recipe import Recipe
 from argosy.records import replace
 from argosy.refusals import refuse_folder
 from argosy.session import Session
@@ -85,7 +89,7 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
     ArgosyError
         As a build does, for what can be seen before it begins.
     """
-    request = settle_request(request, session.host)
+    request, session = settle_request(request, session.host), aimed(request, session)
     order = read_order(request, session)
     refuse_output(request.output, request.form, force=request.force)
     refuse_folder(request.output.parent)
@@ -103,14 +107,14 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
         base_how=how,
         pip=pip,
         conda=conda,
-        locked=order.lock is not None,
+        locked=order.lock is not None or _is_locked(order.recipe),
         carrier=f"{carrier.value}: {carrier.why}",
         work=str(work),
         work_free=_free(work),
         output_free=_free(request.output.parent),
         torch=foretell_index(target, settings, order.recipe) if order.recipe.pip else "",
         machines=tuple(explain_machines(target)) if order.recipe.wants_conda else (),
-        notes=tuple(map(str, order.recipe.notes)),
+        notes=(*map(str, order.recipe.notes), *_judge_python(order.recipe)),
     )
 
 
@@ -139,9 +143,9 @@ def preview_on_node(request: BuildRequest, wishes: NodeWishes, session: Session)
 def _judge_base(base: str, needs: tuple[str, ...], request: BuildRequest, session: Session) -> tuple[int, str]:
     """Give the size of the base's file and what is done with it; that of another site need not be on this machine."""
     if base.startswith("debian:"):
-        made = debian_place(base, session, needs) / "base.sqfs"
+        made = debian_file(base, session, needs)
         if made.is_file():
-            return made.stat().st_size, f"{made.stat().st_size / 1e6:.0f} MB, made before"
+            return made.stat().st_size, f"{render_size(made.stat().st_size)}, made before"
         suite, _ = parse_debian(base, session.host.environment)
         return 0, "made first" if is_known(suite) else f"made first, if there is a suite {suite}"
     if is_reference(base) or is_made(base, request.engine):
@@ -150,7 +154,19 @@ def _judge_base(base: str, needs: tuple[str, ...], request: BuildRequest, sessio
         return 0, f"not on this machine, looked for at {request.site}"
     file = base_file(base, session)
     size = file.stat().st_size if file.is_file() else 0
-    return size, f"{size / 1e6:.0f} MB, copied as it is" if size else "packed first"
+    return size, f"{render_size(size)}, copied as it is" if size else "packed first"
+
+
+def _is_locked(recipe: Recipe) -> bool:
+    """Tell whether a lock of another tool leaves nothing to choose."""
+    hashed = all(line.hashes for line in recipe.pip)
+    return bool(recipe.pip or recipe.conda_pins) and hashed and not recipe.conda
+
+
+def _judge_python(recipe: Recipe) -> Iterator[str]:
+    """Say where a Python comes from that an environment file asks for, since the base is not open yet."""
+    if recipe.interpreter and recipe.python and not recipe.wants_conda:
+        yield f"Python {recipe.python.lstrip('=')} is the base's where that fits; else conda brings it"
 
 
 def _asked(order: Order) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -180,7 +196,7 @@ def render_preview(preview: BuildPreview) -> str:
     asked = (*preview.conda, *preview.pip)
     more = f" and {len(asked) - MOST_NAMES} more" if len(asked) > MOST_NAMES else ""
     names = (", ".join(asked[:MOST_NAMES]) or "none") + more
-    copies = f"{preview.base_bytes / 1e6:.0f} MB for the base, and" if preview.base_bytes else "the base, and"
+    copies = f"{render_size(preview.base_bytes)} for the base, and" if preview.base_bytes else "the base, and"
     return "\n".join(
         (
             f"would build  {preview.output} ({preview.form})",

@@ -43,6 +43,8 @@ class BuildRequest(msgspec.Struct, frozen=True):
         Folder of an unpacked bundle, from which packages are taken: no network is needed; None: from the network.
     portable
         Whether all must come as files that can be taken along: a wheel is made of what has none.
+    arch
+        Architecture of the machines that the image is for; empty: the site's, else this machine's.
     guise
         What makes the image look as another tool would have made it; a lock brings its own.
     before, after
@@ -72,6 +74,7 @@ class BuildRequest(msgspec.Struct, frozen=True):
     torch_backend: str = ""
     bundle: Path | None = None
     portable: bool = False
+    arch: str = ""
     guise: Guise = NO_GUISE
     before: tuple[Path, ...] = ()
     after: tuple[Path, ...] = ()

@@ -116,7 +116,7 @@ def _on_tree(room: Room, key: str) -> Room:
     them.  So it has a tree of its own, which no image is run from.
     """
     key = f"{key}-{room.carrier.value}" if needs_tree(room.carrier.value) else key
-    tree = str(unpacked(room.session, Path(room.ground.image), offset=room.ground.offset, key=key))
+    tree = str(unpacked(room.session, Path(room.ground.image), offset=room.ground.offset, key=key, what="the base"))
     return replace(room, ground=replace(room.ground, tree=tree))
 
 
@@ -188,6 +188,16 @@ def find_room_in_tree(session: Session, tree: Path, *, scratch: Path) -> Room:
             return replace(room, carrier=_reasoned(choice, said))
         said += [f"{choice.value}: exit code {reply.code}", *(f"  {x}" for x in _last(reply))]
     raise _none_works(said)
+
+
+def find_room_mounted(session: Session, image: Path, *, scratch: Path) -> Room | None:
+    """Find the first carrier that mounts a squashfs and runs a shell in it; None where none does."""
+    scratch.mkdir()
+    for choice in candidates(session.host):
+        room = Room(choice, Ground(str(image), 0), str(scratch), session)
+        if not needs_tree(choice.value) and room.run("/bin/sh", "-c", ":").code == 0:
+            return room
+    return None
 
 
 def _none_works(said: list[str]) -> ToolFailed:

@@ -17,6 +17,7 @@ from argosy.project import Fetch, Project, StageTable, StepTable, check_project
 from argosy.project.records import OneOrMore, ProjectTable, words
 from argosy.relock import changed_steps
 from argosy.scrub import scrub
+from argosy.store import digest_of_file
 
 NO_BASES: Mapping[str, Base] = {}
 
@@ -90,7 +91,7 @@ def digest_copied(path: Path) -> str:
     64 zeros where there is nothing.
     """
     if not path.is_dir():
-        return _hash(path) if path.is_file() else "0" * 64
+        return digest_of_file(path) if path.is_file() else "0" * 64
     total = hashlib.sha256()
     for entry in sorted(path.rglob("*")):
         name = str(entry.relative_to(path))
@@ -98,15 +99,10 @@ def digest_copied(path: Path) -> str:
             total.update(f"l {name}\0{entry.readlink()}\0".encode(errors="surrogateescape"))
         elif entry.is_file():
             sign = "x" if os.access(entry, os.X_OK) else "f"
-            total.update(f"{sign} {name}\0{_hash(entry)}\0".encode(errors="surrogateescape"))
+            total.update(f"{sign} {name}\0{digest_of_file(entry)}\0".encode(errors="surrogateescape"))
         elif entry.is_dir():
             total.update(f"d {name}\0".encode(errors="surrogateescape"))
     return total.hexdigest()
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def locked_project(lock: Lock, file: str, folder: Path) -> Project | None:

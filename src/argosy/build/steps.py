@@ -163,15 +163,26 @@ class Staged(msgspec.Struct, frozen=True):
     bases: Mapping[str, Base] = msgspec.field(default_factory=dict)
 
 
-def run_stages(
-    project: Project, lock: Lock | None, session: Session, work: Path, step: Step, way: tuple[Path, str, Path | None]
-) -> Staged:
-    """Carry out each stage in its own base, the one that was locked where there is a lock.
+class Means(msgspec.Struct, frozen=True):
+    """What stages are carried out with.
 
-    Parameters
+    Attributes
     ----------
-    way
-        The uv that tries a base, the carrier that was asked for, and a folder with the bases by their digests.
+    uv
+        Tries whether programs of this machine run in a base.
+    carrier
+        The one that was asked for; empty: the first that works.
+    bases
+        Folder with the stages' bases by their digests; None: they are where their names say.
+    """
+
+    uv: Path
+    carrier: str = ""
+    bases: Path | None = None
+
+
+def run_stages(project: Project, lock: Lock | None, session: Session, work: Path, step: Step, means: Means) -> Staged:
+    """Carry out each stage in its own base, the one that was locked where there is a lock.
 
     Raises
     ------
@@ -184,8 +195,10 @@ def run_stages(
     for number, stage in enumerate(project.table.stage):
         place = work / f"stage-{number}"
         place.mkdir()
-        bases[stage.name] = base = _open_stage(project, stage, locked.get(stage.name), session, place, step, way[2])
-        results += _run_stage(project, number, stage, base, session, place, step, way[:2])
+        bases[stage.name] = base = _open_stage(
+            project, stage, locked.get(stage.name), session, place, step, means.bases
+        )
+        results += _run_stage(project, number, stage, base, session, place, step, means)
     return Staged(tuple(results), bases)
 
 
@@ -221,10 +234,9 @@ def _run_stage(
     session: Session,
     work: Path,
     step: Step,
-    way: tuple[Path, str],
+    means: Means,
 ) -> list[Result]:
-    uv, carrier = way
-    room = find_room(session, base, uv, work, asked=carrier, changing=True)
+    room = find_room(session, base, means.uv, work, asked=means.carrier, changing=True)
     build, taken = work / "build", work / "taken"
     for folder in (build, taken):
         folder.mkdir()
@@ -286,18 +298,17 @@ def take_changes(room: Room, work: Path, tree: Path, base: Base, bound: Iterable
         path = upper / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-
     drop_mount_points(upper, bound)
-
-    def entries_of(folder: str) -> tuple[str, ...]:
-        options = ("-no-progress", "-l", "-o", str(base.image.base_offset), "-d", "")
-        command = Command(("unsquashfs", *options, base.image.path, folder))
-        lines = room.session.runner.run(command).stdout.splitlines()
-        below = (line.removeprefix(f"/{folder}/") for line in lines if line.startswith(f"/{folder}/"))
-        return tuple(name for name in below if "/" not in name)
-
-    settle_changes(upper, entries_of)
+    settle_changes(upper, lambda folder: _entries_of(folder, base, room.session))
     return move_changes(upper, tree)
+
+
+def _entries_of(folder: str, base: Base, session: Session) -> tuple[str, ...]:
+    """List a folder of the base, whose squashfs is not mounted here."""
+    options = ("-no-progress", "-l", "-o", str(base.image.base_offset), "-d", "")
+    reply = session.runner.run(Command(("unsquashfs", *options, base.image.path, folder)))
+    below = (line.removeprefix(f"/{folder}/") for line in reply.stdout.splitlines() if line.startswith(f"/{folder}/"))
+    return tuple(name for name in below if "/" not in name)
 
 
 def seed_changes(work: Path, tree: Path) -> None:

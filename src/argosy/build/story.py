@@ -5,27 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
-
-import msgspec
 
 from argosy.build.again import copy_made_before, note_image
 from argosy.build.asking import settle_request
-from argosy.build.assemble import write_delta
+from argosy.build.assemble import write_delta, write_whole
 from argosy.build.base import Base, open_base, putting_back, take_over_layer
 from argosy.build.base_python import BasePython, ask_python
 from argosy.build.bytecode import following
 from argosy.build.clock import Clock
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
-from argosy.build.conflicts import hidden_notes, replaceable
+from argosy.build.conflicts import hidden_notes, replaceable, vendor_builds
 from argosy.build.content import content_over
 from argosy.build.cost import judge_cost, measure_cost
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
-from argosy.build.for_site import naming_bases, site_of
+from argosy.build.finishing import Finished, Made, finish_layer, variables_over
+from argosy.build.for_site import aimed, naming_bases, refuse_elsewhere, site_of
 from argosy.build.git_access import reach_git
 from argosy.build.gpu_backend import check_torch
 from argosy.build.guise import dress, guise_of
+from argosy.build.layer_changes import join_changes, layer_before
 from argosy.build.made_wheels import make_wheels
 from argosy.build.needs import needs_python, plan_needs
 from argosy.build.order import (
@@ -35,17 +34,17 @@ from argosy.build.order import (
     differences,
     read_order,
     refuse_other_base,
-    source_records,
     standing_output,
+    with_own_python,
 )
 from argosy.build.packages import choose_and_install, open_installer, shared_folder, write_namesakes
-from argosy.build.packing import digest_noted, normalise_tree, packer_version, run_pack
+from argosy.build.packing import run_pack
 from argosy.build.pins import Pin
 from argosy.build.report import BuildReport, BuildRequest
-from argosy.build.rooms import UV_INSIDE, Room, find_room
+from argosy.build.rooms import Room, find_room
 from argosy.build.scripts import run_scripts
-from argosy.build.step_locks import record_stages, record_steps
 from argosy.build.steps import (
+    Means,
     Staged,
     bring_results,
     has_steps,
@@ -58,46 +57,33 @@ from argosy.build.tools import static_uv
 from argosy.build.torch_index import (
     Target,
     aim_torch,
-    aimed_index,
     choose_target,
     explain_target,
     explaining_torch,
 )
-from argosy.conda import requested_specs
 from argosy.entering import layer_key
 from argosy.errors import CheckFailed, UsageError
 from argosy.formats import OutputFormat, render_use
 from argosy.images.identify import render_size
+from argosy.images.sif_write import FileSlice, Piece, whole_of
 from argosy.layout import (
-    APPTAINER_BASE,
-    APPTAINER_ENV,
-    ENTER,
     ENV_PREFIX,
     ENV_SCRIPT,
-    LOCK,
-    NO_GUISE,
-    PROFILE,
     Activation,
-    Guise,
     plan_activation,
-    render_apptainer_base,
-    render_enter,
     render_env_script,
-    render_source_line,
 )
-from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
+from argosy.lock import Lock, LockedPackage
 from argosy.pip_config import UvSettings, plan_uv_settings, read_pip_config
 from argosy.progress import render_packages
-from argosy.project import Project
-from argosy.recipe import Recipe, check_python
+from argosy.recipe import Recipe, check_python, python_fits
 from argosy.records import replace
 from argosy.refusals import refuse_folder
-from argosy.relock import as_locked, locked_indexes, without_held
+from argosy.relock import as_locked, without_held
 from argosy.session import Session, Step
 from argosy.store import lease, sweep_parts, whole_file, work_folder
 from argosy.trees import keep_layer
 from argosy.uses import BUILD, note_use
-from argosy.version import VERSION
 
 
 def build(request: BuildRequest, session: Session) -> BuildReport:
@@ -108,7 +94,7 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
     ArgosyError
         With what happened, its evidence and the way out; the output is then absent, or as it was.
     """
-    request = settle_request(request, session.host)
+    request, session = settle_request(request, session.host), aimed(request, session)
     refuse_flat(request.form, flatten=request.flatten)
     order = read_order(request, session)
     if stands := standing_output(request, order):
@@ -125,8 +111,9 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
         base, made = make_layer(order, request, clock, work)
         cost = measure_cost(work, made.tree)
         with clock.step("pack", f"{render_size(cost.new)} of new files") as step:
-            lock = finish_layer(order.recipe, base, made, session)
-            size = _write_image(request, base, lock, made, session)
+            finished = finish_layer(order.recipe, base, made, session)
+            lock = finished.lock
+            size = _write_image(request, base, finished, made, session)
             step.result = f"{render_size(size)} written to {request.output}"
         note_image(request, lock, session)
         cost = measure_cost(work, made.tree, request.output, before=cost)
@@ -149,6 +136,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     site = site_of(request, session.host)
     target = choose_target(request.torch_backend, request.cuda, site, order.base)
     with clock.step("base", order.base) as step:
+        refuse_elsewhere(order.base, site)
         needs = plan_needs(order.recipe)
         base = open_base(order.base, session, work, needs=needs, options=request.engine, step=step)
         refuse_other_base(order, base)
@@ -161,6 +149,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
         if request.after:
             with following(made.room, made.tree, made.python, step):
                 run_scripts(request.after, made.room, made.tree, step)
+        made = replace(made, altered=bool(request.before or request.after or made.project))
         if site:
             check_torch(site, made.room, made.tree, order.recipe)
     for note in explain_target(target, made.settings, made.packages):
@@ -180,32 +169,6 @@ def _alone(output: Path, session: Session) -> Iterator[None]:
         yield
 
 
-class Made(msgspec.Struct, frozen=True):
-    """A layer's tree after installation.
-
-    Attributes
-    ----------
-    tree
-        The tree: ``opt/argosy`` and the two scripts in other people's folders.
-    system
-        Whether steps changed more than that.
-    project
-        The project whose steps were carried out.
-    """
-
-    tree: Path
-    room: Room
-    python: BasePython | None
-    packages: tuple[LockedPackage, ...]
-    activation: Activation
-    notes: tuple[str, ...]
-    settings: UvSettings
-    system: bool = False
-    guise: Guise = NO_GUISE
-    project: Project | None = None
-    staged: Staged = msgspec.field(default_factory=Staged)
-
-
 def _install(
     request: BuildRequest, order: Order, base: Base, session: Session, work: Path, step: Step, target: Target
 ) -> Made:
@@ -217,17 +180,19 @@ def _install(
     project = order.project if has_steps(order.project) else None
     changing = project is not None or base.image.system
     take_over_layer(base, session, tree, kept=not (request.before or request.after or changing))
+    before = layer_before(base, tree, flat=request.flatten)
     if recipe.exact and base.lock:
         recipe = without_held(recipe, base.lock.packages)
     step.say("finding a way into the base")
     uv = static_uv(session, settings)
     room = find_room(session, base, uv, work, asked=request.carrier, changing=changing)
     if not changing:
-        return _install_packages(request, recipe, base, room, settings, step, target)
+        made = _install_packages(request, recipe, base, room, settings, step, target)
+        return replace(made, before=before)
     staged = Staged()
     if project:
-        bases = request.bundle / STAGES if request.bundle else None
-        staged = run_stages(project, order.lock, session, work, step, (uv, request.carrier, bases))
+        means = Means(uv, request.carrier, request.bundle / STAGES if request.bundle else None)
+        staged = run_stages(project, order.lock, session, work, step, means)
     with open_changes(room, work, tree) as changed:
         if project:
             run_steps(changed, project, session, step, before=True)
@@ -248,6 +213,7 @@ def _install_packages(
     work = Path(room.scratch).parent
     tree = work / "layer"
     run_scripts(request.before, room, tree, step)
+    recipe = _with_python(recipe, base, room)
     supply = make_wheels if request.portable else None
     # A script may change a file where it is: not one that is the cache's too.
     shared = None if request.before or request.after else shared_folder(room, tree)
@@ -256,7 +222,7 @@ def _install_packages(
         shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare)
         shop = replace(shop, supply=supply, shared=shared)
         return _make_conda(shop, recipe, base, target)
-    activation = plan_activation(extra=_variables(recipe, base))
+    activation = plan_activation(extra=variables_over(recipe, base))
     if not needs_python(recipe):
         step.result = f"{_describe_sources(recipe)} ({room.carrier.value}: {room.carrier.why})"
         return Made(tree, room, None, _merged(base, ()), activation, _notes(recipe, settings), settings)
@@ -281,7 +247,7 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, target: Target) -> M
             evidence=f"it was built over {base.lock.base.reference}" if base.lock else f"there is {ENV_PREFIX}",
             hint="build from that base, with the environment files of both",
         )
-    variables = _variables(recipe, base)
+    variables = variables_over(recipe, base)
     held = base.lock.packages if base.lock else ()
     if recipe.wants_conda:
         made = make_conda(shop, recipe, variables, cuda=target.cuda.value, archspec=target.archspec, time=base.time)
@@ -299,6 +265,21 @@ def _own_variables(recipe: Recipe) -> str:
     """Render the file's variables for what is built: such as FORCE_CUDA and TORCH_CUDA_ARCH_LIST."""
     own = tuple((name, value) for name, value in recipe.variables if name != "PATH")
     return render_env_script(Activation((), (), own)) if own else ""
+
+
+def _with_python(recipe: Recipe, base: Base, room: Room) -> Recipe:
+    """Let conda bring the Python that an environment file asks for, where the base has another one, or none.
+
+    Not over a vendor's builds or a layer of ours: an environment of its own would not see them.
+    """
+    if recipe.wants_conda or not recipe.interpreter or base.lock:
+        return recipe
+    found = ask_python(room)
+    if found and (python_fits(recipe.python, found.version, recipe.python_where) or vendor_builds(found.packages)):
+        return recipe
+    there = f"has {found.version}" if found else "has none"
+    room.session.reporter.note(f"the base {there}: conda brings Python {recipe.python.lstrip('=')}".rstrip())
+    return with_own_python(recipe)
 
 
 def _python_of(recipe: Recipe, base: Base, room: Room) -> BasePython:
@@ -331,86 +312,29 @@ def _count(packages: tuple[LockedPackage, ...], base: Base) -> str:
     return render_packages(len(packages)) + (f" ({len(packages) - new} of the base's layer, {new} new)" if held else "")
 
 
-def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Lock:
-    """Write the layer's own files, give it its digest, and leave the lock in it."""
-    files = [
-        (ENTER, render_enter(), 0o755),
-        (ENV_SCRIPT, render_env_script(made.activation), 0o644),
-        (APPTAINER_ENV, render_source_line(), 0o755),
-        (PROFILE, render_source_line(), 0o644),
-    ]
-    if made.room.run("test", "-e", APPTAINER_BASE).code != 0:
-        files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))
-    for place, text, mode in files:
-        file = made.tree / place.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        file.chmod(mode)
-    (made.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
-    normalise_tree(made.tree, system=made.system)
-    lock = _lock(recipe, base, made, session, digest_noted(made.tree))
-    (made.tree / LOCK.lstrip("/")).write_text(render_lock(lock))
-    (made.tree / LOCK.lstrip("/")).chmod(0o644)
-    return lock
-
-
-def _variables(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:
-    """Give what the image sets: what a base of ours set, and what is asked now."""
-    return tuple({**dict(base.lock.variables if base.lock else ()), **dict(recipe.variables)}.items())
-
-
-def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str) -> Lock:
-    return Lock(
-        base=LockedBase(base.reference, base.digest, base.image.base_size, base.image.arch),
-        python=made.python.version if made.python else (base.lock.python if base.lock else ""),
-        packages=made.packages,
-        variables=_variables(recipe, base),
-        sources=source_records(recipe),
-        tools=_tools(made, session),
-        time=base.time,
-        content=content,
-        name=recipe.name,
-        requested=requested_specs(recipe) or (base.lock.requested if base.lock else ()),
-        indexes=_indexes(recipe, made.settings),
-        system=made.system,
-        known_as=made.guise.prefix,
-        labels=made.guise.labels,
-        unisolated=recipe.unisolated,
-        steps=record_steps(made.project),
-        stages=record_stages(made.project, made.staged.bases),
-    )
-
-
-def _indexes(recipe: Recipe, settings: UvSettings) -> tuple[str, ...]:
-    torch = aimed_index(settings)
-    return (*locked_indexes(recipe), *((f"extra-index-url {torch}",) if torch else ()))
-
-
-def _tools(made: Made, session: Session) -> Tools:
-    """Record the versions of what makes bytes: another packer may give other bytes of the same content."""
-    uv = made.room.run(UV_INSIDE, "--version").stdout.split()
-    conda = any(package.kind is PackageKind.CONDA for package in made.packages)
-    return Tools(
-        VERSION,
-        uv=uv[1] if len(uv) > 1 else "",
-        mksquashfs=packer_version(session),
-        rattler=version("py-rattler") if conda else "",
-    )
-
-
 def _notes(recipe: Recipe, settings: UvSettings) -> tuple[str, ...]:
     return (*map(str, recipe.notes), *settings.notes)
 
 
-def _write_image(request: BuildRequest, base: Base, lock: Lock, made: Made, session: Session) -> int:
+def _write_image(request: BuildRequest, base: Base, finished: Finished, made: Made, session: Session) -> int:
+    lock, papers, work = finished.lock, base.opened.sif, made.tree.parent
+    content = content_over(base, made.tree, lock, name=request.output.name.partition(".")[0])
+    joined: tuple[Piece, ...] = ()
+    if request.form is OutputFormat.SIF and made.before:
+        joined = join_changes(session, made.tree, made.before, finished.entries, time=lock.time)
     if request.form is OutputFormat.SIF and not request.flatten:
         with whole_file(request.output, force=request.force) as beside:
-            layer = made.tree.with_suffix(".sqfs")
-            run_pack(session, made.tree, layer, time=lock.time)
-            return write_delta(beside, base, lock, layer)
-    content = content_over(base, made.tree, lock, name=request.output.name.partition(".")[0])
-    papers, work = base.opened.sif, made.tree.parent
+            return write_delta(beside, base, lock, joined or (_packed(made.tree, session, time=lock.time),))
+    if joined:
+        with whole_file(request.output, force=request.force) as beside:
+            return write_whole(beside, joined, content, papers)
     return write_output(request.form, request.output, content, papers, session, work, force=request.force)
+
+
+def _packed(tree: Path, session: Session, *, time: int) -> FileSlice:
+    packed = tree.with_suffix(".sqfs")
+    run_pack(session, tree, packed, time=time)
+    return whole_of(packed)
 
 
 def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int, clock: Clock) -> BuildReport:

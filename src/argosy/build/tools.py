@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from argosy.model import Host
 from argosy.pip_config import UvSettings
 from argosy.process import Command
 from argosy.session import Session
-from argosy.store import whole_folder
+from argosy.store import remove_tree, whole_folder
 
 TOOLS = "tools"
 
@@ -20,7 +21,7 @@ MUSL = {"x86_64": "x86_64-unknown-linux-musl", "aarch64": "aarch64-unknown-linux
 
 
 def installed_uv(host: Host) -> Path:
-    """Find the uv that came with Argosy (a dependency), else one on PATH.
+    """Find the uv that came with Argosy (a dependency), wherever pip put its program, else one on PATH.
 
     Raises
     ------
@@ -28,10 +29,20 @@ def installed_uv(host: Host) -> Path:
         When there is none.
     """
     beside = Path(sys.executable).parent / "uv"
-    found = str(beside) if beside.is_file() else shutil.which("uv", path=host.environment.get("PATH"))
-    if found is None:
+    found = str(beside) if beside.is_file() else _dependency() or shutil.which("uv", path=host.environment.get("PATH"))
+    if not found:
         raise ToolMissing("uv is not installed", hint="reinstall argosy, or 'pip install uv'")
     return Path(found)
+
+
+def _dependency() -> str:
+    """Ask uv's own package where its program is: pip has other places for it under --user and --target."""
+    try:
+        from uv import find_uv_bin  # noqa: PLC0415 - who has uv on PATH alone has no such package
+
+        return find_uv_bin()
+    except (ImportError, OSError):
+        return ""
 
 
 def static_uv(session: Session, settings: UvSettings) -> Path:
@@ -43,13 +54,21 @@ def static_uv(session: Session, settings: UvSettings) -> Path:
     place = _place(session, uv)
     if place is None:
         return uv
-    if not (place / "bin/uv").is_file():
+    if not _runs(place / "bin/uv", session):
+        remove_tree(place)  # what is there and does not run is damaged
         _, version, platform = place.name.split("-", 2)
         fetched = _fetch(session, uv, settings, f"uv=={version}", platform, place)
         if not fetched:
             session.reporter.note("the static uv could not be fetched; the installed one is used (needs a glibc base)")
             return uv
     return place / "bin/uv"
+
+
+def _runs(uv: Path, session: Session) -> bool:
+    """Tell whether a program is uv: an empty file would run too."""
+    if not uv.is_file() or not os.access(uv, os.X_OK):
+        return False
+    return session.runner.run(Command((str(uv), "--version"))).stdout.startswith("uv ")
 
 
 def _place(session: Session, uv: Path) -> Path | None:
@@ -64,7 +83,7 @@ def _place(session: Session, uv: Path) -> Path | None:
 def fetched_uv(session: Session) -> Path | None:
     """Give the folder of the static uv that was fetched; None where there is none."""
     place = _place(session, installed_uv(session.host))
-    return place if place and (place / "bin/uv").is_file() else None
+    return place if place and _runs(place / "bin/uv", session) else None
 
 
 class _NotFetched(Exception):

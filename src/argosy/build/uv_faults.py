@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 from argosy.build.git_access import advise_on_git
 from argosy.build.rooms import UV_INSIDE, Room
@@ -21,6 +22,8 @@ NO_SOLUTION = "No solution found"
 STATUS = re.compile(r"HTTP status \w+ error \((?P<said>(?P<code>\d{3})[^)]*)\) for url")
 REFUSED = re.compile(r"401 Unauthorized|403 Forbidden")
 UNKNOWN_PACKAGE = re.compile(r"Because (\S+) was not found in (?:the package registry|the provided package locations)")
+DAMAGED = re.compile(r"Failed to deserialize cache entry|The wheel is invalid|Failed to read from zip file")
+OTHER_PYTHON = re.compile(r"current Python version \([^)]*\) does not satisfy Python([<>=!~][\w.,<>=!~]*\w)")
 
 
 def explain_uv(
@@ -43,7 +46,11 @@ def explain_uv(
             + (f"; where it needs what the image has: --no-build-isolation {_bare(built[1])}" if lacks else ""),
         )
     if NO_SOLUTION in text or "no version of" in text:
-        return _no_solution(text)
+        return _no_solution(text, settings)
+    if DAMAGED.search(text):
+        said = text[text.find("error:") :].strip()
+        hint = "where the index's own file is whole, empty the cache and build again: argosy cache gc --older-than 0h"
+        return ToolFailed("a wheel is damaged, or its entry in the cache", evidence=said, hint=hint)
     if status := STATUS.search(text):
         return _explain_status(status["code"], status["said"], text)
     error = room.failure((UV_INSIDE, *words[:2], "…"), reply, doing=doing, hint=about_git)
@@ -84,7 +91,7 @@ def _bare(name: str) -> str:
     return re.split(r"[ @=]", name, maxsplit=1)[0]
 
 
-def _no_solution(text: str) -> CheckFailed:
+def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
     evidence = (text[text.find(NO_SOLUTION) :] if NO_SOLUTION in text else text).strip()
     if unknown := UNKNOWN_PACKAGE.search(" ".join(text.split())):
         if REFUSED.search(text):
@@ -98,8 +105,11 @@ def _no_solution(text: str) -> CheckFailed:
             evidence=evidence,
             hint="check the spelling; a package of another index needs --extra-index-url in the requirements file",
         )
-    return NoVersions(
-        "no versions of the packages go together here",
-        evidence=evidence,
-        hint="change one of the requirements named; exact versions that you did not write are the base's",
-    )
+    hint = "change one of the requirements named; exact versions that you did not write are the base's"
+    if other := OTHER_PYTHON.search(" ".join(text.split())):
+        hint = (
+            f"take an older version, or a base with Python{other[1]}; python{other[1]} in an environment.yml works too"
+        )
+    if files := [value for word, value in pairwise(settings.arguments) if word == "--constraints"]:
+        hint += f"; pip's configuration constrains, too: {', '.join(files)}"
+    return NoVersions("no versions of the packages go together here", evidence=evidence, hint=hint)

@@ -1,0 +1,77 @@
+"""Write an image as enroot and pyxis take it: one squashfs, with two files in /etc that say how a container starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from argosy.build.assemble import plan_whole
+from argosy.build.content import Content, unpack_slice
+from argosy.build.environments import ask_room
+from argosy.build.packing import run_pack
+from argosy.build.rooms import Room, find_room_in_tree, find_room_mounted
+from argosy.images.sif_write import Piece, whole_of, write_pieces
+from argosy.images.squashfs import read_superblock
+from argosy.images.squashfs_join import can_join, join_squashfs
+from argosy.session import Session
+
+RC = """\
+#!/bin/sh
+# The container's start for enroot and pyxis: the command that was given, or a shell.
+[ "$#" -gt 0 ] || set -- /bin/sh
+exec "$@"
+"""
+HAS_ETC = "[ -d /etc ] && [ ! -L /etc ]"
+
+
+def write_sqsh(path: Path, content: Content, session: Session, work: Path) -> int:
+    """Write base and layer as one squashfs, with the files that enroot reads; give its size in bytes.
+
+    Raises
+    ------
+    ToolMissing, ToolFailed, CheckFailed
+        When nothing here can run a program of the image, or the disk is full.
+    """
+    packed = _packed(content, session, work)
+    room = find_room_mounted(session, packed, scratch=work / "ask") or _unpacked(packed, session, work)
+    pieces: tuple[Piece, ...] = (whole_of(packed),)
+    if room.run("/bin/sh", "-c", HAS_ETC).code == 0:
+        tree, layer = work / "enroot", work / "enroot.sqfs"
+        write_enroot_files(tree, ask_room(room))
+        run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
+        pieces = join_squashfs(whole_of(packed), whole_of(layer), time=content.time)
+    write_pieces(path, pieces)
+    path.chmod(0o644)
+    return path.stat().st_size
+
+
+def _packed(content: Content, session: Session, work: Path) -> Path:
+    """Give a squashfs of base and layer that can be joined with another one."""
+    packed = work / "whole.sqfs"
+    write_pieces(packed, plan_whole(content, session, work))
+    if can_join(read_superblock(packed)):
+        return packed
+    tree, again = work / "unpacked", work / "again.sqfs"
+    unpack_slice(whole_of(packed), tree, session, doing="unpacking the base")
+    run_pack(session, tree, again, time=content.time, all_root=not session.host.can_mount)
+    return again
+
+
+def _unpacked(packed: Path, session: Session, work: Path) -> Room:
+    tree = work / "tree"
+    unpack_slice(whole_of(packed), tree, session, doing="unpacking the image")
+    return find_room_in_tree(session, tree, scratch=work / "ask-tree")
+
+
+def write_enroot_files(tree: Path, variables: tuple[tuple[str, str], ...]) -> None:
+    """Make a tree of what enroot reads of an image: ``/etc/environment`` and ``/etc/rc`` (its doc/image-format.md).
+
+    A value that holds ``${`` is left out: enroot would put a variable of the host there.
+    """
+    etc = tree / "etc"
+    etc.mkdir(parents=True)
+    lines = [f"{name}={value}\n" for name, value in variables if "${" not in value]
+    for name, text, mode in (("environment", "".join(lines), 0o644), ("rc", RC, 0o755)):
+        (etc / name).write_text(text)
+        (etc / name).chmod(mode)
+    for folder in (tree, etc):
+        folder.chmod(0o755)

@@ -1,0 +1,160 @@
+"""Give a layer that was installed its own files, its digest and its lock."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from argosy.build.base import Base
+from argosy.build.base_python import BasePython
+from argosy.build.layer_changes import Before
+from argosy.build.order import source_records, with_own_python
+from argosy.build.packing import Entries, describe_noted, digest_entries, normalise_tree, packer_version
+from argosy.build.rooms import UV_INSIDE, Room
+from argosy.build.step_locks import record_stages, record_steps
+from argosy.build.steps import Staged
+from argosy.build.torch_index import aimed_index
+from argosy.build.wheel_records import judge_records
+from argosy.conda import requested_specs
+from argosy.layout import (
+    APPTAINER_BASE,
+    APPTAINER_ENV,
+    ENTER,
+    ENV_SCRIPT,
+    LOCK,
+    NO_GUISE,
+    PROFILE,
+    Activation,
+    Guise,
+    render_apptainer_base,
+    render_enter,
+    render_env_script,
+    render_source_line,
+)
+from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
+from argosy.pip_config import UvSettings
+from argosy.project import Project
+from argosy.recipe import Recipe
+from argosy.relock import locked_indexes
+from argosy.session import Session
+from argosy.version import VERSION
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A layer's tree after installation.
+
+    Attributes
+    ----------
+    tree
+        The tree: ``opt/argosy`` and the two scripts in other people's folders.
+    system
+        Whether steps changed more than that.
+    project
+        The project whose steps were carried out.
+    before
+        The layer that this one was made from.
+    altered
+        Whether steps or scripts of the user's may have changed files of packages.
+    """
+
+    tree: Path
+    room: Room
+    python: BasePython | None
+    packages: tuple[LockedPackage, ...]
+    activation: Activation
+    notes: tuple[str, ...]
+    settings: UvSettings
+    system: bool = False
+    guise: Guise = NO_GUISE
+    project: Project | None = None
+    staged: Staged = msgspec.field(default_factory=Staged)
+    before: Before | None = None
+    altered: bool = False
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The lock of a layer, and what the layer holds beside it."""
+
+    lock: Lock
+    entries: Entries
+
+
+def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Finished:
+    """Write the layer's own files, give it its digest, and leave the lock in it."""
+    files = [
+        (ENTER, render_enter(), 0o755),
+        (ENV_SCRIPT, render_env_script(made.activation), 0o644),
+        (APPTAINER_ENV, render_source_line(), 0o755),
+        (PROFILE, render_source_line(), 0o644),
+    ]
+    if made.room.run("test", "-e", APPTAINER_BASE).code != 0:
+        files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))
+    for place, text, mode in files:
+        file = made.tree / place.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+    (made.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
+    normalise_tree(made.tree, system=made.system)
+    entries = describe_noted(made.tree)
+    if not made.altered:
+        held = base.lock.packages if base.lock else ()
+        new = {p.name for p in made.packages if p.kind is PackageKind.PYPI and p not in held}
+        for note in judge_records(made.tree, entries, new):
+            session.reporter.note(note)
+    lock = _lock(recipe, base, made, session, digest_entries(entries))
+    (made.tree / LOCK.lstrip("/")).write_text(render_lock(lock))
+    (made.tree / LOCK.lstrip("/")).chmod(0o644)
+    return Finished(lock, entries)
+
+
+def variables_over(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:
+    """Give what the image sets: what a base of ours set, and what is asked now."""
+    return tuple({**dict(base.lock.variables if base.lock else ()), **dict(recipe.variables)}.items())
+
+
+def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str) -> Lock:
+    return Lock(
+        base=LockedBase(base.reference, base.digest, base.image.base_size, base.image.arch),
+        python=made.python.version if made.python else (base.lock.python if base.lock else ""),
+        packages=made.packages,
+        variables=variables_over(recipe, base),
+        sources=source_records(recipe),
+        tools=_tools(made, session),
+        time=base.time,
+        content=content,
+        name=recipe.name,
+        requested=_requested(recipe, made) or (base.lock.requested if base.lock else ()),
+        indexes=_indexes(recipe, made.settings),
+        system=made.system,
+        known_as=made.guise.prefix,
+        labels=made.guise.labels,
+        unisolated=recipe.unisolated,
+        steps=record_steps(made.project),
+        stages=record_stages(made.project, made.staged.bases),
+    )
+
+
+def _requested(recipe: Recipe, made: Made) -> tuple[str, ...]:
+    """Give what was asked of conda; its Python too where the base's was another."""
+    conda = any(package.kind is PackageKind.CONDA for package in made.packages)
+    return requested_specs(with_own_python(recipe) if conda else recipe)
+
+
+def _indexes(recipe: Recipe, settings: UvSettings) -> tuple[str, ...]:
+    torch = aimed_index(settings)
+    return (*locked_indexes(recipe), *((f"extra-index-url {torch}",) if torch else ()))
+
+
+def _tools(made: Made, session: Session) -> Tools:
+    """Record the versions of what makes bytes: another packer may give other bytes of the same content."""
+    uv = made.room.run(UV_INSIDE, "--version").stdout.split()
+    conda = any(package.kind is PackageKind.CONDA for package in made.packages)
+    return Tools(
+        VERSION,
+        uv=uv[1] if len(uv) > 1 else "",
+        mksquashfs=packer_version(session),
+        rattler=version("py-rattler") if conda else "",
+    )
