@@ -142,10 +142,16 @@ def render_file(path: str, text: str) -> str:
 
 
 def _given(text: str | None) -> str:
-    """Render where a program's standard input comes from; the word that ends it is none of the text's own lines."""
+    """Render where a program's standard input comes from; the word that ends it is none of the text's own lines.
+
+    Nor does a line begin as it does: dash 0.5.12 spoils the first letter in which such a line differs, unless it is
+    one of ASCII.
+    """
     if text is None:
         return "< /dev/null"
-    end, lines = END_OF_TEXT, set(text.splitlines())
+    lines = set(text.splitlines())
+    begins = {line[:1] for line in lines}
+    end = next((sign for sign in "%@=_:+,^~" if sign not in begins), "") + END_OF_TEXT
     while end in lines:
         end += "-"
     body = text.removesuffix("\n")

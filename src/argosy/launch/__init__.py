@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from argosy.launch.grounds import find_site, plan_here
 from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
 from argosy.launch.shape import Wanted
-from argosy.launch.story import Launched, find_site, launch, plan_here, write_script
+from argosy.launch.story import Launched, launch, write_script
 
 __all__ = [
     "LaunchPlan",

@@ -33,7 +33,7 @@ def warn_before(plan: LaunchPlan, cwd: str) -> Iterator[str]:
         if choice.what == "billed":
             yield f"billed: {choice.value}; {choice.why}"
     if is_of_a_node(cwd):
-        yield f"{cwd} is this machine's own, if nodes see none of its files: start from a folder that all nodes see"
+        yield f"nodes may not see {cwd}, since each machine has its own: start from a folder that all nodes see"
     elif is_of_a_node(plan.output):
         yield f"the output goes to {plan.output}, which may be a node's own: name one that all nodes see by --output"
 

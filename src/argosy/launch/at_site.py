@@ -15,7 +15,7 @@ from argosy.launchers import Shape
 from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host, Variable
 from argosy.records import replace
 from argosy.runtimes import RUNTIMES
-from argosy.schedulers.slurm import JobOptions, choose_defaults
+from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults
 from argosy.sites import Facts, Site
 from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_choice, full_address, resolve
 
@@ -105,7 +105,7 @@ def _check_whole_nodes(site: Site, demand: Demand) -> None:
 
 
 def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest:
-    """Complete how a container is entered by what the profile says of runtime and GPUs.
+    """Complete how a container is entered by what the profile says of runtime, GPUs and signatures.
 
     Raises
     ------
@@ -122,7 +122,8 @@ def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest
         )
     is_sites = name == site.runtime.name and bool(site.runtime.gpu)
     gpu = GpuWay(site.runtime.gpu) if request.gpu is GpuWay.AUTO and is_sites else request.gpu
-    return replace(request, runtime=name, gpu=gpu)
+    asked = () if name == "bare" else site.images.signed_by  # the machine's own software is no image
+    return replace(request, runtime=name, gpu=gpu, signed_by=request.signed_by or asked)
 
 
 def facts_of(settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
@@ -181,6 +182,27 @@ def default_options(asked: JobOptions, settled: Settled, shape: Shape) -> JobDef
     return JobDefaults(given, tuple(rows))
 
 
+def refuse_missing_options(options: JobOptions, site: Site) -> None:
+    """Refuse a job that lacks an option which the site requires.
+
+    Raises
+    ------
+    SiteError
+        Naming the first such option, and the variable that would give it.
+    """
+    missing = next((name for name in site.slurm.required if not getattr(options, name, "")), "")
+    if not missing:
+        return
+    variable = USER_DEFAULTS.get(missing, "")
+    form = f" {site.slurm.account_form}" if missing == "account" and site.slurm.account_form else ""
+    raise SiteError(
+        f"{site.name} refuses jobs without --{missing}",
+        evidence="its profile lists it as required" + (f"; {variable} is not set either" if variable else ""),
+        hint=f"add --{missing}{form}",
+        key="slurm.required",
+    )
+
+
 def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> ContainerPlan:
     """Give the container with the site's bind mounts; where the user names the same place, the user's is kept."""
     taken = {bind.target for bind in container.entry.binds}
@@ -189,7 +211,7 @@ def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> Contai
 
 
 def told_by_site(choices: tuple[Choice, ...], request: ContainerRequest, site: Site) -> tuple[Choice, ...]:
-    """Say of runtime and GPU way that the profile chose them, where the user did not."""
+    """Say of runtime, GPU way and signature that the profile chose them, where the user did not."""
     facts = site.runtime
     version = f"; the site documents {facts.version}" if facts.version else ""
     own: dict[str, Choice] = {}
@@ -198,6 +220,11 @@ def told_by_site(choices: tuple[Choice, ...], request: ContainerRequest, site: S
     if facts.gpu and request.gpu is GpuWay.AUTO and request.runtime in {"", facts.name}:
         own["gpu"] = evident_choice(site, facts, "gpu", facts.gpu, key="gpu")
     own |= _layer_as_proved(choices, site)
+    asked = next((choice for choice in choices if choice.what == "signed by"), None)
+    if asked and not request.signed_by:
+        own["signed by"] = evident_choice(
+            site, site.images, "signed by", asked.value, key="signed_by", why=f"the site asks for it; {asked.why}"
+        )
     return tuple(own.get(choice.what, choice) for choice in choices)
 
 

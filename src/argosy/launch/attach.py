@@ -31,7 +31,7 @@ def attach(session: Session, job: str, command: Words, *, node: str = "") -> int
     Raises
     ------
     UsageError
-        When the job does not run, or was not launched by Argosy.
+        When the job does not run, or not on that node, or was not launched by Argosy.
     """
     facts = find_job(session, job)
     script = Path(facts.record, NAME)
@@ -42,6 +42,12 @@ def attach(session: Session, job: str, command: Words, *, node: str = "") -> int
             f"job {job} was not launched by Argosy, so its container is not known",
             hint=f"open a shell beside it: srun --overlap --jobid={job} --pty bash",
         )
+    session = session_of(session, script.parent)
+    hosts = session.runner.run(Command(("scontrol", "show", "hostnames", facts.nodes))).stdout.split() if node else []
+    if hosts and node not in hosts:
+        raise UsageError(
+            f"{node} is no node of job {job}", evidence=f"it runs on {facts.nodes}", hint="name one of those by --node"
+        )
     place = str(Path(read_submitted(script.parent).get("there") or facts.record, NAME))
     words = plan_attach(job, place, command, node=node, terminal=sys.stdin.isatty())
-    return session_of(session, script.parent).runner.hand_over(Command(words, env=dict(session.host.environment)))
+    return session.runner.hand_over(Command(words, env=dict(session.host.environment)))

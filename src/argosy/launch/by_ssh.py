@@ -14,22 +14,17 @@ import msgspec
 
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.far import open_far
+from argosy.images.opening import Opened
+from argosy.images.signing import find_signers
 from argosy.launch.attach import NAME as ATTACH
+from argosy.launch.grounds import find_site, plan_here
 from argosy.launch.places import output_folders
 from argosy.launch.plan import LaunchPlan, LaunchRequest
 from argosy.launch.recording import END_FILE, RANK_FILE
 from argosy.launch.refusal import explain_sbatch
-from argosy.launch.story import (
-    Launched,
-    absolute_profile,
-    find_site,
-    keep_record,
-    note_job,
-    plan_here,
-    runs_folder,
-)
+from argosy.launch.story import Launched, absolute_profile, keep_record, note_job, runs_folder
 from argosy.launch.unused import noted_choices
-from argosy.model import BARE_PREFIX, Bind, Host, Image, Person
+from argosy.model import BARE_PREFIX, Bind, Host, Person
 from argosy.process import Command, Runner
 from argosy.records import replace
 from argosy.runtimes import AUTOMATIC
@@ -112,6 +107,8 @@ def plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, recor
     ------
     UsageError
         When the site has no Slurm, or the image is not there.
+    CheckFailed, ImageError
+        As `find_signers`, where the launch is no preview.
     """
     site = find_site(request.site, session.host)
     if site.scheduler != "slurm":
@@ -119,12 +116,18 @@ def plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, recor
             f"--ssh submits to Slurm, and the site {site.name} has none",
             hint="name the profile of the cluster with --site; 'argosy sites ls' lists them",
         )
-    found = look_at_image(request.image, there, session)
+    opened = look_at_image(request.image, there, session)
+    keys = request.container.signed_by or site.images.signed_by
+    if keys and record:
+        sif = opened.sif if opened else None
+        find_signers(sif, request.image, keys, there.runner, there.host.programs)
     if not (request.container.runtime or site.runtime.name) and there.host.programs:
         request = replace(request, container=replace(request.container, runtime=next(iter(there.host.programs))))
     # Profiles are looked for from the folder here.
     host = replace(there.host, cwd=session.host.cwd)
-    return plan_here(request, replace(session, host=host), kept=True, found=found, record=record)
+    return plan_here(
+        request, replace(session, host=host), kept=True, found=opened.image if opened else None, record=record
+    )
 
 
 def preview(request: LaunchRequest, session: Session, remote: Remote) -> LaunchPlan:
@@ -217,7 +220,7 @@ def moved_path(path: str, here: str, there: str) -> str:
     return str(PurePosixPath(there, pure.relative_to(here) if pure.is_absolute() else pure))
 
 
-def look_at_image(reference: str, there: There, session: Session) -> Image | None:
+def look_at_image(reference: str, there: There, session: Session) -> Opened | None:
     """Read what an image there is, from its first bytes and its lock; None where none is named by a path.
 
     Raises
@@ -236,4 +239,4 @@ def look_at_image(reference: str, there: There, session: Session) -> Image | Non
         )
     with work_folder(session.work_parent()) as work:
         opened = open_far(there.runner, f"{there.name}:{reference}", reference, int(size), work)
-    return replace(opened.image, path=reference)
+    return replace(opened, image=replace(opened.image, path=reference))

@@ -93,8 +93,10 @@ def assume_container(
             hint="fetch it there with 'argosy images pull', and give its name there; or see --dry-run",
         )
     kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
+    signed = _not_verified(request, found)
     if found is not None and found.argosy:
-        return plan_container(request, found, host)
+        plan = plan_container(request, found, host)
+        return replace(plan, choices=(*plan.choices, *signed))
     image = found or named_image(reference, request.runtime) or Image(path=reference, kind=kind, digest="", arch="")
     plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
     fetched = "; its file stands here where it is launched" if unfetched else ""
@@ -107,4 +109,12 @@ def assume_container(
         ),
         Choice("assumed", "home, folder", f"not this machine's: the job's own at {site.name}", "assumed"),
     )
-    return replace(plan, choices=(*plan.choices, *said))
+    return replace(plan, choices=(*plan.choices, *signed, *said))
+
+
+def _not_verified(request: ContainerRequest, found: Image | None) -> tuple[Choice, ...]:
+    """Say of a signature that is asked for who looks at it, since nobody can here."""
+    if not request.signed_by:
+        return ()
+    why = "verified there at the start" if found else "not verified: the image is not here; there: apptainer verify"
+    return (Choice("signed by", " or ".join(request.signed_by), why, "option"),)

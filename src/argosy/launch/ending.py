@@ -7,19 +7,26 @@ of the ranks that it ended because another one had failed.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import msgspec
 
-SIGNALS = {"Hangup": 1, "Aborted": 6, "Killed": 9, "Segmentation fault": 11, "Terminated": 15, "Bus error": 7}
-"""How srun names the signals that end ranks; others are shown without a number."""
+SIGNALS = {
+    "Hangup": 1, "Interrupt": 2, "Quit": 3, "Illegal instruction": 4, "Trace/breakpoint trap": 5, "Aborted": 6,
+    "Bus error": 7, "Floating point exception": 8, "Killed": 9, "Out Of Memory": 9, "User defined signal 1": 10,
+    "Segmentation fault": 11, "User defined signal 2": 12, "Broken pipe": 13, "Alarm clock": 14, "Terminated": 15,
+    "CPU time limit exceeded": 24, "File size limit exceeded": 25, "Bad system call": 31,
+}  # fmt: skip
+"""How srun names the signals that end ranks: strsignal(3), and its own word for the kernel's SIGKILL for memory."""
 
 LAST_SIGNAL = 64
 """The highest signal of Linux (signal(7)): 255 is a container's or a shell's own code."""
 
-SRUN_CODE = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): Exited with exit code (\d+)", re.MULTILINE)
-SRUN_SIGNAL = re.compile(
-    r"^srun: error: (\S+): tasks? ([\d,-]+): (Hangup|Aborted|Killed|Segmentation fault|Bus error)", re.MULTILINE
-)
+# Where a program leaves its line open, as progress bars do, srun goes on in it.
+SRUN_CODE = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): Exited with exit code (\d+)")
+SRUN_SIGNAL = re.compile(rf"srun: error: (\S+): tasks? ([\d,-]+): ({'|'.join(SIGNALS)})")
+ENDED_BY_OTHERS = re.compile(r"srun: (?:\S+: _step_signal: )?(?:Terminating |forcing |Job step aborted)|CANCELLED AT ")
+"""From where on SIGTERM is what Slurm sends to the ranks that are left."""
 TORCHRUN = re.compile(
     r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n"
     r"\s*time\s*: \S+\s*\n\s*host\s*: (\S+)\s*\n\s*rank\s*: (\d+) [^\n]*\n\s*exitcode\s*: (-?\d+)"
@@ -54,8 +61,16 @@ class RankEnd(msgspec.Struct, frozen=True):
 
 def judge_end(text: str) -> RankEnd | None:
     """Give the rank that failed first in the last run of a job; None where the output does not tell."""
-    *_, run, rest = ("", *RUN_ENDED.split(text))
-    return _judge_run(rest) or _judge_run(run)
+    return next(filter(None, (_judge_run(run) for _, run in last_runs(text))), None)
+
+
+def last_runs(text: str) -> tuple[tuple[int, str], ...]:
+    """Give what may be the last run in an output, and where it begins: what follows the last end, and what led to it.
+
+    A run that was killed says no end of its own.
+    """
+    ends = [0, *(match.end() for match in RUN_ENDED.finditer(text)), len(text)]
+    return tuple((start, text[start:end]) for start, end in reversed([*pairwise(ends)][-2:]))
 
 
 def _judge_run(text: str) -> RankEnd | None:
@@ -70,7 +85,13 @@ def _judge_run(text: str) -> RankEnd | None:
         match, _ = min(own, key=lambda pair: pair[1])
         code = int(match[3])
         return RankEnd(int(match[2]), match[1], code if code >= 0 else 128 - code)
-    ends = [(match.start(), _of_srun(match)) for match in (*SRUN_CODE.finditer(text), *SRUN_SIGNAL.finditer(text))]
+    others = ENDED_BY_OTHERS.search(text)
+    signals = (
+        match
+        for match in SRUN_SIGNAL.finditer(text)
+        if match[3] != "Terminated" or others is None or match.start() < others.start()
+    )
+    ends = [(match.start(), _of_srun(match)) for match in (*SRUN_CODE.finditer(text), *signals)]
     # 143 and 137 are what srun's own ending of the others leaves, where a shell stands between.
     first = [end for end in sorted(ends, key=lambda end: end[0]) if end[1].code not in {143, 137}] or sorted(
         ends, key=lambda end: end[0]

@@ -55,6 +55,12 @@ def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
             evidence=f"SLURM_JOB_ID is {job or 'not set'}; {site.name} starts jobs by {site.scheduler}",
             hint="start one with: salloc --nodes=2; or leave --here out",
         )
+    if environment.get("SLURM_HET_SIZE") and not environment.get("SLURM_JOB_NODELIST"):
+        raise UsageError(
+            f"job {job} has several components, each with nodes of its own",
+            evidence=f"SLURM_HET_SIZE is {environment['SLURM_HET_SIZE']}, SLURM_JOB_NODELIST is not set",
+            hint="start an allocation of one component: salloc without ':' between its options",
+        )
     check_options(request.options, request.extra)
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
     refuse_options(request, late, INSTEAD, needs="a job of its own", evidence=f"job {job} is there already")

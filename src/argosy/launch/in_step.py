@@ -15,7 +15,7 @@ INSIDE = Program(
 # In each container: words GPU_NODE FOLDERS, then the command.
 stop() { printf "argosy: %s\\n" "$1" >&2; exit 7; }
 [ -z "$1" ] || [ -e "$1" ] || stop "GPUs were asked for, and the container on $SLURMD_NODENAME has no $1"
-for folder in $2; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made in the container"; done
+for _folder in $2; do (umask 077; mkdir -p "$_folder") || stop "$_folder cannot be made in the container"; done
 shift 2
 [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"

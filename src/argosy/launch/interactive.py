@@ -9,8 +9,9 @@ from types import MappingProxyType
 from argosy.errors import UsageError
 from argosy.launch.attach import NAME as ATTACH
 from argosy.launch.attach import SHELL
+from argosy.launch.grounds import find_site, plan_here
 from argosy.launch.plan import LaunchRequest
-from argosy.launch.story import Launched, find_site, keep_record, plan_here, runs_folder, submission_environment
+from argosy.launch.story import Launched, keep_record, runs_folder, submission_environment
 from argosy.launch.unused import given_options, refuse_options
 from argosy.process import Command, Words
 from argosy.records import replace

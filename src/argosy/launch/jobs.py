@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from argosy.launch.record import (
     Run,
     can_read,
     find_output,
+    find_outputs,
     last_run,
     of_batch,
     read_first,
@@ -37,16 +39,21 @@ from argosy.schedulers.slurm import (
     judge_state,
     parse_exit_code,
     parse_sacct,
-    parse_scontrol_job,
+    parse_scontrol_jobs,
     parse_squeue,
     plan_sacct,
     plan_squeue,
     says_no_answer,
 )
+from argosy.schedulers.slurm_reasons import advise_waiting
 from argosy.session import Session
 
 LAST_BYTES = 262_144
 """Of an output: enough for the reports of some hundred ranks that ended."""
+
+
+NOT_TOLD = "not known"
+"""In place of a state, where the controller does not answer."""
 
 
 class JobFacts(msgspec.Struct, frozen=True):
@@ -63,7 +70,7 @@ class JobFacts(msgspec.Struct, frozen=True):
     first
         The rank that failed first.
     advice
-        The line to change, where the job was ended for its time or its memory.
+        The line to change, where the job was ended for its time or its memory; what to do, where it waits for the user.
     submitted
         When, as ISO 8601 writes it; empty where the job was not submitted by us.
     runs
@@ -109,8 +116,13 @@ def list_jobs(session: Session) -> tuple[JobRow, ...]:
     return parse_squeue(ask_slurm(session, plan_squeue(user=session.host.person.name), doing="asking for your jobs"))
 
 
-def find_job(session: Session, job: str) -> JobFacts:
+def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts:
     """Ask the scheduler about one job, and join what the record of its run says.
+
+    Parameters
+    ----------
+    or_record
+        Where the controller does not answer, tell what the record says: enough for who wants to read the output.
 
     Raises
     ------
@@ -123,21 +135,35 @@ def find_job(session: Session, job: str) -> JobFacts:
     session = session_of(session, record)
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
     if says_no_answer(reply.stderr):
-        raise no_answer(reply)
-    rows = [parse_scontrol_job(line) for line in reply.stdout.splitlines() if line.strip()] if reply.code == 0 else []
+        if record is None or not or_record:
+            raise no_answer(reply)
+        session.reporter.note("the Slurm controller does not answer: told by the job's own record")
+        return _join(job, {"JobState": NOT_TOLD}, record, session.host.person.name)
+    rows = parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
     facts = choose_task(rows) or _ask_accounting(session, job)
+    if record is None and "ArrayJobId" in facts:
+        record = find_record(session, facts["ArrayJobId"])
     if not facts and record is None:
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
-    outputs = tuple(dict.fromkeys(of_batch(row) for row in rows if row.get("StdOut")))
+    outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=_task) if row.get("StdOut")))
+    outputs = outputs or find_outputs(record, job, session.host.person.name)
     if record and read_submitted(record).get("ssh"):
         facts, outputs = _with_copies(session, facts, outputs, record, job)
-    found = _join(job, facts, record, session.host.person.name)
-    if len(rows) < 2:  # noqa: PLR2004 - one row is no array
+    is_array = facts.get("ArrayJobId") == job
+    task = f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if facts.get("ArrayTaskId", "").isdigit() else job
+    found = _join(task, facts, record, session.host.person.name)
+    if max(len(rows), len(outputs)) < 2 and not is_array:  # noqa: PLR2004 - several without an array are those of a job's components
         return found
-    task = f"{facts.get('ArrayJobId', job)}_{facts.get('ArrayTaskId', '')}"
-    return replace(found, id=task if found.kind != ENDED or found.code else job, outputs=outputs)
+    shown = task if found.kind != ENDED or found.code else job
+    return replace(found, id=shown, outputs=outputs, runs=read_runs(record) if is_array else found.runs)
+
+
+def _task(row: dict[str, str]) -> int:
+    """Give a task's place in its array; what waits is told in one row, and comes last."""
+    own = row.get("ArrayTaskId", "0")
+    return int(own) if own.isdigit() else sys.maxsize
 
 
 def choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
@@ -182,18 +208,23 @@ def _ask_accounting(session: Session, job: str) -> dict[str, str]:
 
 
 def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> JobFacts:
-    """Join what Slurm says with the record, which stays when Slurm has forgotten the job."""
-    runs, submitted = read_runs(record), read_submitted(record)
+    """Join what Slurm says with the record, which stays when Slurm has forgotten the job.
+
+    The tasks of an array share a record; there each has a number of its own, which Slurm tells.
+    """
+    submitted, number = read_submitted(record), facts.get("JobId", "")
+    own = number if "ArrayTaskId" in facts else ""
+    runs = tuple(run for run in read_runs(record) if own in ("", run.job))
     last = last_run(runs)
     state = facts.get("JobState", "COMPLETED" if last and last.code == 0 else "FAILED")
     kind, _ = judge_state(state)
     code = parse_exit_code(facts["ExitCode"]) if "ExitCode" in facts else last.code if last else 1
     code = judge_code(state, code) if kind == ENDED else 0
-    output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user)
+    output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
     told = true_state(state, _last_text(output)) if code else state
     # What ended for its time, or was cancelled, was ended from outside: no rank failed first.
     failed_itself = code and state.split()[0] == "FAILED"
-    first = (judge_end(_last_text(output)) or read_first(record)) if failed_itself else None
+    first = (judge_end(_last_text(output)) or read_first(record, own)) if failed_itself else None
     return JobFacts(
         id=job,
         state=state,
@@ -206,15 +237,21 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         restarts=int(facts.get("Restarts", "0") or 0),
         record=str(record or ""),
         first=first,
-        advice=(no_output(facts, output) or _advice(told, record)) if code else "",
+        advice=_advise(job, facts, output, told, record) if code or kind == WAITING else "",
         submitted=submitted.get("time", ""),
         runs=runs,
-        ranks=read_ranks(record),
-        last_lines=read_last_lines(output, record, job, first) if code else (),
+        ranks=read_ranks(record, own),
+        last_lines=read_last_lines(output, record, number or job, first) if code else (),
     )
 
 
-def _advice(state: str, record: Path | None) -> str:
+def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Path | None) -> str:
+    if judge_state(state)[0] == WAITING:
+        return advise_waiting(facts.get("Reason", ""), job)
+    return no_output(facts, output) or _line_to_change(state, record)
+
+
+def _line_to_change(state: str, record: Path | None) -> str:
     """Say the line to change: in the file that an option came from, else in the script."""
     try:
         script = (record / "job.sh").read_text() if record else ""
@@ -228,9 +265,11 @@ def _advice(state: str, record: Path | None) -> str:
 def find_record(session: Session, job: str) -> Path | None:
     """Give the folder that our record of a job is in, the newest where numbers began again.
 
-    Of a job that we submitted its own record counts, and not those of steps that were carried out within it.
+    Of a job that we submitted its own record counts, and not those of steps that were carried out within it.  The tasks
+    of an array have one record.
     """
     steps: Path | None = None
+    job = re.split("[_+]", job)[0]
     for file in sorted((session.places.state / "runs").glob("*/submitted.json"), reverse=True):
         told = read_submitted(file.parent)
         if told.get("job") == job:
@@ -281,27 +320,8 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> None:
 
 def is_output_elsewhere(facts: JobFacts) -> bool:
     """Tell whether a job ran and ended, and what it wrote lies where this machine does not see it."""
-    return facts.kind == ENDED and bool(facts.nodes and facts.output) and not can_read(facts.output)
-
-
-def read_output(facts: JobFacts) -> Iterator[str]:
-    """Give what a job wrote so far.
-
-    Raises
-    ------
-    UsageError
-        When it has written nothing yet.
-    """
-    file = Path(facts.output)
-    if not can_read(facts.output):
-        over = is_output_elsewhere(facts)
-        raise UsageError(
-            f"job {facts.id} has left no output here" if over else f"job {facts.id} has written nothing yet",
-            evidence=f"it {facts.meaning}; its output goes to {facts.output}",
-            hint=f"is that a folder of {facts.nodes} alone? start it from one that all nodes see" if over else "",
-        )
-    with file.open(errors="replace") as source:
-        yield from source
+    written = facts.kind == ENDED and facts.nodes and facts.output not in {"", os.devnull}
+    return bool(written) and not can_read(facts.output)
 
 
 def ask_slurm(session: Session, words: Words, *, doing: str) -> str:
@@ -331,7 +351,9 @@ def run_slurm(session: Session, command: Command) -> Reply:
         return session.runner.run(command)
     except ToolMissing as error:
         raise ToolMissing(
-            "there is no Slurm on this machine", evidence=error.evidence, hint="run this on a login node of the cluster"
+            "there is no Slurm on this machine",
+            evidence=error.evidence,
+            hint="run this on a login node of the cluster; launch, jobs and queues reach one from here by --ssh HOST",
         ) from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 LONGEST = 64
-"""Most signs of a name that is made of something else."""
+"""Most characters of a name that is made of something else."""
 
 
 def name_of(command: tuple[str, ...]) -> str:

@@ -49,6 +49,8 @@ def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
     """
     out: list[Path] = []
     for name, path in _outputs(plan).items():
+        if path == os.devnull:
+            continue
         folder = str(Path(path).parent).replace("%x", plan.name).replace("%u", user)
         if re.search(r"%[\w%]", folder):
             raise UsageError(

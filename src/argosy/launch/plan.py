@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.containers import ContainerPlan
-from argosy.errors import SiteError, UsageError
+from argosy.errors import UsageError
 from argosy.launch.at_site import (
     Settled,
     default_options,
     launcher_at_site,
     plan_at_site,
     refuse_launch,
+    refuse_missing_options,
     settle_site,
     told_by_site,
     tuned_by_caller,
@@ -24,12 +25,24 @@ from argosy.launch.at_site import (
 from argosy.launch.limits import check_limits
 from argosy.launch.naming import file_name, name_of
 from argosy.launch.script import ScriptFacts, render_script
-from argosy.launch.shape import SHARE, Wanted, choose_shape
-from argosy.launchers import LABEL_FORM, NEED_SLURM, Counts, Shape, Started, Wish, choose_launcher, find_launcher
-from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable, Word
+from argosy.launch.shape import Wanted, choose_shape, one_rank_per_node
+from argosy.launch.threads import NAME as THREADS
+from argosy.launch.threads import plan_threads, planned_threads
+from argosy.launchers import (
+    LABEL_FORM,
+    NEED_SLURM,
+    ONE_PER_NODE,
+    Counts,
+    Shape,
+    Started,
+    Wish,
+    choose_launcher,
+    find_launcher,
+)
+from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable
 from argosy.records import replace
 from argosy.schedulers import plan_submit
-from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults
+from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
 from argosy.sites import Site
 from argosy.sites.resolving import AtSite
 from argosy.version import VERSION
@@ -187,7 +200,7 @@ def plan_launch(
         digest=container.entry.image.digest,
         shape=facts.shape,
         script=script,
-        submit=plan_submit(facts.site.scheduler),
+        submit=plan_submit(facts.site.scheduler, directives),
         choices=facts.choices,
         attach=_attach_text(facts) if is_slurm and not container.runtime.traits.by_srun else "",
         cores=_cores(facts) if is_slurm else (),
@@ -229,7 +242,8 @@ def _settle(
         raise UsageError("no command to launch", hint="write it after --, as in: -- python train.py")
     settled = settle_site(request, site, host)
     site = settled.site
-    shape, why_shape = choose_shape(request.wanted, site, host)
+    wanted = one_rank_per_node(request.wanted) if request.launcher in ONE_PER_NODE else request.wanted
+    shape, why_shape = choose_shape(wanted, site, host)
     launcher = choose_launcher(request.launcher, container.entry.image, request.command, shape)
     launcher = launcher_at_site(launcher, site)
     more = _wishes(request, container, site, launcher.value)
@@ -329,7 +343,8 @@ def _absolute(path: str, host: Host) -> str:
 def _attach_text(facts: _Facts) -> str:
     from argosy.launch.attach_script import render_attach  # noqa: PLC0415 - likewise
 
-    return render_attach(_script_facts(facts, facts.container, Started(facts.request.command)))
+    container = with_variables(facts.container, planned_threads(facts.container.entry.variables, facts.shape))
+    return render_attach(_script_facts(facts, container, Started(facts.request.command)))
 
 
 def _alone(settled: Settled, shape: Shape, request: LaunchRequest) -> Settled:
@@ -360,7 +375,6 @@ def plan_options(
     SiteError
         When the site requires an option that nobody gave.
     """
-    site = settled.site
     folder = f"{host.cwd}/" if host.cwd else ""
     output = request.options.output or f"{folder}{file_name(name)}-%j.out"
     if request.here:
@@ -369,16 +383,10 @@ def plan_options(
     options = replace(request.options, **given)  # type: ignore[arg-type]  # the names are those of text fields
     usual = default_options(options, settled, shape)
     options = replace(options, **usual.given)  # type: ignore[arg-type]  # likewise
-    for missing in (option for option in site.slurm.required if not getattr(options, option, "")):
-        variable = USER_DEFAULTS.get(missing, "")
-        raise SiteError(
-            f"{site.name} refuses jobs without --{missing}",
-            evidence="its profile lists it as required" + (f"; {variable} is not set either" if variable else ""),
-            hint=f"add --{missing}"
-            + (f" {form}" if missing == "account" and (form := site.slurm.account_form) else ""),
-            key="slurm.required",
-        )
+    refuse_missing_options(options, settled.site)
     rows = tuple(Choice(f"--{o}", given[o], f"your default, {USER_DEFAULTS[o]}", "environment") for o in given)
+    why = "a launch does not read it: say it by an option, or by --sbatch-arg"
+    rows = (*rows, *(Choice(name, "not used", why, "environment") for name in unread_defaults(host.environment)))
     options = replace(options, exclusive=options.exclusive or settled.alone)
     return replace(options, output=output), (*rows, *usual.choices)
 
@@ -387,12 +395,12 @@ def plan_variables(
     request: LaunchRequest, site: Site, host: Host, shape: Shape, at_site: AtSite, *, launcher: str
 ) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     """Give the variables of a launch; what the user forces wins over the site, and that over the defaults."""
-    threads, why_threads = _threads(site, host, shape)
+    threads, why_threads = plan_threads(site, host, shape)
     debug, why_debug = _debug(request, site, host)
     label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     asked = {variable.name for variable in request.container.variables}
     called = tuned_by_caller(host.environment)
-    all_of_them = (Variable("OMP_NUM_THREADS", threads), *at_site.variables, *called, *label, *debug)
+    all_of_them = (Variable(THREADS, threads), *at_site.variables, *called, *label, *debug)
     ours = {variable.name: variable for variable in all_of_them}
     kept = tuple(variable for name, variable in ours.items() if name not in asked)
     named = {variable.name for variable in called}
@@ -426,21 +434,6 @@ def _told(choices: tuple[Choice, ...], request: LaunchRequest) -> tuple[Choice, 
     from argosy.launch.sources import with_sources  # noqa: PLC0415 - where there is a project file
 
     return with_sources(choices, request.given)
-
-
-def _threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
-    """Give OMP_NUM_THREADS: the cores of a rank, unless the caller has set it."""
-    name, given = "OMP_NUM_THREADS", host.environment.get("OMP_NUM_THREADS")
-    if given:
-        return given, Choice(name, given, "set by the caller", "environment")
-    if site.scheduler == "local":
-        threads = str(shape.cpus_per_rank or max(1, host.cpus // shape.ranks_per_node))
-        return threads, Choice(name, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
-    if not site.slurm.cpus_option and not shape.cpus_per_rank:
-        why = "what Slurm gave on the node, shared by its ranks"
-        return Late(f"$(({SHARE}))"), Choice(name, "cores / ranks", why, f"site {site.name}")
-    threads = str(max(1, shape.cpus_per_rank))
-    return threads, Choice(name, threads, "the cores of a rank", "default")
 
 
 def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) -> ContainerPlan:

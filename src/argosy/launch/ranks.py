@@ -44,18 +44,21 @@ class RankFacts(msgspec.Struct, frozen=True):
         return min([self.devices, *(len(value.split(",")) for _, value in self.visible)])
 
 
-def parse_ranks(text: str) -> tuple[RankFacts, ...]:
-    """Read the lines of a run, of the last one where a job ran several times; what is no such line is passed over."""
-    ranks = list(_ranks(text))
+def parse_ranks(text: str, job: str = "") -> tuple[RankFacts, ...]:
+    """Read the lines of a run, of the last one where a job ran several times; what is no such line is passed over.
+
+    The tasks of an array note theirs in one place; `job` is the number of one of them.
+    """
+    ranks = list(_ranks(text, job))
     last = max((each.restart for each in ranks), default=0)
     mine = {(each.rank, each.host): each for each in ranks if each.restart == last}
     return tuple(sorted(mine.values(), key=lambda each: (each.rank, each.host)))
 
 
-def _ranks(text: str) -> Iterator[RankFacts]:
+def _ranks(text: str, job: str) -> Iterator[RankFacts]:
     for line in text.splitlines():
         words = dict(word.partition("=")[::2] for word in line.split())
-        if "rank" in words and "host" in words:
+        if "rank" in words and "host" in words and not (job and words.get("job", job) != job):
             yield RankFacts(
                 rank=_number(words["rank"]),
                 local=_number(words.get("local", "")),

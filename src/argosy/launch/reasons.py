@@ -12,7 +12,7 @@ from itertools import groupby
 from argosy.model import Choice, Variable
 from argosy.shell import render_assignment
 
-WIDTH = 110
+WIDTH = 108
 LONGEST_VALUE, LONGEST_BESIDE = 64, 80
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from argosy.launch.ending import RankEnd
 from argosy.launch.ranks import RankFacts, parse_ranks
 
 LAST_LINES = 12
-REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|^srun: error: ")
+REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -50,17 +51,17 @@ def last_run(runs: Sequence[Run]) -> Run | None:
     return next((run for run in last.values() if run.code), runs[-1] if runs else None)
 
 
-def read_ranks(record: Path | None) -> tuple[RankFacts, ...]:
-    """Read what each rank of the last run noted of itself."""
+def read_ranks(record: Path | None, job: str = "") -> tuple[RankFacts, ...]:
+    """Read what each rank of the last run noted of itself; `job` is the number of one task, where it is an array."""
     files = sorted(record.glob("ranks-*")) if record else []
-    return parse_ranks("".join(file.read_text(errors="replace") for file in files))
+    return parse_ranks("".join(file.read_text(errors="replace") for file in files), job)
 
 
-def read_first(record: Path | None) -> RankEnd | None:
-    """Give the rank that the job itself noted as the first to fail in its last run."""
+def read_first(record: Path | None, job: str = "") -> RankEnd | None:
+    """Give the rank that the job itself, or one task of an array, noted as the first to fail in its last run."""
     rows = [line.split() for line in _text(record, "first").splitlines()]
-    whole = [row for row in rows if len(row) == 5]  # noqa: PLR2004
-    runs = read_runs(record)
+    whole = [row for row in rows if len(row) == 5 and job in ("", row[0])]  # noqa: PLR2004
+    runs = [run for run in read_runs(record) if job in ("", run.job)]
     if not whole or (runs and _number(whole[-1][1]) != runs[-1].restart):
         return None
     _, _, rank, host, code = whole[-1]
@@ -78,20 +79,35 @@ def can_read(file: str | Path) -> bool:
     return os.path.isfile(file) and os.access(file, os.R_OK)  # noqa: PTH113 - Path's raises where a folder is closed
 
 
-def find_output(record: Path | None, job: str, user: str) -> str:
+def find_output(record: Path | None, job: str, user: str, number: str = "") -> str:
     """Say where a job wrote to that Slurm has forgotten: the pattern of its plan (sbatch(1), filename pattern), filled.
 
-    What a job's number does not tell, such as the number of an array's task, stays as it is.
+    What a job's number does not tell, such as the number of an array's task, stays as it is; `number` is the one that
+    such a task has beside its place in the array.
     """
     array, _, task = job.partition("_")
     known = {"A": array, "u": user, "x": str(_words(record, "job.json").get("name", "")), "%": "%"}
-    known |= {"a": task} if task else {"j": job}
+    known |= {"a": task, "b": task[-1:], "j": number} if task else {"j": job}
 
     def fill(match: re.Match[str]) -> str:
         text = known.get(match[2], "")
         return text.zfill(int(match[1] or 0)) if text else match[0]
 
     return re.sub(r"%(\d*)([a-zA-Z%])", fill, read_submitted(record).get("output", ""))
+
+
+def find_outputs(record: Path | None, job: str, user: str) -> tuple[str, ...]:
+    """Find where the tasks of an array wrote to that Slurm has forgotten; nothing of another job's.
+
+    Their numbers are noted where they ended, their places in the array are not: those are whatever is there.
+    """
+    numbers = list(dict.fromkeys(run.job for run in read_runs(record)))
+    if "_" in job or numbers in ([], [job]):
+        return ()
+    patterns = dict.fromkeys(find_output(record, f"{job}_\0", user, number) for number in numbers)
+    globs = (re.sub("0*\0", "*", glob.escape(pattern)) for pattern in patterns)
+    found = {file for each in globs for file in glob.glob(each)}  # noqa: PTH207 - text to text
+    return tuple(sorted(found, key=lambda file: [(len(part), part) for part in re.findall(r"\d+|\D+", file)]))
 
 
 def of_batch(facts: Mapping[str, str]) -> str:

@@ -14,17 +14,18 @@ PORT_FIRST, PORT_COUNT = 20000, 10000
 PORT = Program(
     "port",
     """\
-# A free port of the $2 after $1, from $3 on; a folder keeps it from others, until old.
-port=$3 left=$2
+# A free port of the $2 after $1, from $3 on; a file keeps it from others, until old.
+set -C; port=$3 left=$2
 while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
-    [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
-    busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*)
-    [ -z "$busy" ] && { mkdir "$taken" || [ ! -d "$taken" ]; } && break
+    [ ! -e "$taken" ] || find "$taken" -type f -mmin +10 -delete
+    busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*) || :
+    [ -z "$busy" ] && { { :; } > "$taken" || [ ! -e "$taken" ]; } && break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
 done 2>/dev/null
 [ "$left" -gt 0 ] && echo "$port"
 """,
 )
+"""By what a shell does itself: to start a program takes a millisecond and more, and here all ranks wait for it."""
 
 
 def render_rendezvous(site: Site) -> Iterator[str]:
@@ -33,14 +34,13 @@ def render_rendezvous(site: Site) -> Iterator[str]:
     The port comes from job id and restart count: the ranks of a run that lost its node may still live there, and must
     not meet those of the next.
     """
-    yield "# The rendezvous: the list's first host, and a free port there, below the ephemeral range."
+    yield "# The rendezvous: the first host, node03 of node[03-07,9], and a free port there, below the ephemeral ones."
     yield from render_programs((PORT,))
-    yield 'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}'
+    yield r"list=${SLURM_JOB_NODELIST%%,*}[ n=${list#*\[}; first=${list%%\[*}${n%%[][x-]*}"
     suffix = site.slurm.master_suffix
-    yield f"MASTER_ADDR=${{first}}{suffix}" if suffix else "MASTER_ADDR=$first"
-    yield "# A batch job's shell runs on that host; that of salloc may not."
-    yield 'there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"'
-    yield '[ "${SLURMD_NODENAME:-}" != "$first" ] || there='
-    yield f"wish=$(({PORT_FIRST} + (SLURM_JOB_ID * 7 + ${{SLURM_RESTART_COUNT:-0}} * 31) % {PORT_COUNT}))"
-    yield f'MASTER_PORT=$($there sh -c "$port" argosy-port {PORT_FIRST} {PORT_COUNT} $wish) || stop "no free port" 7'
+    wish = f"{PORT_FIRST} + (SLURM_JOB_ID * 7 + ${{SLURM_RESTART_COUNT:-0}} * 31) % {PORT_COUNT}"
+    yield f"MASTER_ADDR=${{first}}{suffix}; set -- {PORT_FIRST} {PORT_COUNT} $(({wish}))"
+    yield 'if [ "${SLURMD_NODENAME:-}" = "$first" ]; then MASTER_PORT=$(eval "$port")'
+    yield 'else MASTER_PORT=$(srun --overlap -N1 -n1 -w "$first" sh -c "$port" argosy-port "$@")  # as in salloc'
+    yield 'fi || stop "no free port" 7'
     yield ""

@@ -59,7 +59,7 @@ def render_head(facts: ScriptFacts) -> Iterator[str]:
     yield f"# {as_comment(facts.name)}: {shape.ranks} rank(s) on {shape.nodes} node(s), site {facts.site}."
     yield f"# Made by Argosy {VERSION}; it needs no Argosy where it runs.  'argosy explain' says the reasons in full."
     yield from render_choices(split_choices(facts.choices, facts.container.exports())[0])
-    yield "# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions"
+    yield "# shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps"
     yield "set -eu"
     yield ""
 
@@ -83,11 +83,11 @@ def render_environment(facts: ScriptFacts) -> Iterator[str]:
     """Remove what must not leak in, and force what the plan sets."""
     entry = facts.container.entry
     if entry.drop:
-        yield "# These would load the host's software inside, or change the container."
+        yield "# Not inside: the host's software, its mounts."
         yield f"unset {' '.join(entry.drop)}"
     exports = facts.container.exports()
     if exports:
-        yield "# Forced in by name, since an image's own value beats a plain export."
+        yield "# Forced by name: an image's own value beats a plain export."
         yield from render_exports(exports, split_choices(facts.choices, exports)[1])
     yield ""
 

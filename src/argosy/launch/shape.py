@@ -10,13 +10,11 @@ from argosy.errors import UsageError
 from argosy.launch.naming import option
 from argosy.launchers import Shape
 from argosy.model import Choice, Host
+from argosy.records import replace
 from argosy.sites import Site
 
 THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
 """Most hardware threads of a core: eight on POWER, and so where the architecture is not known."""
-
-SHARE = "cores > ranks_per_node ? cores / ranks_per_node : 1"
-"""Cores of a rank as a script computes them where jobs ask for no number: what Slurm gave on a node, shared out."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -35,6 +33,24 @@ class Wanted(msgspec.Struct, frozen=True):
     gpus: int = 0
     gpus_per_node: int = 0
     cpus_per_rank: int = 0
+
+
+def one_rank_per_node(wanted: Wanted) -> Wanted:
+    """Give the same shape with one rank on each node, which has all of it.
+
+    Raises
+    ------
+    UsageError
+        For another number of ranks.
+    """
+    nodes = wanted.nodes or 1
+    if wanted.ranks not in {0, nodes}:
+        raise UsageError(
+            "the launcher ray starts one rank on each node, and shares out its cores and GPUs itself",
+            evidence=f"--ranks {wanted.ranks} on {nodes} node(s)",
+            hint="leave --ranks out; --cpus-per-rank says how many cores of each node Ray has",
+        )
+    return replace(wanted, ranks=nodes)
 
 
 def choose_shape(wanted: Wanted, site: Site, host: Host) -> tuple[Shape, tuple[Choice, ...]]:

@@ -17,7 +17,7 @@ from argosy.launch.recording import render_end_call, render_well
 from argosy.launch.rendezvous import render_rendezvous
 from argosy.launch.resume import Resume, render_chain, render_requeue, render_warning, resume_directives
 from argosy.launch.script import VENDOR_NODES, ScriptFacts, render_environment, render_head
-from argosy.launch.shape import SHARE
+from argosy.launch.threads import render_share
 from argosy.model import ImageKind
 from argosy.records import replace
 from argosy.runtimes import FILES
@@ -29,13 +29,13 @@ from argosy.sites.resolving import AtSite
 NODE = Program(
     "node",
     """\
-# On each node, outside the container: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
+# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
 stop() { printf "argosy: %s on %s\\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
 [ -r "$1" ] || stop "the image $1 cannot be read" 6
 command -v "$2" >/dev/null || stop "$2 is not installed" 4
 [ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
 for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
-# The container sees the folder of slurmd for PMIx, and what this node has of PATHS and TMPDIR.
+# The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"
@@ -43,19 +43,29 @@ shift 5; exec "$@"
 )
 
 
+INTERACTIVE = 0xFFFFFFFA
+"""The step in which salloc starts its shell where the site says so; it has the job's own variables."""
+
+
 class SlurmFacts(msgspec.Struct, frozen=True):
     """What a Slurm script says beyond a local one.
 
     Attributes
     ----------
+    extra
+        Words for sbatch that have no option here.
     masks
         CPU mask of each local rank of a full node; empty where ranks are not bound.
     mpi
         The wire-up that srun is asked for (``pmix``, ``pmi2``); empty for none.
     record
         Folder that the script tells its end; empty for a script that is kept.
+    resume
+        How the job goes back into the queue; None where it does not.
     label
         Whether srun begins each line with the rank that wrote it.
+    gpu_type
+        Slurm's name for a kind of GPU; empty for any.
     least_nodes
         The fewest nodes that the job may go on with; 0 where it needs all of them.
     stage
@@ -87,7 +97,8 @@ class SlurmFacts(msgspec.Struct, frozen=True):
 
 def render_slurm_script(facts: SlurmFacts) -> str:
     """Render the whole script."""
-    programs, words = name_programs(node_command(facts, facts.script.started.command))
+    command = node_command(facts, facts.script.started.command)
+    programs, _ = name_programs((*command, *_before_command(facts)))
     lines = [
         "#!/bin/sh",
         *map(render_directive, directives(facts)),
@@ -102,7 +113,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
         *render_programs(programs),
         *render_document(facts.script.container),
         *_before(facts),
-        *_start(facts, words),
+        *_start(facts, name_programs(command)[1]),
         *_wait(facts),
     ]
     return "\n".join(lines) + "\n"
@@ -119,13 +130,20 @@ def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ..
     return staged_words(words, container.entry.image.path)
 
 
+def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:
+    if not facts.script.before:
+        return ()
+    from argosy.launch.before import before_command  # noqa: PLC0415 - where it is asked for
+
+    return node_command(facts, before_command(facts.script.before))
+
+
 def _before(facts: SlurmFacts) -> Iterator[str]:
     if not facts.script.before:
         return
-    from argosy.launch.before import before_command, render_before  # noqa: PLC0415 - where it is asked for
+    from argosy.launch.before import render_before  # noqa: PLC0415 - where it is asked for
 
-    container = facts.script.container
-    _, words = name_programs(node_command(facts, before_command(facts.script.before)))
+    container, (_, words) = facts.script.container, name_programs(_before_command(facts))
     own = "".join(f" {word}" for word in (*map(quote, facts.at_site.srun_always), *step_lines(container)))
     srun = f'{step_prefix(container)}srun --nodes=1 --ntasks=1 --nodelist="$first" --mpi=none{own}'
     yield from render_before(words, srun=srun)
@@ -183,28 +201,32 @@ def _cores_per_node(facts: SlurmFacts) -> int:
 
 def _around(facts: SlurmFacts) -> tuple[Word, ...]:
     """Give what stands before the runtime's words, or, where srun starts the container, before the command in it."""
-    words = _node_words(facts)
-    if step_of(facts.script.container):
-        return inside_words(words[2], words[3])
-    return ("sh", "-c", NODE, "argosy-node", *words)
+    container, folders = facts.script.container, join_words(facts.at_site.folders)
+    device = _gpu_device(facts)
+    if step_of(container):
+        return inside_words(device, folders)
+    image = container.entry.image
+    path = image.path if image.kind in {*FILES, ImageKind.HOST} else "/"
+    late_binds = " ".join(facts.at_site.late_binds)
+    return ("sh", "-c", NODE, "argosy-node", path or "/", container.runtime.program, device, folders, late_binds)
 
 
-def _node_words(facts: SlurmFacts) -> tuple[Word, ...]:
-    entry = facts.script.container.entry
+def _gpu_device(facts: SlurmFacts) -> str:
+    """Give the device node without which a node has no GPU; empty for a job that asks for none."""
     node = facts.site.node
     device = node.gpu_device or facts.script.gpu_node or VENDOR_NODES.get(node.gpu_vendor, "")
-    device = device if facts.script.shape.gpus_per_node else ""
-    program = facts.script.container.runtime.program
-    image = entry.image.path if entry.image.kind in {*FILES, ImageKind.HOST} else ""
-    return (image or "/", program, device, join_words(facts.at_site.folders), " ".join(facts.at_site.late_binds))
+    return device if facts.script.shape.gpus_per_node else ""
 
 
 def _allocation(facts: SlurmFacts) -> Iterator[str]:
     shape = facts.script.shape
     yield 'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }'
     yield '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2'
+    of_step = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE"
+    own = f'"${{SLURM_STEP_ID:-{INTERACTIVE}}}" = {INTERACTIVE}'
+    yield f"[ {own} ] || {{ unset {of_step}; export SLURM_OVERLAP=1; }}  # in a step of srun"
     yield "# Slurm's numbers: sbatch --nodes=8 scales this script."
-    nodes = "nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES}"
+    nodes = "nodes=$SLURM_JOB_NUM_NODES"
     cores = "" if shape.cpus_per_rank else " cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}"
     yield f"{nodes} {_ranks_per_node(facts)}{cores}"
     yield from _enough_cores(facts)
@@ -239,7 +261,7 @@ def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
     else:  # one task for all ranks of a node, where an allocation made by hand may count one for each
         cpus = _cores_per_node(facts)
         need = f"n=${{SLURM_NTASKS_PER_NODE:-1}}; need=$((${{SLURM_CPUS_PER_TASK:-{cpus} / n}} * n))"
-    yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} {need}  # an allocation made by hand may have too few cores"
+    yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} {need}"
     yield """[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2"""
 
 
@@ -252,7 +274,7 @@ def _signals(facts: SlurmFacts) -> Iterator[str]:
     if facts.resume:
         yield from render_warning(facts.resume)
     more = '; rm -f "${environment:-}"' if has_document(facts.script.container) else ""
-    yield f"""trap 'rmdir "/tmp/argosy-port-${{MASTER_PORT:-}}" 2>/dev/null || :{more}{_unstage(facts)}' EXIT"""
+    yield f"""trap 'rm -f "/tmp/argosy-port-${{MASTER_PORT:-}}" 2>/dev/null || :{more}{_unstage(facts)}' EXIT"""
     yield from _timer(facts)
     yield ""
 
@@ -283,22 +305,23 @@ def _start_by_mpiexec(words: tuple[Word, ...], *, label: bool) -> Iterator[str]:
     yield "unset SLURMD_NODENAME SLURM_NODEID"
     yield "export SLURM_EXPORT_ENV=ALL"
     yield 'command -v mpiexec >/dev/null || stop "the modules bring no mpiexec" 4'
-    yield "list=$(printf %s \"$hosts\" | tr '\\n' ,)"
+    yield 'list=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -s -d , -)'
     yield f'mpiexec {"-l " if label else ""}-n "$((nodes * ranks_per_node))" -ppn "$ranks_per_node" --hosts "$list" \\'
     yield render_command(words, indent="    ") + " & step=$!"
 
 
 def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
+    """Start the ranks, or on each node the program that starts its ranks, and leave the process in ``$step``."""
     if facts.mpi and facts.site.launcher.mpiexec:
         yield from _start_by_mpiexec(words, label=facts.label)
         return
     started, shape, slurm = facts.script.started, facts.script.shape, facts.site.slurm
     tasks = '"$ranks_per_node"' if started.per_rank else "1"
     total = '"$((nodes * ranks_per_node))"' if started.per_rank else '"$nodes"'
-    share = shape.cpus_per_rank or (f"$(({SHARE}))" if started.per_rank else "$cores")
-    each = "$need" if shape.cpus_per_rank and not started.per_rank else f"${{SLURM_CPUS_PER_TASK:-{share}}}"
+    share = shape.cpus_per_rank or (render_share("cores").expression if started.per_rank else "$cores")
+    cores_per_task = "$need" if shape.cpus_per_rank and not started.per_rank else f"${{SLURM_CPUS_PER_TASK:-{share}}}"
     masked = bool(facts.masks) and started.per_rank
-    line = [
+    srun = [
         step_prefix(facts.script.container)
         + f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block --export=ALL'
         + (" --no-kill --kill-on-bad-exit=0" if facts.least_nodes or facts.apart else " --kill-on-bad-exit=1")
@@ -309,15 +332,15 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     if masked:
         # sbatch's own two as well, where the masks need more cores than the tasks ask for: 24.11 takes them from there
         yield "unset SRUN_CPUS_PER_TASK" + (" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK" if spare else "")
-        line.append(f"--cpu-bind={render_mask_option(facts.masks)}")
+        srun.append(f"--cpu-bind={render_mask_option(facts.masks)}")
     # With a number of cores, the step has so many of Slurm's choice: beside masks of fewer than all, maybe not theirs.
     if not masked or (slurm.cpus_beside_mask and not spare):
-        yield "# Since 22.05 srun does not take --cpus-per-task from the job."
-        line.append(f'--cpus-per-task="{each}"')
+        yield "# srun takes no --cpus-per-task from the job."
+        srun.append(f'--cpus-per-task="{cores_per_task}"')
     own = (*facts.at_site.srun_always, *(facts.at_site.srun if started.per_rank else ()))
-    line += [" ".join(map(quote, own))] if own else []
-    line += step_lines(facts.script.container)
-    yield " \\\n    ".join(line) + " \\"
+    srun += [" ".join(map(quote, own))] if own else []
+    srun += step_lines(facts.script.container)
+    yield " \\\n    ".join(srun) + " \\"
     yield render_command(words, indent="    ") + " & step=$!"
 
 
@@ -333,5 +356,5 @@ def _wait(facts: SlurmFacts) -> Iterator[str]:
         yield render_end_call(facts.record)
     if facts.resume:
         yield from render_requeue(facts.resume)
-    yield '[ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\\n" "$SLURM_JOB_ID" "$code" >&2'
+    yield '[ "$code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $code" >&2'
     yield 'exit "$code"'

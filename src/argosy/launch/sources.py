@@ -21,6 +21,7 @@ SAID_AS: Mapping[str, str] = {
     "image": "image",
     "command": "command",
     "site": "site",
+    "signed_by": "signed by",
 }
 """Key of a job in the project file -> how plans call the choice that it makes; others are options of that name."""
 

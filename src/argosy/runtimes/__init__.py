@@ -12,6 +12,7 @@ from typing import Protocol, cast, runtime_checkable
 
 import msgspec
 
+from argosy import layout
 from argosy.errors import UsageError
 from argosy.model import Entry, Host, ImageKind, Late, Variable, Word
 from argosy.nearest import nearest_word
@@ -155,6 +156,11 @@ def forced_variables(entry: Entry) -> tuple[Variable, ...]:
     asked = {variable.name for variable in entry.variables}
     usual = [*entry.devices.variables, *([Variable("TMPDIR", "/tmp")] if entry.contain else [])]  # noqa: S108 - a name
     return (*(variable for variable in usual if variable.name not in asked), *entry.variables)
+
+
+def in_environment(entry: Entry, command: tuple[Word, ...], *, way_out: str) -> tuple[Word, ...]:
+    """Give what starts `command` in a container: in an image of ours it has the layer's environment, or ends."""
+    return layout.guarded(entry.image.path, command, way_out=way_out) if entry.image.argosy else command
 
 
 def assignment(variable: Variable) -> Word:

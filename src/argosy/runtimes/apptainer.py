@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.layout import ROOT, guarded
+from argosy.layout import ROOT
 from argosy.model import Attach, Bind, Entry, GpuWay, Host, Variable, Word
-from argosy.runtimes import FILES, Traits, forced_variables
+from argosy.runtimes import FILES, Traits, forced_variables, in_environment
 
 FAMILIES = ("APPTAINER", "SINGULARITY")
 """Prefixes of the variables that both programs read; Apptainer takes the second as well."""
@@ -98,7 +98,6 @@ class ApptainerFamily(msgspec.Struct, frozen=True):
         ``--quiet`` leaves warnings and errors, and drops the remarks that each start prints ("gocryptfs not found").
         """
         image = entry.image
-        guard = guarded(image.path, (), way_out=WAY_OUT) if image.argosy else ()
         return (
             self.program,
             "--quiet",
@@ -111,8 +110,7 @@ class ApptainerFamily(msgspec.Struct, frozen=True):
             *_all_binds(entry.binds),
             *(("--pwd", entry.workdir) if entry.workdir else ()),
             image.path,
-            *guard,
-            *command,
+            *in_environment(entry, command, way_out=WAY_OUT),
         )
 
 

@@ -13,9 +13,9 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from argosy.layout import GPU_LIBRARIES, guarded
+from argosy.layout import GPU_LIBRARIES
 from argosy.model import Devices, Entry, GpuWay, Host, Person, Variable, Word
-from argosy.runtimes import FILES, Traits, assignment, forced_variables
+from argosy.runtimes import FILES, Traits, assignment, forced_variables, in_environment
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
 from argosy.shell import NAME
 
@@ -63,7 +63,6 @@ class Bubblewrap(msgspec.Struct, frozen=True):
         namespaced = entry.person.uid != 0
         bwrap = (*_container_words(entry), "--", "/bin/sh", "-c", HOLD, "argosy-hold")
         variables = (Variable("HOME", entry.person.home), *forced_variables(entry))
-        guard = guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else ()
         return (
             "unshare",
             *(("--user", "--map-root-user") if namespaced else ()),
@@ -80,8 +79,7 @@ class Bubblewrap(msgspec.Struct, frozen=True):
             *(str(len(bwrap)), *bwrap),
             ":".join(_library_folders(entry.devices)),
             *(str(len(variables)), *map(assignment, variables)),
-            *guard,
-            *command,
+            *in_environment(entry, command, way_out=WAY_OUT),
         )
 
 
@@ -105,10 +103,10 @@ def _container_words(entry: Entry) -> tuple[str, ...]:
 
 
 def _usual_places(entry: Entry) -> list[str]:
-    """Mount home and the folders for temporary files: the machine's, or private ones."""
+    """Mount the folders for temporary files and home, which may lie in one: the machine's, or private ones."""
     home = entry.person.home
-    places = [(home, "0700")] if home != "/" else []
-    places += [("/tmp", "1777"), ("/var/tmp", "1777")]  # noqa: S108 - mount points
+    places = [("/tmp", "1777"), ("/var/tmp", "1777")]  # noqa: S108 - mount points
+    places += [(home, "0700")] if home != "/" else []
     if entry.contain:
         return [word for path, mode in places for word in ("--perms", mode, "--tmpfs", path)]
     bound = {bind.target for bind in entry.binds}

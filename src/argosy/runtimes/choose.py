@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from argosy.errors import CheckFailed, ImageError, ToolMissing
 from argosy.model import Attach, Choice, Entry, GpuWay, Host, Image, ImageKind
 from argosy.runtimes import AUTOMATIC, Runtime, load_runtime, refuse_image
+from argosy.shell import quote
 
 LAYER_SKIPPERS = ("UNDERLAY", "UNSQUASH", "TMP_SANDBOX")
 """Options that make Apptainer or SingularityCE drop an overlay partition, as variables ``APPTAINER_…`` and
@@ -77,13 +79,19 @@ def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choic
     return Attach.OVERLAY, _attach(Attach.OVERLAY, "the image's overlay partition is mounted over its base", "machine")
 
 
+def one_partition(image: str) -> str:
+    """Give the command that writes an image with one partition, in seconds."""
+    flat = Path(image).with_suffix(".flat.sif")
+    return f"argosy images export {quote(image)} --format sif -o {quote(str(flat))}"
+
+
 def _bound(image: Image, why: str, source: str) -> tuple[Attach, Choice]:
     """Bind the layer's folder, unless the layer changes more than that, which would be lost without a word."""
     if image.system:
         raise CheckFailed(
             "only a part of this image's layer would be attached",
             evidence=f"{why}, and its steps changed files outside /opt/argosy",
-            hint="build it with --flatten: one file system, which every runtime takes",
+            hint=f"write it as one file system, which every runtime takes: {one_partition(image.path)}",
         )
     return Attach.BIND, _attach(Attach.BIND, why, source)
 

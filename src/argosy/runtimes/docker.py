@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.layout import entered_if_there, guarded
+from argosy.layout import entered_if_there
 from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
-from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, assignment, forced_variables
+from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, assignment, forced_variables, in_environment
 from argosy.runtimes.podman import TEMPORARY, WAY_OUT, mount_words, refuse_mount
 from argosy.shell import Program
 
@@ -80,8 +80,8 @@ class Docker(msgspec.Struct, frozen=True):
             *entry.options,
             "--entrypoint=",
             entry.image.path,
-            *(guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else entered_if_there()),
-            *command,
+            *(() if entry.image.argosy else entered_if_there()),
+            *in_environment(entry, command, way_out=WAY_OUT),
         )
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.layout import guarded
 from argosy.model import Entry, GpuWay, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import Traits, forced_variables
+from argosy.runtimes import Traits, forced_variables, in_environment
 from argosy.runtimes.edf_file import Edf, render_edf
 from argosy.runtimes.pyxis import ODD, WAY_OUT, enroot_reference
 
@@ -45,8 +44,7 @@ class ContainerEngine(msgspec.Struct, frozen=True):
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give what srun starts in the container."""
-        guard = guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else ()
-        return (*guard, *command)
+        return in_environment(entry, command, way_out=WAY_OUT)
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see document
         """Give nothing: the variables stand in the file."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.layout import guarded
 from argosy.model import Bind, Entry, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, assignment
+from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, assignment, in_environment
 from argosy.runtimes.pyxis import WAY_OUT, enroot_variables, refuse_enroot
 from argosy.shell import Program
 
@@ -66,7 +65,6 @@ class Enroot(msgspec.Struct, frozen=True):
         binds = entry.binds if entry.person.home or entry.contain else (*entry.binds, Bind("$HOME", "$HOME"))
         late = Bind("$PWD", "$PWD")
         folder: Word = entry.workdir or ("/" if entry.contain else Late("$PWD"))
-        guard = guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else ()
         return (
             *("sh", "-c", CALL, "argosy-enroot"),
             *(word for bind in binds for word in ("--mount", _mount(bind))),
@@ -74,8 +72,7 @@ class Enroot(msgspec.Struct, frozen=True):
             *(word for variable in enroot_variables(entry) for word in ("--env", assignment(variable))),
             *entry.options,
             *("--", entry.image.path, "/bin/sh", "-c", INSIDE, "argosy-inside", folder),
-            *guard,
-            *command,
+            *in_environment(entry, command, way_out=WAY_OUT),
         )
 
 

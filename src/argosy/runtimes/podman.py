@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.layout import DEFAULT_PATH, ROOT, entered_if_there, guarded
+from argosy.layout import DEFAULT_PATH, ROOT, entered_if_there
 from argosy.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
-from argosy.runtimes import FAMILIES, FILES, Traits, assignment, forced_variables
+from argosy.runtimes import FAMILIES, FILES, Traits, assignment, forced_variables, in_environment
 from argosy.shell import Program
 
 WAY_OUT = "remove its tree from the cache of Argosy and start again"
@@ -111,7 +111,6 @@ class Podman(msgspec.Struct, frozen=True):
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
         variables = (Variable("HOME", entry.person.home), *forced_variables(entry))
-        guard = guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else ()
         return (
             *("sh", "-c", START, "argosy-podman", "--rm", "--interactive"),
             *(("--tty",) if entry.interactive else ()),
@@ -121,8 +120,7 @@ class Podman(msgspec.Struct, frozen=True):
             *GPU_WORDS[entry.gpu],
             *entry.options,
             *_image_words(entry, variables),
-            *guard,
-            *command,
+            *in_environment(entry, command, way_out=WAY_OUT),
         )
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.layout import entered_if_there, guarded
+from argosy.layout import entered_if_there
 from argosy.model import Entry, GpuWay, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import FAMILIES, Traits, assignment, forced_variables
+from argosy.runtimes import FAMILIES, Traits, assignment, forced_variables, in_environment
 from argosy.runtimes.podman import WAY_OUT, mount_words, refuse_mount
 
 TRAITS = Traits(
@@ -59,8 +59,8 @@ class PodmanHpc(msgspec.Struct, frozen=True):
             *(word for variable in forced_variables(entry) for word in ("--env", assignment(variable))),
             "--entrypoint=",
             entry.image.path,
-            *(guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else entered_if_there()),
-            *command,
+            *(() if entry.image.argosy else entered_if_there()),
+            *in_environment(entry, command, way_out=WAY_OUT),
         )
 
 

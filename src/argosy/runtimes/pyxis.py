@@ -11,9 +11,8 @@ import re
 
 import msgspec
 
-from argosy.layout import guarded
 from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import Traits, forced_variables
+from argosy.runtimes import Traits, forced_variables, in_environment
 from argosy.shell import in_double_quotes
 
 WAY_OUT = "build the image with --format sqsh"
@@ -83,8 +82,7 @@ class Pyxis(msgspec.Struct, frozen=True):
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give what srun starts in the container."""
-        guard = guarded(entry.image.path, (), way_out=WAY_OUT) if entry.image.argosy else ()
-        return (*guard, *command)
+        return in_environment(entry, command, way_out=WAY_OUT)
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:
         """Give the variables that srun is started with."""

@@ -5,29 +5,37 @@ A scheduler turns a planned script into the words that submit it; ``{script}`` s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from argosy.errors import SiteError
 
 
-def local_submit() -> tuple[str, ...]:
+def local_submit(_directives: tuple[str, ...]) -> tuple[str, ...]:
     """No scheduler: the script is carried out here, by the shell."""
     return ("sh", "{script}")
 
 
-def slurm_submit() -> tuple[str, ...]:
-    """Submit to Slurm: sbatch prints the job id alone."""
-    return ("sbatch", "--parsable", "{script}")
+def slurm_submit(directives: tuple[str, ...]) -> tuple[str, ...]:
+    """Submit to Slurm: sbatch prints the job id alone.
+
+    A job that Slurm starts again, after a lost node or a preemption, would erase what its first run wrote: where its
+    files are its own, it goes on with them.
+    """
+    files = [word for word in directives if word.startswith(("--output=", "--error="))]
+    own = files and all(re.search(r"%\d*[jJA]", word) for word in files)
+    said = any(word.startswith("--open-mode") for word in directives)
+    return ("sbatch", "--parsable", *(("--open-mode=append",) if own and not said else ()), "{script}")
 
 
-SCHEDULERS: Mapping[str, Callable[[], tuple[str, ...]]] = MappingProxyType(
+SCHEDULERS: Mapping[str, Callable[[tuple[str, ...]], tuple[str, ...]]] = MappingProxyType(
     {"local": local_submit, "slurm": slurm_submit}
 )
 
 
-def plan_submit(name: str) -> tuple[str, ...]:
-    """Give the words that submit a script.
+def plan_submit(name: str, directives: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Give the words that submit a script; `directives` are the options that it has.
 
     Raises
     ------
@@ -36,4 +44,4 @@ def plan_submit(name: str) -> tuple[str, ...]:
     """
     if name not in SCHEDULERS:
         raise SiteError(f"the site's scheduler {name!r} is not known", evidence=f"known: {', '.join(SCHEDULERS)}")
-    return SCHEDULERS[name]()
+    return SCHEDULERS[name](directives)

@@ -140,8 +140,15 @@ def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict
     }
 
 
+def unread_defaults(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the variables that sbatch would have read, and that are no defaults of a plan: it is submitted without."""
+    return tuple(
+        sorted(name for name in environment if name.startswith("SBATCH_") and name not in USER_DEFAULTS.values())
+    )
+
+
 def render_directive(option: str) -> str:
-    r"""Render one ``#SBATCH`` line; sbatch reads it as a shell would, in double quotes where it holds blanks or signs.
+    r"""Render one ``#SBATCH`` line; sbatch reads it as a shell would, in double quotes where it needs them.
 
     A ``#`` begins a comment there; it is written as ``\#`` (https://github.com/NVIDIA/pyxis, README.md), as references
     to images need it.
@@ -163,6 +170,11 @@ def render_directive(option: str) -> str:
         return f"#SBATCH {name}{equals}" + value.replace("#", "\\#")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'#SBATCH {name}{equals}"{escaped}"'
+
+
+def is_job_id(text: str) -> bool:
+    """Tell whether a word is the number of a job, of an array's task or of a component: ``7``, ``7_2``, ``7+1``."""
+    return bool(re.fullmatch(r"\d+([_+]\d+)?", text))
 
 
 def parse_job_id(text: str) -> str:
@@ -212,13 +224,23 @@ def parse_squeue(text: str) -> tuple[JobRow, ...]:
     return tuple(JobRow(*(cell.strip() for cell in row)) for row in rows)
 
 
+def parse_scontrol_jobs(text: str) -> tuple[dict[str, str], ...]:
+    """Read ``scontrol show job --oneliner``: a job a line, whose name or comment may hold line breaks."""
+    return tuple(map(parse_scontrol_job, re.findall(r"^JobId=.*?(?=\nJobId=|\Z)", text, re.MULTILINE | re.DOTALL)))
+
+
 def parse_scontrol_job(text: str) -> dict[str, str]:
-    """Read ``scontrol show job --oneliner ID``: ``Key=Value`` words; a value may hold blanks."""
-    pairs = re.findall(r"(?:^| )([A-Za-z][\w:/]*)=(.*?)(?= [A-Za-z][\w:/]*=|\Z)", text.strip())
-    return dict(pairs)
+    """Read one row of ``scontrol show --oneliner``: ``Key=Value`` words; a value may hold blanks.
+
+    A program's own words (``lr=0.1``), the line it was submitted by (25.05) and comments follow after its command, and
+    change nothing that was told before.
+    """
+    head, command, rest = text.strip().partition(" Command=")
+    form = re.compile(r"(?:^| )([A-Za-z][\w:/]*)=(.*?)(?= [A-Za-z][\w:/]*=|\Z)", re.DOTALL)
+    return dict(form.findall((command + rest).rstrip())) | dict(form.findall(head))
 
 
-SACCT_FIELDS = {"JobState": "State", "ExitCode": "ExitCode", "NodeList": "NodeList"}
+SACCT_FIELDS = {"JobState": "State", "ExitCode": "ExitCode", "NodeList": "NodeList", "JobId": "JobIDRaw"}
 """What is asked of the accounting, by the names that scontrol has for it."""
 
 
@@ -234,10 +256,14 @@ def parse_sacct(text: str, job: str) -> dict[str, str]:
     Of an array, whose tasks have rows of their own, one that did not end well tells most.
     """
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(SACCT_FIELDS)]
-    whole = [row[1:] for row in rows if row[0] == job]
-    tasks = [row[1:] for row in rows if row[0].startswith(f"{job}_")]
-    told = [*whole[-1:], *(row for row in tasks if row[0] != "COMPLETED"), *tasks]
-    return dict(zip(SACCT_FIELDS, told[0], strict=True)) if told else {}
+    whole = [row for row in rows if job in (row[0], row[-1]) and not row[0].startswith(f"{job}_")]
+    tasks = [row for row in rows if row[0].startswith(f"{job}_")]
+    told = [*whole[-1:], *(row for row in tasks if row[1] != "COMPLETED"), *tasks]
+    if not told:
+        return {}
+    array, _, task = told[0][0].partition("_")
+    number = {"ArrayJobId": array, "ArrayTaskId": task} if task else {}
+    return dict(zip(SACCT_FIELDS, told[0][1:], strict=True)) | number
 
 
 def parse_exit_code(text: str) -> int:

@@ -65,7 +65,7 @@ SHORT: Mapping[str, str] = MappingProxyType(
     {
         "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "A": "account",
         "p": "partition", "q": "qos", "t": "time", "C": "constraint", "w": "nodelist", "x": "exclude",
-        "o": "output", "e": "error", "D": "chdir", "a": "array", "d": "dependency",
+        "o": "output", "e": "error", "D": "chdir", "a": "array", "d": "dependency", "M": "clusters",
     }
 )  # fmt: skip
 """Short options of sbatch(1) -> their long names."""
@@ -191,6 +191,12 @@ def _check_other(word: str) -> None:
             hint=f"write it with its dashes: --sbatch-arg=--{word.lstrip('-')}" if word.strip("-") else "leave it out",
         )
     name, value = _named(word)
+    if name in CLUSTERS:
+        raise UsageError(
+            "a job for another cluster could not be found again: its numbers are that cluster's",
+            evidence=f"--sbatch-arg {word}",
+            hint=f"set SLURM_CLUSTERS={value or 'NAME'} for argosy launch, and for jobs, logs and cancel after it",
+        )
     ours = OUR_OPTIONS.get(name) or OUR_OPTIONS.get(f"{name}={value.partition(':')[0]}")
     if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
         raise UsageError(
@@ -198,6 +204,15 @@ def _check_other(word: str) -> None:
             evidence=f"--sbatch-arg {word}; sbatch would take the last of two lines, and the plan would not know it",
             hint=f"say it by {ours}",
         )
+
+
+CLUSTERS = frozenset({"clusters", "cluster"})
+
+
+def named_cluster(word: str) -> str:
+    """Give the cluster that a word for sbatch names; empty where it says something else."""
+    name, value = _named(word) if re.match(r"--?[A-Za-z]", word) else ("", "")
+    return value if name in CLUSTERS else ""
 
 
 def _named(word: str) -> tuple[str, str]:

@@ -3,12 +3,13 @@
 # Without annotations as text (__future__): msgspec would evaluate each of them anew at every start.
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from argosy.sites.conditions import Condition, parse_condition
 
+Count = Annotated[int, msgspec.Meta(ge=0)]
 Proof = Literal["documented", "proved"]
 
 BRACES = re.compile(r"\{(\w*)\}")
@@ -73,8 +74,10 @@ class Setting(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes
     ----------
+    name
+        Name of the variable.
     value
-        Arrives as it is, whatever signs it holds.
+        Arrives as it is, whatever characters it holds.
     late
         Instead of `value`: text with ``{user}`` or ``{job}``, known on the node only, or ``{devices}``, the list of the
         job's devices on a node (``0,1,2``).
@@ -98,6 +101,8 @@ class Cache(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
+    variables
+        Names of the variables that are set to the path.
     path
         With the same braces as `Setting.late`.
     """
@@ -122,6 +127,8 @@ class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     paths
         Absolute paths, the same on both sides.  One with ``*``, or all with `if_there`, are looked for on the node, and
         left out where they are not there: versioned libraries change their names with each update.
+    if_there
+        Whether all paths are looked for on the node.
     """
 
     paths: tuple[str, ...]
@@ -175,6 +182,8 @@ class Option(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True)
     to
         ``srun`` words are given where srun starts a task per rank; ``srun-always`` ones on any srun;
         an ``annotation`` is NAME=VALUE, for the hooks of a runtime that has such (edf).
+    word
+        One word, as the program takes it: ``--mpi=cray_shasta``.
     """
 
     to: Literal["sbatch", "srun", "srun-always", "runtime", "annotation"]

@@ -65,10 +65,11 @@ def find_profile(name: str, folders: Sequence[Path] = (DATA,)) -> Path:
         known = site_names(folders)
         files = [str(path) for path in Path(name).parent.glob("*.toml") if path.name != "argosy.toml"]
         near = nearest_word(name, [*known, *files])
+        is_path = name.endswith(".toml")
         raise SiteError(
-            f"there is no site {name!r}",
-            evidence=f"known: {', '.join(known)}; or the path of a profile, ending in .toml",
-            hint=f"did you mean --site {near}?" if near else "see 'argosy sites ls'",
+            f"there is no site profile {name}" if is_path else f"there is no site {name!r}",
+            evidence="" if is_path else f"known: {', '.join(known)}; or the path of a profile, ending in .toml",
+            hint=f"did you mean {near}?" if near else "see 'argosy sites ls'",
         )
     return found
 

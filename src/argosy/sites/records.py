@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from argosy.sites.parts import Avoid, Base, Cache, Conditional, Evident, Option, Proved, Setting, SiteBind
+from argosy.sites.parts import Avoid, Base, Cache, Conditional, Count, Evident, Option, Proved, Setting, SiteBind
+from argosy.sites.software import Bandwidth, Build, Images, LauncherPolicy, Modules, Network, RuntimeFacts
 
 __all__ = [
     "Avoid",
@@ -39,7 +40,6 @@ __all__ = [
 ]
 
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}|unlimited|infinite|", re.IGNORECASE)
@@ -73,16 +73,30 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Cores that Slurm knows, the reserved ones included; 0 where it is not known.
     reserved
         Cores that jobs do not get (CpuSpecList), as a range list: ``0,8,16``.
+    sockets
+        Processors of a node; 0 where it is not known.
+    numa
+        NUMA nodes of a node; 0 where it is not known.
+    arch
+        Architecture, as ``uname -m`` writes it.
+    cpu_model
+        The processor's name.
     gpus
         GPUs of a full node, as Slurm counts them.
+    gpu_vendor
+        ``amd``, ``intel`` or ``nvidia``; empty for nodes without GPUs.
+    gpu_model
+        The GPU's name.
     gpu_device
         Device node without which a node has no GPU; empty for the vendor's usual one.
     devices_per_gpu
         Root devices of one GPU: ranks per GPU (two stacks of Intel's Max cards are two of them).
     gpu_cpus
         For each GPU the cores nearest to it, as range lists: ``49-55``; empty where no map is known.
-    gpu_numa, gpu_pci
-        NUMA node and PCI bus of each GPU.
+    gpu_numa
+        NUMA node of each GPU, in the order of their numbers.
+    gpu_pci
+        PCI bus of each GPU, in the same order: ``c1``.
     cuda, rocm
         Newest CUDA or ROCm that the nodes' driver is known to support: ``12.8``; empty where none is known.
     archspec
@@ -91,6 +105,16 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Memory of a node as Slurm knows it, in MB.
     gpu_memory_gb
         Memory of one GPU, in GB.
+    nics
+        Network cards of a node; 0 where it is not known.
+    nic
+        Kind of these cards.
+    nic_gbit
+        Speed of one card, in Gbit/s.
+    local_disk
+        Whether nodes have a disk of their own.
+    tmp_in_memory
+        Whether ``/tmp`` of a node lies in its memory.
     """
 
     cores: Count = 0
@@ -134,6 +158,16 @@ class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
+    name
+        As ``--partition`` takes it.
+    min_nodes
+        Fewest nodes that a job may have.
+    max_nodes
+        Most nodes that a job may have.
+    max_jobs
+        Most jobs of one user in it, waiting ones included.
+    max_running
+        Most jobs of one user that run in it at once.
     max_time
         As Slurm writes it: ``2-00:00:00``.
     time_by_nodes
@@ -229,70 +263,13 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(f"master_suffix = {self.master_suffix!r} is no part of a host name")
 
 
-class RuntimeFacts(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The container runtime of the site.
-
-    Attributes
-    ----------
-    name
-        The word of ``--runtime``.
-    version
-        As documented.
-    gpu
-        The word of ``--gpu``; empty leaves it to the vendor.
-    user_namespaces
-        Whether users may make them there; None where it is not known.
-    """
-
-    name: str = ""
-    version: str = ""
-    gpu: Literal["", "none", "nv", "nvccli", "rocm", "cdi"] = ""
-    user_namespaces: bool | None = None
-
-
-class Modules(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Modules that a job loads before it starts its ranks."""
-
-    purge: bool = False
-    use: tuple[str, ...] = ()
-    load: tuple[str, ...] = ()
-
-
-class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How ranks are started at the site.
-
-    Attributes
-    ----------
-    default
-        For Python programs, where the user names none.
-    avoid
-        Launchers that the site advises against; `why` says so.
-    torchrun
-        Python module that the site's users start in place of ``torch.distributed.run``.  Plans do not need it, and say
-        so: they tell each node its rank, and which of them holds the store, so no host names are compared.
-    mpi
-        Wire-up of srun where none is asked for: ``pmix`` or ``pmi2``.
-    mpiexec
-        The host's own launcher for `mpi` instead of srun: ``hydra`` (``-n -ppn --hosts``); empty for srun.
-    """
-
-    default: Literal["", "torchrun", "srun", "mpi", "none"] = ""
-    avoid: tuple[str, ...] = ()
-    torchrun: str = ""
-    mpi: Literal["", "pmix", "pmi2"] = ""
-    mpiexec: Literal["", "hydra"] = ""
-
-    def __post_init__(self) -> None:
-        """Refuse what is no name of a Python module."""
-        if not re.fullmatch(r"[A-Za-z0-9_.]*", self.torchrun):
-            raise ValueError(f"torchrun = {self.torchrun!r} is no name of a Python module")
-
-
 class Mode(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A named way to use the site (``--mode``); what belongs to it says ``when = { mode = "NAME" }``.
 
     Attributes
     ----------
+    default
+        Whether it holds where the user names no mode.
     devices_per_gpu
         In place of `Node.devices_per_gpu`; 0 leaves it.
     """
@@ -301,92 +278,15 @@ class Mode(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     devices_per_gpu: Count = 0
 
 
-class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A bandwidth that was measured at the site: all-reduce bus bandwidth in GB/s (1e9 bytes)."""
-
-    nodes: int
-    gpus_per_node: int
-    gigabytes: float
-    payload_gb: float = 0.0
-    source: str = ""
-
-
-class Network(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a run shows that it used the fast network.
-
-    Attributes
-    ----------
-    proof_lines
-        Regular expressions; one must match a line of the communication library's log.
-    """
-
-    plugin: str = ""
-    proof_lines: tuple[str, ...] = ()
-    expected: tuple[Bandwidth, ...] = ()
-
-
-class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Images of the site.
-
-    Attributes
-    ----------
-    folders
-        Where the site keeps them.
-    catalog
-        Command that lists them.
-    bases
-        Bases to build on; the first one is recommended.
-    cotainr_systems
-        The words of ``cotainr build --system`` -> the base that each stands for.
-    """
-
-    folders: tuple[str, ...] = ()
-    catalog: str = ""
-    bases: tuple[Base, ...] = ()
-    cotainr_systems: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where and how images are built at the site.
-
-    Attributes
-    ----------
-    where
-        In words: login node, partition, QOS.
-    network
-        Whether compute nodes reach the internet; None where it is not known.
-    carriers
-        Ways to run programs in a base's root that work there.
-    variables
-        Variables that a build sets.
-    unload
-        Modules that break a build.
-    partition, qos, time, mem, cpus, gpus, exclusive
-        What a job that builds an image asks for (`argosy build --on-node`, `--submit`); empty and 0 leave it to Slurm.
-    work_dir
-        Folder of compute nodes for work files; empty leaves it to Argosy.
-    """
-
-    where: str = ""
-    network: bool | None = None
-    carriers: tuple[str, ...] = ()
-    variables: dict[str, str] = msgspec.field(default_factory=dict)
-    unload: tuple[str, ...] = ()
-    partition: str = ""
-    qos: str = ""
-    time: str = ""
-    mem: str = ""
-    cpus: Count = 0
-    gpus: Count = 0
-    exclusive: bool = False
-    work_dir: str = ""
-
-
 class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A machine, as its profile describes it.
 
     Attributes
     ----------
+    name
+        As ``--site`` takes it; the file is called ``NAME.toml``.
+    title
+        The machine in words: name, place, what its nodes have.
     scheduler
         ``local`` or ``slurm``.
     use

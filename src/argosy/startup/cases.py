@@ -209,4 +209,4 @@ def _layer(ground: Ground, session: Session) -> Path | None:
     image = open_image(ground.image).image
     offset = image.layer_offset if image.layer_offset >= 0 else image.base_offset
     place = replace(session, places=replace(session.places, cache=ground.work))
-    return unpacked(place, ground.image, offset=offset, key="layer", part="layer")
+    return unpacked(place, ground.image, offset=offset, key="layer", what=f"the layer of {ground.image.name}")

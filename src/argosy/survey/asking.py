@@ -14,10 +14,13 @@ from argosy.session import Session
 from argosy.sites import Site
 from argosy.store import write_text
 from argosy.survey.drafting import Replies, choose_shape, draft_profile
-from argosy.survey.questions import LOGIN, parse_answers, render_questions
+from argosy.survey.questions import GPU_STEPS, LOGIN, parse_answers, render_questions
 from argosy.survey.records import Draft
 from argosy.survey.rendering import render_profile
 from argosy.survey.replies import gives_whole_nodes, parse_config, parse_nodes, parse_partitions
+
+NO_GPU_STEP = "Invalid generic resource"
+"""What srun says where select/linear gives no step GPUs (24.11)."""
 
 PATIENCE_SECONDS = 300
 """How long a job for the compute node's questions may wait."""
@@ -115,9 +118,7 @@ def _ask_node(session: Session, ask: Ask, login: dict[str, str]) -> dict[str, st
     options = [f"--partition={partition}"] if partition else []
     options += [f"--account={ask.account}"] if ask.account else []
     options += [f"--qos={ask.qos}"] if ask.qos else []
-    # All GPUs of the node: their programs show the job's own only.  select/linear gives whole nodes, and no step GPUs.
-    linear = gives_whole_nodes(parse_config(login["config"]))
-    options += [f"--gres=gpu:{shape.gpus}"] if shape.gpus and not linear else []
+    gpus = [f"--gres=gpu:{shape.gpus}"] if shape.gpus else []  # all of the node: their programs show the job's own only
     words = (
         "srun",
         "--nodes=1",
@@ -126,13 +127,18 @@ def _ask_node(session: Session, ask: Ask, login: dict[str, str]) -> dict[str, st
         f"--immediate={PATIENCE_SECONDS}",
         "--job-name=argosy-sites-new",
     )
+    told = {}
+    if gpus and gives_whole_nodes(parse_config(login["config"])):
+        reply = session.runner.run(Command((*words, *options, *gpus, "true")))
+        told[GPU_STEPS] = "no" if NO_GPU_STEP in reply.stderr else "yes" if reply.code == 0 else ""
+        gpus = gpus if told[GPU_STEPS] == "yes" else []
     reply = run_checked(
         session.runner,
-        Command((*words, *options, "sh", "-c", render_questions())),
+        Command((*words, *options, *gpus, "sh", "-c", render_questions())),
         doing="asking a compute node",
         hint="name --partition, --account or --qos as your jobs do; without --on-node its questions stay open",
     )
-    return parse_answers(reply.stdout)
+    return parse_answers(reply.stdout) | told
 
 
 def _check(text: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from argosy.records import replace
 from argosy.survey.node_facts import draft_machine
-from argosy.survey.questions import asked
+from argosy.survey.questions import GPU_STEPS, asked
 from argosy.survey.records import Draft, Fact
 from argosy.survey.replies import (
     NodeShape,
@@ -88,7 +88,7 @@ def draft_profile(replies: Replies, wanted: str = "") -> Draft:
     )
     return Draft(
         facts=tuple(facts.values()),
-        options=tuple(_one_thread(shape, replies.host)),
+        options=(*_one_thread(shape, replies.host), *_no_gpu_steps(replies)),
         partitions=tuple(row for part in parts for row in part.partitions),
         questions=(*asked, *(question for part in parts for question in part.questions)),
     )
@@ -99,6 +99,13 @@ def _one_thread(shape: NodeShape, host: str) -> Iterator[Fact]:
     if shape.threads > 1:
         why = f"a core has {shape.threads} threads, which Slurm would give out as cores"
         yield Fact("options", "sbatch", "--threads-per-core=1", asked("nodes", host), why)
+
+
+def _no_gpu_steps(replies: Replies) -> Iterator[Fact]:
+    """Let no step ask for GPUs where one that did was refused, although its job has all of the node."""
+    if replies.node.get(GPU_STEPS) == "no":
+        source = f"asked: srun --gres=gpu on {replies.host}"
+        yield Fact("options", "srun-always", "--gres=none", source, "select/linear gives GPUs to no step")
 
 
 def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[SlurmNode, ...]) -> Draft:
@@ -148,11 +155,11 @@ def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) 
     mpi = next((word for word in ("pmix", "pmi2") if word in plugins), "")
     if mpi:
         facts.append(Fact("launcher", "mpi", mpi, asked("mpi", replies.host), f"srun offers {', '.join(plugins)}"))
-    return Draft(tuple(facts), questions=tuple(_slurm_questions(config, shape)))
+    return Draft(tuple(facts), questions=tuple(_slurm_questions(replies, config, shape)))
 
 
-def _slurm_questions(config: Mapping[str, str], shape: NodeShape) -> Iterator[str]:
-    if shape.gpus and gives_whole_nodes(config):
+def _slurm_questions(replies: Replies, config: Mapping[str, str], shape: NodeShape) -> Iterator[str]:
+    if shape.gpus and gives_whole_nodes(config) and not replies.node.get(GPU_STEPS):
         yield (
             "whether steps get GPUs: with select/linear srun may say 'Invalid generic resource'; "
             '[[options]] with to = "srun-always" and word = "--gres=none" asks for none'

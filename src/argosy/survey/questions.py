@@ -23,6 +23,10 @@ LOGIN: Mapping[str, Words] = MappingProxyType(
 )
 
 
+GPU_STEPS = "gpu-steps"
+"""The answer of a cluster that gives whole nodes to whether a step may ask for GPUs: ``yes``, ``no``, or nothing."""
+
+
 class Question(msgspec.Struct, frozen=True):
     """One question of the script.
 

@@ -18,53 +18,53 @@
 #   runtime = apptainer: the site's runtime [site]
 #   layer = flat: the image has no layer of its own [image]
 #   gpu = nv: the site's own [site]
-#   assumed = /project/images/train.sif: the image is not here: taken for one with torch, without … [assumed]
+#   assumed = /project/images/train.sif: the image is not here: taken for one with torch, … [assumed]
 #   assumed = home, folder: not this machine's: the job's own at isambard-ai [assumed]
-# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions
+# shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
 set -eu
 
 stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+[ "${SLURM_STEP_ID:-4294967290}" = 4294967290 ] || { unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE; export SLURM_OVERLAP=1; }  # in a step of srun
 # Slurm's numbers: sbatch --nodes=8 scales this script.
-nodes=${SLURM_JOB_NUM_NODES:-$SLURM_NNODES} gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-4}} ranks_per_node=${gpus##*:}
-has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TASK:-72}))  # an allocation made by hand may have too few cores
+nodes=$SLURM_JOB_NUM_NODES gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-4}} ranks_per_node=${gpus##*:}
+has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TASK:-72}))
 [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
 trap 'pass USR1' USR1; trap 'pass USR2' USR2
 trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
-trap 'rmdir "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
+trap 'rm -f "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
 
-# The rendezvous: the list's first host, and a free port there, below the ephemeral range.
-port='# A free port of the $2 after $1, from $3 on; a folder keeps it from others, until old.
-port=$3 left=$2
+# The rendezvous: the first host, node03 of node[03-07,9], and a free port there, below the ephemeral ones.
+port='# A free port of the $2 after $1, from $3 on; a file keeps it from others, until old.
+set -C; port=$3 left=$2
 while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
-    [ ! -d "$taken" ] || find "$taken" -maxdepth 0 -mmin +10 -exec rmdir {} +
-    busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*)
-    [ -z "$busy" ] && { mkdir "$taken" || [ ! -d "$taken" ]; } && break
+    [ ! -e "$taken" ] || find "$taken" -type f -mmin +10 -delete
+    busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*) || :
+    [ -z "$busy" ] && { { :; } > "$taken" || [ ! -e "$taken" ]; } && break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
 done 2>/dev/null
 [ "$left" -gt 0 ] && echo "$port"'
-hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}
-MASTER_ADDR=$first
-# A batch job's shell runs on that host; that of salloc may not.
-there="srun --overlap --nodes=1 --ntasks=1 --nodelist=$first"
-[ "${SLURMD_NODENAME:-}" != "$first" ] || there=
-wish=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
-MASTER_PORT=$($there sh -c "$port" argosy-port 20000 10000 $wish) || stop "no free port" 7
+list=${SLURM_JOB_NODELIST%%,*}[ n=${list#*\[}; first=${list%%\[*}${n%%[][x-]*}
+MASTER_ADDR=${first}; set -- 20000 10000 $((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
+if [ "${SLURMD_NODENAME:-}" = "$first" ]; then MASTER_PORT=$(eval "$port")
+else MASTER_PORT=$(srun --overlap -N1 -n1 -w "$first" sh -c "$port" argosy-port "$@")  # as in salloc
+fi || stop "no free port" 7
 
-# These would load the host's software inside, or change the container.
+# Not inside: the host's software, its mounts.
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
-# Forced in by name, since an image's own value beats a plain export.
+# Forced by name: an image's own value beats a plain export.
 export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-export APPTAINERENV_OMP_NUM_THREADS=72  # the cores of a rank [default]
+# the cores of a rank, planned: 72 [default]
+export APPTAINERENV_OMP_NUM_THREADS="$((need > ranks_per_node ? need / ranks_per_node : 1))"
 export APPTAINERENV_NCCL_SOCKET_IFNAME=hsn  # Slingshot's interfaces [site]
 export APPTAINERENV_NCCL_NET_GDR_LEVEL=PHB  # GPUDirect through the NIC beside the GPU [site]
 # the site's recommended value [site]
 export APPTAINERENV_NCCL_CROSS_NIC=1 APPTAINERENV_NCCL_MIN_NCHANNELS=4 APPTAINERENV_NCCL_GDRCOPY_ENABLE=1
 export APPTAINERENV_NCCL_NET_FORCE_FLUSH=0 APPTAINERENV_FI_CXI_DEFAULT_CQ_SIZE=131072
-export APPTAINERENV_FI_CXI_DEFAULT_TX_SIZE=2048  # the site's recommended value; an older text has 1024 [site]
+export APPTAINERENV_FI_CXI_DEFAULT_TX_SIZE=2048  # the site's recommended value; an older text has … [site]
 # the site's recommended value [site]
 export APPTAINERENV_FI_CXI_DISABLE_NON_INJECT_MSG_IDC=1 APPTAINERENV_FI_HMEM_CUDA_USE_GDRCOPY=1
 export APPTAINERENV_FI_CXI_DISABLE_HOST_REGISTER=1 APPTAINERENV_FI_MR_CACHE_MONITOR=userfaultfd
@@ -72,13 +72,13 @@ export APPTAINERENV_FI_CXI_RDZV_PROTO=alt_read APPTAINERENV_FI_CXI_RDZV_EAGER_SI
 export APPTAINERENV_FI_CXI_RDZV_THRESHOLD=0 APPTAINERENV_FI_CXI_RDZV_GET_MIN=0
 export APPTAINERENV_FI_CXI_RX_MATCH_MODE=hybrid
 
-node='# On each node, outside the container: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
+node='# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
 stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
 [ -r "$1" ] || stop "the image $1 cannot be read" 6
 command -v "$2" >/dev/null || stop "$2 is not installed" 4
 [ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
 for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
-# The container sees the folder of slurmd for PMIx, and what this node has of PATHS and TMPDIR.
+# The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
@@ -89,12 +89,12 @@ export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
 export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
 shift
 exec "$@"'
-# Since 22.05 srun does not take --cpus-per-task from the job.
+# srun takes no --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-72}" \
     sh -c "$node" argosy-node /project/images/train.sif apptainer /dev/nvidiactl '' '' apptainer --quiet exec \
         --no-eval --nv /project/images/train.sif /bin/sh -c "$rank" argosy-rank "$ranks_per_node" python \
         train.py 50 10 & step=$!
 while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
-[ "$code" -eq 0 ] || printf "argosy: job %s ended with code %s\n" "$SLURM_JOB_ID" "$code" >&2
+[ "$code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $code" >&2
 exit "$code"

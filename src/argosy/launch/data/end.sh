@@ -8,9 +8,18 @@ printf '%s %s %s %s %s %s\n' "$SLURM_JOB_ID" "$restart" "$code" "$SLURM_JOB_NODE
     "${SLURM_JOB_START_TIME:-0}" "$(date +%s)" >> "$record/ends"
 
 output=$(readlink "/proc/$$/fd/2")
+# A program may have left its line open, as progress bars do.
+[ ! -s "$output" ] || [ "$(tail -c 1 "$output" | wc -l)" -gt 0 ] || echo >&2
 [ "$code" -eq 0 ] || [ ! -f "$output" ] || awk '
+    BEGIN {
+        n = split("Hangup=1;Illegal instruction=4;Aborted=6;Bus error=7;Floating point exception=8;Killed=9" \
+            ";Out Of Memory=9;Segmentation fault=11", list, ";")
+        for (i = 1; i <= n; i++) { split(list[i], pair, "="); signal[pair[1]] = pair[2] }
+    }
     # What the shell of a requeued job said: a run ended here, and what stood before is of another one.
-    /^argosy: (a new checkpoint|job [0-9]+ ended)/ { first = ""; best = "" }
+    /^argosy: (a new checkpoint|job [0-9]+ ended)/ { first = ""; best = ""; others = 0 }
+    # From here on Slurm ends the ranks that are left, by signals of its own.
+    /srun: (.*_step_signal: )?(Terminating|forcing|Job step aborted)|CANCELLED AT / { others = 1 }
     /Root Cause \(first observed failure\)/ { root = 1 }
     root && $1 == "time" { time = $3 }
     root && $1 == "host" { host = $3 }
@@ -19,12 +28,19 @@ output=$(readlink "/proc/$$/fd/2")
         if ($3 != -15 && (best == "" || time < best)) { best = time; first = rank " " host " " $3 }
         root = 0
     }
+    { sub(/.*srun: error: /, "srun: error: ") }
     best == "" && first == "" && /^srun: error: .*: Exited with exit code / && $NF != 143 && $NF != 137 {
         split($5, list, /[,:-]/); sub(/:$/, "", $3); first = list[1] " " $3 " " $NF
     }
+    best == "" && first == "" && !others && /^srun: error: [^ ]*: tasks? [0-9,-]*: / {
+        how = $0; sub(/^srun: error: [^ ]*: tasks? [0-9,-]*: /, "", how); sub(/ \(core dumped\)$/, "", how)
+        split($5, list, /[,:-]/); sub(/:$/, "", $3)
+        if (how in signal) first = list[1] " " $3 " -" signal[how]
+    }
     END { if (first != "") print first }' "$output" |
     while read -r rank host own; do
-        printf 'argosy: rank %s on %s failed first (code %s)\n' "$rank" "$host" "$own" >&2
+        case $own in -*) how="signal ${own#-}" ;; *) how="code $own" ;; esac
+        printf 'argosy: rank %s on %s failed first (%s)\n' "$rank" "$host" "$how" >&2
         printf '%s %s %s %s %s\n' "$SLURM_JOB_ID" "$restart" "$rank" "$host" "$own" >> "$record/first"
     done
 

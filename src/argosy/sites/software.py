@@ -1,0 +1,185 @@
+"""What a profile says of software: how containers run, ranks start and images are built; it decides nothing."""
+
+# Without annotations as text (__future__): msgspec would evaluate each of them anew at every start.
+
+import re
+from typing import Literal
+
+import msgspec
+
+from argosy.model import plain_fingerprint
+from argosy.sites.parts import Base, Count, Evident
+
+
+class RuntimeFacts(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The container runtime of the site.
+
+    Attributes
+    ----------
+    name
+        The word of ``--runtime``.
+    version
+        As documented.
+    gpu
+        The word of ``--gpu``; empty leaves it to the vendor.
+    user_namespaces
+        Whether users may make them there; None where it is not known.
+    """
+
+    name: str = ""
+    version: str = ""
+    gpu: Literal["", "none", "nv", "nvccli", "rocm", "cdi"] = ""
+    user_namespaces: bool | None = None
+
+
+class Modules(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Modules that a job loads before it starts its ranks.
+
+    Attributes
+    ----------
+    purge
+        Whether ``module purge`` comes first.
+    use
+        Folders for ``module use``.
+    load
+        Modules for ``module load``, in this order.
+    """
+
+    purge: bool = False
+    use: tuple[str, ...] = ()
+    load: tuple[str, ...] = ()
+
+
+class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How ranks are started at the site.
+
+    Attributes
+    ----------
+    default
+        For Python programs, where the user names none.
+    avoid
+        Launchers that the site advises against; `why` says so.
+    torchrun
+        Python module that the site's users start in place of ``torch.distributed.run``.  Plans do not need it, and say
+        so: they tell each node its rank, and which of them holds the store, so no host names are compared.
+    mpi
+        Wire-up of srun where none is asked for: ``pmix`` or ``pmi2``.
+    mpiexec
+        The host's own launcher for `mpi` instead of srun: ``hydra`` (``-n -ppn --hosts``); empty for srun.
+    """
+
+    default: Literal["", "torchrun", "srun", "mpi", "none"] = ""
+    avoid: tuple[str, ...] = ()
+    torchrun: str = ""
+    mpi: Literal["", "pmix", "pmi2"] = ""
+    mpiexec: Literal["", "hydra"] = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no name of a Python module."""
+        if not re.fullmatch(r"[A-Za-z0-9_.]*", self.torchrun):
+            raise ValueError(f"torchrun = {self.torchrun!r} is no name of a Python module")
+
+
+class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bandwidth that was measured at the site.
+
+    Attributes
+    ----------
+    nodes
+        Nodes of the run.
+    gpus_per_node
+        GPUs that it used on each of them.
+    gigabytes
+        Bus bandwidth of an all-reduce, in GB/s (1e9 bytes).
+    payload_gb
+        Size of the message, in GB; 0 where it is not known.
+    source
+        Public address of the figure.
+    """
+
+    nodes: int
+    gpus_per_node: int
+    gigabytes: float
+    payload_gb: float = 0.0
+    source: str = ""
+
+
+class Network(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run shows that it used the fast network.
+
+    Attributes
+    ----------
+    plugin
+        Library by which NCCL or RCCL reaches the network: ``aws-ofi-rccl``.
+    proof_lines
+        Regular expressions; one must match a line of the communication library's log.
+    """
+
+    plugin: str = ""
+    proof_lines: tuple[str, ...] = ()
+    expected: tuple[Bandwidth, ...] = ()
+
+
+class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Images of the site.
+
+    Attributes
+    ----------
+    folders
+        Where the site keeps them.
+    catalog
+        Command that lists them.
+    bases
+        Bases to build on; the first one is recommended.
+    signed_by
+        Fingerprints of OpenPGP keys, one of which must have signed an image that is launched; empty takes any image.
+    cotainr_systems
+        The words of ``cotainr build --system`` -> the base that each stands for.
+    """
+
+    folders: tuple[str, ...] = ()
+    catalog: str = ""
+    bases: tuple[Base, ...] = ()
+    signed_by: tuple[str, ...] = ()
+    cotainr_systems: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no fingerprint of a key."""
+        for key in self.signed_by:
+            plain_fingerprint(key)
+
+
+class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where and how images are built at the site.
+
+    Attributes
+    ----------
+    where
+        In words: login node, partition, QOS.
+    network
+        Whether compute nodes reach the internet; None where it is not known.
+    carriers
+        Ways to run programs in a base's root that work there.
+    variables
+        Variables that a build sets.
+    unload
+        Modules that break a build.
+    partition, qos, time, mem, cpus, gpus, exclusive
+        What a job that builds an image asks for (`argosy build --on-node`, `--submit`); empty and 0 leave it to Slurm.
+    work_dir
+        Folder of compute nodes for work files; empty leaves it to Argosy.
+    """
+
+    where: str = ""
+    network: bool | None = None
+    carriers: tuple[str, ...] = ()
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+    unload: tuple[str, ...] = ()
+    partition: str = ""
+    qos: str = ""
+    time: str = ""
+    mem: str = ""
+    cpus: Count = 0
+    gpus: Count = 0
+    exclusive: bool = False
+    work_dir: str = ""
