@@ -20,6 +20,8 @@ from argosy.version import VERSION
 
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
 """Where programs in an image of cotainr find its environment."""
+URL = "https://github.com/DeiC-HPC/cotainr"
+"""What tells its images from others: whose words made them."""
 
 
 class CotainrWords(msgspec.Struct, frozen=True):
@@ -99,4 +101,5 @@ def render_labels(words: CotainrWords) -> tuple[tuple[str, str], ...]:
     return (
         ("cotainr.command", " ".join(map(quote, command))),
         ("cotainr.version", f"answered by argosy {VERSION}"),
+        ("cotainr.url", URL),
     )

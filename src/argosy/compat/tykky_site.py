@@ -151,7 +151,7 @@ def read_conf(merged: Mapping[str, object], environment: Mapping[str, str]) -> C
         share=_yes(merged.get("share_container", False)),
         prefix=next(iter(texts("installation_prefix")), ""),
         files=texts("installation_file_paths") or (*texts("env_file"), *texts("requirements_file")),
-        binds=tuple(Bind(point, point) for point in texts("mount_points") if point.split("/")[1:2][0] in SYSTEM),
+        binds=tuple(Bind(point, point) for point in texts("mount_points") if _is_hidden(point)),
         paths=texts("wrapper_paths"),
         variables=(*_variables(merged.get("extra_envs")), *((("LD_LIBRARY_PATH", libraries),) if libraries else ())),
         mode=next(iter(texts("mode")), ""),
@@ -194,6 +194,13 @@ def _judge_keys(merged: Mapping[str, object]) -> None:
         if key not in known:
             near = nearest_word(key, known)
             raise UsageError(f"tykky has no key {key!r}", hint=f"did you mean {near}?" if near else "")
+
+
+def _is_hidden(point: str) -> bool:
+    """Tell whether a container hides a folder of the host unless it is asked for."""
+    if not point.startswith("/"):
+        raise UsageError(f"mount_points: {point!r} does not begin with /", hint="name it by its whole path")
+    return point.split("/")[1] in SYSTEM
 
 
 def _files(key: str, merged: Mapping[str, object]) -> tuple[str, ...]:

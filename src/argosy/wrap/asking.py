@@ -11,26 +11,34 @@ from argosy.errors import UsageError
 from argosy.images.identify import Kind, identify_file
 from argosy.images.prefix import current_version
 from argosy.images.tarheads import read_tar_names
-from argosy.refusals import explained
+from argosy.recipe.read import OF_ANY_NAME
+from argosy.refusals import explained, missing_file
 from argosy.wrap.plan import parse_environ
 from argosy.wrap.records import Recipe, SourceKind
 
 FILES = frozenset({Kind.TEXT, Kind.EMPTY})
 
 
-def plan_recipe(sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool, at: str, asked_base: bool) -> Recipe:
+def plan_recipe(
+    sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool | None, at: str, asked_base: bool
+) -> Recipe:
     """Tell what the sources are.
 
     Raises
     ------
     UsageError
-        When files and an image are mixed, or an option does not belong to what is wrapped; or it is a project file.
+        When a file is missing, files and an image are mixed, an option does not belong to what is wrapped, or it is a
+        project file.
     """
     if project := named_project([Path(source).expanduser() for source in sources]):
         raise UsageError(
             f"{project.shown} says how an image is made, and is built first",
             hint=f"argosy build {project.shown} -o IMAGE, then argosy wrap IMAGE --prefix DIR",
         )
+    for source in sources:
+        is_file = asked_base or len(sources) > 1 or source.endswith(OF_ANY_NAME)
+        if is_file and identify_file(Path(source).expanduser()).kind is Kind.MISSING:
+            raise missing_file(source, Path.cwd())
     kinds = {identify_file(Path(source).expanduser()).kind in FILES for source in sources}
     if kinds == {True}:
         files = tuple(str(Path(source).expanduser().absolute()) for source in sources)

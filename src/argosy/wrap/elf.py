@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-MAGIC = b"\x7fELF"
-MACHINES = {0x3E: "x86_64", 0xB7: "aarch64", 0x15: "ppc64le", 0xF3: "riscv64"}
-"""e_machine of the ELF header (elf(5)) -> what ``uname -m`` says."""
+from argosy.emulation import MACHINES
 
+MAGIC = b"\x7fELF"
 GLIBC = re.compile(rb"GLIBC_(\d+)\.(\d+)(?:\.\d+)?\0")
 MOST_BYTES = 64 << 20
 MOST_FILES = 200

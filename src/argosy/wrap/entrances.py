@@ -12,6 +12,7 @@ from argosy.shell import quote
 from argosy.version import VERSION as ARGOSY
 
 ACTIVATE = "activate"
+ACTIVATE_FISH = "activate.fish"
 MODULES = "modulefiles"
 MODULE_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
 
@@ -25,7 +26,7 @@ def render_activate(prefix: str, name: str) -> str:
     """Render the script that a shell sources; bash and zsh tell where it lies, other shells find it at `prefix`."""
     return f"""\
 # shellcheck shell=sh
-# Read this by the shell: . {name}/{ACTIVATE}      It puts the commands of this folder first on PATH.
+# Read this by the shell: . {quote(f"{name}/{ACTIVATE}")}      It puts the commands of this folder first on PATH.
 # Back again: deactivate      Made by Argosy {ARGOSY}, which need not be here.
 argosy_dir={quote(prefix)}
 if [ -n "${{BASH_VERSION-}}" ]; then
@@ -45,7 +46,7 @@ if argosy_dir=$(CDPATH="" cd -- "${{argosy_dir%/*}}" 2> /dev/null && pwd) && [ -
     export ARGOSY_ACTIVE PATH
     if [ -z "${{VIRTUAL_ENV_DISABLE_PROMPT-}}" ] && [ -n "${{PS1-}}" ]; then
         argosy_prompt=$PS1
-        PS1="({name}) $PS1"
+        PS1={quote(f"({name}) ")}$PS1
     fi
     deactivate() {{
         PATH=:$PATH:
@@ -66,10 +67,26 @@ unset -v argosy_dir
 """
 
 
+def render_activate_fish(name: str) -> str:
+    """Render the script that fish sources; its prompt is a function of the user's, and stays as it is."""
+    return f"""\
+# Read this by fish: source {quote(f"{name}/{ACTIVATE_FISH}")}      It puts the commands of this folder first on PATH.
+# Back again: deactivate      Made by Argosy {ARGOSY}, which need not be here.
+set -q ARGOSY_ACTIVE; and functions -q deactivate; and deactivate
+set -gx ARGOSY_ACTIVE (realpath (dirname (status filename)))
+set -gx PATH $ARGOSY_ACTIVE/bin $PATH
+function deactivate
+    set -l argosy_place (contains -i -- $ARGOSY_ACTIVE/bin $PATH); and set -e PATH[$argosy_place]
+    set -e ARGOSY_ACTIVE
+    functions -e deactivate
+end
+"""
+
+
 def render_lua(prefix: str, name: str, what: str) -> str:
     """Render the modulefile of Lmod."""
     return f"""\
--- Lmod: module use {name}/{MODULES}; module load {module_name(name)}      Made by Argosy {ARGOSY}.
+-- Lmod: module use {quote(f"{name}/{MODULES}")}; module load {module_name(name)}      Made by Argosy {ARGOSY}.
 local prefix = string.match(myFileName(), "^(/.*)/{MODULES}/[^/]+$") or {_lua(prefix)}
 whatis("Name: " .. {_lua(name)})
 whatis("Description: " .. {_lua(what)})
@@ -83,7 +100,7 @@ def render_tcl(name: str, what: str) -> str:
     """Render the modulefile of Environment Modules, which Lmod reads as well."""
     return f"""\
 #%Module1.0
-# module use {name}/{MODULES}; module load {module_name(name)}      Made by Argosy {ARGOSY}.
+# module use {quote(f"{name}/{MODULES}")}; module load {module_name(name)}      Made by Argosy {ARGOSY}.
 set prefix [file dirname [file dirname $ModulesCurrentModulefile]]
 module-whatis {_tcl(what)}
 proc ModulesHelp {{ }} {{

@@ -18,6 +18,7 @@ from argosy.build.tools import static_uv
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import GO_ARCH
+from argosy.images.sif_write import whole_of
 from argosy.layout import (
     APPTAINER_BASE,
     APPTAINER_ENV,
@@ -39,7 +40,7 @@ from argosy.pip_config import plan_uv_settings, read_pip_config
 from argosy.process import Command, run_checked
 from argosy.recipe import Recipe as Wanted
 from argosy.session import Session
-from argosy.store import work_folder
+from argosy.store import link_file, work_folder
 from argosy.version import VERSION
 from argosy.wrap.elf import Needs, read_needs
 from argosy.wrap.records import Inside, Recipe
@@ -102,8 +103,8 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
         judge_place(recipe.at, named, source)
         at = recipe.at or named or str(source)
         place = tree / at.lstrip("/")
-        place.parent.mkdir(parents=True)
-        shutil.copytree(source, place, symlinks=True, copy_function=_link)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, place, symlinks=True, copy_function=link_file)
         return at
     if identify_file(source).kind not in ARCHIVES:
         hint = "give the folder of an installation, or an archive of conda-pack"
@@ -122,19 +123,11 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
             hint="name the path its files name: --at /path/of/the/env",
         )
     target = tree / at.lstrip("/")
-    target.parent.mkdir(parents=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(place, target)
     if packed:
         _relocate(tree, at, base, session, work)
     return at
-
-
-def _link(source: str, target: str) -> None:
-    """Copy by a hard link where one disk holds both: nothing of the installation is changed."""
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _relocate(tree: Path, at: str, base: Base, session: Session, work: Path) -> None:
@@ -235,7 +228,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
     (tree / LOCK.lstrip("/")).write_text(render_lock(lock))
     layer = tree.with_suffix(".sqfs")
     run_pack(session, tree, layer, time=base.time)
-    write_delta(image, base, lock, layer)
+    write_delta(image, base, lock, (whole_of(layer),))
 
 
 def _has(base: Base, path: str, session: Session) -> bool:

@@ -35,10 +35,16 @@ def render_visible(start: Start, mount: str) -> str:
 
 def _callers(start: Start, mount: str) -> list[str]:
     return [
-        "case $PWD in",
-        f"{system_cases(start)}) ;;",
-        f'*) [ ! -d "$PWD" ] || {_mount(mount, Late("$PWD"), Late("$PWD"))} ;;',
-        "esac",
+        "# Nothing is mounted over the commands, also not by the runtime, which mounts the current directory, too.",
+        "# shellcheck disable=SC3013",
+        'if [ . -ef "$argosy_prefix" ] || [ . -ef "$argosy_prefix/bin" ]; then',
+        '    set -- --no-mount cwd "$@"',
+        "else",
+        "    case $PWD in",
+        f"    {system_cases(start)}) ;;",
+        f'    *) [ ! -d "$PWD" ] || {_mount(mount, Late("$PWD"), Late("$PWD"))} ;;',
+        "    esac",
+        "fi",
         'for argosy_place in "${TMPDIR-}" "${HOME-}"; do',
         '    case $argosy_place in "" | /) continue ;; esac',
         f'    [ ! -d "$argosy_place" ] || {_mount(mount, Late("$argosy_place"), Late("$argosy_place"))}',
@@ -75,10 +81,11 @@ def _installation(start: Start, mount: str) -> list[str]:
     rows = [
         f"[ -d {quote(start.at)} ] || [ ! -d {above} ] ||",
         f"    argosy_fail {quote(message)} {quote(f'leave an empty folder there: mkdir {quote(start.at)}')}",
+        f"argosy_unlinked {quote(start.at)}",
     ]
     if mount == "bwrap":
-        return [*rows, f'set -- --ro-bind {quote(tree_path(start.trees[0], start.at))} {quote(start.at)} "$@"']
-    fields = ('\\"src=$argosy_image\\"', f'\\"dst={_inner(start.at)}\\"', f'\\"image-src={_inner(start.at)}\\"', "ro")
+        return [*rows, f'set -- --ro-bind {quote(tree_path(start.trees[0], start.at))} "$argosy_folder" "$@"']
+    fields = ('\\"src=$argosy_image\\"', '\\"dst=$argosy_folder\\"', f'\\"image-src={_inner(start.at)}\\"', "ro")
     return [*rows, f'set -- --mount "type=bind,{",".join(fields)},id={start.layer_part}" "$@"']
 
 
@@ -126,7 +133,7 @@ def _beside_installation(start: Start, mount: str) -> list[str]:
 def system_cases(start: Start) -> str:
     """Give the patterns of directories that are the image's own, where a caller's directory cannot be shown."""
     names = [name for name in (*SYSTEM_FOLDERS, *start.shadowed) if name not in {"tmp", "var", "run", "opt"}]
-    return " | ".join(["/", *(f"/{name}" if name.endswith("*") else f"/{name} | /{name}/*" for name in names)])
+    return " | ".join(["/", "/opt", *(f"/{name}" if name.endswith("*") else f"/{name} | /{name}/*" for name in names)])
 
 
 def _bound(bind: Bind, mount: str) -> str:
@@ -145,6 +152,4 @@ def _mount(way: str, source: Late | str, target: Late | str, *, read_only: bool 
 
 def _inner(word: Late | str) -> str:
     """Give a word for within double quotes."""
-    if isinstance(word, Late):
-        return word.expression
-    return "".join(f"\\{sign}" if sign in '\\"$`' else sign for sign in word)
+    return word.expression if isinstance(word, Late) else in_double_quotes(word)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +15,21 @@ from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, vers
 from argosy.session import Session
 from argosy.shell import quote
 from argosy.store import explained, lease, remove_tree, whole_file
-from argosy.wrap.entrances import ACTIVATE, MODULES, module_name, render_activate, render_lua, render_tcl
+from argosy.wrap.entrances import (
+    ACTIVATE,
+    ACTIVATE_FISH,
+    MODULES,
+    module_name,
+    render_activate,
+    render_activate_fish,
+    render_lua,
+    render_tcl,
+)
 from argosy.wrap.records import Version
 
 LEASE = ".wrap.lease"
 CACHE = "cache"
-OURS = frozenset({VERSIONS, CACHE, LEASE, ACTIVATE, MODULES})
+OURS = frozenset({VERSIONS, CACHE, LEASE, ACTIVATE, ACTIVATE_FISH, MODULES})
 """What a start of a prefix that was killed may have left."""
 
 
@@ -36,8 +46,8 @@ def refuse_prefix(prefix: Path) -> None:
         raise UsageError(f"{prefix} holds wrapped commands already", hint=hint)
     if prefix.exists() and not prefix.is_dir():
         raise UsageError(f"{prefix} is a file", hint="name a folder that is not there yet, or an empty one")
-    if '"' in str(prefix) or "\n" in str(prefix):
-        raise UsageError(f"{str(prefix)!r} has a quote or a new line in it", hint="name another --prefix")
+    if re.search('["\n\udc80-\udcff]', str(prefix)):
+        raise UsageError(f"{str(prefix)!r} has a quote, a new line or no UTF-8 in it", hint="name another --prefix")
     others = [entry.name for entry in _entries(prefix) if entry.name not in OURS and not entry.name.startswith(".")]
     if others:
         raise UsageError(
@@ -84,7 +94,7 @@ def switch(prefix: Path, number: int) -> None:
 
 
 def write_entrances(prefix: Path, version: Version) -> None:
-    """Write the activate script and the modulefiles, which are the same for all versions but for what they tell."""
+    """Write the activate scripts and the modulefiles, which are the same for all versions but for what they tell."""
     modules = prefix / MODULES
     with explained(prefix):
         modules.mkdir(exist_ok=True)
@@ -93,6 +103,7 @@ def write_entrances(prefix: Path, version: Version) -> None:
     what = str(version.recipe)
     for file, text in (
         (prefix / ACTIVATE, render_activate(str(prefix), prefix.name)),
+        (prefix / ACTIVATE_FISH, render_activate_fish(prefix.name)),
         (lua, render_lua(str(prefix), prefix.name, what)),
         (lua.with_suffix(""), render_tcl(prefix.name, what)),
     ):

@@ -69,7 +69,7 @@ class Recipe(msgspec.Struct, frozen=True):
     copy
         Whether an image that lies elsewhere is copied into the prefix.
     flatten, cuda, site, torch_backend, unisolated, replaceable
-        As of a build.
+        As of a build; ``flatten`` is None while it is not chosen.
     before, after
         Scripts run inside before and after the installation.
     """
@@ -80,7 +80,7 @@ class Recipe(msgspec.Struct, frozen=True):
     added: tuple[str, ...] = ()
     at: str = ""
     copy: bool = False
-    flatten: bool = False
+    flatten: bool | None = None
     cuda: str = ""
     site: str = ""
     before: tuple[str, ...] = ()

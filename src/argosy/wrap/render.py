@@ -6,7 +6,7 @@ program's own.  Everything that depends on the node or the caller is asked of th
 
 from __future__ import annotations
 
-from argosy.shell import quote
+from argosy.shell import in_double_quotes, quote
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.starters import render_apptainer
 from argosy.wrap.starters_bwrap import render_bwrap
@@ -56,24 +56,39 @@ argosy_absolute() {{
     argosy_here=$PWD
     {{ CDPATH="" cd -- "$1" && argosy_folder=$PWD && CDPATH="" cd -- "$argosy_here"; }} || argosy_fail "cannot enter $1"
 }}
+# Nothing is mounted on a symbolic link, so a folder behind one is called by its real path.  A link at the root is a
+# folder inside.
+argosy_unlinked() {{
+    argosy_folder=$1 argosy_place=$1
+    while [ -n "${{argosy_place%/*}}" ]; do
+        if [ -h "$argosy_place" ]; then
+            argosy_folder=$(CDPATH="" cd -P -- "$1" 2> /dev/null && pwd) || argosy_folder=$1
+            return
+        fi
+        argosy_place=${{argosy_place%/*}}
+    done
+}}
 """
 
 
 def _place(start: Start) -> str:
     return f"""\
-# The prefix, as it was called, and the command as the program shall see it: a path that is right inside and outside.
+# The prefix, as it was called where that can be, and the command as the program shall see it: a path that is right
+# inside and outside.
 argosy_folder=${{argosy_self%/*}}
 case $argosy_folder in
 /*/../* | /*/./* | *//* | */.. | */.) argosy_absolute "$argosy_folder" ;;
 /*) ;;
 *) argosy_absolute "$argosy_folder" ;;
 esac
-argosy_prefix=${{argosy_folder%/bin}}
-argosy_prefix=${{argosy_prefix%/versions/{start.number}}}
+argosy_folder=${{argosy_folder%/bin}}
+argosy_unlinked "${{argosy_folder%/versions/{start.number}}}"
+argosy_prefix=$argosy_folder
 argosy_command=${{argosy_program-$argosy_prefix/bin/$argosy_name}} argosy_above=""
 argosy_path=$argosy_prefix/bin:{quote(start.path)}
 if [ "$argosy_self" != "$0" ] && [ -r "${{0%/*}}/../pyvenv.cfg" ]; then
     argosy_absolute "${{0%/*}}"
+    argosy_unlinked "$argosy_folder"
     argosy_command=$argosy_folder/${{0##*/}} argosy_path=$argosy_folder:$argosy_path argosy_above=${{argosy_folder%/*}}
 fi
 """
@@ -120,7 +135,7 @@ esac
 
 def _image(start: Start) -> str:
     if start.runtime == "bwrap":
-        return "argosy_version=$argosy_prefix/versions/" + str(start.number) + "\n"
+        return _trees(start)
     gone = f"$argosy_image, a link to {start.elsewhere}," if start.elsewhere else "$argosy_image"
     way = (
         'argosy wrap update \\"$argosy_prefix\\" --image FILE'
@@ -132,6 +147,19 @@ argosy_version=$argosy_prefix/versions/{start.number} argosy_image=$argosy_prefi
 [ -r "$argosy_image" ] || argosy_fail "the image is gone or cannot be read: {_text(gone)}" \\
     "bring it back, or: {way}"
 """
+
+
+def _trees(start: Start) -> str:
+    own = [tree for tree in (*start.trees, start.root.folder) if tree and "/" not in tree]
+    looks = [f'[ -d "$argosy_trees/{in_double_quotes(tree)}" ] || argosy_gone={quote(tree)}' for tree in own]
+    rows = [
+        f"argosy_version=$argosy_prefix/versions/{start.number}",
+        'argosy_trees=$argosy_prefix/cache/trees argosy_gone=""',
+        *looks,
+        '[ -z "$argosy_gone" ] || argosy_fail "the unpacked image is gone: $argosy_trees/$argosy_gone" \\',
+        '    "unpack it again: argosy wrap update \\"$argosy_prefix\\""',
+    ]
+    return "\n".join(rows) + "\n"
 
 
 def _text(text: str) -> str:

@@ -12,7 +12,9 @@ from argosy.build import BuildRequest, build
 from argosy.errors import ArgosyError, NoVersions, UsageError
 from argosy.images.finding import find_image
 from argosy.images.identify import Kind, identify_file
+from argosy.model import Image, ImageKind
 from argosy.records import replace
+from argosy.runtimes.choose import choose_runtime
 from argosy.session import Session
 from argosy.wrap.elf import Needs
 from argosy.wrap.records import Inside, Recipe, SourceKind
@@ -39,6 +41,18 @@ class Brought(msgspec.Struct, frozen=True):
     recipe: Recipe
     needs: Needs = NO_NEEDS
     inside: Inside | None = None
+
+
+def choose_partitions(recipe: Recipe, runtime: str, session: Session) -> Recipe:
+    """Give the recipe with one partition or two, where it does not say: commands are started again and again.
+
+    A runtime that mounts images waits for each partition; one that unpacks them keeps the base's tree for all versions.
+    """
+    if recipe.kind is not SourceKind.FILES or recipe.flatten is not None:
+        return recipe
+    image = Image("image.sif", ImageKind.SIF, "", "", argosy=True)
+    chosen, _ = choose_runtime(runtime, session.host, image)
+    return replace(recipe, flatten=not chosen.traits.unpacks)
 
 
 def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
@@ -121,7 +135,7 @@ def _built(
         tuple(sources),
         base,
         image,
-        flatten=recipe.flatten,
+        flatten=bool(recipe.flatten),
         cuda=recipe.cuda,
         site=recipe.site,
         torch_backend=recipe.torch_backend,

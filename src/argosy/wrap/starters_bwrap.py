@@ -137,7 +137,6 @@ def _container(start: Start) -> list[str]:
         '        eval "set -- $argosy_words"',
         "    fi",
         '    eval "exec < /proc/self/fd/$argosy_fd $argosy_fd>&-"',
-        "    argosy_trees=$argosy_prefix/cache/trees",
         '    if [ "$argosy_uid" != 0 ]; then',
         '        . "$argosy_version/names.sh"',
         '        set -- --perms 0644 --ro-bind-data 4 /etc/passwd --perms 0644 --ro-bind-data 5 /etc/group "$@"',

@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from argosy.entering import enter, layer_key
-from argosy.errors import UsageError
+from argosy.errors import ImageError, UsageError
 from argosy.images.finding import refined
 from argosy.images.opening import Opened, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
@@ -23,7 +23,7 @@ from argosy.shell import quote
 from argosy.store import remove_tree, whole_folder
 from argosy.trees import lend_layer
 from argosy.version import VERSION as ARGOSY
-from argosy.wrap.entrances import ACTIVATE, MODULES
+from argosy.wrap.entrances import ACTIVATE, ACTIVATE_FISH, MODULES
 from argosy.wrap.furnish import furnish
 from argosy.wrap.gpu_build import check_gpu_build
 from argosy.wrap.inside import look_inside
@@ -49,7 +49,7 @@ from argosy.wrap.plan import (
     plan_paths,
 )
 from argosy.wrap.records import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
-from argosy.wrap.sources import Brought, extend_image, keep_image, make_image
+from argosy.wrap.sources import Brought, choose_partitions, extend_image, keep_image, make_image
 from argosy.wrap.tops import find_root
 
 Bring = Callable[[Path, Session], Brought]
@@ -69,12 +69,13 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
         raise UsageError("scripts belong to an image that is built", hint="run them on the installation, then wrap it")
     refuse_prefix(prefix)
     existed = prefix.is_dir()
-    first = _First(uuid.uuid4().hex[:12], "new", request.recipe, request.settings)
+    recipe = choose_partitions(request.recipe, request.settings.runtime, session)
+    draft = _Draft(uuid.uuid4().hex[:12], "new", recipe, request.settings)
     try:
         with alone(prefix, session, doing=f"wrapping into {prefix}"):
             sweep(prefix)
             refuse_prefix(prefix)
-            return _advance(prefix, first, lambda folder, seen: make_image(request.recipe, folder, seen), session)
+            return _advance(prefix, draft, lambda folder, seen: make_image(recipe, folder, seen), session)
     except BaseException:
         _clear(prefix, keep=existed)
         raise
@@ -98,9 +99,9 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
         old = open_prefix(prefix)
         sweep(prefix)
         recipe = plan_update(request, old.recipe)
-        now = _First(old.identity, _reason(request), recipe, settings or old.settings)
-        bring = _bring(request, recipe, other_settings=now.settings != old.settings)
-        return _advance(prefix, now, bring, session, previous=old.number)
+        draft = _Draft(old.identity, _reason(request), recipe, settings or old.settings)
+        bring = _bring(request, recipe, other_settings=draft.settings != old.settings)
+        return _advance(prefix, draft, bring, session, previous=old.number)
 
 
 def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
@@ -192,7 +193,7 @@ def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
     return gone
 
 
-class _First(msgspec.Struct, frozen=True):
+class _Draft(msgspec.Struct, frozen=True):
     """What is known of a version before its image is there."""
 
     identity: str
@@ -201,7 +202,7 @@ class _First(msgspec.Struct, frozen=True):
     settings: Settings
 
 
-def _advance(prefix: Path, first: _First, bring: Bring, session: Session, *, previous: int = 0) -> WrapReport:
+def _advance(prefix: Path, draft: _Draft, bring: Bring, session: Session, *, previous: int = 0) -> WrapReport:
     """Make a version in a folder beside, give it its name, and switch to it."""
     start = time.monotonic()
     number = next_number(prefix)
@@ -211,15 +212,15 @@ def _advance(prefix: Path, first: _First, bring: Bring, session: Session, *, pre
             raise UsageError(f"{place} appeared meanwhile", hint="try again")
         brought = bring(folder, session)
         with session.step("wrap", "its commands") as step:
-            version = _furnish(prefix, number, first, brought, session)
+            version = _furnish(prefix, number, draft, brought, session)
             step.result = f"{len(version.commands)} commands, started by {version.runtime}"
     write_entrances(prefix, version)
     switch(prefix, number)
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
 
 
-def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session: Session) -> Version:
-    settings, recipe, image = first.settings, brought.recipe, brought.image
+def _furnish(prefix: Path, number: int, draft: _Draft, brought: Brought, session: Session) -> Version:
+    settings, recipe, image = draft.settings, brought.recipe, brought.image
     opened = refined(open_image(image), session)
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     there = replace(session, places=replace(session.places, cache=prefix / CACHE))
@@ -241,9 +242,9 @@ def _furnish(prefix: Path, number: int, first: _First, brought: Brought, session
     root = find_root(plan.entry, cache, own[0] if own else f"version-{number}", recipe.at, settings.binds, session)
     version = Version(
         number=number,
-        identity=first.identity,
+        identity=draft.identity,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        reason=first.reason,
+        reason=draft.reason,
         argosy=ARGOSY,
         recipe=recipe,
         settings=settings,
@@ -273,8 +274,19 @@ def _bring(request: UpdateRequest, recipe: Recipe, *, other_settings: bool) -> B
 
     The current one stays where only settings change, and is the base where only packages are added; else the sources
     are read again.
+
+    Raises
+    ------
+    ImageError
+        When it is a link to an image that is gone.
     """
     current = image_of_prefix(request.prefix)
+    if current is not None and current.is_symlink() and not current.exists() and not request.image:
+        raise ImageError(
+            f"the image of {request.prefix} is gone",
+            evidence=f"it was {current.readlink()}",
+            hint=f"bring it back, or: argosy wrap update {quote(str(request.prefix))} --image FILE",
+        )
     asked = request.packages or request.files or request.image or request.after
     if other_settings and not asked and current is not None and recipe.kind is not SourceKind.FOLDER:
         return lambda folder, _: keep_image(recipe, current, folder)
@@ -304,6 +316,7 @@ def _clear(prefix: Path, *, keep: bool) -> None:
         return
     for name in (VERSIONS, CACHE, MODULES):
         remove_tree(prefix / name)
-    (prefix / ACTIVATE).unlink(missing_ok=True)
+    for name in (ACTIVATE, ACTIVATE_FISH):
+        (prefix / name).unlink(missing_ok=True)
     if not keep and not any(prefix.iterdir()):
         prefix.rmdir()

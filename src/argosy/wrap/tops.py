@@ -18,8 +18,9 @@ import msgspec
 from argosy.model import Bind, Entry
 from argosy.records import replace
 from argosy.session import Session
-from argosy.store import whole_folder
+from argosy.store import link_file, whole_folder
 from argosy.whiteouts import FUSE_WHITEOUT, is_whiteout
+from argosy.wrap.plan import USUALLY_EMPTY
 
 NOT_THE_IMAGES = frozenset({"dev", "proc", "root", "sys", "tmp"})
 """Those of the host are shown in their place."""
@@ -148,7 +149,9 @@ def _tops(trees: tuple[Path, ...], above: str, place: Path, skipped: frozenset[s
             joined = Top(target, How.BIND, f"{place}/root{target}")
         else:
             joined = None
-        if path.is_symlink() and target != JOINED:
+        if path.is_symlink() and not above and name in USUALLY_EMPTY:  # /home -> var/home: nothing is mounted on a link
+            yield Top(target, How.FOLDER)
+        elif path.is_symlink() and target != JOINED:
             yield Top(target, How.LINK, str(path.readlink()))
         elif target in OPEN or (target == "/var" and not (path / "tmp").is_dir()):
             yield Top(target, How.FOLDER)
@@ -212,7 +215,4 @@ def _link(source: Path, target: Path) -> None:
     if _is_folder(target):
         raise _NeedsOverlay
     target.unlink(missing_ok=True)
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(source, target, follow_symlinks=False)
+    link_file(source, target)
