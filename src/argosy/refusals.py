@@ -22,10 +22,13 @@ _BESIDE = re.compile(r".+\.\d+\.[0-9a-f]{8}(?:\.part)?|\..+\.[0-9a-f]{8}\.part")
 
 @contextlib.contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turn the system's refusals to write below `folder` into errors with a way out."""
+    """Turn the system's refusals to write below `folder` into errors with a way out.
+
+    That nobody reads our output any more is none of them.
+    """
     try:
         yield
-    except ArgosyError:
+    except (ArgosyError, BrokenPipeError):
         raise
     except OSError as error:
         raise explain_os_error(error, folder) from error
@@ -33,7 +36,10 @@ def explained(folder: Path) -> Iterator[None]:
 
 def explain_os_error(error: OSError, folder: Path) -> ArgosyError:
     """Say in plain words what the system refused."""
-    name = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else folder
+    error = _first_of(error)
+    # Of two names, as of a link and what it leads to, the second is the one to be made.
+    told = error.filename if error.errno in NOT_THERE else error.filename2 or error.filename
+    name = Path(os.fsdecode(told)) if isinstance(told, str | bytes) else folder
     if error.errno in NOT_THERE | NOT_ALLOWED and _BESIDE.fullmatch(name.name):
         return _folder_error(name.parent, error.strerror or "")
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -43,12 +49,20 @@ def explain_os_error(error: OSError, folder: Path) -> ArgosyError:
             hint="free some space or files, or choose another place with --work-dir, --output or ARGOSY_CACHE",
         )
     if error.errno in NOT_ALLOWED:
-        return CheckFailed(
-            f"{name} cannot be written", evidence=str(error), hint="choose a folder that you may write to"
-        )
+        hint = "choose a folder that you may write to, by --work-dir, --output or ARGOSY_CACHE"
+        return CheckFailed(f"{name} cannot be written", evidence=str(error), hint=hint)
     if error.errno in NOT_THERE:
         return UsageError(f"no such file or folder: {name}", evidence=str(error), hint="check the path")
     return CheckFailed(f"the file system refused: {error.strerror or error}", evidence=str(name))
+
+
+def _first_of(error: OSError) -> OSError:
+    """Give the first refusal of all that met who copied a tree (``shutil.Error``), else the only one."""
+    if error.errno is None and error.args and isinstance(error.args[0], list):
+        for _, target, why in error.args[0]:
+            if number := re.match(r"\[Errno (\d+)\]", str(why)):
+                return OSError(int(number[1]), os.strerror(int(number[1])), str(target))
+    return error
 
 
 def _free(folder: Path) -> str:
@@ -64,6 +78,8 @@ def missing_file(named: str, cwd: Path, evidence: str = "") -> UsageError:
     """Say that a file which the user named, from the folder `cwd`, is not there, and which one is there instead."""
     folder, near = (cwd / named).parent, near_file(Path(named), cwd)
     hint = f"did you mean {near}?" if near else "check the path"
+    if (cwd / named).is_symlink():
+        hint = f"it is a link to {(cwd / named).readlink()}, which is not there"
     if not folder.is_dir():
         hint = f"there is no folder {folder} either"
     return UsageError(f"there is no file {named}", evidence=evidence, hint=hint)
@@ -72,7 +88,8 @@ def missing_file(named: str, cwd: Path, evidence: str = "") -> UsageError:
 def near_file(file: Path, cwd: Path = Path()) -> str:
     """Give the path with the nearest name that its folder has; nothing where none is like it."""
     with contextlib.suppress(OSError):
-        near = nearest_word(file.name, sorted(entry.name for entry in (cwd / file).parent.iterdir()), likeness=0.8)
+        there = {entry.name for entry in (cwd / file).parent.iterdir()} - {file.name}  # that is a link to nothing
+        near = nearest_word(file.name, sorted(there), likeness=0.8)
         return str(file.with_name(near)) if near else ""
     return ""
 

@@ -13,6 +13,7 @@ from argosy.check.looking import Contents
 from argosy.images.opening import GO_ARCH
 from argosy.model import Image, ImageKind
 from argosy.runtimes import RUNTIMES, load_runtime, refuse_image
+from argosy.runtimes.choose import one_partition
 from argosy.sites import Site
 
 OK, BAD, MIND, UNKNOWN = "ok", "bad", "mind", "not known"
@@ -87,14 +88,14 @@ def _layer(image: Image, site: Site) -> Iterator[Finding]:
     overlay, bind = facts.get("attach.overlay", ""), facts.get("attach.bind", "")
     if site.runtime.name not in {"apptainer", "singularity"} and site.runtime.name in RUNTIMES:
         takes = ImageKind.SIF in load_runtime(site.runtime.name).traits.images
-        hint = "build it with --flatten, or in the form that the runtime takes: --format sqsh"
+        hint = f"{one_partition(image.path)}, or the form that the runtime takes: --format sqsh"
         yield Finding("layer", MIND if takes else BAD, f"{site.runtime.name} attaches no layer of a SIF", hint)
     elif overlay == "yes":
         yield Finding("layer", OK, f"attaches as overlay: proved on {site.proved.date}")
     elif bind == "yes":
         yield Finding("layer", OK, f"attaches by a bind mount: proved on {site.proved.date}; launch chooses it there")
     elif overlay == "no":
-        yield Finding("layer", BAD, "attaches neither as overlay nor by a bind mount there", "build it with --flatten")
+        yield Finding("layer", BAD, "attaches neither as overlay nor by a bind mount there", one_partition(image.path))
     else:
         hint = f"try it: argosy prove {site.name} --image {image.path}; a layer that is skipped ends a job with code 6"
         yield Finding("layer", UNKNOWN, "nobody has tried overlays there", hint)

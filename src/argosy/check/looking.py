@@ -12,7 +12,7 @@ from argosy.containers import ContainerPlan
 from argosy.entering import outer_environment
 from argosy.process import Command, failed
 from argosy.session import Session
-from argosy.shell import plain_words
+from argosy.shell import in_double_quotes, plain_words
 
 MARK = "argosy:"
 """Before each line, since an image's own scripts may print."""
@@ -69,18 +69,13 @@ def look_into(plan: ContainerPlan, session: Session) -> Contents:
     ToolFailed
         When it does not start.
     """
-    words = plain_words(plan.words(("/bin/sh", "-c", LOOK.replace("$ASK_TORCH", _quoted(ASK_TORCH)), "sh")))
+    words = plain_words(plan.words(("/bin/sh", "-c", LOOK.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH)), "sh")))
     command = Command(words, env=outer_environment(plan, session.host.environment))
     reply = session.runner.run(command)
     contents = parse_contents(reply.stdout)
     if contents is None:
         raise failed(command, reply, doing="looking into the image")
     return contents
-
-
-def _quoted(program: str) -> str:
-    """Write a program so that it may stand within double quotes of sh."""
-    return "".join(f"\\{sign}" if sign in '\\"$`' else sign for sign in program)
 
 
 def parse_contents(text: str) -> Contents | None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from argosy.check.judging import Finding, judge_image
+from argosy.check.judging import BAD, OK, UNKNOWN, Finding, judge_image
 from argosy.check.looking import Contents, look_into
 from argosy.entering import enter
-from argosy.errors import ArgosyError, UsageError
+from argosy.errors import ArgosyError, ToolMissing, UsageError
 from argosy.images.finding import find_image
-from argosy.images.opening import open_image
+from argosy.images.opening import Opened, open_image
 from argosy.images.squashfs import read_superblock
-from argosy.launch.story import find_site
+from argosy.launch.grounds import find_site
 from argosy.model import ContainerRequest, GpuWay, Image, ImageKind
 from argosy.session import Session
+from argosy.sites import Site
 
 
 def check_image(session: Session, reference: str, site: str) -> tuple[Finding, ...]:
@@ -27,8 +28,26 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
     profile = find_site(site, session.host)
     if "://" in reference:
         raise UsageError(f"{reference} is not here", hint="fetch it first: argosy images pull, or argosy build over it")
-    image = open_image(find_image(reference, session)).image
-    return judge_image(image, _compressors(image), _contents(session, reference), profile)
+    opened = open_image(find_image(reference, session))
+    image = opened.image
+    judged = judge_image(image, _compressors(image), _contents(session, reference), profile)
+    return (*judged, *_signature(opened, profile, session))
+
+
+def _signature(opened: Opened, site: Site, session: Session) -> tuple[Finding, ...]:
+    """Judge who signed an image, where the site asks for it."""
+    if not site.images.signed_by:
+        return ()
+    from argosy.images.signing import find_signers  # noqa: PLC0415 - few sites ask for it
+
+    path, programs = opened.image.path, session.host.programs
+    try:
+        signer = find_signers(opened.sif, path, site.images.signed_by, session.runner, programs)[0]
+    except ToolMissing as error:
+        return (Finding("signature", UNKNOWN, error.what, error.hint),)
+    except ArgosyError as error:
+        return (Finding("signature", BAD, f"{error.what}; {'; '.join(error.evidence.splitlines())}", error.hint),)
+    return (Finding("signature", OK, f"{signer.name}, {signer.fingerprint}"),)
 
 
 def _compressors(image: Image) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argosy.doctor.judging import Finding, judge_machine
 from argosy.doctor.looking import look
-from argosy.launch.story import find_site
+from argosy.launch.grounds import find_site
 from argosy.session import Session
 from argosy.sites import Site
 from argosy.sites.here import sites_here

@@ -99,7 +99,9 @@ def _stale(profile: Profile) -> Iterator[Found]:
         try:
             day = dt.date.fromisoformat(checked)
         except ValueError:
-            yield Found(profile.line(*keys), f"{'.'.join(keys)}: checked = {checked!r} is no date", "write 2026-11-20")
+            said = f": checked = {checked!r} is no date" if checked else " does not say when its source was looked at"
+            hint = f'add checked = "{profile.today}", the day on which you looked'
+            yield Found(profile.line(*keys), f"{'.'.join(keys)}{said}", hint)
             continue
         if day > profile.today:
             yield Found(profile.line(*keys), f"{'.'.join(keys)} was checked in the future: {checked}", "")
@@ -193,7 +195,7 @@ def _odd_path(profile: Profile) -> Iterator[Found]:
     for bind in profile.site.binds:
         for path in bind.paths:
             if (bind.if_there or "*" in path) and re.search(r"[\s;&$`\"'\\,:]", path):
-                yield Found(profile.line("binds"), f"{path!r} holds a sign that a shell or the runtime reads", "")
+                yield Found(profile.line("binds"), f"{path!r} holds a character that a shell or the runtime reads", "")
     for cache in profile.site.caches:
         if not re.match(r"/(tmp|dev/shm|var/tmp|local|scratch_local)\b", cache.path):
             yield Found(profile.line("caches"), f"the cache {cache.path} may be shared by all nodes", "use /tmp")

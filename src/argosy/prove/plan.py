@@ -10,6 +10,7 @@ import msgspec
 from argosy.binding import render_core_list, render_mask_option
 from argosy.launch.at_site import plan_at_site, settle_site, with_site_binds, with_site_words
 from argosy.launch.cores import choose_masks
+from argosy.launch.grounds import Grounds
 from argosy.launch.in_step import has_document, render_document, step_lines, step_prefix
 from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch, plan_variables, with_variables
 from argosy.launch.rendezvous import PORT
@@ -17,7 +18,7 @@ from argosy.launch.script import ScriptFacts
 from argosy.launch.shape import Wanted, choose_shape
 from argosy.launch.slurm_script import SlurmFacts, node_command, render_modules
 from argosy.launch.smoke import as_smoke
-from argosy.launch.story import Grounds
+from argosy.launch.threads import planned_threads
 from argosy.launchers import Started
 from argosy.model import ImageKind, Late, Variable
 from argosy.records import replace
@@ -115,7 +116,8 @@ def _facts(grounds: Grounds) -> SlurmFacts:
     at_site = plan_at_site(settled, shape, launcher="srun", runtime=runtime, versions=grounds.versions)
     variables, _ = plan_variables(request, settled.site, host, shape, at_site, launcher="srun")
     meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))
-    container = with_site_binds(with_variables(grounds.container, (*meeting, *variables)), at_site.binds)
+    container = with_variables(grounds.container, (*meeting, *planned_threads(variables, shape)))
+    container = with_site_binds(container, at_site.binds)
     container = with_site_words(container, at_site)
     script = ScriptFacts(NAME, grounds.site.name, container, Started(()), shape, ())
     return SlurmFacts(script=script, site=settled.site, options=request.options, at_site=at_site)

@@ -9,7 +9,8 @@ import msgspec
 
 from argosy.errors import SiteError, ToolFailed, UsageError
 from argosy.launch.follow import follow_job
-from argosy.launch.story import absolute_profile, find_grounds, find_site, keep_record, runs_folder, submit
+from argosy.launch.grounds import find_grounds, find_site
+from argosy.launch.story import absolute_profile, keep_record, runs_folder, submit
 from argosy.prove.merging import Merged, merge_result
 from argosy.prove.plan import ProvePlan, plan_prove, prove_request
 from argosy.prove.result import Result, read_result

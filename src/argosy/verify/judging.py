@@ -153,7 +153,7 @@ def describe_network(net: NetFacts) -> str:
     if not net.told:
         return "not told"
     more = [net.provider, f"{net.nics} cards" if net.nics else "", "GPUDirect" if net.direct else ""]
-    if net.slow and net.interfaces:
+    if net.interfaces and (net.slow or "oneCCL" in net.networks):
         more.append(net.interfaces.split("<")[0].removeprefix("[0]"))
     inner = ", ".join(filter(None, more))
     name = " and ".join("TCP sockets" if name.lower() == "socket" else name for name in net.networks)
@@ -207,7 +207,7 @@ def judge_cores(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
         return Check("cores", OK, f"{len(told)} of {len(told)} ranks bound as planned")
     sizes = sorted({len(parse_cores(each.cores)) for each in told})
     shared = _shared(told)
-    said = f"{' or '.join(map(str, sizes))} of each rank" + (f", shared by ranks of {shared}" if shared else "")
+    said = f"{' or '.join(map(str, sizes))} for each rank" + (f", shared by ranks of {shared}" if shared else "")
     lonely = shared and sizes == [1]
     hint = "several ranks compute on one core: ask for --cpus-per-rank" if lonely else ""
     return Check("cores", BAD if lonely else OK, said, hint)

@@ -24,5 +24,7 @@ def read_ends_of(path: str) -> str:
             size = source.seek(0, 2)
             source.seek(max(len(head), size - MOST_BYTES))
             return (head + b"\n" + source.read()).decode(errors="replace")
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no log {path!r}", hint="give a file, or the number of a job") from error
     except OSError as error:
         raise UsageError(f"the log {path} cannot be read", evidence=str(error), hint="check the path") from error

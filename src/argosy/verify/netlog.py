@@ -1,4 +1,4 @@
-"""Read what NCCL and RCCL say of the network under NCCL_DEBUG=INFO; pure.
+"""Read what NCCL and RCCL say of the network under NCCL_DEBUG=INFO, and oneCCL under CCL_LOG_LEVEL=info; pure.
 
 The wording differs between releases and plugins; the forms known are those of the corpus in ``tests/corpus/nccl``.
 ``Bootstrap : Using …`` names the interface of the first handshake only, and proves nothing about the data's way.
@@ -20,8 +20,11 @@ PLUGIN = re.compile(r"NET/OFI (?:Using|Initializing) (aws-ofi-[nr]ccl [\w.-]+)")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;-]+)")
 NICS = re.compile(r"\(found (\d+) nics?\)")
 NETWORK = re.compile(r"NCCL INFO (?:\S+: )?Using network (.+?)\s*$", re.MULTILINE)
-IB = re.compile(r"NET/IB : Using (.+)$", re.MULTILINE)
+IB = re.compile(r"NET/IB : Using (\[\d.+)$", re.MULTILINE)
+"""Where it found no card: ``NET/IB : Using [RO]; OOB eth0:…``."""
 SOCKET = re.compile(r"NET/Socket : Using (.+)$", re.MULTILINE)
+CCL_PROVIDER = re.compile(r"\|CCL_INFO\| +provider: (\S+)")
+CCL_NIC = re.compile(r"\|CCL_INFO\| +nic: \{ name (?:[\w-]+:)?([^\s,}]+)")
 VIA_NET = re.compile(r"via NET/([^/\s]+(?:/[^/\s]+)?)/\d+(\S*)")
 VIA_NODE = re.compile(r"via (P2P|SHM)\b")
 GDR = re.compile(r"GPU Direct RDMA Enabled|via NET/\S*GDRDMA")
@@ -30,6 +33,8 @@ COMPLAINT = re.compile(
     r"NCCL WARN .*|NET/IB : No device found.*"
     r"|NET/Plugin ?: ?(?:dlerror=.*|.*(?:Could not find: ofi|Failed to initialize).*)"
 )
+OF_RAS = re.compile(r"^.* ras/.*$", re.MULTILINE)
+"""NCCL's service for questions from outside (since 2.24): two jobs on a node want the same port, and need it not."""
 MOST_COMPLAINTS = 8
 
 
@@ -41,13 +46,13 @@ class NetFacts(msgspec.Struct, frozen=True):
     library
         ``RCCL 2.20.5``; empty where no line names it.
     networks
-        What ranks said after ``Using network``: ``AWS Libfabric``, ``IB``, ``Socket``; each once.
+        What ranks said after ``Using network``: ``AWS Libfabric``, ``IB``, ``Socket``; each once; else ``oneCCL``.
     provider
         libfabric's provider: ``cxi``.
     nics
         Cards that the plugin found; 0 where it does not tell.
     interfaces
-        What follows ``NET/IB : Using`` or ``NET/Socket : Using``, from the first line that has it.
+        What follows ``NET/IB : Using`` or ``NET/Socket : Using``, from the first line that has it; oneCCL's card.
     direct
         Whether data goes from GPU to card without a copy in the node's memory (GPUDirect RDMA).
     within
@@ -86,22 +91,22 @@ class NetFacts(msgspec.Struct, frozen=True):
 
 def parse_netlog(text: str) -> NetFacts:
     """Read the lines of one or several logs."""
-    networks = _once(NETWORK.findall(text)) or _from_ways(text)
+    networks = _once(NETWORK.findall(text)) or _from_ways(text) or (("oneCCL",) if CCL_PROVIDER.search(text) else ())
     library = LIBRARY.search(text)
     ranks = [int(first or second) for first, second in RANKS.findall(text)]
-    interfaces = IB.search(text) or SOCKET.search(text)
+    interfaces = IB.search(text) or SOCKET.search(text) or CCL_NIC.search(text)
     return NetFacts(
         library=" ".join(library.groups()) if library else "",
         plugin=_first(PLUGIN, text),
         networks=networks,
-        provider=_first(PROVIDER, text),
+        provider=_first(PROVIDER, text) or _first(CCL_PROVIDER, text),
         nics=max(map(int, NICS.findall(text)), default=0),
         interfaces=interfaces[1].strip() if interfaces else "",
         direct=bool(GDR.search(text)),
         within=_once(VIA_NODE.findall(text)),
         hosts=_once(match["host"] for match in LINE.finditer(text)),
         ranks=max(ranks, default=0),
-        complaints=_once(COMPLAINT.findall(text))[:MOST_COMPLAINTS],
+        complaints=_once(COMPLAINT.findall(OF_RAS.sub("", text)))[:MOST_COMPLAINTS],
         measured=parse_bandwidth(text),
     )
 

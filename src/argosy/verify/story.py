@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from argosy.errors import SiteError, UsageError
+from argosy.launch.grounds import find_site
 from argosy.launch.jobs import JobFacts, ask_slurm, find_job, read_plan, session_of
 from argosy.launch.ranks import RankFacts
 from argosy.launch.record import can_read, read_submitted
-from argosy.launch.story import find_site
 from argosy.records import replace
 from argosy.schedulers.slurm import ENDED
 from argosy.session import Session
@@ -53,12 +53,11 @@ def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Ve
     UsageError
         When nobody knows the job, or it has not started.
     """
-    facts = find_job(session, job)
+    facts = find_job(session, job, or_record=True)
     evidence = read_evidence(facts)
     if not evidence.ranks and not evidence.files:
-        raise UsageError(
-            f"job {job} has left nothing to judge", evidence=f"it {facts.meaning}", hint="wait for its start"
-        )
+        hint = f"see what it wrote: argosy logs {job}" if facts.kind == "ended" else "wait for its start"
+        raise UsageError(f"job {job} has left nothing to judge", evidence=f"it {facts.meaning}", hint=hint)
     if evidence.trials is not None:
         expected = replace(evidence.expected, hosts=_hosts_of(session, facts))
         return evidence, judge_trial(evidence.trials, evidence.ranks, expected)

@@ -21,7 +21,7 @@ from argosy.shell import quote
 
 AS_PLANNED = "as planned"
 LINE = "argosy-way"
-"""What the lines begin with that tell a run: round, way, exit code, the number that is compared."""
+"""What the lines of the kept file begin with: each tells round, way, exit code and the compared number of a run."""
 
 READ_METRIC = """\
 # The first number after the last "$1" in the file $2.
@@ -93,13 +93,15 @@ def render_driver(
     phrase
         What the compared number follows in the output; empty compares the seconds of a run.
     runs
-        File that gets a line for each run, as the output does.
+        File that gets a line for each run, for programs; the output gets one for people.
     """
     numbers = " ".join(map(str, range(len(ways))))
     backwards = " ".join(map(str, reversed(range(len(ways)))))
     measured = f'value=$(metric {quote(phrase)} "$out")' if phrase else 'value=$(since "$began")'
     what = f"the number after {phrase!r}" if phrase else "the seconds of a run"
-    told = f'echo "{LINE} $round $way $code ${{value:--}}" | tee -a {quote(runs)}'
+    kept = f'echo "{LINE} $round $way $code ${{value:--}}" >> {quote(runs)}'
+    unit = "" if phrase else " s"
+    told = f'printf "%s\\n" "round $round of {rounds}: $name: ${{value:--}}{unit}$failed"'
     lines = (
         "#!/bin/sh",
         *(line for line in first.script.splitlines() if line.startswith("#SBATCH ")),
@@ -113,18 +115,21 @@ def render_driver(
         "# Words: round, way.",
         "run() {",
         "    case $2 in",
-        *(f"    {number}) script={quote(script)} ;;" for number, script in enumerate(scripts)),
+        *(
+            f"    {number}) name={quote(ascii(way.name)[1:-1])} script={quote(script)} ;;"
+            for number, (way, script) in enumerate(zip(ways, scripts, strict=True))
+        ),
         "    esac",
         "    out=${script%.sh}-$1.out code=0" + ("" if phrase else " began=$(date +%s.%N)"),
         '    sh "$script" > "$out" 2>&1 & step=$!',
         '    wait "$step" || code=$?',
         f"    step='' {measured}",
-        '    [ "$code" -eq 0 ] || { worst=$code; tail -n 5 "$out"; }',
+        '    failed=""; [ "$code" -eq 0 ] || { worst=$code failed=" (code $code)"; tail -n 5 "$out"; }',
         "}",
         "run 0 0  # warms the caches; not counted",
         'round=1; while [ "$round" -le ' + f"{rounds} ]; do",
         f'    order="{numbers}"; [ $((round % 2)) -eq 1 ] || order="{backwards}"',
-        f'    for way in $order; do run "$round" "$way"; {told}; done',
+        f'    for way in $order; do run "$round" "$way"; {kept}; {told}; done',
         "    round=$((round + 1))",
         "done",
         'exit "$worst"',

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from argosy.why.literals import needed_words, skeleton
 from argosy.why.signatures import LEVELS, Signature
 
 LONGEST_LINE = 2000
@@ -46,7 +47,11 @@ def judge_log(text: str, signatures: Sequence[Signature]) -> tuple[Finding, ...]
     first: dict[str, int] = {}
     times: dict[str, int] = {}
     taken: set[int] = set()
+    seen = skeleton(lines)
     for signature in signatures:
+        words = needed_words(signature.match)
+        if words and not any(word in seen for word in words):
+            continue
         for number in sorted(set(_matches(signature, whole, starts)) - taken):
             first.setdefault(signature.name, number)
             times[signature.name] = times.get(signature.name, 0) + 1

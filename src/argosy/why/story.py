@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 from argosy.errors import UsageError
+from argosy.launch.ending import last_runs
 from argosy.launch.jobs import JobFacts, find_job
 from argosy.launch.record import can_read
 from argosy.records import replace
+from argosy.schedulers.slurm import FROM_OUTSIDE, is_job_id
 from argosy.session import Session
 from argosy.why.judging import Finding, judge_log, render_finding
 from argosy.why.signatures import read_signatures, signature_files
@@ -46,9 +48,9 @@ def find_log(session: Session, log: str) -> Path:
     path = Path(log)
     if path.is_file():
         return path
-    if not log.isdigit():
+    if not is_job_id(log):
         raise UsageError(f"there is no log {log!r}", hint="give a file, the number of a job, or - for standard input")
-    facts = find_job(session, log)
+    facts = find_job(session, log, or_record=True)
     if not facts.output or not can_read(facts.output):
         raise UsageError(f"job {log} has written nothing", evidence=f"it {facts.meaning}; output: {facts.output}")
     return Path(facts.output)
@@ -75,9 +77,23 @@ def read_end(path: Path) -> tuple[str, int]:
         raise UsageError(f"the log {path} cannot be read", evidence=str(error), hint="check the path") from error
 
 
+def _judge_last_run(session: Session, output: Path) -> tuple[Finding, ...]:
+    """Give the known errors of a job's last run: one that was started again goes on with its file."""
+    signatures = read_signatures(signature_files(session.host.environment))
+    text, before = read_end(output)
+    for start, run in last_runs(text):
+        if found := judge_log(run, signatures):
+            lines = before + text.count("\n", 0, start)
+            return tuple(replace(each, line=each.line + lines) for each in found)
+    return ()
+
+
 def explain_job_end(session: Session, facts: JobFacts) -> str:
     """Name the first cause of a job that failed, and what to do; empty where nothing is known or nothing failed."""
     if not facts.code or not facts.output or not can_read(facts.output):
         return ""
-    _, found = explain_log(session, facts.output)
-    return render_finding(found[0], facts.output) if found else ""
+    found = _judge_last_run(session, Path(facts.output))
+    # What was ended from outside has no rank that failed first, only what follows of its end.
+    outside = facts.state.split(maxsplit=1)[0] in FROM_OUTSIDE
+    told = [each for each in found if not (outside and each.level == "symptom")]
+    return render_finding(told[0], facts.output) if told else ""

@@ -190,7 +190,7 @@ case $runtime in apptainer | singularity)
     odd='a `echo b` $(echo c) $HOME "d"'
     env "${family}ENV_ARGOSY_ODD=$odd" timeout 60 srun --overlap $at_first --export=ALL "$program" exec --no-eval "$image" \
         printenv ARGOSY_ODD > "$work/value" 2>/dev/null || :
-    fact env.verbatim "$([ "$(value_of)" = "$odd" ] && echo yes || echo no)" "a value with signs of the shell arrives as it is, with --no-eval"
+    fact env.verbatim "$([ "$(value_of)" = "$odd" ] && echo yes || echo no)" "a value with special characters of the shell arrives as it is, with --no-eval"
     ;;
 *)
     for name in attach.overlay attach.bind env.plain env.forced env.verbatim; do
