@@ -25,6 +25,7 @@ from argosy.build.freezing import freeze
 from argosy.build.locking import LockReport, LockRequest, check_lock, lock
 from argosy.errors import UsageError
 from argosy.images.sending import SendReport, send_image
+from argosy.images.signing import Signer, verify_image
 from argosy.launch import Launched, LaunchPlan, LaunchRequest, Wanted, launch
 from argosy.launch import plan_here as plan_launch
 from argosy.launch.asking import make_request, with_defaults, with_job
@@ -33,8 +34,9 @@ from argosy.launch.by_ssh import launch_by_ssh
 from argosy.launch.explain import Explained, explain_plan
 from argosy.launch.follow import follow_job
 from argosy.launch.interactive import launch_interactive
-from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, list_jobs, read_output, read_plan
+from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, list_jobs, read_plan
 from argosy.launch.queues import list_accounts, list_queues
+from argosy.launch.reading import read_output
 from argosy.launch.story import launch_after_smoke, write_script
 from argosy.model import Bind, ContainerRequest, GpuWay, Variable
 from argosy.opening import open_session
@@ -44,6 +46,7 @@ from argosy.running import RunRequest, plan_run, run
 from argosy.schedulers.slurm import JobOptions
 from argosy.session import Session
 from argosy.ssh import Remote, parse_remote
+from argosy.verify.earlier import Earlier, list_earlier
 from argosy.ways import Compared, Way, launch_ways, parse_ways, read_report
 
 __all__ = [
@@ -55,6 +58,7 @@ __all__ = [
     "Compared",
     "Comparison",
     "ContainerRequest",
+    "Earlier",
     "Explained",
     "FakeRunner",
     "GpuWay",
@@ -72,6 +76,7 @@ __all__ = [
     "RunRequest",
     "SendReport",
     "Session",
+    "Signer",
     "Variable",
     "Wanted",
     "Way",
@@ -94,6 +99,7 @@ __all__ = [
     "launch_job",
     "launch_ways",
     "list_accounts",
+    "list_earlier",
     "list_jobs",
     "list_queues",
     "lock",
@@ -109,6 +115,7 @@ __all__ = [
     "read_report",
     "run",
     "send_image",
+    "verify_image",
     "with_defaults",
     "with_job",
     "write_script",

@@ -26,7 +26,7 @@ STARTS_NOTHING = frozenset({"--dry-run", "--script"})
 """With one of these no user's program starts, so Argosy's own codes say what was wrong."""
 
 EVIDENCE = 300
-"""So many signs of an error of the system are shown: a name may be as long as the command line."""
+"""So many characters of an error of the system are shown: a name may be as long as the command line."""
 
 MACHINE_REFUSES = {
     errno.ENOSPC: ("no space is left on the disk", "free some space there, or write to another file system"),
@@ -145,7 +145,7 @@ def _has_folder() -> bool:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= EVIDENCE else f"{text[:EVIDENCE]}… ({len(text)} signs)"
+    return text if len(text) <= EVIDENCE else f"{text[:EVIDENCE]}… ({len(text)} characters)"
 
 
 def _as_usage(error: click.ClickException) -> ArgosyError:

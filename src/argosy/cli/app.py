@@ -61,6 +61,11 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take ``argosy help COMMAND`` for ``argosy COMMAND --help``, as git has it."""
+        asks_help = args[:1] == ["help"]
+        return super().parse_args(ctx, [*args[1:], "--help"] if asks_help else args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

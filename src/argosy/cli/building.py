@@ -11,7 +11,7 @@ from argosy.build.asking import NO_PATH, split_sources
 from argosy.build.engines import EngineOptions
 from argosy.build.report import BuildRequest
 from argosy.carriers import CARRIERS
-from argosy.cli.common import Decorated
+from argosy.cli.common import SITE, Decorated
 
 PACKAGE_OPTIONS = {
     "cuda": "--cuda",
@@ -29,7 +29,7 @@ def package_options(command: Decorated) -> Decorated:
         (
             click.option("--cuda", default="", metavar="VERSION",
                          help="CUDA of the nodes' driver: conda chooses its GPU builds."),
-            click.option("--site", default="", metavar="NAME",
+            click.option("--site", type=SITE, default="", metavar="NAME",
                          help="The site it is for: torch comes with its GPUs' back end."),
             click.option("--torch-backend", default="", metavar="NAME",
                          help="cu128, rocm6.4, xpu, cpu, none.  [default: the site's]"),
@@ -49,6 +49,8 @@ def building_options(command: Decorated) -> Decorated:
         (
             click.option("--base", default="", metavar="BASE",
                          help="SIF, squashfs, folder, tar, docker://NAME, debian:SUITE[+package…]."),
+            click.option("--arch", default="", metavar="NAME",
+                         help="aarch64, x86_64, …: the machines it is for.  [default: the site's]"),
             click.option("--work-dir", default="", metavar="DIR",
                          help="Folder for work files.  [default: TMPDIR or the cache]"),
             click.option("--carrier", type=click.Choice(CARRIERS), default=None, help="How programs run in the base."),
@@ -77,6 +79,7 @@ def make_build_request(sources: tuple[str, ...], output: Path | None, given: dic
         base,
         output.absolute() if output else NO_PATH,
         carrier=given["carrier"] or "",
+        arch=given["arch"],
         engine=EngineOptions(given["arguments"], given["file"]),
         **{name: given[name] for name in PACKAGE_OPTIONS},
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from argosy.cli import cmd_launch
-from argosy.cli.common import NAMED, WholeLines, open_session, print_json
+from argosy.cli.common import NAMED, SITE, WholeLines, open_session, print_json
 from argosy.collectives import OPERATIONS, benchmark_command
 from argosy.errors import UsageError
 from argosy.launch import LaunchRequest
@@ -136,6 +136,24 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: 
         print_json(asdict(report))
     else:
         click.echo(render_table(report))
+
+
+@bench.command("history")
+@click.option("--site", type=SITE, default="", metavar="NAME", help="Only jobs of this site.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def history(site: str, *, as_json: bool) -> None:
+    """List what your last jobs measured of the network, the newest first, each beside the best of its kind.
+
+    Read from what the last 200 jobs left: 'argosy bench collectives', nccl-tests, rccl-tests.  A job of the same site,
+    nodes, ranks and operation is of the same kind.
+    """
+    from argosy.verify.earlier import list_earlier, render_history  # noqa: PLC0415 - this command alone
+
+    rows = list_earlier(open_session(quiet=True), site)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    else:
+        click.echo(render_history(rows) if rows else "no job that was submitted from here measured a bandwidth")
 
 
 def _numbers(text: str) -> tuple[int, ...]:

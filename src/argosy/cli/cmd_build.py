@@ -35,11 +35,11 @@ def node_options(command: Any) -> Any:
         (
             click.option("--on-node", is_flag=True, help="Build on a compute node of --site, and wait (srun)."),
             click.option("--submit", is_flag=True, help="Build as a job of --site; prints its number (sbatch)."),
-            click.option("--account", default="", help="Of the job on the node."),
-            click.option("--partition", default="", help="Of that job.  [default: the site's]"),
-            click.option("--qos", default="", help="Of that job.  [default: the site's]"),
-            click.option("--time", default="", help="Of that job.  [default: the site's, else 1 hour]"),
-            click.option("--mem", default="", help="Of that job.  [default: the site's]"),
+            click.option("--account", default="", help="Account of the build's job."),
+            click.option("--partition", default="", help="Partition of that job.  [default: the site's]"),
+            click.option("--qos", default="", help="QOS of that job.  [default: the site's]"),
+            click.option("--time", default="", help="Time limit of that job.  [default: the site's, else 1 hour]"),
+            click.option("--mem", default="", help="Memory of that job.  [default: the site's]"),
             click.option("--cpus", default=0, help="Cores of that job.  [default: the site's]"),
         )
     ):
@@ -80,7 +80,7 @@ class BuildCommand(click.Command):
 @click.option("--bundle", type=NAMED, help="Build what a bundle holds, without a network.")
 @click.option("-o", "--output", type=NAMED, default=None, help="The image file to make.")
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
-@click.option("--flatten", is_flag=True, help="One partition instead of base and layer.")
+@click.option("--flatten", is_flag=True, help="One partition instead of base and layer: faster starts.")
 @click.option(
     "--format",
     "form",
@@ -104,9 +104,10 @@ def build(
     """Build an image from environment files over a base.
 
     SOURCES are environment files: environment.yml, requirements.txt, pyproject.toml, or the lock of another tool
-    (uv.lock, pylock.toml, pixi.lock, conda-lock.yml, @EXPLICIT).  The base is not rebuilt: the environment becomes
-    one layer over it.  A definition file (NAME.def), a Dockerfile, or a folder with one, is built and is the base.
-    Without SOURCES the project file argosy.toml of this folder says what is built; one of another folder is named.
+    (uv.lock, pylock.toml, poetry.lock, Pipfile.lock, pixi.lock, conda-lock.yml, @EXPLICIT).  The base is not rebuilt:
+    the environment becomes one layer over it.  A definition file (NAME.def), a Dockerfile, or a folder with one, is
+    built and is the base.  Without SOURCES the project file argosy.toml of this folder says what is built; one of
+    another folder is named.
 
     \b
     argosy build environment.yml --base debian:bookworm -o my.sif

@@ -13,6 +13,7 @@ from argosy.build.bundling import bundle as write_bundle
 from argosy.build.order import LOCK_FILE
 from argosy.cli.building import building_options, make_build_request
 from argosy.cli.common import open_session, print_json
+from argosy.images.identify import render_size
 from argosy.progress import render_packages
 from argosy.records import asdict, replace
 
@@ -55,7 +56,7 @@ def render_report(report: BundleReport, shown: Path) -> str:
     return "\n".join(
         (
             *report.notes,
-            f"{shown}: {render_packages(report.packages)} over {report.base}, {report.size / 1e6:.0f} MB",
+            f"{shown}: {render_packages(report.packages)} over {report.base}, {render_size(report.size)}",
             f"build it where there is no network: argosy build --bundle {shown.name} -o IMAGE",
         )
     )

@@ -10,6 +10,7 @@ import click
 from argosy.cache import KINDS, CacheEntry, Limits, collect, list_entries
 from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.images.catalog import render_age
+from argosy.images.identify import render_size
 from argosy.records import asdict
 
 UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}
@@ -32,11 +33,12 @@ def info(*, verbose: bool, as_json: bool) -> None:
         print_json({"cache": str(session.places.cache), "entries": [asdict(entry) for entry in entries]})
         return
     now = time.time()
-    for kind, (what, _) in KINDS.items():
+    for kind, (what, are_counted) in KINDS.items():
         inside = [entry for entry in entries if entry.kind == kind]
         if inside:
             last = render_age(now - max(entry.used for entry in inside))
-            click.echo(f"{_size(inside):>9}  {kind:<10} {what}: {len(inside)}, last used {last} ago")
+            count = f" ({len(inside)})" if are_counted else ""
+            click.echo(f"{_size(inside):>9}  {kind:<10} {what}{count}, last used {last} ago")
         for entry in inside if verbose else ():
             click.echo(_line(entry, now))
     click.echo(f"{_size(entries):>9}  {session.places.cache}")
@@ -70,7 +72,7 @@ def _line(entry: CacheEntry, now: float) -> str:
 
 
 def _size(entries: list[CacheEntry] | tuple[CacheEntry, ...]) -> str:
-    return f"{sum(entry.bytes for entry in entries) / 1e6:.1f} MB"
+    return render_size(sum(entry.bytes for entry in entries))
 
 
 def _span(text: str) -> float | None:

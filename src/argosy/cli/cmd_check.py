@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import SITE, open_session, print_json
 from argosy.records import asdict
 
 SAID_NO = 7
@@ -13,14 +13,15 @@ SAID_NO = 7
 
 @click.command()
 @click.argument("image")
-@click.option("--site", required=True, metavar="NAME", help="The site's profile: a name or a .toml file.")
+@click.option("--site", type=SITE, required=True, metavar="NAME", help="The site's profile: a name or a .toml file.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
 def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> None:
     """Tell whether an image will work at a site: before the queue, without a GPU.
 
     Looks at architecture, C library, torch's GPU back end, MPI and network plugin, the runtime, how the layer attaches
-    there and whether its compressor can be mounted.  The exit code is 7 where something cannot work.
+    there, whether its compressor can be mounted, and who signed it, where the site asks for that.  The exit code is 7
+    where something cannot work.
     """
     from argosy.check import check_image  # noqa: PLC0415 - only where it is asked for
 

@@ -70,6 +70,8 @@ def cotainr_build(
     from argosy.cli.common import build_log, open_session  # noqa: PLC0415 - likewise
     from argosy.compat.cotainr import CotainrWords, plan_request  # noqa: PLC0415 - likewise
 
+    if verbose and quiet:
+        raise click.UsageError("--verbose and --quiet exclude each other")
     words = CotainrWords(image_path, base_image, system, conda_env, force=force, accept_licenses=accept_licenses)
     file = Path(f"cotainr_build_{time.strftime('%Y-%m-%dT%H.%M.%S')}.log") if log_to_file else None
     with build_log(file) as log:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import SITE, open_session, print_json
 from argosy.records import asdict
 
 SAID_NO = 7
@@ -12,7 +12,9 @@ SAID_NO = 7
 
 
 @click.command()
-@click.option("--site", default="", metavar="NAME", help="Its profile.  [default: the one that fits this machine]")
+@click.option(
+    "--site", type=SITE, default="", metavar="NAME", help="Its profile.  [default: the one that fits this machine]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
 def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:

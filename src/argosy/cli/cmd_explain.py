@@ -20,7 +20,7 @@ NOT_HERE = ("dry_run", "script", "ssh", "here", "follow", "interactive", "smoke_
 """Options of launch that start or write something."""
 
 WHAT, VALUE, SOURCE, LEAST = 26, 30, 21, 30
-"""Columns, in signs: name, value, source, and the least that the reason gets."""
+"""Columns, in characters: name, value, source, and the least that the reason gets."""
 
 
 def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:

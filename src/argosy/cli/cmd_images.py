@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from argosy.cli.common import WholeLines, open_session, print_json
+from argosy.cli.common import SITE, WholeLines, open_session, print_json
 from argosy.formats import FORMATS, OutputFormat
 from argosy.images.describing import describe_image, render_description
 from argosy.images.finding import find_image, refined
+from argosy.images.identify import render_size
 from argosy.images.opening import open_image
 from argosy.records import asdict
 from argosy.session import Session
@@ -23,7 +24,9 @@ def images() -> None:
 
 
 @images.command("ls")
-@click.option("--site", default="", help="List what a site's profile knows instead: its bases, folders and catalog.")
+@click.option(
+    "--site", type=SITE, default="", help="List what a site's profile knows instead: its bases, folders and catalog."
+)
 @click.option(
     "--has", "wanted", multiple=True, metavar="PACKAGE", help="Only those with it: torch, 'numpy>=2'; repeatable."
 )
@@ -102,7 +105,7 @@ def pull(image: str, name: str, output: Path | None, *, force: bool, as_json: bo
     if as_json:
         print_json({"image": image, "path": str(path), "bytes": size})
     else:
-        click.echo(f"{path}: {size / 1e6:.0f} MB")
+        click.echo(f"{path}: {render_size(size)}")
 
 
 @images.command("push")
@@ -145,7 +148,7 @@ def send(image: str, target: str, base: str, work_dir: str, *, force: bool, as_j
     if as_json:
         print_json(asdict(report))
     else:
-        how = f"{report.sent / 1e6:.1f} MB of {report.bytes / 1e6:.1f} MB sent" if report.sent else "it was there"
+        how = f"{render_size(report.sent)} of {render_size(report.bytes)} sent" if report.sent else "it was there"
         click.echo(f"{report.target}: {how}, sha256 compared")
 
 
@@ -182,7 +185,28 @@ def remove(names: tuple[str, ...], *, as_json: bool) -> None:
         return
     for each in removed:
         more = f", with its aliases {', '.join(each.aliases)}" if each.aliases else ""
-        click.echo(f"removed {each.path}{f': {each.bytes / 1e6:.0f} MB' if each.bytes else ''}{more}")
+        click.echo(f"removed {each.path}{f': {render_size(each.bytes)}' if each.bytes else ''}{more}")
+
+
+@images.command("verify")
+@click.argument("image")
+@click.option("--signed-by", "keys", multiple=True, metavar="KEY", help="Only this key counts: its fingerprint.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
+    """Tell who signed IMAGE, and that it is as it was signed; the exit code is 7 where nobody did.
+
+    Apptainer verifies it, with the keys of your keyring ('apptainer key list').
+    """
+    from argosy.containers import parse_signer  # noqa: PLC0415 - only here
+    from argosy.images.signing import verify_image  # noqa: PLC0415 - likewise
+
+    signers = verify_image(image, tuple(map(parse_signer, keys)), open_session(quiet=True))
+    if as_json:
+        print_json({"image": image, "signers": [asdict(signer) for signer in signers]})
+        return
+    for signer in signers:
+        click.echo(f"signed by  {signer.fingerprint}  {signer.name}")
+    click.echo(f"{image} is as it was signed")
 
 
 @images.command("info")

@@ -9,9 +9,11 @@ import click
 from argosy.cli.common import JobGroup, open_session, print_json
 from argosy.errors import Interrupted
 from argosy.launch.follow import follow_job
-from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, is_output_elsewhere, list_jobs, read_output, read_plan
+from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, is_output_elsewhere, list_jobs, read_plan
+from argosy.launch.reading import read_output
 from argosy.records import asdict, replace
-from argosy.schedulers.slurm import ENDED, judge_state
+from argosy.schedulers.slurm import ENDED, WAITING, judge_state
+from argosy.schedulers.slurm_reasons import advise_waiting
 from argosy.session import Session
 
 MOST_RANKS = 32
@@ -55,7 +57,9 @@ def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, as_json: bool) ->
         click.echo(
             f"{row.id:<10} {row.name:<16} {row.partition:<12} {row.nodes:>4} node(s)  {row.elapsed:>10}  {meaning}"
         )
-        click.echo(f"           {where}" if kind != "ended" else "")
+        click.echo(f"           {where}" if kind != ENDED else "")
+        advice = advise_waiting(row.reason, row.id) if kind == WAITING else ""
+        click.echo(f"           -> {advice}" if advice else "", nl=bool(advice))
     if not rows:
         click.echo("no jobs of yours wait or run")
 
@@ -111,7 +115,7 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show_job(job: str, *, as_json: bool) -> None:
     """Tell what is known of JOB: state, nodes, exit code, output file, the record of its plan."""
-    facts = find_job(open_session(quiet=True), job)
+    facts = find_job(open_session(quiet=True), job, or_record=True)
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts)})
         return
@@ -135,23 +139,26 @@ def show_job(job: str, *, as_json: bool) -> None:
 @click.argument("job")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends, requeues included.")
 @click.option("--every", type=float, default=5.0, show_default=True, metavar="S", help="Ask the controller so often.")
+@click.option(
+    "--rank", type=click.IntRange(0), metavar="R", help="One rank alone, of a job with --label or with --log-dir."
+)
 @click.pass_context
-def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float) -> None:
-    """Print what JOB writes."""
+def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float, rank: int | None) -> None:
+    """Print what JOB writes, of an array what each of its tasks does."""
     session = open_session()
     if follow:
-        ctx.exit(follow_to_end(session, job, every=every))
-    facts = find_job(session, job)
-    for line in read_output(facts):
-        click.echo(line, nl=False)
+        ctx.exit(follow_to_end(session, job, every=every, rank=rank))
+    facts = find_job(session, job, or_record=True)
+    for block in read_output(facts, rank=rank):
+        click.echo(block, nl=False)
     if facts.kind == ENDED and facts.code:
         _say_end(session, facts)
 
 
-def follow_to_end(session: Session, job: str, *, every: float) -> int:
+def follow_to_end(session: Session, job: str, *, every: float, rank: int | None = None) -> int:
     """Follow a job to its end, say how it ended, and give its code; ^C ends the following alone."""
     try:
-        facts = follow_job(session, job, pause=every)
+        facts = follow_job(session, job, pause=every, rank=rank)
     except Interrupted as stopped:
         click.echo(f"job {job} goes on; come back with: argosy logs -f {job}", err=True)
         return 128 + stopped.signal_number

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from argosy.cli.common import PROJECT_FILE, container_options, open_session, print_json
+from argosy.cli.common import PROJECT_FILE, SITE, container_options, open_session, print_json
 from argosy.errors import UsageError
 from argosy.launch import Launched, LaunchPlan, LaunchRequest, find_site, plan_here, write_script
 from argosy.launch import launch as launch_story
@@ -37,7 +37,11 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 @click.argument("image")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "--site", default="local", show_default=True, help="Site profile: a name ('argosy sites ls') or a .toml file."
+    "--site",
+    type=SITE,
+    default="local",
+    show_default=True,
+    help="Site profile: a name ('argosy sites ls') or a .toml file.",
 )
 @number("--nodes", "Nodes.  [default: 1]")
 @number("--gpus", "GPUs in all.")
@@ -46,7 +50,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 @number("--cpus-per-rank", "Cores of each rank.")
 @word("--gpu-type", "Kind of GPU, where nodes have several: Slurm's name for it.", "NAME")
 @word("--elastic", "Go on with MIN to MAX nodes when some are lost; rank 0 may then be on any.", "MIN:MAX")
-@click.option("--launcher", default="", metavar="NAME", help="torchrun, srun, mpi or none.  [default: by the image]")
+@click.option("--launcher", default="", metavar="NAME", help="torchrun, srun, mpi, ray, none.  [default: by the image]")
 @click.option("--torchrun-arg", "torchrun_arg", multiple=True, metavar="WORD", help="Passed to torchrun, repeatable.")
 @click.option(
     "--mpi", default="", metavar="NAME", help="Wire-up for --launcher mpi: pmix or pmi2.  [default: the site's]"

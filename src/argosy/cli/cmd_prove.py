@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import SITE, open_session, print_json
 
 
 @click.command()
-@click.argument("site", default="")
+@click.argument("site", type=SITE, default="")
 @click.option("--image", default="", metavar="IMAGE", help="Also try how this image is entered; best one with torch.")
 @click.option("--script", type=click.Path(), default=None, help="Only write the job there, for 'sbatch FILE'.")
 @click.option(

@@ -16,7 +16,7 @@ from argosy.running import run as run_story
 if TYPE_CHECKING:
     from argosy.session import Session
 
-FROM_PROJECT = ("bind", "env", "workdir", "contain")
+FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
 """Keys of ``[launch]`` in a project file that hold for containers started here, too."""
 
 

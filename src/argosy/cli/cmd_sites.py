@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from argosy.cli.common import WholeLines, open_session, print_json
+from argosy.cli.common import SITE, WholeLines, open_session, print_json
 from argosy.errors import SiteError, UsageError
 from argosy.records import asdict
 from argosy.sites import Site, read_site, search_path, site_names
@@ -54,7 +54,7 @@ def list_sites(*, as_json: bool) -> None:
 
 
 @sites.command("show")
-@click.argument("name")
+@click.argument("name", type=SITE)
 @as_json_option
 def show_site(name: str, *, as_json: bool) -> None:
     """Show one profile: every value with why, source, date, and the line it was read from."""
@@ -106,7 +106,7 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 
 
 @sites.command("picture")
-@click.argument("name")
+@click.argument("name", type=SITE)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), default="", help="File to write.  [default: stdout]")
 def picture(name: str, output: str) -> None:
     """Draw a node of the site (SVG): cores, reserved ones, GPUs, NICs, and which rank is bound where."""
@@ -127,7 +127,9 @@ def picture(name: str, output: str) -> None:
 
 @sites.command("lint")
 @click.argument("files", nargs=-1)
-@click.option("--site", "name", default="", metavar="NAME", help="Hold job scripts against this site's profile.")
+@click.option(
+    "--site", "name", type=SITE, default="", metavar="NAME", help="Hold job scripts against this site's profile."
+)
 @as_json_option
 @click.pass_context
 def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_json: bool) -> None:
@@ -164,8 +166,8 @@ def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known:
 
 
 @sites.command("diff")
-@click.argument("first")
-@click.argument("second")
+@click.argument("first", type=SITE)
+@click.argument("second", type=SITE)
 @as_json_option
 def diff(first: str, second: str, *, as_json: bool) -> None:
     """Compare two profiles, value by value."""

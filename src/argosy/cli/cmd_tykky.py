@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from argosy.compat.tykky import plan_advanced, plan_new, plan_settings, plan_update
+from argosy.compat.tykky import MODES, plan_advanced, plan_new, plan_settings, plan_update
 from argosy.compat.tykky_site import Conf, merge_conf, read_conf, read_ways
 from argosy.compat.tykky_words import Words, parse_words, render_help
 from argosy.errors import UsageError
@@ -42,6 +42,7 @@ def answer(words: Words) -> None:
     """Do what the words ask for, and tell it as `argosy wrap` does."""
     from argosy.cli.cmd_wrap import render_report  # noqa: PLC0415 - --help does nothing
     from argosy.cli.common import open_session  # noqa: PLC0415 - likewise
+    from argosy.store import work_folder  # noqa: PLC0415 - likewise
     from argosy.wrap import update, wrap  # noqa: PLC0415 - likewise
     from argosy.wrap.asking import script_paths  # noqa: PLC0415 - likewise
     from argosy.wrap.places import open_prefix  # noqa: PLC0415 - likewise
@@ -60,11 +61,31 @@ def answer(words: Words) -> None:
     else:
         conf = read_confs(words)
         words = plan_advanced(words, conf) if words.action == "advanced" else words
-        asked = plan_new(words, conf, cwd, read_text)
-        _need(asked.recipe.sources)
-        script_paths(tuple(Path(file) for file in (*asked.recipe.before, *asked.recipe.after)))
-        report = wrap(replace(asked, prefix=asked.prefix.absolute()), session)
+        with work_folder(session.work_parent()) as work:
+            asked = plan_new(name_files(words, work), conf, cwd, read_text)
+            _need(asked.recipe.sources)
+            script_paths(tuple(Path(file) for file in (*asked.recipe.before, *asked.recipe.after)))
+            report = wrap(replace(asked, prefix=asked.prefix.absolute()), session)
     click.echo(render_report(report, Path(report.prefix)))
+
+
+def name_files(words: Words, work: Path) -> Words:
+    """Copy what has a name that says nothing to one that does: tykky goes by its command, and takes a shell's pipe."""
+    kind = "environment.yml" if words.program == MODES["conda"] else "requirements.txt"
+    if words.program not in MODES.values():
+        return words
+    what = _named(words.what, kind, work)
+    return replace(words, what=what, requirements=_named(words.requirements, "requirements.txt", work))
+
+
+def _named(file: str, name: str, work: Path) -> str:
+    path = Path(file)
+    if not file or path.suffix or not path.exists() or path.is_dir():
+        return file
+    text = read_text(file)
+    copy = work / ("explicit.txt" if "@EXPLICIT" in text.split() else name)
+    copy.write_text(text)
+    return str(copy)
 
 
 def read_confs(words: Words) -> Conf:
@@ -79,12 +100,9 @@ def read_yaml(file: str) -> dict[str, Any]:
     """Read a configuration; nothing where no file is named."""
     if not file:
         return {}
-    import yaml  # noqa: PLC0415 - only who has a configuration waits for it
+    from argosy.yaml_text import load_yaml  # noqa: PLC0415 - only who has a configuration waits for it
 
-    try:
-        found = yaml.safe_load(read_text(file)) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"{file} is no YAML", evidence=str(error), hint="mend the line that is named") from error
+    found = load_yaml(read_text(file), file) or {}
     if not isinstance(found, dict):
         raise UsageError(f"{file} holds no keys", hint="write KEY: VALUE")
     return found

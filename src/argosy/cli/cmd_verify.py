@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from argosy.cli.common import open_session, print_json
+from argosy.cli.common import SITE, open_session, print_json
 from argosy.errors import CheckFailed
 from argosy.records import asdict
+from argosy.schedulers.slurm import is_job_id
 
 SAID_NO = 7
 """Exit code where something is not as it should be (errors.CheckFailed)."""
@@ -14,20 +15,20 @@ SAID_NO = 7
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="JOB|LOG...")
-@click.option("--site", default="", metavar="NAME", help="The site's profile.  [default: the job's own]")
+@click.option("--site", type=SITE, default="", metavar="NAME", help="The site's profile.  [default: the job's own]")
 @click.option("--nodes", type=int, default=0, metavar="N", help="Nodes of the run, where logs do not tell.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
 def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, *, as_json: bool) -> None:
     """Tell what a run proved: the network it used, the GPUs its ranks saw, the cores they were bound to.
 
-    Give the number of a job, or logs that were written under NCCL_DEBUG=INFO.  The exit code is 7 where the fast
-    network was not used, something else is not as planned, or nothing is told.
+    Give the number of a job, or logs that were written under NCCL_DEBUG=INFO (oneCCL: CCL_LOG_LEVEL=info).  The exit
+    code is 7 where the fast network was not used, something else is not as planned, or nothing is told.
     """
     from argosy.verify import verify_job, verify_logs  # noqa: PLC0415 - only where it is asked for
 
     session = open_session(quiet=True)
-    is_job = len(runs) == 1 and runs[0].isdigit()
+    is_job = len(runs) == 1 and is_job_id(runs[0])
     evidence, verdict = (
         verify_job(session, runs[0], site) if is_job else verify_logs(session, runs, site=site, nodes=nodes)
     )

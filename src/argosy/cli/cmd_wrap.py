@@ -12,6 +12,7 @@ from argosy.cli.building import PACKAGE_OPTIONS, package_options
 from argosy.cli.common import NAMED, NAMED_TEXT, WholeLines, open_session, print_json
 from argosy.containers import parse_bind
 from argosy.errors import CheckFailed
+from argosy.images.identify import render_size
 from argosy.model import GpuWay
 from argosy.nearest import nearest_word
 from argosy.records import asdict, replace
@@ -109,11 +110,15 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
 @click.option("--pre-install", "before", multiple=True, type=NAMED, help="Script to run inside before installing.")
 @click.option("--post-install", "after", multiple=True, type=NAMED, help="Script to run inside after installing.")
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
-@click.option("--flatten", is_flag=True, help="One partition instead of base and layer: faster starts.")
+@click.option(
+    "--flatten/--no-flatten",
+    default=None,
+    help="One partition, or base and layer.  [default: one, where the runtime mounts images]",
+)
 @click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
 @report_options
 def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tuple[Path, ...],
-        after: tuple[Path, ...], *, copy: bool, flatten: bool, work_dir: str,
+        after: tuple[Path, ...], *, copy: bool, flatten: bool | None, work_dir: str,
         as_json: bool, verbose: bool, quiet: bool, **given: Any) -> None:  # fmt: skip
     """Wrap SOURCES into a new prefix.
 
@@ -183,7 +188,7 @@ def history(prefix: Path, *, as_json: bool) -> None:
         print_json([msgspec.to_builtins(version) | {"current": now} for version, now in rows])
         return
     for version, now in rows:
-        size = f"{version.size / 1e6:.0f} MB"
+        size = render_size(version.size)
         click.echo(
             f"{'*' if now else ' '} {version.number:>3}  {version.made}  {size:>8}  "
             f"{len(version.commands):>5} commands  {version.reason}"
@@ -256,13 +261,19 @@ def _say(report: WrapReport, shown: Path, *, as_json: bool, quiet: bool) -> None
 def render_report(report: WrapReport, shown: Path) -> str:
     """Say what there is now, and how to use it."""
     version = report.version
-    size = f"{version.size / 1e6:.0f} MB · {report.seconds:.0f} s"
+    size = f"{render_size(version.size)} · {report.seconds:.0f} s"
     commands = len(version.commands)
     before = f", {report.previous} is kept" if report.previous else ""
     return "\n".join(
         (
             *report.notes,
             f"{shown}: version {version.number}{before} · {commands} commands of {version.recipe} · {size}",
-            f"use it: export PATH={quote(str(shown.absolute() / 'bin'))}:$PATH",
+            f"use it: {_render_use(str(shown.absolute() / 'bin'))}",
         )
     )
+
+
+def _render_use(folder: str) -> str:
+    if ":" in folder:
+        return f"{quote(folder)}/NAME, by its whole path: PATH takes no folder with a colon"
+    return f"export PATH={quote(folder)}:$PATH"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -17,13 +18,16 @@ from argosy.model import GpuWay
 from argosy.refusals import explained
 from argosy.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 Decorated = Callable[..., Any]
 
 PROJECT_FILE = "argosy.toml"
 """As `argosy.project` has it, whose import costs more than the look whether the file is there."""
 
 LONGEST_SENTENCE = 1000
-"""Signs; no first sentence of a command's help is longer."""
+"""Characters; no first sentence of a command's help is longer."""
 
 
 class WholeLines(click.Group):
@@ -58,6 +62,26 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class SiteName(click.types.StringParamType):
+    """A site: the name of a profile, or a profile's file."""
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        param: click.Parameter,  # noqa: ARG002 - likewise
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Offer the names that begin so; files where none does."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - a shell asks for it
+
+        from argosy.sites import search_path, site_names  # noqa: PLC0415 - likewise
+
+        names = site_names(search_path(os.environ, Path.cwd()))
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+SITE = SiteName()
 NAMED = NamedPath(path_type=Path)
 NAMED_TEXT = NamedPath(readable=False)
 """The same as it was written: it may also be an image's reference."""
@@ -133,6 +157,13 @@ def container_options(command: Decorated) -> Decorated:
                 default="",
                 metavar="NAME",
                 help="Container runtime.  [default: what is here]",
+            ),
+            click.option(
+                "--signed-by",
+                "signed_by",
+                multiple=True,
+                metavar="KEY",
+                help="Only an image that this key signed: its fingerprint; repeatable.  [default: the site's]",
             ),
         )
     ):

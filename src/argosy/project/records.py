@@ -192,6 +192,7 @@ class JobTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpu: str = ""
     contain: bool = False
     runtime: str = ""
+    signed_by: tuple[str, ...] = ()
 
 
 class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -201,7 +202,7 @@ class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ----------
     launch
         What holds for every launch in this folder, unless its job or an option says otherwise; its ``bind``, ``env``,
-        ``workdir`` and ``contain`` hold for ``argosy run`` and ``argosy shell`` here, too.
+        ``workdir``, ``contain`` and ``signed_by`` hold for ``argosy run`` and ``argosy shell`` here, too.
     """
 
     image: ImageTable = ImageTable()
