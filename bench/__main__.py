@@ -92,7 +92,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--compare", type=Path, metavar="FILE", help="set a kept result beside this one")
     parser.add_argument("--from", dest="read", type=Path, metavar="FILE", help="show a kept result, measure nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
-    parser.add_argument("--write-docs", action="store_true", help="write docs/reference/figures.md")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/reference/figures.md, and README's claim")
     return parser.parse_args(words)
 
 

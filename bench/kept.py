@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from argosy.store import write_text
 from bench.machine import machine_id
-from bench.records import Result
+from bench.records import Result, render_number
 from bench.table import render_page
 
 REPO = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results")
 PAGE = REPO / "docs/reference/figures.md"
+README = REPO / "README.md"
+CLAIM = re.compile(r"\[\d+ times faster\](?=\(docs/reference/figures\.md#packing\))")
+CLAIMED = "packing.delta.faster"
+"""The claim of the README's first page, and the row that it tells."""
 
 INTRODUCTION = """\
 # Figures
@@ -63,7 +68,15 @@ def latest_runs(results: Iterable[Result], parts: Sequence[str]) -> dict[str, Re
 
 
 def write_page(parts: Sequence[str]) -> None:
-    """Write the manual's page of all results that are kept."""
-    results = map(read_result, sorted(RESULTS.glob("*.json")))
+    """Write the manual's page of all results that are kept, and the README's claim out of them."""
+    latest = latest_runs(map(read_result, sorted(RESULTS.glob("*.json"))), parts)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    write_text(PAGE, INTRODUCTION + render_page(latest_runs(results, parts)))
+    write_text(PAGE, INTRODUCTION + render_page(latest))
+    write_text(README, render_claim(README.read_text(), latest))
+
+
+def render_claim(text: str, latest: Mapping[str, Result]) -> str:
+    """Render the README with the factor of the last run, its fraction left out; as it is where none was."""
+    values = (row.value for result in latest.values() for row in result.rows if row.key == CLAIMED)
+    times = next((render_number(value).partition(".")[0] for value in values), "")
+    return CLAIM.sub(f"[{times} times faster]", text) if times else text

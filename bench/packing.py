@@ -1,4 +1,4 @@
-"""Packing: Argosy's delta and flat images against sandbox, copy and `apptainer build`, over the same base and tree."""
+"""Packing: delta and flat images against packing all anew, and against Apptainer, over the same base and tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GIGA, MEGA = 1e9, 1e6
 APPTAINER_STEPS = (Way.SANDBOX, Way.COPY, Way.BUILD)
 
 DELTA_TIMES_FASTER = Budget(50, at_least=True)
-DELTA_SHARE_OF_FLAT = Budget(0.25)
+SHARE_OF_ANEW = Budget(0.25)
 DELTA_CPU_PER_GB = Budget(5)
 FLAT_SHARE_OF_APPTAINER = Budget(0.125)
 PEAK = Budget(1000)
@@ -30,7 +30,13 @@ def run_packing(inputs: Inputs, *, quick: bool) -> Outcome:
     delta = [_pack(place, Way.DELTA, inputs) for _ in range(1 if quick else 5)]
     copied = [_pack(place, Way.BASE, inputs) for _ in range(1 if quick else 5)]
     flat = [_pack(place, Way.FLAT, inputs) for _ in range(1 if quick else 3)]
-    rows = [*_sizes(inputs), *_our_rows(delta, flat, copied, inputs), *_compressor_rows(inputs)]
+    anew = [_pack(place, Way.ANEW, inputs)]
+    rows = [
+        *_sizes(inputs),
+        *_our_rows(delta, flat, copied, inputs),
+        *_anew_rows(delta, flat, anew[0]),
+        *_compressor_rows(inputs),
+    ]
     if missing:
         return Outcome(tuple(rows), (f"packing: no comparison with apptainer build: {missing}",))
     steps = _apptainer(place, inputs)
@@ -95,15 +101,24 @@ def _our_rows(delta: list[Usage], flat: list[Usage], copied: list[Usage], inputs
     base_cpu = sorted(u.cpu for u in copied)[len(copied) // 2]
     new = [(u.cpu - base_cpu) / inputs.layer_bytes * GIGA for u in delta]
     whole = [u.cpu / inputs.layer_bytes * GIGA for u in delta]
-    share = [d.wall / _median(flat) for d in delta]
     return [
         *rows,
         many("packing.delta.reads", "delta: read / (base + 2 x tree + layer)", read, "", budget=READ_SHARE),
         many("packing.base.cpu", "base alone, copied: CPU", [u.cpu for u in copied], "s"),
         many("packing.delta.all_cpu_per_gb", "delta: CPU per GB of new data, the base's copy with it", whole, "s"),
         many("packing.delta.cpu_per_gb", "delta: CPU per GB of new data", new, "s", budget=DELTA_CPU_PER_GB),
-        many("packing.delta.of_flat", "delta: share of flat's wall", share, "", budget=DELTA_SHARE_OF_FLAT),
     ]
+
+
+def _anew_rows(delta: list[Usage], flat: list[Usage], anew: Usage) -> list[Row]:
+    """Set both beside the same tools that unpack base and layer and pack all of it."""
+    what = "unpack base and layer, pack all"
+    rows = [one("packing.anew.wall", f"{what}: wall", anew.wall, "s", against="packing.apptainer.wall"),
+            one("packing.anew.cpu", f"{what}: CPU", anew.cpu, "s", against="packing.apptainer.cpu")]  # fmt: skip
+    for name, usages in (("delta", delta), ("flat", flat)):
+        share = [usage.wall / anew.wall for usage in usages]
+        rows.append(many(f"packing.{name}.of_anew", f"{name}: share of that wall", share, "", budget=SHARE_OF_ANEW))
+    return rows
 
 
 def _compressor_rows(inputs: Inputs) -> list[Row]:
@@ -114,10 +129,6 @@ def _compressor_rows(inputs: Inputs) -> list[Row]:
     words = ("sh", "-c", pipe, "sh", str(inputs.layer_tree))
     cpu = [run_task(HERE, CommandTask(words), Usage).cpu / inputs.layer_bytes * GIGA for _ in range(3)]
     return [many("packing.zstd.cpu_per_gb", "zstd -1 alone, for comparison: CPU per GB", cpu, "s")]
-
-
-def _median(usages: list[Usage]) -> float:
-    return sorted(u.wall for u in usages)[len(usages) // 2]
 
 
 def _apptainer_rows(steps: dict[Way, Usage]) -> list[Row]:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from argosy.build.assemble import write_delta, write_flat
+from argosy.build.assemble import pack_anew, write_delta, write_flat
 from argosy.build.base import Base, open_base
 from argosy.build.content import content_over
 from argosy.build.needs import PYTHON_PACKAGES
-from argosy.build.packing import digest_noted, normalise_tree, run_pack
+from argosy.build.packing import describe_noted, digest_entries, normalise_tree, run_pack
 from argosy.images.opening import open_image
-from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
+from argosy.images.sif_write import FileSlice, plan_system_part, whole_of, write_sif
 from argosy.lock import Lock
 from argosy.session import Session
 from argosy.store import whole_file
@@ -50,6 +50,18 @@ def _flat(task: PackTask) -> Usage:
     return _ours(task, _pack_flat)
 
 
+def _anew(task: PackTask) -> Usage:
+    """Unpack all and pack all by the same tools, as one partition was made before tables were joined."""
+    return _ours(task, _pack_all)
+
+
+def _pack_all(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
+    whole = pack_anew(content_over(base, tree, lock, name="anew"), session, tree.parent)
+    write_sif(
+        path, [plan_system_part(whole, arch=base.image.arch)], uuid=uuid.UUID(int=0), time=0, arch=base.image.arch
+    )
+
+
 def _pack_flat(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
     write_flat(path, content_over(base, tree, lock, name="flat"), base.opened.sif, session, tree.parent)
 
@@ -57,7 +69,7 @@ def _pack_flat(path: Path, base: Base, lock: Lock, tree: Path, session: Session)
 def _pack_delta(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
     layer = tree.with_suffix(".sqfs")
     run_pack(session, tree, layer, time=lock.time)
-    write_delta(path, base, lock, layer)
+    write_delta(path, base, lock, (whole_of(layer),))
 
 
 def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], object]) -> Usage:
@@ -72,7 +84,7 @@ def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], obje
 
     def finish() -> None:
         normalise_tree(tree)
-        digest_noted(tree)
+        digest_entries(describe_noted(tree))
         with whole_file(work / "out.sif", force=True) as beside:
             pack(beside, base, lock, tree, session)
 
@@ -108,6 +120,7 @@ WAYS: Mapping[Way, Callable[[PackTask], Usage]] = {
     Way.DELTA: _delta,
     Way.BASE: _base,
     Way.FLAT: _flat,
+    Way.ANEW: _anew,
     Way.SANDBOX: _sandbox,
     Way.COPY: _copy,
     Way.BUILD: _build,

@@ -12,6 +12,7 @@ class Way(StrEnum):
     DELTA = "delta"
     BASE = "base"
     FLAT = "flat"
+    ANEW = "anew"
     SANDBOX = "sandbox"
     COPY = "copy"
     BUILD = "build"

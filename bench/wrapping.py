@@ -17,6 +17,7 @@ import msgspec
 
 from argosy.build import BuildRequest, build
 from argosy.images.opening import open_image
+from argosy.layout import ROOT
 from argosy.startup.records import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
 from argosy.trees import unpacked
 from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
@@ -151,7 +152,9 @@ def _wrap_rows(ground: Ground, many: Path, requirements: Path) -> Iterator[Row]:
 def _layer_bytes(ground: Ground) -> int:
     image = ground.prefix / "versions/2/image.sif"
     session = open_session(ground.folder / "unpacked")
-    return tree_bytes(unpacked(session, image, offset=open_image(image).image.layer_offset, key="layer"))
+    found = open_image(image).image
+    offset = found.layer_offset if found.layer_offset >= 0 else found.base_offset
+    return tree_bytes(unpacked(session, image, offset=offset, key="layer") / ROOT.lstrip("/"))
 
 
 def _count_rows(ground: Ground) -> Iterator[Row]:
