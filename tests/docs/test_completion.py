@@ -47,6 +47,11 @@ def test_bash_completes_an_option_of_a_command_and_its_values() -> None:
     assert in_bash("run", "--gpu", "nv") == ["nv", "nvccli"]
 
 
+def test_bash_completes_the_name_of_a_site() -> None:
+    assert in_bash("launch", "a.sif", "--site", "lumi") == ["lumi-c", "lumi-g"]
+    assert in_bash("sites", "diff", "lumi-c", "daw") == ["dawn"]
+
+
 def test_bash_completes_what_lies_below_a_command() -> None:
     assert in_bash("images", "i") == ["info"]
 

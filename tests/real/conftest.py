@@ -275,7 +275,18 @@ def _debian(folder: Path) -> Path:
 
 
 BUSYBOX = Path("/bin/busybox")
-APPLETS = "cat chmod chown cp dirname echo env find ls mkdir mv printf readlink rm sh stat test touch tr true"
+APPLETS = "cat chmod chown cp dirname echo env find ls mkdir mv printf readlink rm sh stat test touch tr true uname"
+
+
+def make_root(tree: Path, busybox: Path) -> None:
+    """Make the tree of a root file system out of one static program."""
+    for name in ("bin", "etc", "usr", "opt", "tmp", "var/tmp", "proc", "sys", "dev", "root", ".singularity.d/env"):
+        (tree / name).mkdir(parents=True)
+    shutil.copy2(busybox, tree / "bin/busybox")
+    for name in APPLETS.split():
+        (tree / "bin" / name).symlink_to("busybox")
+    (tree / "etc/old").write_text("old\n")
+    (tree / ".singularity.d/env/99-base.sh").touch()
 
 
 @pytest.fixture(scope="session")
@@ -284,13 +295,7 @@ def tiny(pool: Shop) -> Path:
     if not BUSYBOX.exists():
         pytest.skip("needs /bin/busybox (Debian: busybox-static)")
     tree, packed = pool.folder / "tiny-root", pool.folder / "tiny-root.sqfs"
-    for name in ("bin", "etc", "usr", "opt", "tmp", "var/tmp", "proc", "sys", "dev", "root", ".singularity.d/env"):
-        (tree / name).mkdir(parents=True)
-    shutil.copy2(BUSYBOX, tree / "bin/busybox")
-    for name in APPLETS.split():
-        (tree / "bin" / name).symlink_to("busybox")
-    (tree / "etc/old").write_text("old\n")
-    (tree / ".singularity.d/env/99-base.sh").touch()
+    make_root(tree, BUSYBOX)
     pool.tool("mksquashfs", tree, packed, "-quiet", "-no-progress", "-all-root")
     packed.chmod(0o644)
     return packed

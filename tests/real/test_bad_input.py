@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -53,6 +55,9 @@ def one_error(done: Ended) -> None:
     assert "defect" not in done.err, done.err
 
 
+OTHER_PYTHON = "channels: [file:///nowhere]\ndependencies:\n  - python =3.13\n  - pip:\n    - tinypkg\n"
+
+
 @pytest.mark.parametrize(
     ("requirements", "code", "words"),
     [
@@ -61,7 +66,7 @@ def one_error(done: Ended) -> None:
         ("tinydep==1.5\nneedsnine\n", 7, ("needsnine", "tinydep>=9", "go together")),
         ("tinypkg\n", 0, ()),
         ("dependencies:\n  - pip\n  - pip: [tinypkg\n", 2, ("environment.yml:4",)),
-        ("dependencies:\n  - python =3.13\n  - pip:\n    - tinypkg\n", 7, ("3.13", "3.11.2", "environment.yml:2")),
+        (OTHER_PYTHON, 2, ("the base has 3.11.2: conda", "file:///nowhere")),
         ("tinypkg @@ 3\n", 2, ("requirements.txt:1",)),
     ],
     ids=["unknown package", "unknown version", "conflict", "control", "YAML", "python", "requirement"],
@@ -113,6 +118,29 @@ def foreign(shop: Shop) -> Path:
     return path
 
 
+def without_layers(shop: Shop) -> Path:
+    """Make a layout whose configuration stands for a layer that its manifest has not."""
+    layout = shop.folder / "layout"
+    blobs = layout / "blobs/sha256"
+    blobs.mkdir(parents=True)
+
+    def keep(content: dict[str, object]) -> dict[str, object]:
+        data = json.dumps(content).encode()
+        digest = hashlib.sha256(data).hexdigest()
+        (blobs / digest).write_bytes(data)
+        return {"digest": f"sha256:{digest}", "size": len(data)}
+
+    kind = "application/vnd.oci.image"
+    rootfs = {"type": "layers", "diff_ids": [f"sha256:{'0' * 64}"]}
+    config = keep({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs})
+    named = {"mediaType": f"{kind}.config.v1+json", **config}
+    manifest = keep({"schemaVersion": 2, "mediaType": f"{kind}.manifest.v1+json", "config": named, "layers": []})
+    index = {"schemaVersion": 2, "manifests": [{"mediaType": f"{kind}.manifest.v1+json", **manifest}]}
+    (layout / "index.json").write_text(json.dumps(index))
+    (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    return layout
+
+
 def nothing(shop: Shop) -> Path:
     return shop.folder / "nowhere.sif"
 
@@ -153,6 +181,7 @@ def small_root(shop: Shop, *applets: str) -> Path:
         (truncated_squashfs, 6, ("short.sqfs",)),
         (foreign, 6, ("another kind of machine", "arm64", "amd64")),
         (ordinary_folder, 6, ("notes",)),
+        (without_layers, 6, ("is not whole", "0 layers")),
         (without_python, 7, ("has no Python", "debian:bookworm")),
         (without_shell, 7, ("has no shell",)),
     ],
@@ -260,7 +289,7 @@ def test_a_full_disk_is_said_with_the_way_out_and_is_left_empty(shop: Shop, whic
     words: list[str | Path] = ["build", recipe, "--base", shop.base, "-o", output]
     own = shop
     if which == "work":
-        words += ["--work-dir", small, "--flatten"]
+        words += ["--work-dir", small, "--format", "sqsh"]
     if which == "cache":
         words += ["--carrier", "proot"]
         own = replace(shop, cache=small)
@@ -276,8 +305,8 @@ def test_a_full_disk_is_said_with_the_way_out_and_is_left_empty(shop: Shop, whic
     shop.nothing_left()
 
 
-@pytest.mark.parametrize("missing", ["mksquashfs", "unsquashfs"])
-def test_a_program_that_is_missing_is_named(shop: Shop, missing: str) -> None:
+@pytest.mark.parametrize(("missing", "form"), [("mksquashfs", "sif"), ("unsquashfs", "docker-archive")])
+def test_a_program_that_is_missing_is_named(shop: Shop, missing: str, form: str) -> None:
     folder = shop.folder / "bin"
     folder.mkdir()
     for place in reversed(os.environ["PATH"].split(":")):
@@ -286,7 +315,7 @@ def test_a_program_that_is_missing_is_named(shop: Shop, missing: str) -> None:
             link.unlink(missing_ok=True)
             if program.name != missing:
                 link.symlink_to(program)
-    done = attempt(shop, "tinypkg\n", "--flatten", PATH=str(folder))
+    done = attempt(shop, "tinypkg\n", "--format", form, PATH=str(folder))
     assert done.code == 4, done.err
     assert f"'{missing}' is not installed here" in done.err
 

@@ -13,6 +13,7 @@ import pytest
 
 from argosy.build.cost import MEMORY_DUE, ROUNDING
 from argosy.images.sif import PartKind, Sif
+from argosy.images.squashfs import read_superblock
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
@@ -161,6 +162,33 @@ def test_a_flat_image_is_one_partition_with_the_same_tree(shop: Shop) -> None:
     assert told["made_by_argosy"]
 
 
+LISTING = r"""set -eu
+mount -t overlay overlay -o "ro,lowerdir=$1:$2" "$3"
+list() { (cd "$1"; find . -type d -printf '%p %m %U %G %T@\n' -o -printf '%p %y %m %U %G %s %T@ %n %l\n'
+         find . -type f -exec sha256sum {} +) | LC_ALL=C sort; }
+list "$3" > "$5"
+list "$4" > "$6"
+"""
+"""What an overlay mount shows of a layer and its base, and what a tree holds."""
+
+
+def test_a_flat_image_holds_what_an_overlay_mount_of_its_parts_shows(shop: Shop) -> None:
+    delta, flat = shop.build(ENVIRONMENT, out="delta.sif"), shop.build(ENVIRONMENT, "--flatten", out="flat.sif")
+    trees = {name: shop.folder / name for name in ("base", "layer", "joined", "flat", "said", "found")}
+    base, layer = shop.sif(delta).parts[:2]
+    for name, image, offset in (("base", delta, base.offset), ("layer", delta, layer.offset), ("flat", flat, 32768)):
+        shop.tool("unsquashfs", "-quiet", "-no-progress", "-o", str(offset), "-d", trees[name], image)
+    trees["joined"].mkdir()
+    order = ("layer", "base", "joined", "flat", "said", "found")
+    shop.tool("unshare", "--mount", "sh", "-c", LISTING, "sh", *(trees[name] for name in order))
+    said, found = (trees[name].read_text().splitlines() for name in ("said", "found"))
+    assert len(said) > 1000
+    assert sorted(set(said) ^ set(found)) == []
+    exported = shop.folder / "exported.sif"
+    shop.argosy("images", "export", delta, "--format", "sif", "-o", exported)
+    assert exported.read_bytes() == flat.read_bytes()
+
+
 @pytest.mark.parametrize("flat", [[], ["--flatten"]], ids=["delta", "flat"])
 def test_an_image_of_ours_as_base_keeps_its_packages_and_still_has_one_layer(shop: Shop, flat: list[str]) -> None:
     first = shop.build("tinypkg==1.0\n", *flat, out="first.sif")
@@ -280,3 +308,23 @@ class TestUnderARealApptainer:
         said = shop.lab("apptainer", "sif", "list", shop.build("tinypkg\n"))
         assert "Squashfs/*System" in said.out, said.err
         assert "Squashfs/Overlay" in said.out
+
+
+@pytest.mark.parametrize("flat", [[], ["--flatten"]], ids=["delta", "flat"])
+def test_a_build_over_an_image_of_ours_packs_what_is_new_and_gives_the_same_bytes_each_time(
+    shop: Shop, flat: list[str]
+) -> None:
+    first = shop.build("tinypkg==1.0\n", *flat, out="first.sif")
+    second = shop.build("another\n", *flat, base=first, out="second.sif")
+    again = replace(shop, cache=shop.folder / "another-cache")
+    third = again.build("another\n", *flat, base=first, out="third.sif")
+    assert second.read_bytes() == third.read_bytes()
+    whole = shop.build("tinypkg==1.0\nanother\n", *flat, out="whole.sif")
+    assert shop.run(second, "another").out == shop.run(whole, "another").out == "another 0.3\n"
+    assert shop.run(second, "tinypkg").out == "tinypkg 1.0\n"
+    show = ("sh", "-c", "cd /opt/argosy/env && find . -type f ! -name '*.lock' -exec sha256sum {} + | sort")
+    assert shop.run(second, *show).out == shop.run(whole, *show).out
+    assert len(parts(shop.sif(second))) == (1 if flat else 2)
+    last = {image: [part for part in shop.sif(image).parts if part.partition][-1] for image in (second, whole)}
+    inodes = {image: read_superblock(image, part.offset).inodes for image, part in last.items()}
+    assert inodes[second] > inodes[whole]  # with those of the first layer that are replaced: it was joined

@@ -137,6 +137,23 @@ def test_conda_packages_run_at_a_prefix_of_their_own(shop: Shop, channel: Channe
     assert [package["name"] for package in info(shop, image)["packages"]] == ["greet", "python", "tool"]
 
 
+def test_a_python_that_the_base_lacks_comes_from_conda(shop: Shop, channel: Channel) -> None:
+    """An environment that names Python and pip packages alone takes the base's Python, where that is the one."""
+    [version] = [row["version"] for row in channel.rows["linux-64"].values() if row["name"] == "python"]
+    text = environment(channel.url, f"python=={version}", "pip", pip=("another",))
+    recipe = shop.write("environment.yml", text)
+    foretold = shop.argosy("build", recipe, "--base", shop.base, "-o", "x.sif", "--dry-run")
+    assert f"Python {version} is the base's where that fits; else conda brings it" in foretold.out
+    image = shop.build(text)
+    asked = "import platform, sys, another; print(platform.python_version(), sys.prefix, another.VERSION)"
+    assert shop.run(image, "python", "-c", asked).out == f"{version} {PREFIX} 0.3\n"
+    told = shop.argosy("images", "freeze", image, "--format", "lock")
+    assert told.code == 0, told.err
+    assert f'"python=={version}"' in told.out
+    own = shop.build(environment(channel.url, "python=3.11", "pip", pip=("another",)), out="own.sif")
+    assert shop.run(own, "python", "-c", asked).out.split()[0] != version
+
+
 def test_the_prefix_is_written_into_text_and_binaries(shop: Shop, channel: Channel) -> None:
     image = shop.build(environment(channel.url, "tool"))
     assert shop.run(image, "tool").out == f"tool of {PREFIX}/share\n"
@@ -223,8 +240,9 @@ def test_a_lower_channel_does_not_win_by_a_newer_version(shop: Shop, channel: Ch
     both = f"{channel.url}, {lower.url}"
     done = attempt(shop, environment(both, "python", "greet>=3"))
     assert done.code == 7
-    image = shop.build(environment(both, "python", f"{lower.url}::greet"))
-    assert shop.run(image, "greet").out == "greet 3.0 of conda\n"
+    for place in (lower.url, f"{lower.url}/noarch"):
+        image = shop.build(environment(both, "python", f"{place}::greet"), "--force")
+        assert shop.run(image, "greet").out == "greet 3.0 of conda\n"
 
 
 def test_a_package_can_be_named_by_its_address(shop: Shop, channel: Channel) -> None:

@@ -71,3 +71,27 @@ def test_torch_comes_from_the_index_for_the_sites_gpus_and_the_lock_knows_it(sho
     assert "torch==2.9.0+rocm6.3" in told
     assert refused.code == 7
     assert "torch 2.9.1 cannot use the GPUs of here" in refused.err
+
+
+def test_a_project_takes_a_package_from_the_index_that_it_names(shop: Shop) -> None:
+    """Without a lock of uv, too; a newer version on another index is not taken."""
+    root, own = shop.folder / "web", shop.folder / "own"
+    own.mkdir()
+    for version, index in (("2.5", "download.pytorch.org/whl/cpu"), ("2.9.1", "pypi.org/simple")):
+        text = VERSION_FILE.format(version=version, hip=None)
+        wheel = shop.make_wheel("torch", version, "tinypkg", files={"torch/version.py": text}).write(own)
+        add_wheel(root, index, wheel)
+    for wheel in shop.wheels.glob("*.whl"):
+        add_wheel(root, "pypi.org/simple", wheel)
+    recipe = shop.write(
+        "pyproject.toml",
+        '[project]\nname = "mine"\nversion = "1"\ndependencies = ["torch>=2", "another"]\n'
+        '[tool.uv.sources]\ntorch = { index = "cpu" }\n'
+        '[[tool.uv.index]]\nname = "cpu"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n',
+    )
+    with serve_indexes(root) as (variables, _):
+        built = shop.argosy("build", recipe, "--base", shop.base, "-o", "out.sif", **variables)
+    assert built.code == 0, built.err
+    told = shop.argosy("images", "info", "out.sif").out
+    assert "torch==2.5" in told
+    assert "another==0.3" in told

@@ -155,6 +155,102 @@ def test_locks_of_other_tools_are_built_as_they_are(shop: Shop, channel: Channel
     assert ran.out == "tinypkg 1.0\n" * 2, ran.err
 
 
+POETRY = """\
+[[package]]
+name = "tinypkg"
+version = "1.0"
+groups = ["main"]
+files = [{{file = "tinypkg-1.0-py3-none-any.whl", hash = "sha256:{sha256}"}}]
+[[package]]
+name = "tinydep"
+version = "1.5"
+groups = ["main"]
+files = [{{file = "tinydep-1.5-py3-none-any.whl", hash = "sha256:{other}"}}]
+[[package]]
+name = "another"
+version = "0.3"
+groups = ["dev"]
+files = []
+[metadata]
+lock-version = "2.1"
+python-versions = "^3.9"
+"""
+
+
+@pytest.mark.lab
+def test_locks_of_poetry_and_pipenv_are_built_as_they_are(shop: Shop) -> None:
+    one, other = (digest_of(shop.wheels / f"{name}-py3-none-any.whl") for name in ("tinypkg-1.0", "tinydep-1.5"))
+    shop.write("poetry.lock", POETRY.format(sha256=one, other=other))
+    rows = (("tinypkg", "1.0", one), ("tinydep", "1.5", other))
+    table = {name: {"version": f"=={version}", "hashes": [f"sha256:{digest}"]} for name, version, digest in rows}
+    shop.write("Pipfile.lock", json.dumps({"_meta": {}, "default": table, "develop": {}}, indent=4))
+    for name, out in (("poetry.lock", "poetry.sif"), ("Pipfile.lock", "pipenv.sif")):
+        built = shop.argosy("build", name, "--base", shop.base, "-o", out)
+        assert built.code == 0, built.err
+    told = shop.argosy("images", "info", "poetry.sif").out
+    assert "tinydep==1.5" in told
+    assert "another" not in told
+    ran = shop.lab("sh", "-c", "for image in poetry pipenv; do apptainer exec $image.sif tinypkg; done")
+    assert ran.out == "tinypkg 1.0\n" * 2, ran.err
+    shop.write("poetry.lock", POETRY.format(sha256="0" * 64, other=other))
+    changed = shop.argosy("build", "poetry.lock", "--base", shop.base, "-o", "no.sif")
+    assert changed.code != 0
+    assert "Hash mismatch" in changed.err
+
+
+MEMBER = """\
+[project]
+name = "{name}"
+version = "1.0"
+dependencies = ["{needs}"]
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+BACKEND = """\
+import os
+import zipfile
+
+def build_wheel(folder, settings=None, metadata=None):
+    name = os.path.basename(os.getcwd())
+    info, needs = f"{name}-1.0.dist-info", {"one": "two", "two": "tinypkg"}[name]
+    files = {
+        f"{name}/__init__.py": f"import {needs}\\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\\nName: {name}\\nVersion: 1.0\\nRequires-Dist: {needs}\\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{file},,\\n" for file in files)
+    with zipfile.ZipFile(os.path.join(folder, f"{name}-1.0-py3-none-any.whl"), "w") as wheel:
+        for file, text in files.items():
+            wheel.writestr(file, text)
+    return f"{name}-1.0-py3-none-any.whl"
+"""
+OTHER = "[tool.uv.sources]\n{needs} = {{ workspace = true }}\n"
+ROOT = "[tool.uv.workspace]\nmembers = ['packages/*']\n"
+
+
+def test_projects_of_a_workspace_are_built_with_its_lock(shop: Shop) -> None:
+    for name, needs, more in (("one", "two", OTHER), ("two", "tinypkg", "")):
+        folder = shop.folder / "packages" / name
+        folder.mkdir(parents=True)
+        (folder / "backend.py").write_text(BACKEND)
+        (folder / "pyproject.toml").write_text((MEMBER + more).format(name=name, needs=needs))
+    root = MEMBER.partition("[build")[0] + OTHER + ROOT
+    shop.write("pyproject.toml", root.format(name="app", needs="one"))
+    (shop.folder / "uv.lock").write_text(
+        'version = 1\n[[package]]\nname = "tinypkg"\nversion = "1.0"\n'
+        'source = { registry = "https://pypi.org/simple" }\n'
+    )
+    for project in ("pyproject.toml", "packages/one/pyproject.toml"):
+        built = shop.argosy("build", project, "--base", shop.base, "-o", "out.sif", "--force")
+        assert built.code == 0, built.err
+        show = "import two, tinypkg; print(two.__file__, tinypkg.VERSION)"
+        there = shop.run(shop.folder / "out.sif", "python", "-c", show)
+        assert there.out.endswith("site-packages/two/__init__.py 1.0\n"), there.err
+    assert shop.run(shop.folder / "out.sif", "python", "-c", "import one").code == 1
+
+
 @pytest.mark.soak  # a sample: test_bundles.py
 def test_a_bundle_is_built_without_a_network_to_the_byte(shop: Shop, channel: Channel) -> None:
     recipe = shop.write("environment.yml", environment(channel.url, "python", "tool", pip=("tinypkg",)))

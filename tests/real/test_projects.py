@@ -82,6 +82,33 @@ def test_what_steps_add_change_and_remove_is_so_in_the_image(project: Shop, more
     assert ran.out == SHOWN, ran.err
 
 
+def test_a_flat_image_has_no_bytes_of_what_steps_removed(shop: Shop) -> None:
+    step = (
+        '[[step]]\nrun = "rm -r /usr/lib/python3.11/pydoc_data /usr/share/perl /usr/lib/x86_64-linux-gnu/perl-base"\n'
+    )
+    sizes = []
+    shop.write("requirements.txt", "tinypkg\n")
+    head = f'[image]\nbase = "{shop.base}"\npip = "requirements.txt"\nflatten = true\n'
+    for name, text in (("all", ""), ("slim", step)):
+        shop.write("argosy.toml", f'{head}output = "{name}.sif"\n{text}')
+        done = shop.argosy("build")
+        assert done.code == 0, done.err
+        sizes.append((shop.folder / f"{name}.sif").stat().st_size)
+    assert sizes[1] < sizes[0] - 1_000_000
+
+
+def test_an_archive_of_the_image_has_what_steps_changed_and_nothing_that_they_removed(project: Shop) -> None:
+    assert project.argosy("build").code == 0
+    for form in ("docker-archive", "oci-archive"):
+        done = project.argosy("images", "export", "mine.sif", "--format", form, "-o", f"{form}.tar")
+        assert done.code == 0, done.err
+        ran = project.run(project.folder / f"{form}.tar", "sh", "-c", f"{SHOW}; true")
+        assert ran.out == SHOWN, ran.err
+    done = project.argosy("images", "export", "mine.sif", "--format", "layer", "-o", "mine.sqsh")
+    assert (done.code, (project.folder / "mine.sqsh").exists()) == (2, False)
+    assert "a layer alone shows what is below /opt/argosy only" in done.err
+
+
 LINE = """[image]
 base = "{base}"
 output = "{name}.sif"
@@ -106,6 +133,10 @@ def test_what_steps_removed_is_gone_for_an_ordinary_user_and_over_her_image_as_b
         assert built.code == 0, built.err
         alices.nothing_left(alices.folder / f"{name}.sif")
         ran = alices.run(alices.folder / f"{name}.sif", "sh", "-c", f"cat /etc/new; {LOOK}")
+        assert ran.out.split() == [name, *kept, "/bin/cat"], ran.err
+        done = alices.argosy("images", "export", f"{name}.sif", "--format", "oci-archive", "-o", f"{name}.tar")
+        assert done.code == 0, done.err
+        ran = alices.run(alices.folder / f"{name}.tar", "sh", "-c", f"cat /etc/new; {LOOK}")
         assert ran.out.split() == [name, *kept, "/bin/cat"], ran.err
 
 

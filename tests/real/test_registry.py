@@ -391,7 +391,7 @@ def test_an_image_for_another_machine_is_refused_before_it_is_fetched(
     do("umoci", "config", "--image", image, "--architecture", "riscv64")
     error = stage.failure(registry.push(f"oci:{image}", "it/other:1"))
     assert isinstance(error, ImageError)
-    assert error.evidence == f"image: riscv64; this machine: {ARCH}"
+    assert error.evidence == f"image: riscv64; wanted: {ARCH}"
     assert "skopeo copy" not in stage.runner.seen
 
 

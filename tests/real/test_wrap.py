@@ -189,6 +189,15 @@ def test_a_prefix_works_for_others_and_where_it_is_moved_to(shop: Shop, prefix: 
         moved.rename(prefix)
 
 
+def test_a_prefix_is_called_by_a_link_to_it_or_to_a_folder_above(shop: Shop, prefix: Path) -> None:
+    ask = "import subprocess, sys, tinypkg; print(sys.executable, subprocess.call([sys.executable, '-c', 'pass']))"
+    for name, target in (("to it", prefix), ("above", prefix.parent)):
+        link = shop.folder / f"link {name}"
+        link.symlink_to(target)
+        called = link if target == prefix else link / prefix.name
+        assert call(called, "-c", ask) == f"{prefix}/bin/python 0"
+
+
 def test_a_directory_of_the_host_below_a_folder_of_the_image_is_shown_too(prefix: Path) -> None:
     ask = "import os, tinypkg; print(os.getcwd(), len(os.listdir()), tinypkg.VERSION)"
     place = Path("/var/lib/dpkg")
@@ -328,6 +337,20 @@ def test_an_archive_of_conda_pack_gets_its_new_path_and_a_prefix_is_made_from_th
     assert done.code == 0, done.err
     shutil.rmtree(shop.folder / "p")
     assert call(shop.folder / "q", name="tool") == "at /soft/env"
+
+
+def test_an_archive_may_belong_at_the_top_of_the_file_system(shop: Shop, tiny: Path) -> None:
+    made, archive = shop.folder / "made/bin", shop.folder / "env.tar.gz"
+    made.mkdir(parents=True)
+    (made.parent / "conda-meta").mkdir()
+    (made / "tool").write_text("#!/argosy-env/bin/python\n")
+    (made / "tool").chmod(0o755)
+    shop.tool("tar", "-czf", archive, "-C", made.parent, "bin", "conda-meta")
+    done = wrap(shop, archive, shop.folder / "p", "--base", tiny)
+    assert done.code == 0, done.err
+    words = [shop.folder / "p/bin/tool"]
+    asked = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (asked.returncode, "mkdir /argosy-env" in asked.stderr) == (125, True), asked.stderr
 
 
 class Callers(threading.Thread):

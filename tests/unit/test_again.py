@@ -179,6 +179,13 @@ def test_an_image_of_a_packer_that_is_neither_the_locks_nor_here_is_passed_over(
     assert notes_of(wish, session, replace(LOCK, tools=Tools("0.1.0", mksquashfs="3.0"))) is not None
 
 
+def test_an_image_in_a_folder_of_odd_bytes_is_made_and_not_noted(
+    make: Callable[[str, Lock], Path], session: Session
+) -> None:
+    assert make(os.fsdecode(b"caf\xe9.sif"), LOCK).is_file()
+    assert read_notes(notes_file(LOCK, session.places.cache, flat=False)) == ()
+
+
 def test_the_newest_few_images_of_a_lock_are_noted_once_each(
     make: Callable[[str, Lock], Path], session: Session
 ) -> None:

@@ -16,11 +16,11 @@ SOURCE = ROOT / "src/argosy"
 LAYERS = tuple(
     frozenset(line.split())
     for line in (
-        "errors model records shell scrub version layout refusals nearest toml_lines progress",
+        "errors model records shell scrub version layout refusals nearest toml_lines yaml_text progress",
         "process store leases whiteouts uses ssh",
         "recipe project lock relock lock_diff sbom pip_config conda conda_worker sites runtimes schedulers launchers",
         "gpus cdi carriers containers images binding node_picture formats seccomp",
-        "gpu_probe probe",
+        "gpu_probe probe emulation",
         "session tree_notes trees",
         "entering opening cache",
         "dev",
@@ -35,6 +35,9 @@ PURE = frozenset(
     "errors model shell layout binding node_picture carriers containers gpus launchers schedulers cdi runtimes".split()  # noqa: SIM905
 ) | {"formats", "progress", "records"}
 """What never touches the machine: planning."""
+
+INSIDE = {SOURCE / name for name in ("collectives/program.py", "trials/program.py", "launchers/ray.py")}
+"""Programs that run in images; nothing of them runs here."""
 
 EFFECTS = {"subprocess", "socket", "shutil", "tempfile", "urllib", "requests"}
 
@@ -82,7 +85,7 @@ def test_imports_point_down() -> None:
 
 def test_planning_never_touches_the_machine() -> None:
     touches = re.compile(r"os\.environ|\bopen\(|\.read_text\(|\.write_text\(|\.exists\(|\.is_file\(")
-    pure = [path for path in modules() if unit(path) in PURE]
+    pure = [path for path in modules() if unit(path) in PURE and path not in INSIDE]
     assert pure
     for path in pure:
         assert not imports(path) & EFFECTS, path
@@ -94,13 +97,17 @@ def test_records_are_structs_whose_classes_cost_a_start_next_to_nothing() -> Non
 
 
 def test_one_module_starts_programs() -> None:
-    starters = {unit(path) for path in modules() if "subprocess" in imports(path)}
+    starters = {unit(path) for path in modules() if "subprocess" in imports(path) and path not in INSIDE}
     assert starters == {"process"}
 
 
+def test_the_conda_worker_alone_loads_rattler_in_a_process_of_its_own() -> None:
+    loaders = {unit(path) for path in modules() if any(name.split(".")[0] == "rattler" for name in imports(path))}
+    assert loaders == {"conda_worker"}
+
+
 def test_only_the_probe_and_the_command_line_read_the_environment() -> None:
-    inside = {SOURCE / "collectives/program.py", SOURCE / "trials/program.py"}  # run in images
-    readers = {unit(path) for path in modules() if "os.environ" in text_of(path) and path not in inside}
+    readers = {unit(path) for path in modules() if "os.environ" in text_of(path) and path not in INSIDE}
     assert readers <= {"probe", "cli", "process", "leases"}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.__main__ import parse_arguments
 from bench.job import median_interval, read_times
-from bench.kept import latest_runs, read_result, render_result
+from bench.kept import latest_runs, read_result, render_claim, render_result
 from bench.machine import file_system_of, machine_id
 from bench.meter import Calls, parse_strace
 from bench.records import Budget, Result, Row, Verdict, judge_budget, many, one, ratio_of, render_number
@@ -140,6 +140,13 @@ def test_the_page_shows_each_part_as_the_last_run_measured_it_and_tells_the_runs
     text = render_page(latest_runs([new, old], ("b", "a", "c")))
     assert [line for line in text.splitlines() if line.startswith("#")] == ["## b", "## a", "## runs", "### b", "### a"]
     assert ("3 s" in text, "1 s" in text, "of new" in text, "of old" in text) == (True, False, True, False)
+
+
+def test_the_readme_claims_what_the_page_shows_and_nothing_new_where_nothing_was_measured() -> None:
+    text = "was [68 times faster](docs/reference/figures.md#packing) than [7 times faster](elsewhere)"
+    measured = {"packing": result(one("packing.delta.faster", "faster", 69.97, "x"))}
+    assert render_claim(text, measured) == text.replace("68", "70")
+    assert render_claim(text, {"start": result(one("start.x", "x", 99, "x"))}) == text
 
 
 def test_a_kept_run_stands_beside_the_new_one() -> None:

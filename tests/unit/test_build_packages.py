@@ -26,15 +26,20 @@ from argosy.build.conflicts import (
     vendor_builds,
 )
 from argosy.build.debian import parse_debian
+from argosy.build.hashes import refuse_unhashed
 from argosy.build.packages import write_namesakes
 from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
 from argosy.build.rooms import Room
 from argosy.build.search_path import write_search_path
+from argosy.build.tools import installed_uv
 from argosy.build.uv_faults import explain_uv, naming_lines
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import SourceKind
+from argosy.pip_config import UvSettings
 from argosy.process import Reply
+from argosy.recipe import read_recipe
 from argosy.recipe.records import PipKind, PipLine, Recipe, Where
+from tests.unit.machines import make_host
 
 A, B = "a" * 64, "b" * 64
 
@@ -271,6 +276,37 @@ NO_ROOM = cast("Room", None)
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        "Failed to install: mdurl-0.1.2-py3-none-any.whl (mdurl==0.1.2)\n  cause: The wheel is invalid: Metadata field",
+        "Failed to download `rich==15.0.0`\n  cause: Failed to deserialize cache entry\n  cause: invalid type",
+    ],
+)
+def test_a_damaged_entry_of_the_cache_is_told_with_the_way_out(said: str) -> None:
+    error = explain_uv(NO_ROOM, ("pip", "install"), Reply(2, "", f"Resolved 7\nerror: {said}\n"), doing="installing")
+    assert error.what == "a wheel is damaged, or its entry in the cache"
+    assert error.evidence.startswith("error: Failed to")
+    assert "argosy cache gc" in error.hint
+
+
+def test_constraints_of_pips_configuration_are_named_where_nothing_goes_together() -> None:
+    settings = UvSettings(("--constraints", "/site/limits.txt"))
+    text = "No solution found when resolving dependencies: Because you require six==1.16.0 and six<1.15, …"
+    error = explain_uv(NO_ROOM, ("pip",), Reply(1, "", text), doing="choosing versions", settings=settings)
+    assert error.hint.endswith("; pip's configuration constrains, too: /site/limits.txt")
+
+
+def test_a_package_for_a_newer_python_names_the_python_it_wants() -> None:
+    text = (
+        "  No solution found when resolving dependencies\n"
+        "    cause: Because the current Python version (3.11.2) does not satisfy Python>=3.12,<4 and new==1.0\n"
+        "      depends on Python>=3.12,<4, we can conclude that new==1.0 cannot be used.\n"
+    )
+    error = explain_uv(NO_ROOM, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+    assert "a base with Python>=3.12,<4" in error.hint
+
+
+@pytest.mark.parametrize(
     ("text", "what", "hint"),
     [
         (BUSY, "the index asks us to be slower: 429 Too Many Requests", "wait some minutes"),
@@ -299,3 +335,37 @@ def test_where_no_versions_go_together_the_lines_that_ask_for_them_are_shown() -
     with pytest.raises(CheckFailed) as caught, naming_lines(lines):
         raise CheckFailed("no versions", evidence=said)
     assert caught.value.evidence == f"{said}\nr.txt:1: Ruamel_yaml==1"
+
+
+class TestHashes:
+    COMMIT = "0123456789abcdef0123456789abcdef01234567"
+    HASHED = f"six==1.16.0 --hash=sha256:{A}\n"
+
+    def recipe(self, folder: Path, more: str) -> Recipe:
+        (folder / "own").mkdir(exist_ok=True)
+        (folder / "own/pyproject.toml").touch()
+        (folder / "r.txt").write_text(self.HASHED + more)
+        return read_recipe(["r.txt"], cwd=folder)
+
+    def test_a_folder_and_a_commit_named_in_full_need_no_hash_beside_others_that_have_one(self, tmp_path: Path) -> None:
+        git = f"git+https://git.example/mine@{self.COMMIT}"
+        recipe = self.recipe(tmp_path, f"-e ./own\nmine @ {git}\n")
+        rows = {"six": {"version": "1.16.0"}, "own": {"url": f"file://{tmp_path}/own"}, "mine": {"url": git}}
+        refuse_unhashed(recipe, rows)
+
+    @pytest.mark.parametrize(
+        "asked", ["mine", "mine @ git+https://git.example/mine@main", "https://x.example/mine.zip"]
+    )
+    def test_what_may_be_other_bytes_tomorrow_needs_one(self, tmp_path: Path, asked: str) -> None:
+        recipe = self.recipe(tmp_path, f"{asked}\n")
+        address = f"git+https://git.example/mine@{self.COMMIT}" if "git" in asked else "https://x.example/mine.zip"
+        row = {"version": "1"} if asked == "mine" else {"url": address}
+        with pytest.raises(CheckFailed, match="mine would be installed without a hash") as error:
+            refuse_unhashed(recipe, {"six": {"version": "1.16.0"}, "mine": row})
+        assert error.value.evidence == "r.txt:1: six has one, and then all must"
+
+
+def test_uv_is_found_where_pip_put_it_for_one_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``pip install --user`` runs the system's Python, which has no uv beside it, and PATH need not name the place."""
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python3"))
+    assert installed_uv(make_host(environment={"PATH": str(tmp_path)})).name == "uv"

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from argosy.errors import CheckFailed, UsageError
@@ -64,6 +64,7 @@ def test_what_ssh_would_take_for_something_else_is_refused(text: str) -> None:
 
 
 @settings(max_examples=10, deadline=None)
+@example(words=["aé", "argosÿ", "%é"])
 @given(words=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\1\r"), max_size=20), max_size=4))
 def test_words_and_texts_arrive_as_they_are(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     far = OverSsh(NearSsh(tmp_path_factory.mktemp("far"), says=f"welcome\n{MARK[:5]}\n"), Remote("far"))

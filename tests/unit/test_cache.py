@@ -14,7 +14,7 @@ from argosy.cache import CacheEntry, Limits, choose_garbage, collect, disk_bytes
 from argosy.leases import this_owner
 from argosy.opening import open_session
 from argosy.records import asdict, replace
-from argosy.session import Places, Session
+from argosy.session import Places, Session, places_from
 from argosy.uses import BUILD, USES, note_use, read_uses
 
 NOBODY = 1e12
@@ -121,3 +121,12 @@ def test_what_goes_is_free_and_the_oldest_and_no_more_than_needed(
     if young:
         assert keep >= 0
         assert sum(each.bytes for each in stays) + young[-1].bytes > keep
+
+
+def test_folders_of_ours_are_named_by_variables_with_a_home_in_them() -> None:
+    home = Path("/home/ada")
+    usual = places_from({"XDG_CACHE_HOME": "relative", "XDG_STATE_HOME": "/state"}, home)
+    assert (usual.cache, usual.state) == (home / ".cache/argosy", Path("/state/argosy"))
+    assert usual.images == (home / ".local/share/argosy/images",)
+    named = places_from({"ARGOSY_CACHE": "~/c:d", "ARGOSY_IMAGES": "~/one:/two"}, home)
+    assert (named.cache, named.images) == (home / "c:d", (home / "one", Path("/two")))

@@ -59,6 +59,13 @@ def test_every_command_has_help(name: str) -> None:
     assert said.stdout.startswith(f"Usage: argosy {name}")
 
 
+@pytest.mark.parametrize("words", [(), ("build",), ("images",), ("images", "info")])
+def test_help_is_a_command_too(words: tuple[str, ...]) -> None:
+    said = argosy("help", *words)
+    assert said.returncode == 0
+    assert said.stdout == argosy(*words, "--help").stdout
+
+
 @pytest.mark.parametrize("words", [(), ("images",)])
 def test_a_command_that_is_called_alone_tells_its_help_and_no_error(words: tuple[str, ...]) -> None:
     said = argosy(*words)
@@ -104,7 +111,7 @@ def test_help_imports_no_story() -> None:
         (("run", "nothing.sif", "--", "true"), 125, "there is no image 'nothing.sif'"),
         (("run", "", "--", "true"), 125, "no image is named"),
         (("run", "nothing.sif"), 125, "COMMAND"),
-        (("launch", "nothing.sif", "--site", "locl", "--dry-run", "--", "true"), 3, "did you mean --site local?"),
+        (("launch", "nothing.sif", "--site", "locl", "--dry-run", "--", "true"), 3, "did you mean local?"),
         (("run", "nothing.sif", ""), 125, "the command is empty"),
         (("run", "nothing.sif", "--", "prog", "--dry-run"), 125, "there is no image"),
         (("why", ""), 2, "there is no log ''"),
@@ -112,6 +119,10 @@ def test_help_imports_no_story() -> None:
         ((*DAWN, "--nodes", "999", "--dry-run", "--", "true"), 3, "at most 256"),
         ((*DAWN, "--sbatch-arg=--nodes=4", "--dry-run", "--", "true"), 2, "say it by --nodes"),
         (("sites", "show", "nowhere"), 3, "there is no site 'nowhere'"),
+        (("sites", "show", "lumi"), 3, "-> did you mean lumi-g?"),
+        (("sites", "lint", "no-such/place.toml"), 3, "there is no site profile no-such/place.toml"),
+        (("verify", "no.log"), 2, "there is no log 'no.log'\n  -> give a file, or the number of a job"),
+        (("help", "biuld"), 2, "Did you mean 'build'?"),
         (("launch", "nothing.sif", "--json", "--", "true"), 125, "--json needs --dry-run"),
         (("jobs", "15"), 2, "argosy jobs show 15"),
         (("cancel", "my-job"), 2, "'my-job' is no number of a job"),

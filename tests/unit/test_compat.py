@@ -39,6 +39,7 @@ def test_the_labels_of_cotainr_are_there_with_every_word_quoted() -> None:
     labels = dict(plan_request(words, {}).guise.labels)
     assert labels["cotainr.command"] == ("cotainr build out.sif '--base-image=a b' --conda-env=e.yml --accept-licenses")
     assert "argosy" in labels["cotainr.version"]
+    assert labels["cotainr.url"] == "https://github.com/DeiC-HPC/cotainr"
 
 
 @pytest.mark.parametrize(
@@ -112,3 +113,10 @@ def test_cotainr_without_a_word_and_its_version_are_answered_as_by_cotainr() -> 
     alone, version = (CliRunner().invoke(app, ["compat", "run", "cotainr", *words]) for words in ([], ["--version"]))
     assert (alone.exit_code, "cotainr build my.sif" in alone.output) == (0, True)
     assert (version.exit_code, version.output.startswith("cotainr, answered by argosy ")) == (0, True)
+
+
+def test_cotainr_takes_verbose_or_quiet_as_often_as_they_stand_and_never_both() -> None:
+    words = ["compat", "run", "cotainr", "build", "x.sif", "--base-image=nowhere.sif", "-vv", "--quiet"]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 2
+    assert "--verbose and --quiet exclude each other" in said.output

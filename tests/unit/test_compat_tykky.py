@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections import Counter
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.cli.app import app
+from argosy.cli.cmd_tykky import name_files
 from argosy.compat import PROGRAMS
 from argosy.compat.tykky import plan_advanced, plan_new, plan_settings, plan_update
 from argosy.compat.tykky_site import NOTHING_TO_DO, REFUSED, TAKEN, Conf, Ways, merge_conf, read_conf, read_ways
@@ -271,6 +273,12 @@ def test_the_configuration_of_a_site_is_read_as_it_stands() -> None:
     )
 
 
+@pytest.mark.parametrize("point", ["", "scratch"])
+def test_a_mount_point_without_its_whole_path_is_told(point: str) -> None:
+    with pytest.raises(UsageError, match=f"mount_points: '{point}' does not begin with /"):
+        read_conf({"mount_points": ["/run", point]}, {})
+
+
 def test_a_value_of_a_configuration_stays_a_value_whatever_a_shell_would_make_of_it() -> None:
     odd = '" ; touch x; $(id) `id` "'
     conf = read_conf({"container_src": odd, "extra_envs": [{"name": "A", "value": odd}]}, {})
@@ -342,3 +350,28 @@ def test_each_test_that_the_page_on_tykky_names_is_there_and_its_checks_add_up()
     assert told == [sum(counts.values()), counts["yes"], counts["in another form"], counts["says nothing"]]
     for line in page.splitlines():
         assert not line.startswith("| ") or line.startswith(("| checks", "| under")) or "`test_" in line
+
+
+@pytest.mark.parametrize(
+    ("program", "text", "name"),
+    [
+        ("pip-containerize", "tinypkg\n", "requirements.txt"),
+        ("conda-containerize", "dependencies: [zlib]\n", "environment.yml"),
+        ("conda-containerize", "@EXPLICIT\n", "explicit.txt"),
+    ],
+)
+def test_a_pipe_of_the_shell_is_read_as_the_command_means_it(
+    tmp_path: Path, program: str, text: str, name: str
+) -> None:
+    reads, writes = os.pipe()
+    os.write(writes, text.encode())
+    os.close(writes)
+    words = name_files(parse_words(program, ["new", "--prefix", "env", f"/dev/fd/{reads}"]), tmp_path)
+    os.close(reads)
+    assert words.what == str(tmp_path / name)
+    assert (tmp_path / name).read_text() == text
+
+
+def test_a_file_whose_name_says_what_it_is_stays_where_it_is(tmp_path: Path) -> None:
+    words = parse_words("pip-containerize", ["new", "--prefix", "env", "pins.txt"])
+    assert name_files(words, tmp_path) == words

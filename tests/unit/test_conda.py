@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import subprocess
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import argosy
 from argosy import conda_worker
 from argosy.build.base_python import BasePython
 from argosy.build.conda_env import judge_pip
@@ -438,13 +436,3 @@ class TestWorker:
         text = render_request(PLAN, cache=tmp_path, tree=tmp_path / "env", prefix="/opt/argosy/env")
         assert json.loads(text)["channels"] == list(PLAN.channels)
         assert "planted" not in repr(PLAN)
-
-    def test_nothing_else_loads_rattler(self) -> None:
-        for path in Path(argosy.__file__).parent.rglob("*.py"):
-            names = {
-                alias.name.split(".")[0]
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.Import)
-                for alias in node.names
-            }
-            assert "rattler" not in names or path.name == "conda_worker.py"

@@ -13,7 +13,7 @@ from argosy.build.asking import NO_PATH, named_project, request_asked, request_o
 from argosy.build.conflicts import CannotHave
 from argosy.build.definitions import Format, definition_format, read_definition
 from argosy.build.engines import EngineOptions, run_definition, run_dockerfile, run_export
-from argosy.build.for_site import naming_bases
+from argosy.build.for_site import naming_bases, refuse_elsewhere
 from argosy.build.report import BuildRequest
 from argosy.cli.app import app
 from argosy.cli.building import make_build_request
@@ -73,6 +73,9 @@ ENV A=1
         ("Dockerfile.gpu", Format.DOCKERFILE),
         ("Containerfile", Format.DOCKERFILE),
         ("gpu.Dockerfile", Format.DOCKERFILE),
+        ("Dockerfile-uv", Format.DOCKERFILE),
+        ("Singularity", Format.DEFINITION),
+        ("Singularity.cuda-12", Format.DEFINITION),
         ("environment.yml", None),
         ("MyDockerfiles", None),
         ("x.default", None),
@@ -285,6 +288,15 @@ def test_where_another_torch_is_needed_the_bases_of_the_site_that_have_it_are_na
     assert "docker://nvcr.io/nvidia/pytorch:24.04-py3" in error.value.evidence
     assert bases_with(read_site("mn5-acc").images, Requirement("torch>=2.4")) == ()
     assert bases_with(read_site("mn5-acc").images, Requirement("numpy")) == ()
+
+
+def test_a_base_that_lies_at_the_site_alone_is_said_to() -> None:
+    lumi = read_site("lumi-g")
+    with pytest.raises(UsageError, match="is not on this machine") as error:
+        refuse_elsewhere(lumi.images.bases[0].name, lumi)
+    assert error.value.evidence == "the profile of lumi-g names it: it lies there"
+    refuse_elsewhere("debian:bookworm", lumi)
+    refuse_elsewhere("/nowhere", None)
 
 
 def test_images_without_a_file_are_told_from_files() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.build.gpu_backend import judge_torch, refuse_other_machine
-from argosy.errors import CheckFailed, SiteError
-from argosy.probe import probe_host
+from argosy.build.gpu_backend import judge_torch
+from argosy.errors import CheckFailed
 from argosy.recipe import CondaSpec, PipKind, PipLine, Recipe, Where
 from argosy.sites import Node, Site
 
@@ -42,8 +41,3 @@ def test_condas_torch_wants_the_cuda_of_the_driver() -> None:
         judge_torch(CPU, NVIDIA, Recipe(conda=(spec,)))
     assert "environment.yml:5" in error.value.evidence
     assert "--cuda 12.8" in error.value.hint
-
-
-def test_a_site_of_another_architecture_is_refused() -> None:
-    with pytest.raises(SiteError, match="other machines than this one"):
-        refuse_other_machine(Site(name="there", node=Node(arch="riscv64")), probe_host())

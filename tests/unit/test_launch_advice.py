@@ -42,7 +42,7 @@ def test_a_rank_that_the_kernel_ended_for_its_memory_is_told_as_such() -> None:
 def test_a_folder_of_the_login_node_alone_is_said_before_a_job_loses_its_output() -> None:
     plan = LaunchPlan("t", "s", "slurm", "i", "", Shape(1, 1, 0, 1), "", (), (), output="/run/me/x-%j.out")
     assert [*warn_before(plan, "/run/me")] == [
-        "/run/me is this machine's own, if nodes see none of its files: start from a folder that all nodes see"
+        "nodes may not see /run/me, since each machine has its own: start from a folder that all nodes see"
     ]
     (said,) = warn_before(plan, "/running/me")
     assert said.startswith("the output goes to /run/me/x-%j.out, which may be a node's own")

@@ -67,6 +67,48 @@ def test_only_signals_that_there_are_are_told(code: int, how: str) -> None:
     assert RankEnd(0, "node1", code).text == f"rank 0 on node1 failed first ({how})"
 
 
+# As srun of Slurm 24.11 printed them when a rank ended itself by a signal.
+BY_SIGNAL = """\
+srun: error: node1: task 1: {}
+srun: Terminating StepId=7.0
+slurmstepd-node1: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-22T08:09:34 ***
+srun: error: node1: task 0: Terminated
+srun: error: node2: tasks 2-3: Terminated
+srun: Force Terminated StepId=7.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        ("Illegal instruction", 132),
+        ("Floating point exception (core dumped)", 136),
+        ("Bus error", 135),
+        ("Out Of Memory", 137),
+        ("Terminated", 143),
+    ],
+)
+def test_every_signal_that_ends_a_rank_is_told(word: str, code: int) -> None:
+    assert judge_end(BY_SIGNAL.format(word)) == RankEnd(1, "node1", code)
+
+
+def test_ranks_that_srun_of_22_05_ended_are_no_first_failure() -> None:
+    text = "srun: launch/slurm: _step_signal: Terminating StepId=3.0\nsrun: error: node1: task 0: Terminated\n"
+    assert judge_end(text) is None
+    assert judge_end(f"srun: error: node2: task 2: Terminated\n{text}") == RankEnd(2, "node2", 143)
+
+
+def test_a_progress_bar_that_left_its_line_open_hides_no_failure() -> None:
+    assert judge_end("epoch 1:  50%|#####     |\rsrun: error: node2: task 3: Killed\n") == RankEnd(3, "node2", 137)
+    assert judge_end("50%|#####     | 5/10srun: error: n1: task 0: Exited with exit code 4\n") == RankEnd(0, "n1", 4)
+
+
+def test_ranks_that_slurm_ended_are_no_first_failure() -> None:
+    text = "slurmstepd-node1: error: *** JOB 22 ON node1 CANCELLED AT 2026-11-22T08:22:32 DUE TO PREEMPTION ***\n"
+    text += "srun: forcing job termination\nsrun: error: node2: task 1: Terminated\nsrun: Terminating StepId=22.0\n"
+    assert judge_end(text) is None
+
+
 def test_torchruns_report_is_believed_before_sruns() -> None:
     assert judge_end(report("12:54:50", "node2", 3, 42) + TASKS) == RankEnd(3, "node2", 42)
 

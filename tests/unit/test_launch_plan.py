@@ -128,11 +128,12 @@ def test_a_step_has_what_slurm_gave_where_jobs_ask_for_no_cores() -> None:
 def test_a_script_says_where_an_allocation_has_too_few_cores(
     launcher: str, cpus: str, each: str, code: int, tmp_path: Path
 ) -> None:
-    (tmp_path / "scontrol").write_text("#!/bin/sh\nexit 9\n")  # the first program that it asks
-    (tmp_path / "scontrol").chmod(0o755)
+    (tmp_path / "srun").write_text("#!/bin/sh\nexit 9\n")
+    (tmp_path / "srun").chmod(0o755)
     script = plan(launcher=launcher, wanted=Wanted(nodes=2, ranks=4, cpus_per_rank=7)).script
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "SLURM_NNODES": "2"}
-    there = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": cpus, "SLURM_CPUS_PER_TASK": each}
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2"}
+    environment |= {"SLURM_JOB_NODELIST": "n[1-2]", "SLURMD_NODENAME": "n1"}
+    there = {"SLURM_JOB_CPUS_PER_NODE": cpus, "SLURM_CPUS_PER_TASK": each}
     there["SLURM_NTASKS_PER_NODE"] = "2" if each else ""
     environment |= {name: value for name, value in there.items() if value}
     done = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
@@ -143,6 +144,13 @@ def test_a_script_says_where_an_allocation_has_too_few_cores(
 def test_ranks_are_nodes_times_ranks_per_node(nodes: int, each: int) -> None:
     shape, _ = choose_shape(Wanted(nodes=nodes, ranks=nodes * each), LAB, HOST)
     assert (shape.nodes, shape.ranks_per_node, shape.ranks) == (nodes, each, nodes * each)
+
+
+@pytest.mark.parametrize(("slurm", "threads"), [(Slurm(), "=3"), (Slurm(cpus_option=False), "")])
+def test_a_second_command_in_a_job_counts_no_cores_which_its_script_does_not_know(slurm: Slurm, threads: str) -> None:
+    wanted = Wanted(ranks=2, cpus_per_rank=3 if threads else 0)
+    attach = plan(msgspec.structs.replace(LAB, slurm=slurm), wanted=wanted).attach
+    assert re.findall(r"OMP_NUM_THREADS(\S*)", attach) == ([threads] if threads else [])
 
 
 # Masks
@@ -219,7 +227,7 @@ def test_a_step_whose_masks_leave_cores_over_has_all_of_the_nodes(
     assert "--cpu-bind=mask_cpu:" in by_rank
     assert "--cpus-per-task" not in by_rank[by_rank.index("\nsrun ") :]
     assert "unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK\n" in by_rank
-    assert f"need={usable} " in by_rank
+    assert f"need={usable}\n" in by_rank
     by_node = plan(site, wanted=Wanted(nodes=2, gpus_per_node=node.gpus), launcher="torchrun").script
     assert {"--exclusive", f"--cpus-per-task={usable}"} <= set(directives(by_node))
     assert ";".join(gpu_cpus) in by_node
@@ -299,6 +307,26 @@ def test_gpus_are_asked_for_as_the_site_wants_it() -> None:
 
 def test_a_requeued_job_appends_to_its_log() -> None:
     assert "--open-mode=append" in directives(plan(options=JobOptions(requeue=True)).script)
+
+
+@pytest.mark.parametrize(
+    ("options", "extra", "appends"),
+    [
+        (JobOptions(), (), True),
+        (JobOptions(output="/x/%A_%4a.out"), (), True),
+        (JobOptions(output="/x/train.log"), (), False),
+        (JobOptions(output="/x/%j.out", error="/x/errors"), (), False),
+        (JobOptions(), ("--open-mode=truncate",), False),
+        (JobOptions(requeue=True), (), False),
+    ],
+)
+def test_a_job_that_slurm_starts_again_keeps_the_log_of_its_first_run(
+    options: JobOptions,
+    extra: tuple[str, ...],
+    appends: bool,  # noqa: FBT001 - a case
+) -> None:
+    words = plan(options=options, extra=extra).submit
+    assert words == ("sbatch", "--parsable", *(["--open-mode=append"] if appends else []), "{script}")
 
 
 @pytest.mark.parametrize(

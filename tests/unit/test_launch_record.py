@@ -33,6 +33,14 @@ srun: error: node1: tasks 0-1: Exited with exit code 143
 """
 
 
+BY_SIGNAL = """\
+srun: error: node1: task 1: Illegal instruction
+srun: Terminating StepId=7.0
+srun: error: node1: task 0: Terminated
+srun: error: node2: tasks 2-3: Terminated
+"""
+
+
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
     """Give a folder of a run, with a blank in its path."""
@@ -131,12 +139,23 @@ def test_the_end_says_what_the_run_proved_and_notes_it(record: Path, shell: str)
             RankEnd(3, "node2", 42),
         ),
         (f"{TORCHRUN}argosy: job 7 ended with code 1\nall was well in the second run\n", None),
+        (BY_SIGNAL, RankEnd(1, "node1", 132)),
+        (BY_SIGNAL.replace("Illegal instruction", "Segmentation fault (core dumped)"), RankEnd(1, "node1", 139)),
+        (BY_SIGNAL.replace("Illegal instruction", "Terminated"), None),
+        (f"srun: forcing job termination\n{BY_SIGNAL.replace('Illegal instruction', 'Killed')}", None),
     ],
 )
 def test_the_rank_that_failed_first_is_noted(record: Path, shell: str, output: str, first: RankEnd | None) -> None:
     said = end(record, shell, 1, output)
     assert read_first(record) == first
     assert bool(first) == ("failed first" in said)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_program_that_leaves_its_line_open_hides_nothing(record: Path, shell: str) -> None:
+    said = end(record, shell, 1, "a bar: 50%|## | 5/10srun: error: node2: task 3: Exited with exit code 42\nlast bar")
+    assert said == "\nargosy: rank 3 on node2 failed first (code 42)\n"
+    assert read_first(record) == RankEnd(3, "node2", 42)
 
 
 def test_what_an_earlier_run_noted_is_not_taken_for_the_last(record: Path) -> None:

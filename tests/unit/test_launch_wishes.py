@@ -15,12 +15,13 @@ from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_launch
 from argosy.launch.asking import make_request, with_defaults, with_job
 from argosy.launch.explain import explain_plan
+from argosy.launch.grounds import settle_request
 from argosy.launch.history import kept_plan
 from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.places import make_output_folders, output_folders
 from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
-from argosy.launch.story import keep_record, note_job, settle_request
+from argosy.launch.story import keep_record, note_job
 from argosy.launch.unused import UNUSED, unused_options
 from argosy.launchers.programs import ELASTIC, TORCHRUN
 from argosy.model import Gpu, Host, Image, ImageKind
@@ -306,6 +307,7 @@ def test_a_shell_notes_its_job_so_that_others_can_attach(tmp_path: Path) -> None
 def test_the_folders_of_output_and_error_are_made() -> None:
     made = plan(name="n", options=JobOptions(output="/a/%x/%j.out", error="/b/%u/%j.err"))
     assert output_folders(made, "alice") == (Path("/a/n"), Path("/b/alice"))
+    assert output_folders(plan(options=JobOptions(output="/dev/null")), "alice") == ()
     with pytest.raises(ArgosyError, match="no name yet"):
         output_folders(plan(options=JobOptions(error="/b/%j/x")), "alice")
 
@@ -498,6 +500,12 @@ def test_steps_of_an_allocation_cannot_have_other_numbers_than_it_has(wanted: Wa
     assert made.shape == inside().shape
     (row,) = [row for row in made.choices if row.what == f"--{name.replace('_', '-')}"]
     assert (row.value, row.source) == ("1", "argosy.toml:3")
+
+
+def test_steps_of_several_components_are_refused_where_slurm_names_no_nodes_for_them() -> None:
+    with pytest.raises(UsageError, match="several components"):
+        inside(environment=INSIDE | {"SLURM_HET_SIZE": "2"})
+    assert inside(environment=INSIDE | {"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST": "n[1-2]"}).shape.nodes == 2
 
 
 def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> None:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from argosy.errors import CheckFailed, UsageError
 from argosy.leases import HEARTBEAT_SECONDS, STALE_AFTER_SECONDS, Clock, Owner, is_alive, lease, this_owner, undisturbed
 from argosy.records import asdict, replace
+from argosy.refusals import explained
 
 TRUE, SLEEP = (shutil.which(name) or name for name in ("true", "sleep"))
 
@@ -214,6 +215,11 @@ def test_another_error_of_the_file_system_is_explained(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(CheckFailed, match="quota"), lease(tmp_path / "x", what="w", waiting=nobody_waits):
         pass
+
+
+def test_that_nobody_reads_our_output_is_no_error_of_the_file_system(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPipeError), explained(tmp_path):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 def test_a_guard_of_a_dead_taker_is_removed_when_it_is_old(tmp_path: Path, dead: Owner) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from argosy.build import local_sources
-from argosy.build.local_sources import bring_in
+from argosy.build.local_sources import bring_in, repository_around
 from argosy.build.rooms import Room
 from argosy.carriers import Ground
 from argosy.model import Bind, Choice
@@ -37,6 +37,16 @@ def test_a_package_is_a_copy_without_what_is_no_source(tmp_path: Path, package: 
     assert (bind.target, bind.read_only, copy.is_relative_to(tmp_path / "work")) == (str(package), False, True)
     found = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_symlink() or path.is_file()}
     assert found == {"src/mine/__init__.py", ".git/HEAD", "pyproject.toml", "link", "gone"}
+
+
+def test_the_repository_around_a_package_is_shown_for_its_tags(tmp_path: Path, package: Path) -> None:
+    (package / "models").mkdir()
+    (package / "models/pyproject.toml").touch()
+    around, copy = bring_in((str(package / "models"),), room(tmp_path), tmp_path / "work")
+    assert around == Bind(str(package), str(package), read_only=True)
+    assert (copy.target, copy.read_only) == (str(package / "models"), False)
+    assert repository_around(package / "models", package / "home") is None
+    assert repository_around(package, tmp_path / "home") is None
 
 
 def test_other_folders_and_files_are_shown_as_they_are(tmp_path: Path) -> None:

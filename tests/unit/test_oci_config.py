@@ -19,6 +19,7 @@ from argosy.images.oci_config import (
     LAST_SCRIPT,
     RUNSCRIPT,
     OciConfig,
+    judge_layers,
     parse_config,
     render_env_script,
     render_runscript,
@@ -33,6 +34,17 @@ values = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size
 def sh(text: str, *words: str, env: dict[str, str] | None = None) -> bytes:
     shell = shutil.which("sh") or "/bin/sh"
     return subprocess.run([shell, "-euc", text, "sh", *words], env=env or {}, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize("layers", [[], [{}, {}, {}]])
+def test_an_image_without_all_the_layers_of_its_configuration_is_refused(layers: list[object]) -> None:
+    text = json.dumps({"architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": ["sha256:1", "sha256:2"]}})
+    config = parse_config(text, "it")
+    judge_layers(config, json.dumps({"layers": [{}, {}]}), "it")
+    judge_layers(CONFIG, json.dumps({"layers": layers}), "of another kind")
+    with pytest.raises(ImageError, match="it is not whole") as error:
+        judge_layers(config, json.dumps({"layers": layers}), "it")
+    assert error.value.evidence == f"its manifest names {len(layers)} layers, and its configuration 2"
 
 
 @given(st.lists(values.filter(bool), max_size=3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,20 @@ def test_an_explicit_list_gives_each_file_and_its_hash(tmp_path: Path) -> None:
     assert recipe.notes == ()
 
 
+def test_a_list_as_conda_lock_writes_it_is_told_by_its_text_and_keeps_the_pip_packages(tmp_path: Path) -> None:
+    wheel = "https://files.pythonhosted.org/packages/aa/Flask_Login-0.6.3-py3-none-any.whl"
+    git = "git+https://git.example/mine@abc"
+    text = f"{EXPLICIT}# pip flask-login @ {wheel}#sha256={SHA}\n# pip mine @ {git}\n"
+    recipe = read_recipe([write(tmp_path, "conda-linux-64.lock", text)], cwd=tmp_path)
+    assert [pin.name for pin in recipe.conda_pins] == ["python", "six"]
+    assert [(line.spec, line.hashes) for line in recipe.pip] == [
+        ("flask-login==0.6.3", (f"sha256:{SHA}",)),
+        (f"mine @ {git}", ()),
+    ]
+    with pytest.raises(UsageError, match="no pip package of conda-lock"):
+        read_recipe([write(tmp_path, "other.lock", EXPLICIT + "# pip flask-login\n")], cwd=tmp_path)
+
+
 def test_a_line_of_an_explicit_list_that_is_no_package_is_shown(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no address of a conda package") as error:
         read_recipe([write(tmp_path, "spec.txt", "@EXPLICIT\nnumpy=1.26\n")], cwd=tmp_path)
@@ -172,6 +187,94 @@ def test_a_conda_lock_gives_one_platform_and_its_main_packages(tmp_path: Path) -
     with pytest.raises(UsageError, match="no packages for linux-aarch64") as error:
         read_recipe(["conda-lock.yml"], cwd=tmp_path, subdir="linux-aarch64")
     assert "linux-64, osx-64" in error.value.evidence
+
+
+def test_a_conda_lock_of_another_name_is_told_by_its_text_and_its_categories_are_chosen(tmp_path: Path) -> None:
+    write(tmp_path, "conda-lock.yml", CONDA_LOCK)
+    named = read_recipe([write(tmp_path, "py311.lock.yml", CONDA_LOCK)], cwd=tmp_path)
+    assert [pin.name for pin in named.conda_pins] == ["python"]
+    assert [pin.name for pin in read_recipe(["conda-lock.yml[dev]"], cwd=tmp_path).conda_pins] == ["python", "pytest"]
+    with pytest.raises(UsageError, match="no category 'gpu'") as error:
+        read_recipe(["conda-lock.yml[gpu]"], cwd=tmp_path)
+    assert error.value.evidence == "it has dev, main"
+
+
+def test_a_pixi_lock_gives_the_environment_asked_for_by_the_name_of_its_platform(tmp_path: Path) -> None:
+    text = PIXI.replace("  default:", "  cuda:").replace("      linux-64:", "      linux-cuda:")
+    platforms = "platforms:\n- name: linux-cuda\n  subdir: linux-64\n"
+    write(tmp_path, "pixi.lock", text.replace("version: 6\n", f"version: 7\n{platforms}"))
+    assert [pin.name for pin in read_recipe(["pixi.lock[cuda]"], cwd=tmp_path).conda_pins] == ["python"]
+    with pytest.raises(UsageError, match="no environment 'default'") as error:
+        read_recipe(["pixi.lock"], cwd=tmp_path)
+    assert error.value.hint == "it has pixi.lock[cuda]"
+    empty = text.replace("  cuda:\n", "  default:\n    packages: {}\n  cuda:\n")
+    with pytest.raises(UsageError, match="nothing in that environment") as error:
+        read_recipe([write(tmp_path, "pixi.lock", empty)], cwd=tmp_path)
+    assert error.value.hint == "it has pixi.lock[cuda]"
+
+
+def test_what_pixi_builds_itself_is_told_with_its_line(tmp_path: Path) -> None:
+    text = PIXI.replace(
+        f"- conda: {HOST}/linux-64/python-3.11.9-hb806964_0_cpython.conda", "- conda_source: mine[1f] @ ."
+    )
+    with pytest.raises(UsageError, match="not built yet") as error:
+        read_recipe([write(tmp_path, "pixi.lock", text)], cwd=tmp_path)
+    assert error.value.evidence == "pixi.lock:13: mine[1f] @ ."
+
+
+@pytest.mark.parametrize(
+    ("table", "lock"),
+    [
+        ("[tool.pixi.dependencies]\ncuda = '12.*'\n", "pixi.lock"),
+        ("[tool.pixi.feature.gpu.dependencies]\ncuda = '12.*'\n", "pixi.lock"),
+        ("[tool.conda-lock.dependencies]\nsqlite = '*'\n", "conda-lock.yml"),
+    ],
+)
+def test_conda_packages_of_a_project_are_not_left_out_without_a_word(tmp_path: Path, table: str, lock: str) -> None:
+    recipe = read_recipe([write(tmp_path, "pyproject.toml", PROJECT + table)], cwd=tmp_path)
+    assert f"name {lock}, which holds them" in str(recipe.notes[-1])
+
+
+BOMB = "".join(f"{to}: &{to} [{','.join(['*' + of] * 10)}]\n" for of, to in pairwise("abcdefghijk"))
+"""Each list holds the one before it ten times: written out, it is a billion words."""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "evidence"),
+    [
+        (
+            "conda-lock.yml",
+            "version: 1\npackage: [{name: *k, version: *k, url: *k, platform: linux-64}]",
+            "lock.yml:1:",
+        ),
+        ("pixi.lock", "environments: {default: {packages: {linux-64: [{conda: *k}]}}}\n", "pixi.lock:1:"),
+        ("pixi.lock", "environments: {default: {packages: {linux-64: [conda]}}}\n", "`object`, got `str`"),
+        ("conda-lock.yml", "package: [{name: a, version: 1, url: b, hash: c}]\n", "$.package[0].hash"),
+        ("uv.lock", 'version = 1\n[[package]]\nname = "a"\ndependencies = ["b"]\n', "$.package[0].dependencies[0]"),
+        ("pylock.toml", 'lock-version = "1.0"\n[[packages]]\nname = "a"\n', "pylock.toml:3"),
+        ("pylock.toml", 'lock-version = "1.0"\n[[packages]]\nname = "a"\nwheels = "x"\n', "$.packages[0].wheels"),
+    ],
+)
+def test_a_lock_of_another_form_is_told_with_the_place(tmp_path: Path, name: str, text: str, evidence: str) -> None:
+    write(tmp_path, "pyproject.toml", PROJECT)
+    bomb = f"a: &a [x]\n{BOMB}" if name.endswith((".yml", "pixi.lock")) else ""
+    with pytest.raises(UsageError) as error:
+        read_recipe([write(tmp_path, name, bomb + text)], cwd=tmp_path)
+    assert evidence in error.value.evidence
+
+
+@pytest.mark.parametrize("name", ["environment.yml", "pixi.lock", "conda-lock.yml"])
+@pytest.mark.parametrize("text", ["a: " + "[" * 50_000, "a:\n" + "- " * 50_000 + "a\n"])
+def test_lists_in_lists_without_end_are_refused(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(UsageError, match="is not YAML that is meant"):
+        read_recipe([write(tmp_path, name, text)], cwd=tmp_path)
+
+
+def test_a_pixi_project_is_told_where_its_lock_is(tmp_path: Path) -> None:
+    for name in ("pixi.toml", "pyproject.toml"):
+        with pytest.raises(UsageError) as error:
+            read_recipe([write(tmp_path, name, "[tool.pixi.dependencies]\npython = '3.11'\n")], cwd=tmp_path)
+        assert error.value.hint == "name the pixi.lock that 'pixi lock' writes"
 
 
 def test_a_pixi_lock_gives_its_default_environment(tmp_path: Path) -> None:
@@ -277,3 +380,11 @@ def test_no_text_of_another_tool_ends_in_anything_but_an_answer(tmp_path: Path, 
     except UsageError as error:
         said = str(error)
     assert not said or name in said
+
+
+def test_a_list_of_another_platform_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "arm.lock").write_text(EXPLICIT.replace("linux-64/python", "linux-aarch64/python"))
+    with pytest.raises(UsageError, match="no packages for linux-64") as error:
+        read_recipe(["arm.lock"], cwd=tmp_path)
+    assert error.value.evidence == "it has linux-aarch64"
+    assert read_recipe(["arm.lock"], cwd=tmp_path, subdir="linux-aarch64").conda_pins[0].name == "python"

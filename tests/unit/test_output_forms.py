@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.build.environments import parse_environment, write_enroot_files
+from argosy.build.enroot import write_enroot_files
+from argosy.build.environments import parse_environment
 from argosy.build.exporting import refuse_flat, refuse_output
 from argosy.build.oci_write import (
     Facts,
@@ -56,7 +57,6 @@ def test_of_a_started_programs_environment_the_images_own_part_is_kept() -> None
 
 
 def test_enroot_gets_no_value_that_it_would_expand(tmp_path: Path) -> None:
-    (tmp_path / "etc").mkdir()
     write_enroot_files(tmp_path, (("A", "b c"), ("X", "${HOME}")))
     assert (tmp_path / "etc/environment").read_text() == "A=b c\n"
     assert (tmp_path / "etc/rc").stat().st_mode & 0o777 == 0o755

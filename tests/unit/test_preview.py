@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from argosy.build.base import debian_place
+from argosy.build import for_site
+from argosy.build.bootstrap import debian_file
 from argosy.build.node_plan import NodeWishes
 from argosy.build.preview import preview_build, preview_on_node, render_preview
 from argosy.build.report import BuildRequest
-from argosy.errors import SiteError, UsageError
+from argosy.emulation import emulating
+from argosy.errors import CheckFailed, UsageError
 from argosy.process import FakeRunner
 from argosy.records import replace
 from argosy.session import Session
@@ -53,7 +56,7 @@ def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Se
         ("debian:bookworm", "", "made first"),
         ("debian:zurg", "", "made first, if there is a suite zurg"),
         ("docker://ubuntu", "", "fetched or made first"),
-        ("tools:1", "", "3 MB, copied as it is"),
+        ("tools:1", "", "3.0 MB, copied as it is"),
         ("/appl/x.sif", "lumi-g", "not on this machine, looked for at lumi-g"),
     ],
 )
@@ -68,11 +71,11 @@ def test_what_is_done_with_the_base_is_told(
 
 
 def test_a_debian_that_is_in_the_cache_is_told_with_its_size(session: Session, request_: BuildRequest) -> None:
-    place = debian_place("debian:bookworm", session, ())
-    place.mkdir(parents=True)
-    (place / "base.sqfs").write_bytes(b"\0" * 2_000_000)
+    file = debian_file("debian:bookworm", session, ())
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\0" * 2_000_000)
     preview = preview_build(replace(request_, base="debian:bookworm"), session)
-    assert (preview.base_bytes, preview.base_how) == (2_000_000, "2 MB, made before")
+    assert (preview.base_bytes, preview.base_how) == (2_000_000, "2.0 MB, made before")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ def test_a_base_that_is_none_is_refused_in_a_dry_run_with_what_was_meant(
 def test_a_preview_reads_as_a_table(session: Session, request_: BuildRequest) -> None:
     preview = preview_build(request_, session)
     text = render_preview(replace(preview, node=("--time=5", "--comment=a b")))
-    assert "base.sif: 3 MB, copied as it is" in text
+    assert "base.sif: 3.0 MB, copied as it is" in text
     assert "2 of conda, 2 of pip, versions are chosen by the build" in text
     assert text.endswith("on a node    --time=5 '--comment=a b'")
 
@@ -141,8 +144,11 @@ def test_a_dry_run_names_the_machines_that_condas_packages_are_for(session: Sess
     assert "torch " not in render_preview(preview_build(request_, session)).split("carrier")[1]
 
 
-def test_a_dry_run_refuses_a_site_of_other_machines_as_a_build_does(session: Session, request_: BuildRequest) -> None:
-    with pytest.raises(SiteError, match="alps-daint has other machines than this one"):
+def test_a_dry_run_refuses_a_site_of_other_machines_as_a_build_does(
+    session: Session, request_: BuildRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(for_site, "emulating", partial(emulating, folder=tmp_path / "nothing-registered"))
+    with pytest.raises(CheckFailed, match="alps-daint is aarch64: programs for aarch64 do not run on this machine"):
         preview_build(replace(request_, site="alps-daint"), session)
 
 
@@ -170,3 +176,20 @@ def test_a_dry_run_says_that_a_configured_index_goes_before_the_sites(session: S
     )
     asked = preview_build(replace(request_, site="lumi-g", torch_backend="rocm6.4"), session).torch
     assert asked.startswith("https://download.pytorch.org/whl/rocm6.4: asked for [option]")
+
+
+def test_what_another_tool_locked_is_told_to_be_locked(session: Session, request_: BuildRequest) -> None:
+    lock = Path(request_.base).with_name("requirements.txt")
+    lock.write_text(f"six==1.16.0 --hash=sha256:{'a' * 64}\n")
+    asked = replace(request_, sources=(lock,))
+    assert preview_build(asked, session).locked
+    lock.write_text("six==1.16.0\n")
+    assert not preview_build(asked, session).locked
+
+
+def test_where_a_python_comes_from_is_foretold(session: Session, request_: BuildRequest) -> None:
+    recipe = request_.sources[0]
+    said = "Python 3.11 is the base's where that fits; else conda brings it"
+    assert said not in preview_build(request_, session).notes
+    recipe.write_text("dependencies: [python=3.11, {pip: [six]}]\n")
+    assert said in preview_build(request_, session).notes

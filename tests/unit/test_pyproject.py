@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from argosy.errors import UsageError
-from argosy.recipe import PipKind, Recipe, read_recipe, render_overrides
+from argosy.recipe import PipKind, Recipe, read_recipe, render_overrides, render_project, render_requirements
 
 SHA = "a" * 64
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -93,11 +94,11 @@ def test_dependencies_that_only_the_build_knows_are_refused(tmp_path: Path) -> N
         project(tmp_path, '[project]\nname = "x"\ndynamic = ["dependencies"]\n')
 
 
-def test_a_poetry_project_is_told_how_poetry_writes_its_list(tmp_path: Path) -> None:
+def test_a_poetry_project_is_told_to_name_its_lock(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no \[project\]") as error:
         project(tmp_path, '[tool.poetry]\nname = "x"\n[tool.poetry.dependencies]\npython = "^3.10"\n')
     assert "pyproject.toml:1: a Poetry project" in error.value.evidence
-    assert "poetry export" in error.value.hint
+    assert "poetry.lock" in error.value.hint
 
 
 SOURCES = """\
@@ -211,3 +212,52 @@ def test_a_folder_is_answered_with_the_files_in_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="mine is a folder") as error:
         read_recipe(["mine"], cwd=tmp_path)
     assert error.value.hint.endswith("mine/environment.yml, mine/pyproject.toml")
+
+
+ONE_INDEX = """\
+[project]
+name = "x"
+dependencies = ["torch>=2", "numpy", "links"]
+[[tool.uv.index]]
+name = "pytorch-rocm"
+url = "https://download.example/rocm6.4"
+explicit = true
+[[tool.uv.index]]
+name = "page"
+url = "https://download.example/page"
+format = "flat"
+[tool.uv.sources]
+torch = [{ index = "pytorch-cpu", marker = "sys_platform == 'darwin'" }, { index = "pytorch-rocm" }]
+links = { index = "page" }
+"""
+
+
+def test_a_package_comes_from_the_index_that_its_source_names(tmp_path: Path) -> None:
+    recipe = project(tmp_path, ONE_INDEX)
+    assert {line.name: line.index for line in recipe.pip if line.index} == {"torch": "https://download.example/rocm6.4"}
+    assert "torch" not in render_requirements(recipe)
+    asked = tomllib.loads(render_project(["torch>=2"], {"torch": "https://download.example/rocm6.4"}))
+    assert asked["project"]["dependencies"] == ["torch>=2"]
+    assert asked["tool"]["uv"]["sources"]["torch"] == {"index": "torch"}
+    assert asked["tool"]["uv"]["index"] == [
+        {"name": "torch", "url": "https://download.example/rocm6.4", "explicit": True}
+    ]
+    assert render_project([], {}) == ""
+
+
+def test_what_a_lock_holds_may_come_from_a_mirror(tmp_path: Path) -> None:
+    assert not any(line.index for line in project(tmp_path, ONE_INDEX, lock="[[package]]\nname = 'torch'\n").pip)
+
+
+def test_a_package_whose_build_needs_more_is_told(tmp_path: Path) -> None:
+    text = """\
+[project]
+name = "x"
+dependencies = ["torch_sparse"]
+[tool.uv.extra-build-dependencies]
+torch-sparse = ["torch"]
+earth2grid = ["torch"]
+"""
+    told = [str(note) for note in project(tmp_path, text).notes if "extra-build" in note.text]
+    said = "is built without its extra-build-dependencies: --no-build-isolation builds it against what is there"
+    assert told == [f"pyproject.toml:5: torch-sparse {said}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from argosy.recipe import (
     render_conda_spec,
     render_requirements,
 )
+from argosy.refusals import near_file
 
 HERE = Where("environment.yml", 3)
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
@@ -104,6 +106,12 @@ def test_a_conda_spec_reads_back_as_it_was_rendered(name: str, version: str, bui
         ("numpy=1.26", "=1.26", ""),
         ("numpy=1.26.*", "=1.26", ""),
         ("numpy 1.26.*", "=1.26", ""),
+        ("numpy=1.26,<1.26.5", "=1.26,<1.26.5", ""),
+        ("numpy=1.26.*,!=1.26.3=py311*", "=1.26,!=1.26.3", "py311*"),
+        ("numpy<2,>1|=3", "<2,>1|=3", ""),
+        ("numpy=1.26|=2.1", "=1.26|=2.1", ""),
+        ("numpy=1!2.0", "=1!2.0", ""),
+        ("numpy=1.26|2.1=py311*", "=1.26|==2.1", "py311*"),
         ("numpy==1.26", "==1.26", ""),
         ("numpy 1.26", "==1.26", ""),
         ("numpy>=1", ">=1", ""),
@@ -119,6 +127,19 @@ def test_a_conda_spec_reads_back_as_it_was_rendered(name: str, version: str, bui
 )
 def test_a_conda_spec_has_one_normal_form(text: str, version: str, build: str) -> None:
     assert parse_conda_spec(text, HERE) == CondaSpec("numpy", version, build, "", HERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        ("conda-forge/linux-64::cupy", "conda-forge::cupy[subdir='linux-64']"),
+        ("pkgs/main/linux-64::tensorflow-gpu>=2", "pkgs/main::tensorflow-gpu>=2[subdir='linux-64']"),
+        ("https://c.example/x/noarch::six", "https://c.example/x::six[subdir='noarch']"),
+        ("nvidia/label/cuda-12.4::cuda", "nvidia/label/cuda-12.4::cuda"),
+    ],
+)
+def test_a_channel_may_be_named_with_the_folder_of_a_platform(text: str, rendered: str) -> None:
+    assert render_conda_spec(parse_conda_spec(text, HERE)) == rendered
 
 
 @pytest.mark.parametrize("text", ["", "=1.2", "numpy=>1", "numpy>=", "numpy===1", "numpy[bogus=1]", "numpy,scipy"])
@@ -261,7 +282,7 @@ def test_files_that_contradict_each_other_are_refused_with_both_lines(
     assert "b.yml:1" in caught.value.evidence
 
 
-@pytest.mark.parametrize("name", ["base.sif", "Dockerfile", "Pipfile.lock", "notes.md"])
+@pytest.mark.parametrize("name", ["base.sif", "Dockerfile", "setup.cfg", "notes.md"])
 def test_a_file_of_another_kind_is_refused_with_what_is_understood(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("x", encoding="utf-8")
     with pytest.raises(UsageError) as caught:
@@ -303,3 +324,51 @@ def test_the_same_files_render_the_same_bytes(tmp_path: Path) -> None:
     write(tmp_path, r_txt=f"b\na --hash=sha256:{'b' * 64} --hash=sha256:{'a' * 64}\n")
     texts = {render_requirements(read_recipe(["r.txt"], cwd=tmp_path)) for _ in range(2)}
     assert texts == {f"# r.txt:1\nb\n# r.txt:2\na \\\n    --hash=sha256:{'a' * 64} \\\n    --hash=sha256:{'b' * 64}\n"}
+
+
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(UsageError, match=r"pipe\.txt is a device or a pipe, and no file"):
+        read_recipe(["pipe.txt"], cwd=tmp_path)
+
+
+def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").symlink_to("gone.txt")
+    with pytest.raises(UsageError, match=r"there is no file requirements\.txt") as error:
+        read_recipe(["requirements.txt"], cwd=tmp_path)
+    assert error.value.hint == "it is a link to gone.txt, which is not there"
+    assert near_file(tmp_path / "requirements.txt") == ""
+
+
+def test_a_name_of_two_lines_ends_no_comment(tmp_path: Path) -> None:
+    (tmp_path / "a\nb.txt").write_text("six\n")
+    assert render_requirements(read_recipe(["a\nb.txt"], cwd=tmp_path)) == "# a b.txt:1\nsix\n"
+
+
+def test_a_yaml_file_of_another_kind_is_not_taken_for_a_misspelt_one(tmp_path: Path) -> None:
+    (tmp_path / "mkdocs.yml").write_text("site_name: mine\nplugins: []\n")
+    with pytest.raises(UsageError, match="is no environment file"):
+        read_recipe(["mkdocs.yml"], cwd=tmp_path)
+    (tmp_path / "e.yml").write_text("dependancies: []\n")
+    with pytest.raises(UsageError) as caught:
+        read_recipe(["e.yml"], cwd=tmp_path)
+    assert caught.value.hint == "did you mean dependencies?"
+
+
+def test_the_short_form_of_ssh_is_written_out(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_text("git@github.com:me/it.git@v1.0\n")
+    with pytest.raises(UsageError, match="ssh's short form") as caught:
+        read_recipe(["r.txt"], cwd=tmp_path)
+    assert caught.value.hint == "write git+ssh://git@github.com/me/it.git@v1.0"
+
+
+def test_a_file_may_have_any_name_and_a_folder_of_a_package_one_that_is_text(tmp_path: Path) -> None:
+    strange = os.fsdecode(b"bad\xff.txt")
+    (tmp_path / strange).write_text("six\n")
+    assert render_requirements(read_recipe([strange], cwd=tmp_path)) == "# bad\\udcff.txt:1\nsix\n"
+    folder = tmp_path / os.fsdecode(b"mine\xff")
+    folder.mkdir()
+    (folder / "setup.py").touch()
+    (folder / "r.txt").write_text(".\n")
+    with pytest.raises(UsageError, match="is no text"):
+        read_recipe([str(folder / "r.txt")], cwd=tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.base import explain_bootstrap, private_namespace
+from argosy.build.bootstrap import explain_bootstrap, private_namespace
 from argosy.cli.app import app
 from argosy.containers import ContainerPlan
 from argosy.entering import refuse_missing_program, refuse_no_program, refuse_quoted_line

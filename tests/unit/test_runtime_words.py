@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from argosy.model import (
     Person,
     Variable,
 )
+from argosy.probe import read_links
 from argosy.records import replace
 from argosy.runtimes import RUNTIMES, forced_variables, load_runtime, refuse_image
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
@@ -34,6 +36,7 @@ from argosy.runtimes.bwrap import BWRAP
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
 from argosy.runtimes.edf_file import Edf, parse_edf, render_edf
 from argosy.runtimes.pyxis import PYXIS, enroot_reference
+from argosy.shell import Program, Word, plain_words
 from tests.unit.machines import make_host
 
 ALICE = Person(2001, 2001, "alice", "/home/alice")
@@ -85,6 +88,16 @@ class TestEvery:
 
     def test_refusal_is_empty_where_nothing_is_in_the_way(self, name: str) -> None:
         assert load_runtime(name).refuse(ENTRY, HOST) == ""
+
+
+@pytest.mark.parametrize("command", [("true",), ("/bin/sh", "-c", Program("rank", 'exec "$@"'), "rank", "true")])
+def test_a_start_without_the_layer_ends_with_a_sentence_and_its_code(command: tuple[Word, ...]) -> None:
+    odd = replace(IMAGE, path="/images/it's $HOME `a`.sif", argosy=True)
+    words = plain_words(APPTAINER.words(replace(ENTRY, image=odd), command))
+    started = words[words.index(odd.path) + 1 :]
+    ended = subprocess.run(started, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (6, "")
+    assert "did not attach the layer of /images/it's $HOME `a`.sif, so nothing was started\n  -> " in ended.stderr
 
 
 def test_a_mistyped_runtime_is_answered_with_the_nearest_name() -> None:
@@ -178,6 +191,13 @@ def test_a_private_tmp_is_where_tmpdir_points_unless_asked_otherwise() -> None:
     assert forced_variables(asked) == (Variable("TMPDIR", "/mine"),)
 
 
+def test_a_private_home_in_a_private_tmp_is_not_hidden_by_it() -> None:
+    at_tmp = replace(ENTRY, contain=True, person=Person(1000, 1000, "ci", "/tmp/ci"))  # noqa: S108 - a name
+    words = BWRAP.words(at_tmp, ("true",))
+    places = [words[at + 1] for at, word in enumerate(words) if word == "--tmpfs"]
+    assert places == ["/tmp", "/var/tmp", "/tmp/ci"]  # noqa: S108 - names
+
+
 def test_the_callers_own_folder_for_temporary_files_is_bound_where_it_is_there() -> None:
     host = make_host("apptainer", "bwrap", environment={"TMPDIR": "/scratch/me"})
     mine = Bind("/scratch/me", "/scratch/me", optional=True)
@@ -219,6 +239,62 @@ def test_a_mount_is_named_from_here_and_whole_inside(text: str, source: str, tar
 def test_a_place_inside_that_is_not_whole_is_no_mount() -> None:
     with pytest.raises(UsageError, match="is no bind mount"):
         parse_bind("/scratch/a:b")
+
+
+HOME = "/home/alice"
+
+
+@pytest.mark.parametrize(("cwd", "is_bound"), [("/opt", False), ("/usr/local", False), ("/opt/project", True)])
+def test_a_folder_of_the_system_is_the_images_own_also_where_somebody_starts_in_it(cwd: str, *, is_bound: bool) -> None:
+    binds = plan_binds(ContainerRequest(), make_host("apptainer", cwd=cwd))
+    assert (Bind(cwd, cwd) in binds) is is_bound
+
+
+@pytest.mark.parametrize(
+    ("cwd", "asked", "links", "binds"),
+    [
+        (f"{HOME}/p", "", {}, [(HOME, HOME)]),
+        # A link out of home: what it leads to is mounted, and no more than its first step.
+        (f"{HOME}/s/p", "", {f"{HOME}/s": "/scratch/me"}, [(HOME, HOME), ("/scratch/me/p",) * 2]),
+        (
+            f"{HOME}/s/p",
+            "",
+            {f"{HOME}/s": "/scratch/me", "/scratch/me": "/pfs/me"},
+            [(HOME, HOME), ("/scratch/me/p",) * 2],
+        ),
+        (f"{HOME}/s/p", "", {f"{HOME}/s": f"{HOME}/t", f"{HOME}/t": "/data"}, [(HOME, HOME), ("/data/p",) * 2]),
+        (f"{HOME}/s", "", {f"{HOME}/s": f"{HOME}/t"}, [(HOME, HOME)]),
+        ("/tmp/s/p", "", {"/tmp/s": "/data"}, [(HOME, HOME), ("/data/p",) * 2]),  # noqa: S108 - names
+        # Above all mounts a link is a folder inside.
+        ("/scratch/me", "", {"/scratch": "/pfs"}, [(HOME, HOME), ("/scratch/me",) * 2]),
+        # What is asked for is mounted where its link leads, too.
+        (HOME, f"{HOME}/s/p", {f"{HOME}/s": "/data"}, [(HOME, HOME), ("/data/p",) * 2]),
+        (HOME, f"/in:{HOME}/s", {f"{HOME}/s": "/data"}, [(HOME, HOME), ("/in", "/data")]),
+        # Links that lead round and round end, somewhere.
+        (HOME, f"{HOME}/a", {f"{HOME}/a": f"{HOME}/b", f"{HOME}/b": f"{HOME}/a"}, [(HOME, HOME)]),
+        (HOME, f"{HOME}/a", {f"{HOME}/a": f"{HOME}/a/a"}, [(HOME, HOME)]),
+    ],
+)
+def test_what_lies_behind_a_link_is_seen_inside(
+    cwd: str, asked: str, links: dict[str, str], binds: list[tuple[str, str]]
+) -> None:
+    host = make_host("apptainer", cwd=cwd, links=links)
+    request = ContainerRequest(binds=(parse_bind(asked),) if asked else ())
+    assert [(bind.source, bind.target) for bind in plan_binds(request, host)] == binds
+
+
+def test_links_on_the_way_to_a_folder_are_found_with_what_they_lead_to(tmp_path: Path) -> None:
+    for folder in ("home", "scratch/real/p"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "scratch/me").symlink_to("real")
+    (tmp_path / "home/s").symlink_to(tmp_path / "scratch/me")
+    (tmp_path / "home/round").symlink_to("round")
+    found = read_links([f"{tmp_path}/home/s/p", f"{tmp_path}/home/round/x", f"{tmp_path}/none/p", "", "relative"])
+    assert {link.removeprefix(f"{tmp_path}/"): target for link, target in found.items()} == {
+        "home/s": f"{tmp_path}/scratch/me",
+        "scratch/me": f"{tmp_path}/scratch/real",
+        "home/round": f"{tmp_path}/home/round",
+    }
 
 
 def test_binds_of_a_sites_modules_are_read() -> None:

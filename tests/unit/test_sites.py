@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from argosy.binding import parse_ranges, plan_masks
 from argosy.cli.__main__ import run_app
 from argosy.errors import SiteError
-from argosy.launch.story import find_site
+from argosy.launch.grounds import find_site
 from argosy.model import Late
 from argosy.sites import Facts, read_site, search_path, site_names
 from argosy.sites.conditions import judge_condition, parse_condition, render_condition

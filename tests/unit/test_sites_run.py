@@ -135,6 +135,31 @@ def test_dawns_mpiexec_gets_ranks_and_hosts_of_the_job(tmp_path: Path) -> None:
     assert told.starts.index("module load rhel9/default-dawn") < told.starts.index("mpiexec")
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "threads"),
+    [
+        ("many-nodes", {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "80"}, "20"),
+        ("many-nodes", {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_PER_TASK": "80"}, "40"),
+        ("many-nodes", {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "3"}, "1"),
+        ("many-nodes-srun", {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_PER_TASK": "9"}, "9"),
+    ],
+)
+def test_a_script_that_is_submitted_with_other_numbers_counts_threads_by_them(
+    name: str, given: dict[str, str], threads: str, tmp_path: Path
+) -> None:
+    told = run_golden(tmp_path, f"mn5-acc/{name}", **given)
+    assert told.environment["SINGULARITYENV_OMP_NUM_THREADS"] == threads
+
+
+@pytest.mark.parametrize(("step", "within"), [("3", True), ("4294967290", False), ("", False)])
+def test_within_a_step_of_srun_that_steps_cores_do_not_bind_the_ranks(step: str, within: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
+    facts = {"SLURM_CPU_BIND": "quiet,mask_cpu:0x01", "SLURM_CPUS_PER_TASK": "80", "SLURM_STEP_ID": step}
+    told = run_golden(tmp_path, "mn5-acc/many-nodes-srun", SLURM_GPUS_ON_NODE="2", **facts)
+    assert ("SLURM_CPU_BIND" in told.environment) is not within
+    assert told.environment.get("SLURM_OVERLAP") == ("1" if within else None)
+    assert f"--cpus-per-task={20 if within else 80} " in told.starts
+
+
 def test_dawns_libraries_are_bound_where_the_node_has_them(tmp_path: Path) -> None:
     binds = run_golden(tmp_path, "dawn/one-gpu").environment.get("APPTAINER_BIND", "")
     for path in filter(None, binds.split(",")):

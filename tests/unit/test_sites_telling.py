@@ -11,6 +11,7 @@ import pytest
 
 from argosy.cli.__main__ import run_app
 from argosy.cli.cmd_explain import short_line
+from argosy.errors import UsageError
 from argosy.launch import LaunchRequest, Wanted, plan_here
 from argosy.launch.at_site import parse_torch_version, tuned_by_caller
 from argosy.launch.explain import GROUPS, Explained, explain_plan
@@ -348,6 +349,25 @@ def test_a_launch_on_a_login_node_says_that_it_is_no_job(
     session = replace(session, reporter=Hearing(heard))
     say_where(session, Site(name=site, title=site, scheduler="local" if site == "local" else "slurm"), here=False)
     assert heard == said
+
+
+def test_a_default_of_sbatch_that_is_not_read_is_told() -> None:
+    rows = {row.what: row for row in explained(SBATCH_WCKEY="k", SBATCH_QOS="high")}
+    assert (rows["SBATCH_WCKEY"].value, rows["SBATCH_WCKEY"].source) == ("not used", "environment")
+    assert "SBATCH_QOS" not in rows
+
+
+@pytest.mark.parametrize("word", ["-Mhere", "-M here", "--clusters=here"])
+def test_the_cluster_that_is_here_needs_no_name_and_another_is_refused(word: str, tmp_path: Path) -> None:
+    environment = {"SLURM_CLUSTER_NAME": "here"}
+    session = make_session(tmp_path, make_host("apptainer", "sbatch", cwd=str(tmp_path), environment=environment))
+    options = JobOptions(account="project_1", time="00:15:00")
+    asked = LaunchRequest("/images/a.sif", ("true",), "lumi-c", options=options, extra=(word, "--hold"))
+    directives = plan_here(asked, session, dry=True).directives
+    assert "--hold" in directives
+    assert "here" not in " ".join(directives)
+    with pytest.raises(UsageError, match="another cluster"):
+        plan_here(replace(asked, extra=(word.replace("here", "there"),)), session, dry=True)
 
 
 class Hearing(QuietReporter):

@@ -93,6 +93,13 @@ def test_another_word_without_dashes_is_no_option(word: str, hint: str) -> None:
     assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize("word", ["--clusters=cm4", "-Mcm4", "-M cm4", "--clusters cm4"])
+def test_a_job_for_another_cluster_is_sent_there_by_the_variable_that_all_commands_read(word: str) -> None:
+    with pytest.raises(UsageError, match="another cluster") as caught:
+        check_options(JobOptions(), (word,))
+    assert "SLURM_CLUSTERS=cm4" in str(caught.value.hint)
+
+
 def test_other_options_of_sbatch_pass() -> None:
     words = (
         "--hold",

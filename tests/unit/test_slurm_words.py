@@ -22,11 +22,13 @@ from argosy.schedulers.slurm import (
     parse_exit_code,
     parse_job_id,
     parse_scontrol_job,
+    parse_scontrol_jobs,
     parse_squeue,
     plan_squeue,
     render_directive,
     says_no_answer,
 )
+from argosy.schedulers.slurm_reasons import advise_waiting
 
 # Printed by `scontrol show job --oneliner` of Slurm 24.11 and 22.05, addresses and times as they came.
 SHOWN_24 = (
@@ -52,6 +54,50 @@ def test_a_job_is_read_from_both_releases() -> None:
     assert new["TresPerTask"] == "cpu=2"
     assert (old["JobState"], old["ReqB:S:C:T"], old["CPUs/Task"]) == ("RUNNING", "0:0:*:*", "1")
     assert (old["StdOut"], old["Power"]) == ("/shared/pi-7.out", "")
+
+
+# Of 25.05: the line of submission, an empty StdErr; the program's words look like Slurm's own.
+SHOWN_25 = (
+    "JobId=9 JobName=JobState=COMPLETED x UserId=alice(2001) JobState=FAILED Reason=NonZeroExitCode Restarts=0 "
+    "ExitCode=3:0 NodeList=n3 BatchHost=n3 ReqTRES=cpu=1,mem=2G,node=1,billing=1 "
+    "Licenses=(null) LicensesAlloc=(null) Network=(null) Command=/x/train.sh lr=0.1 model=vit NodeList=all "
+    "SubmitLine=sbatch --export=ALL,A=1 /x/train.sh lr=0.1 model=vit NodeList=all WorkDir=/x "
+    "Comment=a JobState=RUNNING StdErr= StdIn=/dev/null StdOut=/x/9.out TresPerTask=cpu=1"
+)
+
+
+def test_a_programs_words_and_comments_are_not_taken_for_slurms() -> None:
+    told = parse_scontrol_job(SHOWN_25)
+    assert (told["JobState"], told["ExitCode"], told["NodeList"]) == ("FAILED", "3:0", "n3")
+    assert (told["StdErr"], told["StdOut"], told["WorkDir"]) == ("", "/x/9.out", "/x")
+
+
+def test_names_and_comments_of_several_lines_make_no_further_jobs() -> None:
+    text = "JobId=29 JobName=a\nb UserId=x(1) JobState=COMPLETED Command=(null) Comment=x\nJobState=y  StdOut=/o\n"
+    first, second = parse_scontrol_jobs(f"{text}JobId=30 JobName=c JobState=RUNNING Command=/x StdOut=/p\n")
+    assert (first["JobName"], first["JobState"], first["StdOut"]) == ("a\nb", "COMPLETED", "/o")
+    assert (second["JobId"], second["JobState"]) == ("30", "RUNNING")
+    assert parse_scontrol_jobs("slurm_load_jobs error: Invalid job id specified\n") == ()
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("Priority", ""),
+        ("Resources", ""),
+        ("QOSMaxJobsPerUserLimit", ""),
+        ("AssocGrpCPURunMinutesLimit", ""),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", ""),
+        ("JobHeldUser", "it is held: scontrol release 7"),
+        ("launch failed requeued held", "its start failed on a node, and it is held: scontrol release 7"),
+        ("launch_failed_requeued_held", "its start failed on a node, and it is held: scontrol release 7"),
+        ("QOSMaxNodePerJobLimit", "its QOS or account gives one job less than it asks for: 'argosy queues'"),
+        ("AssocMaxWallDurationPerJobLimit", "its QOS or account gives one job less than it asks for: 'argosy queues'"),
+        ("AssocGrpBillingMinutes", "the account's budget is used up: ask its owner, or name another"),
+    ],
+)
+def test_a_reason_that_does_not_pass_by_itself_says_what_to_do(reason: str, advice: str) -> None:
+    assert advise_waiting(reason, "7") == advice
 
 
 def test_a_queue_is_read_bars_in_names_included() -> None:

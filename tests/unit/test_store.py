@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from argosy.leases import Owner, this_owner
 from argosy.opening import open_session
 from argosy.records import asdict, replace
 from argosy.refusals import explain_os_error, explained
-from argosy.store import remove_tree, sweep_parts, whole_file, whole_folder, work_folder, write_text
+from argosy.session import in_memory
+from argosy.store import OWNER_FILE, remove_tree, sweep_parts, whole_file, whole_folder, work_folder, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -89,6 +91,14 @@ def test_a_folder_of_that_name_is_never_replaced(tmp_path: Path, force: bool) ->
         pytest.fail("never gets here")
 
 
+def test_a_device_or_a_pipe_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="device or a pipe"), whole_file(tmp_path / "pipe", force=True) as beside:
+        beside.write_text("x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
+
+
 def test_parts_of_killed_builds_are_swept_and_those_of_other_names_stay(tmp_path: Path) -> None:
     parts = (".x[1].sif.77.0123abcd.part", ".x[1].sif.y.77.0123abcd.part", ".x1.sif.77.0123abcd.part", ".x[1].sif.part")
     for name in parts:
@@ -105,6 +115,11 @@ def test_any_name_is_a_name(tmp_path_factory: pytest.TempPathFactory, name: str)
     write_text(folder / name, name)
     sweep_parts(folder / name)
     assert names(folder) == [name]
+
+
+def test_a_file_name_of_any_bytes_is_written_as_it_is(tmp_path: Path) -> None:
+    write_text(tmp_path / "job.sh", os.fsdecode(b"cat caf\xe9"))
+    assert (tmp_path / "job.sh").read_bytes() == b"cat caf\xe9"
 
 
 def test_a_cached_folder_is_made_once_and_then_found(tmp_path: Path) -> None:
@@ -172,6 +187,31 @@ def test_a_folder_for_work_files_is_the_same_wherever_a_program_runs() -> None:
     assert session.work_parent() == Path.cwd() / "mine/work"
 
 
+def test_a_tmpdir_that_is_gone_holds_no_work_files(tmp_path: Path) -> None:
+    session = open_session()
+    for folder, named in ((tmp_path, tmp_path), (session.places.cache / "work", tmp_path / "of a job that ended")):
+        there = replace(session, host=replace(session.host, environment={"TMPDIR": str(named)}))
+        on_disk = not in_memory(str(tmp_path))
+        assert there.work_parent() == (folder if on_disk else session.places.cache / "work")
+
+
+def test_a_work_folder_keeps_its_owner_until_all_else_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there: list[bool] = []
+
+    def watched(path: Path) -> None:
+        there.append((folder / OWNER_FILE).exists() or path == folder)
+        remove_tree(path)
+
+    with work_folder(tmp_path) as folder:
+        for name in ("layer", "mount"):
+            (folder / name).mkdir()
+        (folder / "layer" / "file").touch()
+        (folder / "link").symlink_to(tmp_path)
+        monkeypatch.setattr("argosy.store.remove_tree", watched)
+    assert there == [True, True, True, True]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_work_folder_vanishes_with_what_is_in_it_when_the_block_fails(tmp_path: Path) -> None:
     def fail() -> None:
         with work_folder(tmp_path / "new") as folder:
@@ -227,6 +267,19 @@ def test_of_a_file_that_only_we_know_the_folder_is_named(tmp_path: Path, name: s
 def test_of_a_file_of_the_users_its_own_name_is_told(tmp_path: Path, name: str) -> None:
     error = explain_os_error(OSError(errno.ENOENT, "No", str(tmp_path / name)), tmp_path)
     assert error.what == f"no such file or folder: {tmp_path}/{name}"
+
+
+def test_of_a_link_that_cannot_be_made_its_folder_is_named(tmp_path: Path) -> None:
+    beside = tmp_path / ".best.sif.148.4944a592.part"
+    error = explain_os_error(OSError(errno.EACCES, "No", "tool.sif", None, str(beside)), tmp_path)
+    assert error.what == f"{tmp_path} cannot be written"
+
+
+def test_of_all_that_a_copied_tree_met_the_first_refusal_is_explained() -> None:
+    full = str(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    met = shutil.Error([("/from/a", "/to/a", full), ("/from/b", "/to/b", full)])
+    error = explain_os_error(met, Path("/"))
+    assert (error.what, error.evidence.split(" (")[0]) == ("no space left", "while writing /to/a")
 
 
 def test_an_error_that_is_explained_already_is_not_explained_again(tmp_path: Path) -> None:

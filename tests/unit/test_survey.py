@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from argosy.binding import plan_masks
 from argosy.errors import ToolFailed, ToolMissing, UsageError
-from argosy.process import FakeRunner, Reply
+from argosy.process import Command, FakeRunner, Reply
+from argosy.records import replace
 from argosy.session import Session
 from argosy.sites import Node, Site, read_site
 from argosy.sites.resolving import at_partition
@@ -223,16 +225,44 @@ def test_where_cores_have_two_threads_jobs_count_cores_as_the_map_does(tmp_path:
     assert surveyed(tmp_path / "cpu", ANSWERS, partition="cpu").options == ()
 
 
-def test_where_slurm_gives_whole_nodes_alone_no_step_is_asked_for_gpus(tmp_path: Path) -> None:
-    replies = [(LOGIN["config"], Reply(0, CONFIG.replace("cons_tres", "linear"), ""))]
+class GivesWholeNodes:
+    """A cluster of select/linear, which says the same to every step that asks for GPUs."""
+
+    def __init__(self, runner: FakeRunner, refused: Reply) -> None:
+        self.runner, self.refused = runner, refused
+        runner.replies[:0] = [(LOGIN["config"], Reply(0, CONFIG.replace("cons_tres", "linear"), ""))]
+
+    def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Reply:
+        if any(word.startswith("--gres") for word in command.words) and self.refused.code:
+            return self.refused
+        return self.runner.run(command, on_line)
+
+    def hand_over(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
+        raise AssertionError(command, heard)
+
+    def become(self, command: Command) -> int:
+        raise AssertionError(command)
+
+
+@pytest.mark.parametrize(
+    ("reply", "option", "asks"),
+    [
+        (Reply(1, "", "srun: error: Unable to create step for job 7: Invalid generic resource (gres)"), True, False),
+        (Reply(1, "", "srun: error: Unable to allocate resources: Requested nodes are busy"), False, True),
+        (Reply(0, "", ""), False, False),
+    ],
+)
+def test_where_slurm_gives_whole_nodes_alone_it_is_tried_whether_steps_get_gpus(
+    tmp_path: Path, reply: Reply, *, option: bool, asks: bool
+) -> None:
     place = session(ANSWERS, tmp_path)
     assert isinstance(place.runner, FakeRunner)
-    place.runner.replies[:0] = replies
+    place = replace(place, runner=GivesWholeNodes(place.runner, reply))
     survey_site(place, Ask("hera", tmp_path / "hera.toml", "2026-11-21", on_node=True))
-    assert not any(word.startswith("--gres") for command in place.runner.seen for word in command.words)
     site = read_site(str(tmp_path / "hera.toml"))
     assert (site.slurm.whole_nodes, site.slurm.gpu_option) == (True, "gres")
-    assert any("--gres=none" in question for question in site.open_questions)
+    assert [each.word for each in site.options if each.to == "srun-always"] == ["--gres=none"] * option
+    assert any("--gres=none" in question for question in site.open_questions) is asks
 
 
 def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_each_value(tmp_path: Path) -> None:

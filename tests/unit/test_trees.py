@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from argosy.build import packing
-from argosy.build.packing import digest_noted, digest_tree
+from argosy.build.packing import describe_noted, digest_entries, digest_tree
 from argosy.layout import LOCK
 from argosy.probe import probe_host
 from argosy.process import RealRunner
@@ -34,6 +34,10 @@ def layer(tmp_path: Path) -> Path:
     (tmp_path / "work/layer/opt/argosy/enter").chmod(0o755)
     (tmp_path / "work/layer/opt/argosy/env/lib64").symlink_to("lib")
     return tmp_path / "work/layer"
+
+
+def noted(tree: Path) -> str:
+    return digest_entries(describe_noted(tree))
 
 
 def test_one_build_takes_the_tree_that_another_kept(session: Session, layer: Path, tmp_path: Path) -> None:
@@ -111,7 +115,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_of_a_tree_that_was_kept_nothing_is_read_again_also_once_it_was_lent(
     session: Session, layer: Path, tmp_path: Path, read: list[str]
 ) -> None:
-    digest = digest_noted(settled(layer))
+    digest = noted(settled(layer))
     assert sorted(read) == ["a.py", "enter", "pyvenv.cfg", "top.py"]
     for count in (1, 2):
         keep_layer(session, "key", layer)
@@ -119,7 +123,7 @@ def test_of_a_tree_that_was_kept_nothing_is_read_again_also_once_it_was_lent(
         assert not list((tmp_path / str(count)).rglob(f"*{NOTES}"))
         assert take_layer(session, "key", layer)
         read.clear()
-        assert digest_noted(layer) == digest
+        assert noted(layer) == digest
         assert read == []
         assert digest == digest_tree(layer)
 
@@ -160,16 +164,16 @@ CHANGES = [point_a_link_elsewhere, rewrite_in_secret, replace_by_equal_length, c
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_that_changed_is_read_again_whatever_times_it_shows(layer: Path, change: Callable[[Path], None]) -> None:
-    before = digest_noted(settled(layer))
+    before = noted(settled(layer))
     change(layer / SITE / "top.py")
-    assert digest_noted(layer) == digest_tree(layer) != before
+    assert noted(layer) == digest_tree(layer) != before
 
 
 @pytest.mark.parametrize("change", [None, *CHANGES])
 def test_a_layer_that_was_taken_is_put_back_where_it_is_what_it_was(
     session: Session, layer: Path, tmp_path: Path, change: Callable[[Path], None] | None
 ) -> None:
-    digest_noted(settled(layer))
+    noted(settled(layer))
     (layer / LOCK.lstrip("/")).write_text("{}")  # it tells the digest, so it comes after it
     keep_layer(session, "key", layer)
     assert take_layer(session, "key", layer)
@@ -182,13 +186,13 @@ def test_a_layer_that_was_taken_is_put_back_where_it_is_what_it_was(
 
 @pytest.mark.parametrize("notes", [b"", b"{", b'{"device": 1, "files": {"a": 5}}'])
 def test_damaged_notes_are_none(session: Session, layer: Path, notes: bytes) -> None:
-    digest = digest_noted(settled(layer))
+    digest = noted(settled(layer))
     notes_beside(layer).write_bytes(notes)
     put_back_layer(session, "key", layer)
     assert layer.exists()
-    assert digest_noted(layer) == digest
+    assert noted(layer) == digest
 
 
 def test_a_tree_with_a_name_that_is_no_text_has_a_digest_and_no_notes(layer: Path) -> None:
     Path(os.fsdecode(os.fsencode(layer) + b"/\xff")).write_text("x")
-    assert digest_noted(settled(layer)) == digest_noted(layer) == digest_tree(layer)
+    assert noted(settled(layer)) == noted(layer) == digest_tree(layer)

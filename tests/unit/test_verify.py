@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from argosy.binding import render_core_list
 from argosy.cli.app import app
 from argosy.launch.ranks import RankFacts, parse_cores, parse_ranks
+from argosy.launchers import Shape
 from argosy.records import replace
 from argosy.sites import Site, read_site
 from argosy.verify import Expected, NetFacts, judge_run, parse_netlog
 from argosy.verify.bandwidth import Measured, parse_bandwidth
-from argosy.verify.earlier import Earlier, find_earlier
+from argosy.verify.earlier import Earlier, find_earlier, list_earlier, render_history
 from argosy.verify.judging import Check, Verdict
 from argosy.verify.story import expect
 from tests.unit.machines import make_session
@@ -71,6 +72,25 @@ def test_sockets_in_place_of_slingshot_are_bad_and_the_reason_is_shown() -> None
     assert not judge_run(log("rccl-fell-back-to-tcp"), (), Expected(), ANY).good
 
 
+def test_sockets_of_newer_releases_are_told_with_their_interface_and_without_what_does_no_harm() -> None:
+    net = log("nccl-2.27-sockets")
+    assert (net.networks, net.interfaces) == (("Socket",), "[0]eth0:10.0.4.51<0> [1]eth1:10.1.4.51<0>")
+    assert net.complaints == ("NET/IB : No device found.",)
+    network = check(judge_run(net, (), TWO_NODES, ANY), "network")
+    assert (network.state, network.said) == (
+        "bad",
+        "TCP sockets (eth0:10.0.4.51), NCCL 2.27.5+cuda12.9 (NET/IB : No device found.)",
+    )
+
+
+def test_oneccl_tells_its_provider_and_its_card() -> None:
+    net = log("oneccl-by-tcp")
+    assert (net.networks, net.provider, net.interfaces, net.slow) == (("oneCCL",), "tcp", "ib0", False)
+    assert check(judge_run(net, (), TWO_NODES, read_site("dawn")), "network") == Check(
+        "network", "ok", "oneCCL (tcp, ib0)"
+    )
+
+
 def test_infiniband_is_fine_where_the_profile_says_nothing_and_no_proof_on_slingshot() -> None:
     net = log("infiniband")
     assert (net.networks, net.direct, net.hosts) == (("IB",), True, ("node1", "node2"))
@@ -117,7 +137,7 @@ def note_bench(state: Path, name: str, job: int, nodes: int, speed: float, opera
     output.write_text(f"# {operation} · {nodes} ranks\n# Peak bus bandwidth : {speed} GB/s at 1 GiB\n")
     told = {"job": str(job), "output": str(state / "%j.out"), "site": "lab", "time": f"2026-11-2{job}T10:00:00"}
     (record / "submitted.json").write_text(json.dumps(told))
-    (record / "job.json").write_text(json.dumps({"shape": {"nodes": nodes}}))
+    (record / "job.json").write_text(json.dumps({"shape": {"nodes": nodes, "ranks_per_node": 4}}))
     return record
 
 
@@ -130,10 +150,25 @@ def test_a_bandwidth_is_told_beside_that_of_the_last_job_of_its_shape(tmp_path: 
     note_bench(tmp_path, "6", 6, nodes=2, speed=90.0)
     measured = Measured(60.0, 1 << 30, "all_reduce")
     earlier = find_earlier(make_session(tmp_path), own, measured)
-    assert earlier == Earlier("2", "2026-11-22", Measured(85.0, 1 << 30, "all_reduce"))
+    assert earlier == Earlier("2", "2026-11-22", Measured(85.0, 1 << 30, "all_reduce"), "lab", shape=Shape(2, 4))
     told = check(judge_run(NetFacts(measured=measured), (), TWO_NODES, ANY, earlier), "bandwidth")
     assert told == Check("bandwidth", "ok", "60 GB/s bus bandwidth; 85 in job 2 of 2026-11-22")
     assert find_earlier(make_session(tmp_path), tmp_path / "runs/1", measured) is None
+
+
+def test_what_jobs_measured_is_listed_beside_the_best_of_its_kind(tmp_path: Path) -> None:
+    note_bench(tmp_path, "1", 1, nodes=2, speed=80.0)
+    (note_bench(tmp_path, "2", 2, nodes=2, speed=60.0) / "ends").write_text("2 0 0 node[1-2] 0 9\n")
+    note_bench(tmp_path, "3", 3, nodes=4, speed=70.0)
+    (tmp_path / "1.out").with_name("3.out").write_text("no benchmark\n")
+    note_bench(tmp_path, "4", 4, nodes=2, speed=40.0, operation="broadcast")
+    session = make_session(tmp_path)
+    assert [row.split() for row in render_history(list_earlier(session)).splitlines()[1:]] == [
+        ["2026-11-24", "4", "lab", "broadcast", "2", "x", "4", "40", "100%", "-"],
+        ["2026-11-22", "2", "lab", "all_reduce", "2", "x", "4", "60", "75%", "node[1-2]"],
+        ["2026-11-21", "1", "lab", "all_reduce", "2", "x", "4", "80", "100%", "-"],
+    ]
+    assert list_earlier(session, "elsewhere") == ()
 
 
 def test_the_interface_of_the_first_handshake_proves_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -84,12 +85,13 @@ def driver(folder: Path, programs: list[str], *, rounds: int, phrase: str = "") 
 def test_the_driver_runs_the_ways_in_turns_after_one_run_that_is_not_counted(tmp_path: Path) -> None:
     done, text = driver(tmp_path, ["echo 0 >> order", "echo 1 >> order"], rounds=3)
     assert (tmp_path / "order").read_text().split() == ["0", "0", "1", "1", "0", "0", "1"]
-    runs = parse_runs(done.stdout)
+    runs = parse_runs((tmp_path / "runs").read_text())
     assert [(run.round, run.way, run.code) for run in runs] == [
         *((1, 0, 0), (1, 1, 0), (2, 1, 0), (2, 0, 0), (3, 0, 0), (3, 1, 0)),
     ]
     assert all(run.value is not None and 0 <= run.value < 60 for run in runs)
-    assert parse_runs((tmp_path / "runs").read_text()) == runs
+    shown = [re.sub(r"[0-9.]+ s$", "N s", line) for line in done.stdout.splitlines()]
+    assert shown[:2] == [r"round 1 of 3: way 0\nof some: N s", r"round 1 of 3: way 1\nof some: N s"]
     assert "#SBATCH --nodes=2" in text
     assert complaints(text) == ""
 
@@ -108,7 +110,8 @@ def test_the_driver_runs_the_ways_in_turns_after_one_run_that_is_not_counted(tmp
 )
 def test_the_number_after_a_phrase_is_read(printed: str, value: float | None, tmp_path: Path) -> None:
     done, text = driver(tmp_path, [f"printf '%s\\n' '{printed}'"], rounds=1, phrase=PHRASE)
-    assert [run.value for run in parse_runs(done.stdout)] == [value]
+    assert [run.value for run in parse_runs((tmp_path / "runs").read_text())] == [value]
+    assert done.stdout.startswith(r"round 1 of 1: way 0\nof some: ")
     assert complaints(text) == ""
 
 
@@ -116,7 +119,8 @@ def test_a_way_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     done, _ = driver(tmp_path, ["exit 0", "echo broken; exit 3"], rounds=2)
     assert done.returncode == 3
     assert "broken" in done.stdout
-    rows = compare(["first", "second"], parse_runs(done.stdout))
+    assert re.search(r"^round 2 of 2: way 1\\nof some: \S+ s \(code 3\)$", done.stdout, re.MULTILINE)
+    rows = compare(["first", "second"], parse_runs((tmp_path / "runs").read_text()))
     assert (rows[0].runs, rows[0].failed) == (2, 0)
     assert (rows[1].runs, rows[1].failed, rows[1].verdict) == (0, 2, "no run to compare")
     assert "(2 failed)" in render_table(rows, "seconds")

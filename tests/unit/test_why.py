@@ -8,18 +8,30 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from argosy.cli.app import app
 from argosy.errors import UsageError
+from argosy.launch.jobs import JobFacts
 from argosy.opening import open_session
-from argosy.why import SHIPPED, explain_log, judge_log, read_signatures, render_findings, signature_files
+from argosy.why import (
+    SHIPPED,
+    explain_job_end,
+    explain_log,
+    judge_log,
+    read_signatures,
+    render_findings,
+    signature_files,
+)
+from argosy.why.literals import needed_words, skeleton
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus/logs").glob("*.log"))
 SIGNATURES = read_signatures()
 
 
 def test_there_are_enough_of_them_and_each_says_all() -> None:
-    assert len(SIGNATURES) >= 60
+    assert len(SIGNATURES) >= 110
     for each in SIGNATURES:
         assert each.cause, each.name
         assert each.fix, each.name
@@ -41,6 +53,21 @@ def test_the_cause_of_a_real_log_is_named_first_and_a_good_run_has_none(log: Pat
     found = [each.name for each in judge_log(body, SIGNATURES)]
     assert found[:1] == wanted[0].split()
     assert found[1:] == (wanted[1].split() if len(wanted) > 1 else [])
+
+
+@pytest.mark.parametrize(
+    "pattern", [*(each.match for each in SIGNATURES), "a{2,3}bcd", "(?i)Error", "x*", "foo|ba?r", "(?:ab)?cde1f"]
+)
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_text_that_has_a_pattern_lacks_all_the_words_that_it_needs(pattern: str, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(re.compile(pattern, re.MULTILINE)))
+    words = needed_words(pattern)
+    assert not words or any(word in skeleton(text.split("\n")) for word in words)
+
+
+def test_each_known_error_needs_words_so_that_a_long_log_is_searched_for_few() -> None:
+    assert [each.name for each in SIGNATURES if not needed_words(each.match)] == []
 
 
 def test_a_line_of_megabytes_and_control_characters_do_no_harm() -> None:
@@ -81,6 +108,26 @@ def test_what_follows_is_told_in_full_only_where_nothing_else_is_known() -> None
     assert said.splitlines()[-1].startswith("line 2: another rank went away")
     alone = render_findings(judge_log("Connection reset by peer\n", SIGNATURES))
     assert alone.count("  fix ") == 1
+
+
+@pytest.mark.parametrize(("state", "told"), [("CANCELLED by 2001", False), ("FAILED", True)])
+def test_ranks_of_a_job_that_was_cancelled_are_not_said_to_have_failed(tmp_path: Path, state: str, told: bool) -> None:  # noqa: FBT001 - a case
+    log = tmp_path / "18.out"
+    log.write_text("slurmstepd-node1: error: *** STEP 18.0 ON node1 CANCELLED AT 2026-11-22T08:11:36 ***\n")
+    ended = JobFacts("18", state, "ended", "", "", "node1", str(log), 143, 0, "")
+    said = explain_job_end(open_session(), ended)
+    assert ("ranks were ended because another one had failed" in said) is told
+
+
+def test_of_a_job_that_was_started_again_the_last_run_is_explained(tmp_path: Path) -> None:
+    log = tmp_path / "18.out"
+    first = "slurmstepd: error: *** JOB 18 ON n1 CANCELLED AT 2026-11-22T08:22:32 DUE TO PREEMPTION ***\n"
+    first += "argosy: job 18 ended with code 143\n"
+    second = "RuntimeError: No CUDA GPUs are available\nargosy: job 18 ended with code 1\n"
+    ended = JobFacts("18", "FAILED", "ended", "", "", "node1", str(log), 1, 1, "")
+    for text, line in ((first + second, 3), (first + first + second, 5), (second, 1), (f"\n{second[:41]}", 2)):
+        log.write_text(text)
+        assert explain_job_end(open_session(), ended).startswith(f"{log}:{line}: RuntimeError: No CUDA GPUs")
 
 
 def test_the_command_tells_by_its_code_whether_something_is_known(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from argosy.wrap.asking import plan_recipe
 from argosy.wrap.folders import judge_place
 from argosy.wrap.gpu_build import judge_gpu_build
 from argosy.wrap.inside import parse_look
-from argosy.wrap.places import refuse_prefix, sweep, switch, versions
+from argosy.wrap.places import refuse_prefix, sweep, switch, versions, write_version
 from argosy.wrap.plan import (
     judge_host,
     merge_files,
@@ -27,13 +27,14 @@ from argosy.wrap.plan import (
     plan_paths,
     shadowed_folders,
 )
-from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, UpdateRequest
+from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, UpdateRequest, Version
 from argosy.wrap.render import render_start, render_wrapper
 from argosy.wrap.starters_bwrap import render_join, render_names
 from argosy.wrap.starting import Start
-from argosy.wrap.story import plan_update
+from argosy.wrap.story import plan_update, update
 from argosy.wrap.tops import How, Root, Top
 from argosy.wrap.venvs import render_venv
+from tests.unit.machines import make_session
 
 START = Start(
     number=3,
@@ -154,6 +155,9 @@ def test_a_prefix_is_made_where_nothing_or_nothing_else_is(tmp_path: Path) -> No
         refuse_prefix(tmp_path)
     with pytest.raises(UsageError, match="is a file"):
         refuse_prefix(tmp_path / "thesis.tex")
+    for name in ('a "b"', "a\nb", os.fsdecode(b"caf\xe9")):
+        with pytest.raises(UsageError, match="has a quote, a new line or no UTF-8 in it"):
+            refuse_prefix(tmp_path / name)
 
 
 def test_what_killed_processes_left_anywhere_in_a_prefix_is_swept(tmp_path: Path) -> None:
@@ -201,11 +205,13 @@ def prefix(tmp_path: Path) -> Path:
     return made
 
 
-def call(prefix: Path, *words: str, program: str = "", **env: str) -> tuple[list[str], dict[str, str]]:
+def call(
+    prefix: Path, *words: str, program: str = "", cwd: str | Path = "", **env: str
+) -> tuple[list[str], dict[str, str]]:
     """Call a wrapper, and give the runtime's arguments and environment."""
     variables = {"PATH": f"{prefix.parent}/tools:/usr/bin:/bin", "HOME": str(prefix.parent)} | env
     command = [program or str(prefix / "bin/python"), *words]
-    done = subprocess.run(command, env=variables, cwd=prefix.parent, capture_output=True, check=False)
+    done = subprocess.run(command, env=variables, cwd=cwd or prefix.parent, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     arguments, _, rest = done.stdout.decode().partition("\0=END=\0")
     return arguments.split("\0"), dict(row.split("=", 1) for row in rest.split("\0") if "=" in row)
@@ -276,6 +282,74 @@ def test_a_wrapper_is_found_by_a_relative_path_and_from_an_environment_on_top(pr
     assert f'type=bind,"src={top}","dst={top}"' in arguments
     assert seen["APPTAINERENV_PATH"].startswith(f"{top}/bin:{prefix}/bin:")
     assert seen["PYTHONPATH"] == f"{prefix}/.on-top"
+
+
+@pytest.mark.parametrize(("link", "rest"), [("linked", ""), ("folder", "/{0}")], ids=["itself", "a folder above"])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "relative"])
+def test_a_prefix_behind_a_link_is_mounted_where_it_really_is(
+    prefix: Path, tmp_path_factory: pytest.TempPathFactory, link: str, rest: str, *, whole: bool
+) -> None:
+    target = prefix if not rest else prefix.parent
+    place = tmp_path_factory.mktemp("home") / link
+    place.symlink_to(target if whole else os.path.relpath(target, place.parent))
+    arguments, seen = call(prefix, program=f"{place}{rest.format(prefix.name)}/bin/python")
+    assert f'type=bind,"src={prefix}/versions/3/inside","dst={prefix}",ro' in arguments
+    assert arguments[-1] == f"{prefix}/bin/python"
+    assert seen["ARGOSY_WRAP"] == str(prefix)
+
+
+def test_an_environment_on_top_behind_a_link_is_mounted_where_it_really_is(prefix: Path) -> None:
+    top = prefix.parent / "real/top"
+    (top / "bin").mkdir(parents=True)
+    (top / "pyvenv.cfg").touch()
+    (top / "bin/python").symlink_to(prefix / "bin/python")
+    (prefix.parent / "link").symlink_to(top.parent)
+    arguments, _ = call(prefix, program=f"{prefix.parent}/link/top/bin/python")
+    assert f'type=bind,"src={top}","dst={top}"' in arguments
+    assert arguments[-1] == f"{top}/bin/python"
+
+
+def test_the_current_directory_never_lies_over_what_is_the_images(prefix: Path) -> None:
+    for cwd, is_left_out in ((prefix, True), (prefix / "bin", True), (prefix.parent, False)):
+        words = call(prefix, cwd=cwd)[0]
+        assert words[words.index("--no-mount") + 1 :][:1] == ["cwd"] if is_left_out else "--no-mount" not in words
+    assert not [word for word in call(prefix, cwd="/opt")[0] if "dst=/opt" in word or word == "--pwd"]
+
+
+@pytest.mark.parametrize("above", ["link", "real", "none"])
+def test_an_installation_is_shown_where_its_path_really_leads(prefix: Path, above: str) -> None:
+    real = prefix.parent / "real"
+    (real / "tools").mkdir(parents=True)
+    (prefix.parent / "link").symlink_to(real)
+    at = prefix.parent / above / "tools"
+    (prefix / "versions/3/start.sh").write_text(render_start(replace(START, at=str(at), layer_part=2)))
+    (shown,) = (word for word in call(prefix)[0] if "image-src" in word)
+    place = at if above == "none" else real / "tools"
+    image = f"{prefix}/versions/3/image.sif"
+    assert shown == f'type=bind,"src={image}","dst={place}","image-src={at}",ro,id=2'
+
+
+def test_a_tree_that_somebody_removed_is_named_with_the_way_to_have_it_again(prefix: Path) -> None:
+    start = replace(START, runtime="bwrap", program="sh", trees=("a1", "/elsewhere"), root=ROOT)
+    (prefix / "versions/3/start.sh").write_text(render_start(start))
+    (prefix / "cache/trees/a1").mkdir(parents=True)
+    done = subprocess.run([prefix / "bin/python"], capture_output=True, text=True, check=False)
+    gone = f"argosy: the unpacked image is gone: {prefix}/cache/trees/joined-a1"
+    assert (done.returncode, done.stderr.splitlines()) == (
+        125,
+        [gone, f'  -> unpack it again: argosy wrap update "{prefix}"'],
+    )
+
+
+def test_an_update_of_an_image_that_is_gone_says_which_it_was(tmp_path: Path) -> None:
+    (tmp_path / "versions/1/bin").mkdir(parents=True)
+    (tmp_path / "versions/1/image.sif").symlink_to("/gone/vendor.sif")
+    switch(tmp_path, 1)
+    old = Recipe(SourceKind.IMAGE, ("/gone/vendor.sif",))
+    write_version(tmp_path / "versions/1", Version(1, "abc", "", "new", "0", old, Settings(), "bwrap", "image.sif"))
+    with pytest.raises(ImageError) as error:
+        update(UpdateRequest(tmp_path, packages=("six",)), None, make_session(tmp_path))
+    assert error.value.evidence == "it was /gone/vendor.sif"
 
 
 def test_inside_already_the_program_itself_is_started(prefix: Path) -> None:
@@ -375,6 +449,18 @@ def test_a_torch_for_other_gpus_than_the_sites_is_refused_and_none_is_right(tmp_
     with pytest.raises(CheckFailed, match=r"torch 2.9 of env.tar.gz cannot use the GPUs of x") as error:
         judge_gpu_build({"__version__": "2.9", "cuda": "12.8"}, site, "env.tar.gz")
     assert "this torch has cuda" in error.value.evidence
+
+
+@pytest.mark.parametrize(
+    ("names", "asked_base"), [(("absent.yml",), False), (("absent",), True), (("there.txt", "absent"), False)]
+)
+def test_a_file_that_is_not_there_is_said_to_be_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], *, asked_base: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.txt").write_text("tabulate\n")
+    with pytest.raises(UsageError, match="there is no file absent"):
+        plan_recipe(names, "debian:bookworm", copy=False, flatten=False, at="", asked_base=asked_base)
 
 
 def test_a_prefix_is_wrapped_as_the_image_behind_it(prefix: Path) -> None:

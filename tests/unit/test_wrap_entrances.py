@@ -31,6 +31,7 @@ VERSION = Version(
 )
 
 SHELLS = [shell for shell in ("bash", "dash", "zsh") if shutil.which(shell)]
+FISH = shutil.which("fish") or ""
 
 
 @pytest.fixture
@@ -54,6 +55,28 @@ def test_an_activated_prefix_gives_its_commands_and_takes_them_back(prefix: Path
     done = subprocess.run([shell, "-c", script, "x", prefix], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["of the prefix", str(prefix), "/usr/bin:/bin ."]
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not FISH, reason="fish is not installed here")
+def test_fish_activates_a_prefix_and_another_one_and_goes_back(prefix: Path) -> None:
+    other = prefix.with_name("other")
+    shutil.copytree(prefix, other, symlinks=True)
+    script = (
+        "set PATH /usr/bin /bin; cd $argv[1]; source activate.fish; tool; echo $ARGOSY_ACTIVE;"
+        ' source $argv[2]/activate.fish; echo $PATH; deactivate; echo $PATH "$ARGOSY_ACTIVE."'
+    )
+    done = subprocess.run(
+        [FISH, "--no-config", "-c", script, prefix, other], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["of the prefix", str(prefix), f"{other}/bin /usr/bin /bin", "/usr/bin /bin ."]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_prompt_tells_the_name_of_the_prefix_as_it_is(prefix: Path, shell: str) -> None:
+    script = """PS1='> '; . "$1/activate"; printf '%s\n' "$PS1"; deactivate; printf '%s\n' "$PS1" """
+    done = subprocess.run([shell, "-c", script, "x", prefix], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["(my $env) > ", "> "]
 
 
 def test_activating_another_prefix_leaves_the_first(prefix: Path) -> None:

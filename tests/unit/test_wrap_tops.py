@@ -77,6 +77,12 @@ def test_a_version_that_is_there_tells_the_same_root(find: Find, cache: Path) ->
     assert tops_of(cache, ("layer", "base")) == ()
 
 
+def test_a_link_where_the_host_has_homes_is_a_folder_to_mount_them_on(find: Find, cache: Path) -> None:
+    (cache / "base/root/home").rmdir()
+    (cache / "base/root/home").symlink_to("var/home")
+    assert [top.how for top in find().tops if top.target == "/home"] == [How.FOLDER]
+
+
 def test_what_was_removed_from_the_base_needs_an_overlay(find: Find, cache: Path) -> None:
     (cache / "layer/root/etc/.wh.passwd").touch()
     assert find() == Root()

@@ -36,7 +36,7 @@ def main() -> None:
         "set": {name: environment[name] for name in names if name in environment},
         "hostile": {name: digest(value) for name, value in environment.items() if name.startswith("X_")},
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(told, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -96,6 +96,22 @@ def test_a_running_job_is_entered_and_cancelled_from_afar(laptop: Laptop) -> Non
     assert laptop.argosy("logs", "-f", job, check=False).code != 0
 
 
+def test_who_signed_an_image_is_asked_on_the_machine_where_it_lies(laptop: Laptop) -> None:
+    sign = """
+        rm -rf ~/.apptainer/keys
+        apptainer --silent key newpair --name ada --email a@example.org --comment '' --password '' --push=false
+        cp --remove-destination "$(readlink -f image.sif)" image.sif; apptainer --silent sign image.sif
+        apptainer key list | sed -n 's/.*Fingerprint: *//p' | tail -n 1
+    """
+    key = laptop.desk.sh(sign).stdout.split()[-1]
+    good = laptop.launch("--signed-by", key, "--follow", command=("echo", "it runs"))
+    assert "it runs" in good.stdout
+    other = laptop.launch("--signed-by", "0" * 40, command=("echo", "it runs"), check=False)
+    assert other.code == 125
+    assert f"signed by {key}, ada" in other.stderr
+    assert "submitted" not in other.stderr
+
+
 @pytest.mark.soak
 def test_nodes_are_tried_from_afar(laptop: Laptop, torch_image: Path) -> None:
     image = laptop.desk.with_image(torch_image).image

@@ -148,6 +148,22 @@ def test_a_controller_that_is_down_is_explained_and_following_outlives_it(
         assert out.count("over") == 2
 
 
+def test_a_job_that_slurm_starts_again_goes_on_with_its_log_and_its_tasks_are_told_apart(desk: Desk) -> None:
+    program = 'echo "run ${SLURM_RESTART_COUNT:-0}"; [ -n "${SLURM_RESTART_COUNT:-}" ] || sleep 600'
+    job = desk.submit("--ranks", "1", command=("sh", "-c", program))
+    desk.until_written(job, "run 0")
+    desk.cluster.sh(f"scontrol requeue {job}")
+    desk.until_written(job, "run 1")
+    assert desk.output(job).index("run 0") < desk.output(job).index("run 1")
+    array = desk.submit("--ranks", "1", "--array", "0-1", command=("sh", "-c", 'exit "$SLURM_ARRAY_TASK_ID"'))
+    desk.until(lambda: "ended" in desk.argosy("jobs", "show", array).stdout, "the array did not end")
+    shown = [json.loads(desk.argosy("jobs", "show", f"{array}_{task}", "--json").stdout) for task in (0, 1)]
+    assert [(each["id"], each["code"], len(each["runs"]), len(each["ranks"])) for each in shown] == [
+        (f"{array}_0", 0, 1, 1),
+        (f"{array}_1", 1, 1, 1),
+    ]
+
+
 def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> None:
     job = desk.submit(*FOUR, "--env", "X_MARK=a 'b'", command=("sh", "-c", "echo begun; sleep 60"))
     desk.until_written(job, "begun", 4)
@@ -155,6 +171,8 @@ def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> 
     done = desk.argosy("attach", job, "--node", "node2", "--", *inside)
     assert done.stdout == "node2 a 'b' $HOME *\n"
     assert desk.argosy("attach", job, "--", "sh", "-c", "exit 9", check=False).code == 9
+    elsewhere = desk.argosy("attach", job, "--node", "node9", "--", "true", check=False)
+    assert (elsewhere.code, "is no node of job" in elsewhere.stderr) == (125, True)
     desk.argosy("cancel", job)
     desk.wait(job)
     late = desk.argosy("attach", job, "--", "true", check=False)
@@ -203,6 +221,6 @@ def test_a_job_from_a_folder_that_only_the_login_node_has_is_warned_of_and_its_o
     own = "/tmp/only-here"  # noqa: S108 - of the login node
     desk.sh(f"mkdir {own}")
     done = dataclasses.replace(desk, folder=own).follow("--launcher", "none", command=("true",), check=False)
-    assert f"{own} is this machine's own, if nodes see none of its files" in done.stderr
+    assert f"nodes may not see {own}, since each machine has its own" in done.stderr
     missed = rf"its output {own}/true-\d+.out is not here: start it from a folder that all nodes see"
     assert re.search(missed, done.stderr)

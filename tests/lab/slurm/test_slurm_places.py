@@ -99,6 +99,14 @@ def test_torchruns_script_scales_too(torch_desk: Desk) -> None:
     assert [row["host"] for row in torch_desk.told((torch_desk.here / f"{job}.out").read_text())] == ["node1"] * 2
 
 
+@pytest.mark.parametrize("step", ["--overlap --nodelist=node2", "--nodelist=node1 --cpus-per-task=8"])
+def test_in_a_shell_that_srun_started_a_script_has_all_of_the_allocation(desk: Desk, step: str) -> None:
+    script = desk.script(*FOUR, "--launcher", "srun", command=desk.telling)
+    within = f"timeout 60 salloc --nodes=2 --exclusive srun --nodes=1 --ntasks=1 {step} sh {script}"
+    told = desk.told(desk.sh(f"{BARE} {within}").stdout)
+    assert sorted(row["host"] for row in told) == ["node1", "node1", "node2", "node2"]
+
+
 def test_a_script_outside_any_allocation_says_so(desk: Desk) -> None:
     done = desk.sh(f"sh {desk.script(*TWO, command=('true',))}", check=False)
     assert done.code == 2

@@ -39,7 +39,8 @@ class Timed(NamedTuple):
 def timed(cluster: Cluster, small_image: Path, new_desk_at: Callable[[Cluster, Path, str], Desk]) -> Iterator[Timed]:
     desk = new_desk_at(cluster, small_image, "timed")
     steps = (*TWO, "--time", "1", "--signal")
-    to_steps, to_shell = (desk.submit(*steps, f"{to}USR1@40", command=(*SLEEPER, "300")) for to in ("", "B:"))
+    # Slurm looks each 30 s, and warns whom it would be late for at the next look: 40 s might come before the ranks.
+    to_steps, to_shell = (desk.submit(*steps, f"{to}USR1@20", command=(*SLEEPER, "300")) for to in ("", "B:"))
     resume = ("--resume", "5", "--checkpoint", "steps.txt", "--time", "1", "--signal", "USR2@55")
     command = (*COUNTER, "steps.txt", "540", "leave")
     with ThreadPoolExecutor() as beside:

@@ -1,0 +1,181 @@
+"""Which programs of other architectures run here, and what an image for other machines is told by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from argosy.build import BuildRequest, for_site
+from argosy.build.bootstrap import make_debian
+from argosy.build.engines import EngineOptions, run_definition, run_dockerfile
+from argosy.build.for_site import aimed
+from argosy.emulation import Emulator, emulating, find_emulators, machine_named, parse_entry
+from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.process import FakeRunner, Reply
+from argosy.session import Session
+from tests.unit.machines import make_host, make_session
+
+ARM = """\
+enabled
+interpreter /usr/libexec/qemu-binfmt/aarch64-binfmt-P
+flags: POCF
+offset 0
+magic 7f454c460201010000000000000000000200b700
+mask ffffffffffffff00fffffffffffffffffeffffff
+"""
+JAVA = "enabled\ninterpreter /usr/bin/jexec\nflags: \noffset 0\nmagic 504b0304\n"
+WINDOWS = "enabled\ninterpreter /usr/bin/wine\nflags: \nextension .exe\n"
+DISABLED = ARM.replace("enabled", "disabled")
+BIG_ENDIAN = ARM.replace("7f454c46020101", "7f454c46020201").replace("0200b700", "000200b7")
+
+
+@pytest.fixture
+def binfmt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the kernel's list of a machine where nothing is registered yet."""
+    folder = tmp_path / "binfmt_misc"
+    folder.mkdir()
+    for name in ("register", "status"):
+        (folder / name).write_text("enabled\n")
+    monkeypatch.setattr(for_site, "emulating", partial(emulating, folder=folder))
+    return folder
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return make_session(tmp_path / "places")
+
+
+def request(**more: str) -> BuildRequest:
+    return BuildRequest((), "debian:bookworm", Path("out.sif"), **more)  # type: ignore[arg-type]  # of text only
+
+
+def test_an_entry_tells_its_architecture_emulator_and_whether_containers_see_it() -> None:
+    assert parse_entry(ARM) == Emulator("aarch64", "/usr/libexec/qemu-binfmt/aarch64-binfmt-P", fixed=True)
+    unfixed = parse_entry(ARM.replace("POCF", "OC"))
+    assert unfixed
+    assert not unfixed.fixed
+    assert parse_entry(ARM.replace("b700", "f300")) == Emulator("riscv64", unfixed.program, fixed=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        JAVA,
+        WINDOWS,
+        "",
+        "enabled\n",
+        ARM.replace("enabled", "disabled"),
+        ARM.replace("0200b700", "02003700"),
+        BIG_ENDIAN,
+        ARM[:90],
+    ],
+    ids=["jar", "extension", "empty", "no lines", "disabled", "another machine", "big-endian", "short"],
+)
+def test_an_entry_that_runs_no_known_architecture_is_none(text: str) -> None:
+    assert parse_entry(text) is None
+
+
+def test_the_kernels_list_is_read_without_its_switches_and_may_be_missing(binfmt: Path) -> None:
+    assert list(find_emulators(binfmt)) == []
+    (binfmt / "qemu-aarch64").write_text(ARM)
+    (binfmt / "jexec").write_text(JAVA)
+    assert [each.arch for each in find_emulators(binfmt)] == ["aarch64"]
+    assert list(find_emulators(binfmt / "nowhere")) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "machine"),
+    [("arm64", "aarch64"), ("linux/arm64/v8", "aarch64"), ("AMD64", "x86_64"), ("ppc64el", "ppc64le"), ("m1", "m1")],
+)
+def test_an_architecture_is_known_by_its_other_names(word: str, machine: str) -> None:
+    assert machine_named(word) == machine
+
+
+def test_a_host_runs_its_own_programs_and_those_of_its_emulators(binfmt: Path) -> None:
+    host = make_host()
+    assert emulating(host, "x86_64", binfmt) == host
+    (binfmt / "qemu-aarch64").write_text(ARM)
+    there = emulating(host, "aarch64", binfmt)
+    assert (there.arch, there.target) == ("x86_64", "aarch64")
+
+
+def test_what_does_not_run_here_is_refused_with_what_was_seen(binfmt: Path) -> None:
+    with pytest.raises(CheckFailed, match="programs for aarch64 do not run on this machine, which is x86_64") as caught:
+        emulating(make_host(), "aarch64", binfmt)
+    assert caught.value.evidence == f"{binfmt}: nothing there runs them"
+    with pytest.raises(CheckFailed) as caught:
+        emulating(make_host(), "aarch64", binfmt / "nowhere")
+    assert caught.value.evidence.endswith("nowhere: not mounted here, so nobody can tell what the kernel knows")
+    (binfmt / "qemu-aarch64").write_text(ARM.replace("POCF", "OC"))
+    with pytest.raises(CheckFailed) as caught:
+        emulating(make_host(), "aarch64", binfmt)
+    assert "aarch64-binfmt-P is registered without the flag F" in caught.value.evidence
+
+
+@pytest.mark.parametrize("more", [{"arch": "arm64"}, {"site": "alps-daint"}, {"arch": "aarch64", "site": "alps-daint"}])
+def test_an_image_is_for_the_machine_asked_for_or_the_sites(
+    binfmt: Path, session: Session, more: dict[str, str]
+) -> None:
+    (binfmt / "qemu-aarch64").write_text(ARM)
+    assert aimed(request(**more), session).host.target == "aarch64"
+
+
+@pytest.mark.parametrize("more", [{}, {"site": "lumi-g"}, {"arch": "amd64"}])
+def test_an_image_for_this_kind_of_machine_asks_for_no_emulator(
+    binfmt: Path, session: Session, more: dict[str, str]
+) -> None:
+    assert list(find_emulators(binfmt)) == []
+    assert aimed(request(**more), session) == session
+
+
+def test_a_site_whose_programs_do_not_run_here_is_named_with_the_way_to_plan_from_here(
+    binfmt: Path, session: Session
+) -> None:
+    assert list(find_emulators(binfmt)) == []
+    with pytest.raises(CheckFailed, match="alps-daint is aarch64: programs for aarch64 do not run") as caught:
+        aimed(request(site="alps-daint"), session)
+    assert "--on-node --dry-run" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [({"arch": "m1"}, "'m1' is no architecture"), ({"arch": "amd64", "site": "alps-daint"}, "alps-daint is aarch64")],
+)
+def test_a_word_that_cannot_be_meant_is_refused(session: Session, more: dict[str, str], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        aimed(request(**more), session)
+
+
+def make_of_dockerfile(there: Session, folder: Path) -> None:
+    (folder / "Dockerfile").write_text("FROM debian\n")
+    run_dockerfile(folder / "Dockerfile", EngineOptions(), there, folder)
+
+
+def make_of_definition(there: Session, folder: Path) -> None:
+    (folder / "x.def").write_text("Bootstrap: docker\nFrom: debian\n")
+    run_definition(folder / "x.def", EngineOptions(), there, folder)
+
+
+def make_of_debian(there: Session, _: Path) -> None:
+    make_debian("debian:bookworm", there, ())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (make_of_dockerfile, ("--platform", "linux/arm64")),
+        (make_of_definition, ("--arch", "arm64")),
+        (make_of_debian, ("--architectures=arm64", "--skip=check/qemu")),
+    ],
+)
+def test_what_makes_a_base_is_told_the_architecture(
+    session: Session, tmp_path: Path, make: Callable[[Session, Path], None], words: tuple[str, ...]
+) -> None:
+    runner = FakeRunner([((), Reply(1, "", "no"))])
+    host = make_host("podman", "apptainer", "mmdebstrap", emulated="aarch64")
+    with pytest.raises(ArgosyError):
+        make(Session(host, runner, session.places, session.reporter), tmp_path)
+    assert all(word in runner.seen[0].words for word in words)

@@ -1,0 +1,126 @@
+"""A layer that is made from another one: what changed is packed, and joined with what was packed before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from argosy.build.layer_changes import Before, Changes, join_changes, plan_changes
+from argosy.build.packing import describe_noted, digest_tree, run_pack
+from argosy.images.sif_write import whole_of, write_pieces
+from argosy.images.squashfs import read_superblock
+from argosy.layout import LOCK
+from argosy.probe import probe_host
+from argosy.process import RealRunner
+from argosy.session import Places, QuietReporter, Session
+from argosy.trees import run_unsquashfs
+
+SITE = "opt/argosy/env/site-packages"
+INSIDE = LOCK.lstrip("/")
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session(probe_host(), RealRunner(), Places(tmp_path / "cache", tmp_path / "state", ()), QuietReporter())
+
+
+@pytest.fixture
+def layer(tmp_path: Path) -> Path:
+    tree = tmp_path / "layer"
+    (tree / SITE / "pkg").mkdir(parents=True)
+    for number in range(9):
+        (tree / SITE / f"pkg/{number}.py").write_text(str(number) * 1000)
+    (tree / SITE / "link").symlink_to("pkg")
+    (tree / INSIDE).write_text("lock of the first\n")
+    return tree
+
+
+def packed(session: Session, tree: Path) -> Before:
+    out = tree.with_name("before.sqfs")
+    run_pack(session, tree, out, time=7)
+    return Before(whole_of(out), describe_noted(tree))
+
+
+def joined(session: Session, tree: Path, before: Before) -> Path | None:
+    """Give the new squashfs; None where all is to be packed."""
+    now = {name: entry for name, entry in describe_noted(tree).items() if name != INSIDE}
+    pieces = join_changes(session, tree, before, now, time=7)
+    if not pieces:
+        return None
+    write_pieces(tree.with_name("after.sqfs"), pieces)
+    return tree.with_name("after.sqfs")
+
+
+def test_changes_are_what_has_another_content_and_what_is_gone_or_another_thing() -> None:
+    before = {".": b"40755 .", "a": b"100644 a 1", "b": b"100644 b 1", "c": b"100644 c 1", "d": b"120777 d e"}
+    now = {".": b"40755 .", "a": b"100644 a 1", "b": b"100644 b 2", "d": b"40755 d", "e": b"100755 e 1"}
+    assert plan_changes(before, now) == Changes(("b", "d", "e", INSIDE), ("c", "d"))
+
+
+def test_the_new_layer_holds_the_new_tree_and_only_changes_were_packed(
+    session: Session, layer: Path, tmp_path: Path
+) -> None:
+    before = packed(session, layer)
+    (layer / SITE / "pkg/0.py").unlink()
+    (layer / SITE / "pkg/1.py").chmod(0o755)
+    (layer / SITE / "new").mkdir()
+    (layer / SITE / "new/a.py").write_text("new\n")
+    (layer / SITE / "link").unlink()
+    (layer / SITE / "link").mkdir()
+    (layer / SITE / "link/inside").write_text("a folder now\n")
+    (layer / INSIDE).write_text("lock of the second\n")
+    after = joined(session, layer, before)
+    assert after
+    run_unsquashfs(session, after, 0, tmp_path / "out", doing="unpacking")
+    assert digest_tree(tmp_path / "out") == digest_tree(layer)
+    assert (tmp_path / "out" / INSIDE).read_text() == "lock of the second\n"
+    there = {str(path.relative_to(tmp_path / "changes")) for path in (tmp_path / "changes").rglob("*")}
+    assert {f"{SITE}/pkg/{number}.py" for number in range(2, 9)} & there == set()
+    assert {f"{SITE}/pkg/1.py", f"{SITE}/new/a.py", INSIDE} <= there
+    assert read_superblock(after).mkfs_time == 7
+
+
+def test_the_bytes_are_the_same_whatever_is_linked_or_copied(
+    session: Session, layer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = packed(session, layer)
+    (layer / SITE / "pkg/1.py").write_text("other\n")
+    first = joined(session, layer, before)
+    assert first
+    kept = first.read_bytes()
+    for left in ("changes", "changes.sqfs", "after.sqfs"):
+        layer.with_name(left).rename(layer.with_name(f"old-{left}"))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    second = joined(session, layer, before)
+    assert second
+    assert second.read_bytes() == kept
+
+
+def test_all_is_packed_anew_where_most_of_it_is_new(session: Session, layer: Path) -> None:
+    before = packed(session, layer)
+    (layer / SITE / "large").write_text("x" * 100_000)
+    assert joined(session, layer, before) is None
+
+
+def test_all_is_packed_anew_once_much_of_the_old_layer_is_dead(session: Session, layer: Path) -> None:
+    noise = os.urandom(40_000).hex()
+    for number in range(9):
+        (layer / SITE / f"pkg/{number}.py").write_text(noise[number * 7 :])
+    before, rounds = packed(session, layer), 0
+    while rounds < 9:
+        (layer / SITE / f"pkg/{rounds}.py").write_text(os.urandom(40_000).hex())
+        after = joined(session, layer, before)
+        if after is None:
+            break
+        rounds += 1
+        after = after.rename(after.with_name(f"round-{rounds}.sqfs"))
+        for left in ("changes", "changes.sqfs"):
+            layer.with_name(left).rename(layer.with_name(f"round-{rounds}-{left}"))
+        before = Before(whole_of(after), describe_noted(layer))
+    assert 2 <= rounds <= 6

@@ -1,0 +1,157 @@
+"""Signatures are Apptainer's to verify; here its replies, as 1.4.5 gives them, are read and refused by name."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from argosy.containers import parse_container, parse_signer
+from argosy.entering import enter
+from argosy.errors import ArgosyError, CheckFailed, ImageError, SiteError, ToolFailed, ToolMissing, UsageError
+from argosy.images.sif import DataType, Sif, SifHeader, SifPart
+from argosy.images.signing import Signer, find_signers
+from argosy.launch.asking import with_job
+from argosy.launch.at_site import container_at_site
+from argosy.model import ContainerRequest, plain_fingerprint
+from argosy.process import FakeRunner, Reply
+from argosy.project import read_project
+from argosy.sites import read_site
+from argosy.sites.records import Images, Site
+from tests.unit.machines import make_session
+
+ADA = Signer("6926D087304A1EA97479578CE5C16CF88A8323FA", "Ada <ada@example.org>")
+BOB = Signer("4C56839D59665B91F0F1E5D06C85C10B0CEE86A0", "Bob <bob@example.org>")
+HERE = {"apptainer": "/usr/bin/apptainer"}
+
+
+def part(number: int, datatype: int, group: int, extra: bytes = b"") -> SifPart:
+    return SifPart(number, datatype, group, 0, False, 4096 * number, 10, 10, 0, 0, "", extra)
+
+
+SIGNATURE = part(3, DataType.SIGNATURE, 0, bytes(4) + bytes.fromhex(ADA.fingerprint))
+
+
+def sif(*parts: SifPart) -> Sif:
+    header = SifHeader("", "amd64", uuid.UUID(int=1), 0, 0, 0, 0, 0, 0, 0, 0)
+    return Sif(Path("my.sif"), 99999, header, (part(1, DataType.PARTITION, 1), part(2, DataType.JSON, 1), *parts))
+
+
+def told(*signers: Signer) -> str:
+    """Give what ``apptainer verify --json`` prints: a row for each part and signer."""
+    rows = [
+        {"Partition": kind, "Name": signer.name, "Fingerprint": signer.fingerprint.lower(),
+         "KeyLocal": True, "KeyCheck": True, "DataCheck": True}
+        for signer in signers for kind in ("FS", "JSON.Generic")
+    ]  # fmt: skip
+    return json.dumps({"Signatures": len(signers), "SignerKeys": [{"Signer": row} for row in rows] or None})
+
+
+def answering(text: str, code: int = 0, fatal: str = "") -> FakeRunner:
+    reply = Reply(code, text, f"INFO:    Verifying image with PGP key material\n{fatal}\n")
+    return FakeRunner(replies=[(("apptainer", "verify"), reply)])
+
+
+def test_each_signer_is_told_once_and_keys_are_compared_however_they_were_copied() -> None:
+    runner = answering(told(ADA, BOB))
+    assert find_signers(sif(SIGNATURE), "my.sif", (), runner, HERE) == (ADA, BOB)
+    copied = "0x4c56 839d 5966 5b91 f0f1  e5d0 6c85 c10b 0cee 86a0"
+    assert find_signers(sif(SIGNATURE), "my.sif", (copied,), runner, HERE) == (BOB,)
+    assert runner.seen[0].words == ("apptainer", "verify", "--json", "--local", "my.sif")
+
+
+def test_of_an_image_of_several_groups_those_have_signed_it_that_signed_each() -> None:
+    runner = FakeRunner(
+        replies=[
+            (("apptainer", "verify", "--json", "--local", "--group-id", "1"), Reply(0, told(ADA, BOB), "")),
+            (("apptainer", "verify", "--json", "--local", "--group-id", "2"), Reply(0, told(BOB), "")),
+            (("apptainer", "verify"), Reply(0, told(ADA, BOB), "")),
+        ]
+    )
+    several = sif(part(4, DataType.PARTITION, 2), SIGNATURE)
+    assert find_signers(several, "my.sif", (), runner, HERE) == (BOB,)
+    with pytest.raises(CheckFailed, match=ADA.fingerprint):
+        find_signers(several, "my.sif", (ADA.fingerprint,), runner, HERE)
+
+
+@pytest.mark.parametrize(
+    ("image", "runner", "error", "words"),
+    [
+        (sif(), answering(""), CheckFailed, "nobody signed my.sif"),
+        (None, answering(""), CheckFailed, "only a SIF file"),
+        (sif(SIGNATURE), answering(told(BOB)), CheckFailed, f"signed by {BOB.fingerprint}, {BOB.name}"),
+        (
+            sif(SIGNATURE),
+            answering("", 255, "FATAL:   Failed to verify container: integrity: data object integrity compromised: 1"),
+            ImageError,
+            "was changed after it was signed",
+        ),
+        (
+            sif(SIGNATURE),
+            answering("", 255, "FATAL:   … signature object 3 not valid: openpgp: signature made by unknown entity"),
+            CheckFailed,
+            f"its signatures name {ADA.fingerprint}; 'apptainer key list' lists yours",
+        ),
+        (
+            sif(SIGNATURE),
+            answering("", 255, "FATAL:   Failed to verify container: integrity: object 6: object not signed"),
+            CheckFailed,
+            "do not cover all of it",
+        ),
+        (sif(SIGNATURE), answering("", 255, "FATAL:   mkdir /.apptainer: permission denied"), ToolFailed, "mkdir"),
+        (sif(SIGNATURE), answering("no JSON"), ToolFailed, "no JSON"),
+    ],
+)
+def test_what_is_not_signed_as_asked_is_refused_with_the_reason(
+    image: Sif | None, runner: FakeRunner, error: type[ArgosyError], words: str
+) -> None:
+    with pytest.raises(error) as refused:
+        find_signers(image, "my.sif", (ADA.fingerprint,), runner, HERE)
+    assert words in str(refused.value)
+    assert refused.value.hint or error is ToolFailed
+
+
+def test_without_apptainer_a_signed_image_is_not_believed() -> None:
+    with pytest.raises(ToolMissing, match="which is not here"):
+        find_signers(sif(SIGNATURE), "my.sif", (), FakeRunner(), {"apptainer": "", "bwrap": "/usr/bin/bwrap"})
+
+
+def test_a_short_number_of_a_key_is_no_fingerprint() -> None:
+    assert plain_fingerprint(ADA.fingerprint.lower()) == ADA.fingerprint
+    with pytest.raises(UsageError, match=r"--signed-by '8A8323FA' is no fingerprint of a key: 40 hexadecimal digits"):
+        parse_signer("8A8323FA")
+
+
+def test_a_site_asks_for_signatures_and_an_option_says_otherwise(tmp_path: Path) -> None:
+    site = Site(images=Images(signed_by=(ADA.fingerprint,)))
+    assert container_at_site(ContainerRequest(), site).signed_by == (ADA.fingerprint,)
+    assert container_at_site(ContainerRequest(signed_by=(BOB.fingerprint,)), site).signed_by == (BOB.fingerprint,)
+    assert container_at_site(ContainerRequest(runtime="bare"), site).signed_by == ()
+    profile = tmp_path / "lab.toml"
+    profile.write_text('name = "lab"\n[images]\nsigned_by = ["ada@example.org"]\n')
+    with pytest.raises(SiteError, match=r"'ada@example.org' is no fingerprint"):
+        read_site(str(profile))
+
+
+def test_a_project_asks_for_signatures_and_an_option_says_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "argosy.toml"
+    file.write_text(f'[launch]\nsigned_by = ["{ADA.fingerprint}"]\n[job.train]\ncommand = ["true"]\n')
+    project = read_project(file)
+    words = with_job(project, "train", {})
+    assert parse_container(words, {}).signed_by == (ADA.fingerprint,)
+    assert words["given"]["signed_by"][1] == "argosy.toml:2"
+    assert parse_container(with_job(project, "train", {"signed_by": (BOB.fingerprint,)}), {}).signed_by == (
+        BOB.fingerprint,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "runtime", "words"),
+    [("bare:", "bare", "no image that somebody signed"), ("docker://x/y", "pyxis", "pyxis fetches it by itself")],
+)
+def test_what_has_no_file_to_verify_is_refused(reference: str, runtime: str, words: str, tmp_path: Path) -> None:
+    request = ContainerRequest(runtime=runtime, signed_by=(ADA.fingerprint,))
+    with pytest.raises(UsageError, match=words):
+        enter(request, reference, make_session(tmp_path))

@@ -1,0 +1,368 @@
+"""Joining two squashfs, judged by unsquashfs: the tree that comes out is the one that an overlay mount would show."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from argosy.errors import ImageError
+from argosy.images.sif_write import FileSlice, Piece, whole_of
+from argosy.images.squashfs import Superblock, read_superblock
+from argosy.images.squashfs_files import dead_share
+from argosy.images.squashfs_join import can_join, is_packed_alike, join_squashfs, takes_away
+from argosy.images.squashfs_tables import HEAD, Kind, open_tables
+
+Tree = dict[str, str | None]
+"""Path -> a file's content; ``/`` before it: a link's target; None: a folder; ``WHITEOUT``: a mark of removal."""
+
+WHITEOUT = "\0"
+
+
+def pack(tree: Path, out: Path, *options: str) -> Path:
+    words = ["mksquashfs", str(tree), str(out), "-noappend", "-quiet", "-no-progress", "-all-root", *options]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
+def written(pieces: tuple[Piece, ...], out: Path) -> Path:
+    """Write the pieces, without the holes of a file that has some."""
+    with out.open("wb") as file:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                file.write(piece)
+                continue
+            with piece.path.open("rb") as source:
+                at, begin = piece.offset, file.tell()
+                while at < piece.offset + piece.length:
+                    data = _data_from(source.fileno(), at, piece.offset + piece.length)
+                    if data is None:
+                        break
+                    file.seek(begin + data[0] - piece.offset)
+                    file.write(os.pread(source.fileno(), data[1] - data[0], data[0]))
+                    at = data[1]
+                file.seek(begin + piece.length)
+    return out
+
+
+def _data_from(descriptor: int, at: int, end: int) -> tuple[int, int] | None:
+    try:
+        start = os.lseek(descriptor, at, os.SEEK_DATA)
+    except OSError:
+        return None
+    return (start, min(end, os.lseek(descriptor, start, os.SEEK_HOLE))) if start < end else None
+
+
+def tree_in(image: Path, folder: Path) -> Tree:
+    """Give what unsquashfs finds in an image."""
+    words = ["unsquashfs", "-no-progress", "-quiet", "-d", str(folder), str(image)]
+    subprocess.run(words, check=True)
+    return tree_of(folder)
+
+
+def tree_of(folder: Path) -> Tree:
+    found: Tree = {}
+    for path in folder.rglob("*"):
+        name, status = str(path.relative_to(folder)), path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            found[name] = f"/{path.readlink()}"
+        elif stat.S_ISCHR(status.st_mode):
+            found[name] = WHITEOUT
+        else:
+            found[name] = path.read_text() if path.is_file() else None
+    return found
+
+
+def make(folder: Path, tree: Tree) -> Path:
+    folder.mkdir()
+    for name, content in tree.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            path.mkdir(exist_ok=True)
+        elif content == WHITEOUT:
+            os.mknod(path, stat.S_IFCHR | 0o644, 0)
+        elif content.startswith("/"):
+            path.symlink_to(content[1:])
+        else:
+            path.write_text(content)
+    return folder
+
+
+def joined(folder: Path, base: Tree, layer: Tree, *options: str) -> Path:
+    """Give the image of both."""
+    below = pack(make(folder / "b", base), folder / "b.sqfs", *options)
+    above = pack(make(folder / "l", layer), folder / "l.sqfs", "-no-xattrs", *options)
+    return written(join_squashfs(whole_of(below), whole_of(above), time=77), folder / "j.sqfs")
+
+
+ZSTD = ("-comp", "zstd")
+SEVERAL = "".join(f"{number}\n" for number in range(60_000))
+"""More than two blocks of data, and a rest that goes into a fragment."""
+
+
+@pytest.mark.parametrize("options", [ZSTD, ("-comp", "gzip"), (*ZSTD, "-b", "4096"), (*ZSTD, "-no-fragments"),
+                                     (*ZSTD, "-noI"), (*ZSTD, "-no-exports", "-noF", "-noD")])  # fmt: skip
+def test_base_and_layer_become_one_tree(tmp_path: Path, options: tuple[str, ...]) -> None:
+    base: Tree = {"etc/old": "old", "etc/gone": "gone", "etc/kept": SEVERAL, "usr/lib/one": "1", "empty": None,
+                  "gone/with/all": "x", "link": "/etc/kept"}  # fmt: skip
+    layer: Tree = {"etc/old": "new", "etc/gone": WHITEOUT, "gone": WHITEOUT, "opt/argosy/big": SEVERAL + "end",
+                   "opt/argosy/link": "/../../etc/old", "opt/argosy/none": "", "usr/lib/two": "2"}  # fmt: skip
+    image = joined(tmp_path, base, layer, *options)
+    found = tree_in(image, tmp_path / "out")
+    expected = base | layer | dict.fromkeys(("etc", "usr", "usr/lib", "opt", "opt/argosy"))
+    for name in ("etc/gone", "gone", "gone/with", "gone/with/all"):
+        expected.pop(name, None)
+    assert found == expected
+    assert read_superblock(image).mkfs_time == 77
+    assert image.stat().st_size % 4096 == 0
+
+
+def test_what_the_base_says_of_its_own_tables_is_not_said_of_all(tmp_path: Path) -> None:
+    below = pack(make(tmp_path / "b", {"a": "a"}), tmp_path / "b.sqfs", *ZSTD, "-no-fragments")
+    above = pack(make(tmp_path / "l", {"b": "b"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
+    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
+    no_fragments, for_nfs = 0x10, 0x80
+    with open_tables(whole_of(below)) as tables:
+        assert tables.numbers.flags & (no_fragments | for_nfs) == no_fragments | for_nfs
+    with open_tables(whole_of(image)) as tables:
+        assert tables.numbers.flags & (no_fragments | for_nfs) == 0  # sqfs2tar reads no fragments where it is said
+
+
+def test_a_folder_over_a_link_lands_where_the_link_leads(tmp_path: Path) -> None:
+    base: Tree = {"usr/lib/one": "1", "lib": "/usr/lib", "abs": "//usr/lib", "round": "/round", "up": "/usr/../lib",
+                  "file": "/usr/lib/one", "nowhere": "/missing"}  # fmt: skip
+    layer: Tree = {"lib/two": "2", "abs/three": "3", "up/four": "4", "round/five": "5", "file/six": "6",
+                   "nowhere/seven": "7", "usr/lib/eight": "8"}  # fmt: skip
+    found = tree_in(joined(tmp_path, base, layer, *ZSTD), tmp_path / "out")
+    inside = {name.rpartition("/")[2] for name in found if name.startswith("usr/lib/")}
+    assert inside == {"one", "two", "three", "four", "eight"}
+    assert [found[name] for name in ("lib", "abs", "up")] == ["/usr/lib", "//usr/lib", "/usr/../lib"]
+    assert [found[name] for name in ("round/five", "file/six", "nowhere/seven")] == ["5", "6", "7"]
+
+
+def test_a_file_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    found = tree_in(joined(tmp_path, {"a": "old", "b": "/a"}, {"b": "new"}, *ZSTD), tmp_path / "out")
+    assert found == {"a": "old", "b": "new"}
+
+
+def test_modes_of_folders_are_the_layers_and_hard_links_stay_one_file(tmp_path: Path) -> None:
+    base, layer = make(tmp_path / "b", {"opt/x": "x"}), make(tmp_path / "l", {"opt/one": "content"})
+    (layer / "opt").chmod(0o1777)
+    (layer / "two").hardlink_to(layer / "opt/one")
+    os.mkfifo(layer / "pipe")
+    below, above = pack(base, tmp_path / "b.sqfs", *ZSTD), pack(layer, tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
+    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
+    tree_in(image, tmp_path / "out")
+    out = tmp_path / "out"
+    assert stat.S_IMODE((out / "opt").stat().st_mode) == 0o1777
+    assert (out / "two").samefile(out / "opt/one")
+    assert stat.S_ISFIFO((out / "pipe").lstat().st_mode)
+    assert (out / "opt/x").read_text() == "x"
+
+
+def test_many_files_fill_many_blocks_of_each_table(tmp_path: Path) -> None:
+    base: Tree = {f"b/{number:05}-{'n' * 40}": str(number % 7) for number in range(1000)}
+    layer: Tree = {f"b/{number:05}-{'l' * 40}": str(number) for number in range(1000)}
+    layer["b/00007-" + "n" * 40] = "new"
+    found = tree_in(joined(tmp_path, base, layer, *ZSTD), tmp_path / "out")
+    assert found == base | layer | {"b": None}
+
+
+def test_a_joined_image_is_a_base_for_the_next_layer(tmp_path: Path) -> None:
+    first = joined(tmp_path, {"a": SEVERAL, "d/b": "b"}, {"d/c": SEVERAL + "c"}, *ZSTD)
+    more = pack(make(tmp_path / "more", {"d/e": "e", "a": WHITEOUT}), tmp_path / "more.sqfs", *ZSTD, "-no-xattrs")
+    image = written(join_squashfs(whole_of(first), whole_of(more), time=1), tmp_path / "again")
+    assert tree_in(image, tmp_path / "out") == {"d": None, "d/b": "b", "d/c": SEVERAL + "c", "d/e": "e"}
+
+
+def test_extended_attributes_of_the_base_are_kept(tmp_path: Path) -> None:
+    base = make(tmp_path / "b", {"d/a": "a", "d/b": "b"})
+    for name in ("d", "d/a"):
+        try:
+            os.setxattr(base / name, "user.argosy", name.encode())
+        except OSError as error:
+            if error.errno != errno.ENOTSUP:
+                raise
+            pytest.skip("the file system of the temporary folder has no extended attributes")
+    below = pack(base, tmp_path / "b.sqfs", *ZSTD)
+    above = pack(make(tmp_path / "l", {"d/c": "c"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
+    assert read_superblock(below).has_xattrs
+    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
+    tree_in(image, tmp_path / "out")
+    assert {name: os.listxattr(tmp_path / "out" / name) for name in ("d", "d/a", "d/b", "d/c")} == {
+        "d": ["user.argosy"],
+        "d/a": ["user.argosy"],
+        "d/b": [],
+        "d/c": [],
+    }
+
+
+def spread(image: Path, out: Path, by: int) -> FileSlice:
+    """Give an image without fragments whose tables lie `by` bytes further: it is large, and mostly a hole."""
+    data = bytearray(image.read_bytes())
+    numbers = list(struct.unpack_from("<8Q", data, 32))
+    tables = numbers[4]  # where the inodes begin
+    lists = numbers[2]
+    (first,) = struct.unpack_from("<Q", data, lists)
+    struct.pack_into("<Q", data, lists, first + by)
+    spread_out = [numbers[0], numbers[1] + by, *(n if n == 2**64 - 1 else n + by for n in numbers[2:])]
+    struct.pack_into("<8Q", data, 32, *spread_out)
+    with out.open("wb") as file:
+        file.write(data[:tables])
+        file.seek(tables + by)
+        file.write(data[tables:])
+    return whole_of(out)
+
+
+def test_files_behind_four_gigabytes_of_base_are_found(tmp_path: Path) -> None:
+    options = (*ZSTD, "-no-fragments", "-no-exports", "-no-xattrs")
+    small = pack(make(tmp_path / "b", {"a": "a"}), tmp_path / "b.sqfs", *options)
+    large = spread(small, tmp_path / "large", 5 << 30)
+    assert tree_in(large.path, tmp_path / "alone") == {"a": "a"}
+    above = pack(make(tmp_path / "l", {"d/c": SEVERAL}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
+    image = written(join_squashfs(large, whole_of(above), time=0), tmp_path / "j")
+    assert image.stat().st_size > 5 << 30
+    assert tree_in(image, tmp_path / "out") == {"a": "a", "d": None, "d/c": SEVERAL}
+
+
+NAMES = st.sampled_from(["a", "b", "c", "a-b", "é"])
+CONTENTS = st.one_of(st.none(), st.text("xyz", max_size=9), st.just("/a"), st.just("/../b"), st.just("//c"))
+
+
+@st.composite
+def trees(draw: st.DrawFn, *, layer: bool) -> Tree:
+    """Draw a tree in which no file has something below it."""
+    tree: Tree = {}
+    for _ in range(draw(st.integers(0, 8))):
+        parts = draw(st.lists(NAMES, min_size=1, max_size=3))
+        above = ["/".join(parts[:length]) for length in range(1, len(parts))]
+        if any(tree.get(name, None) is not None for name in above) or "/".join(parts) in tree:
+            continue
+        tree |= dict.fromkeys(above)
+        tree["/".join(parts)] = draw(st.one_of(CONTENTS, st.just(WHITEOUT)) if layer else CONTENTS)
+    return tree
+
+
+def overlaid(base: Tree, layer: Tree) -> Tree | None:
+    """Say in a few lines what must come out; None where a folder lies over a link, which others judge."""
+    out = dict(base)
+    for name, content in sorted(layer.items()):
+        there = base.get(name, WHITEOUT)
+        if content is None and (there or "").startswith("/"):
+            return None
+        if content is not None or there is not None:
+            for inside in [each for each in out if each == name or each.startswith(f"{name}/")]:
+                del out[inside]
+        if content != WHITEOUT:
+            out[name] = content
+    return out
+
+
+@settings(max_examples=30)
+@given(trees(layer=False), trees(layer=True))
+def test_any_two_trees_become_what_an_overlay_shows(
+    tmp_path_factory: pytest.TempPathFactory, base: Tree, layer: Tree
+) -> None:
+    expected = overlaid(base, layer)
+    folder = tmp_path_factory.mktemp("any")
+    found = tree_in(joined(folder, base, layer, *ZSTD), folder / "out")
+    assert expected is None or found == expected
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Path]:
+    folder = tmp_path_factory.mktemp("pair")
+    base: Tree = {f"d/{number}": str(number) for number in range(50)}
+    base["l"] = "/d"
+    below = pack(make(folder / "b", base), folder / "b.sqfs", *ZSTD)
+    return below.read_bytes(), pack(make(folder / "l", {"l/x": "x", "d/3": "y"}), folder / "l.sqfs", *ZSTD)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=4), st.sampled_from(["base", "layer"])
+)
+def test_a_damaged_file_is_told_or_joined_and_nothing_else(
+    pair: tuple[bytes, Path], tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], part: str
+) -> None:
+    data = bytearray(pair[0])
+    for at, value in changes:
+        data[at % len(data)] = value
+    folder = tmp_path_factory.mktemp("damaged")
+    (folder / "base").write_bytes(data)
+    two = [whole_of(folder / "base"), whole_of(pair[1])]
+    with contextlib.suppress(ImageError):  # whatever else is raised fails the test
+        assert join_squashfs(*(two if part == "base" else reversed(two)), time=0)
+
+
+def test_a_folder_of_the_layer_that_holds_itself_is_told(tmp_path: Path) -> None:
+    base = pack(make(tmp_path / "b", {"a": "a"}), tmp_path / "b.sqfs", *ZSTD)
+    options = (*ZSTD, "-noI", "-no-xattrs")
+    layer = pack(make(tmp_path / "l", {"d/e": None}), tmp_path / "l.sqfs", *options)
+    with open_tables(whole_of(layer)) as tables:
+        root = tables.folder(tables.numbers.root)
+        (inside,) = tables.listing(root)
+        start = tables.numbers.inode_table + 2
+    data = bytearray(layer.read_bytes())
+    # The listing of "d" is that of the root, which holds "d".
+    kind, *_ = HEAD.unpack_from(data, start + (inside.place & 0xFFFF))
+    assert kind == Kind.FOLDER
+    struct.pack_into("<I", data, start + (inside.place & 0xFFFF) + HEAD.size, root.block)
+    struct.pack_into("<HH", data, start + (inside.place & 0xFFFF) + HEAD.size + 8, root.size, root.offset)
+    layer.write_bytes(data)
+    with pytest.raises(ImageError, match="whole squashfs"):
+        join_squashfs(whole_of(base), whole_of(layer), time=0)
+
+
+@pytest.mark.parametrize(
+    ("base", "layer", "alike"),
+    [
+        (("zstd", 4096), ("zstd", 4096), True),
+        (("zstd", 4096), ("zstd", 8192), False),
+        (("gzip", 4096), ("zstd", 4096), False),
+    ],
+)
+def test_one_compressor_and_block_size_are_needed(
+    base: tuple[str, int], layer: tuple[str, int], *, alike: bool
+) -> None:
+    below, above = (Superblock(name, size, 0, 1000, 1) for name, size in (base, layer))
+    assert is_packed_alike(below, above) is alike
+    assert can_join(below)
+    assert not can_join(Superblock("xz", 4096, 0, 1000, 1))
+    assert not is_packed_alike(below, Superblock(*base, 0, 1000, 1, has_xattrs=True))
+
+
+def test_paths_that_are_left_out_are_gone_unless_the_layer_brings_them(tmp_path: Path) -> None:
+    base: Tree = {"a/one": "1", "a/two": "2", "b/three": "3", "c": "/a"}
+    below = pack(make(tmp_path / "b", base), tmp_path / "b.sqfs", *ZSTD)
+    above = pack(make(tmp_path / "l", {"c/four": "4", "a/two": "new"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
+    without = ("a/one", "a/two", "b", "c", "nowhere/at/all")
+    pieces = join_squashfs(whole_of(below), whole_of(above), time=0, without=without)
+    found = tree_in(written(pieces, tmp_path / "j"), tmp_path / "out")
+    assert found == {"a": None, "a/two": "new", "c": None, "c/four": "4"}
+
+
+@pytest.mark.parametrize("options", [(), ("-no-fragments",)])
+def test_what_is_replaced_or_left_out_counts_as_dead(tmp_path: Path, options: tuple[str, ...]) -> None:
+    base: Tree = {name: os.urandom(200_000).hex() for name in ("a", "b", "c", "d")}
+    base["same"] = base["a"]
+    below = pack(make(tmp_path / "b", base), tmp_path / "b.sqfs", *ZSTD, *options)
+    assert abs(dead_share(whole_of(below))) < 0.01
+    above = pack(make(tmp_path / "l", {"b": "new"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs", *options)
+    pieces = join_squashfs(whole_of(below), whole_of(above), time=0, without=("c",))
+    share = dead_share(whole_of(written(pieces, tmp_path / "j")))
+    assert 0.3 < share < 0.55  # two of four, less the ends of files that lie in a fragment with others
+
+
+@pytest.mark.parametrize(("layer", "takes"), [({"d/a": "a"}, False), ({"d/a": "a", "d/e/b": WHITEOUT}, True)])
+def test_a_layer_that_removes_something_is_known(tmp_path: Path, layer: Tree, *, takes: bool) -> None:
+    assert takes_away(whole_of(pack(make(tmp_path / "l", layer), tmp_path / "l.sqfs", *ZSTD))) is takes
