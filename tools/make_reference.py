@@ -1,5 +1,5 @@
 # noqa: INP001 - a program, not a package
-"""Write the pages of docs/reference that the program itself knows: its command line, a profile's words, the sites.
+"""Write the pages of docs/reference that the program itself knows: its command line, a profile's keys, the sites.
 
 Run it after a change of an option or of a profile's record.  It starts nothing else.
 
@@ -70,15 +70,15 @@ The shell asks `argosy` itself for the words that fit, so what is completed is w
 | fish | `argosy completion fish \\| source` | `~/.config/fish/config.fish` |
 """
 SITE = """\
-# The words of a site profile
+# The keys of a site profile
 
-A site profile is one TOML file; [many nodes](../how-to/many-nodes.md#write-a-profile) shows how to write one. A word
+A site profile is one TOML file; [many nodes](../how-to/many-nodes.md#write-a-profile) shows how to write one. A key
 that is not in these tables is an error that names the nearest one. This page is made by
 `python tools/make_reference.py` out of the records that read a profile; a test keeps it up to date.
 
 Every table may carry its evidence:
 
-| word | meaning |
+| key | meaning |
 |---|---|
 | `why` | the reason, as half a sentence; it stands in the script beside the value |
 | `source` | public address of the fact |
@@ -111,9 +111,11 @@ TABLES = (
     ("`[modes.NAME]`", "Mode"),
     ("`[[settings]]`", "Setting"),
     ("`[[options]]`", "Option"),
+    ("`[[avoid]]`", "Avoid"),
     ("`[[binds]]`", "SiteBind"),
     ("`[[caches]]`", "Cache"),
     ("`[network]`", "Network"),
+    ("`[[network.expected]]`", "Bandwidth"),
     ("`[images]`", "Images"),
     ("`[[images.bases]]`", "Base"),
     ("`[build]`", "Build"),
@@ -167,26 +169,33 @@ def render_help(path: str, command: click.Command) -> str:
 
 
 def render_site() -> str:
-    """Render the words of a site profile."""
+    """Render the keys of a site profile."""
     parts = [SITE % ", ".join(f"`{name}`" for name in KNOWN)]
     for title, name in TABLES:
         kind = getattr(records, name)
         doc = inspect.getdoc(kind) or ""
         meanings = read_attributes(doc)
         summary = doc.splitlines()[0].replace("``", "`")
+        shared = records.Conditional.__struct_fields__ if issubclass(kind, records.Evident) else ()
         rows = [
-            f"| `{field.name}` | {render_default(field)} | {meanings.get(field.name, '')} |"
+            f"| `{field.name}` | {render_default(field)} | {meanings.get(field.name) or name_table(field.name)} |"
             for field in msgspec.structs.fields(kind)
-            if field.name not in records.Evident.__struct_fields__ and field.name != "when"
+            if field.name not in shared
         ]
         parts.append(
-            "\n".join((f"## {title}\n", f"{summary}\n", "| word | default | meaning |", "|---|---|---|", *rows, ""))
+            "\n".join((f"## {title}\n", f"{summary}\n", "| key | default | meaning |", "|---|---|---|", *rows, ""))
         )
     return "\n".join(parts)
 
 
+def name_table(key: str) -> str:
+    """Name the table that holds a key's own keys; an error where it has neither that nor a meaning."""
+    title = next(title for title, _ in TABLES if re.match(rf"`\[+(\w+\.)?{key}\b", title))
+    return f"{title}, see [below](#{re.sub(r'[^a-z.]', '', title.lower()).replace('.', '')})"
+
+
 def render_default(field: msgspec.structs.FieldInfo) -> str:
-    """Render what holds where the word is not given."""
+    """Render what holds where the key is not given."""
     if field.required:
         return "required"
     made = field.default if field.default is not msgspec.NODEFAULT else None
