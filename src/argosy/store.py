@@ -196,6 +196,11 @@ def whole_folder(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> 
                 remove_tree(beside)
 
 
+def final_name(path: Path) -> str:
+    """Give the name that a file in a folder of `whole_folder` has in the end: what users are told."""
+    return re.sub(r"/\.([^/]+)\.[0-9a-f]{8}\.part(?=/)", r"/\1", str(path))
+
+
 @contextlib.contextmanager
 def work_folder(parent: Path) -> Iterator[Path]:
     """Give an empty folder below `parent` that is removed at the end; first sweep those of dead processes there."""

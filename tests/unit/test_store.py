@@ -18,7 +18,16 @@ from argosy.opening import open_session
 from argosy.records import asdict, replace
 from argosy.refusals import explain_os_error, explained
 from argosy.session import in_memory
-from argosy.store import OWNER_FILE, remove_tree, sweep_parts, whole_file, whole_folder, work_folder, write_text
+from argosy.store import (
+    OWNER_FILE,
+    final_name,
+    remove_tree,
+    sweep_parts,
+    whole_file,
+    whole_folder,
+    work_folder,
+    write_text,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -126,6 +135,7 @@ def test_a_cached_folder_is_made_once_and_then_found(tmp_path: Path) -> None:
     place = tmp_path / "cache/thing"
     with whole_folder(place, what="w", waiting=silent) as folder:
         assert folder is not None
+        assert final_name(folder / "a file") == f"{place}/a file"
         assert not place.exists()
         (folder / "file").touch()
     with whole_folder(place, what="w", waiting=silent) as again:

@@ -31,7 +31,7 @@ from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, UpdateRequ
 from argosy.wrap.render import render_start, render_wrapper
 from argosy.wrap.starters_bwrap import render_join, render_names
 from argosy.wrap.starting import Start
-from argosy.wrap.story import plan_update, update
+from argosy.wrap.story import history, plan_update, prune, rollback, update
 from argosy.wrap.tops import How, Root, Top
 from argosy.wrap.venvs import render_venv
 from tests.unit.machines import make_session
@@ -184,6 +184,27 @@ def test_a_prefix_is_what_its_switch_says(tmp_path: Path) -> None:
     assert image_of_prefix(tmp_path) == tmp_path / "versions/1/image.sif"
     with pytest.raises(UsageError, match="wrapped commands already"):
         refuse_prefix(tmp_path)
+
+
+def test_a_prefix_that_lost_its_switch_goes_to_its_last_version(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"versions/{number}").mkdir(parents=True)
+        (tmp_path / f"versions/{number}/image.sif").touch()
+        version = Version(number, "abc", "", "new", "0", Recipe(SourceKind.FILES, ()), Settings(), "bwrap", "image.sif")
+        write_version(tmp_path / f"versions/{number}", version)
+    with pytest.raises(UsageError, match=r"no wrapped commands(.|\n)*-> go to its last version: argosy wrap rollback"):
+        history(tmp_path)
+    report = rollback(tmp_path, 0, make_session(tmp_path))
+    assert (report.version.number, report.previous, current_version(tmp_path)) == (2, 0, 2)
+    assert rollback(tmp_path, 0, make_session(tmp_path)).version.number == 1
+
+
+def test_a_prefix_that_is_not_there_is_not_made_by_what_changes_one(tmp_path: Path) -> None:
+    session = make_session(tmp_path / "cache")
+    for change in (rollback, prune):
+        with pytest.raises(UsageError, match=r"no wrapped commands\n  no such folder"):
+            change(tmp_path / "typo", 0, session)
+    assert not (tmp_path / "typo").exists()
 
 
 @pytest.fixture

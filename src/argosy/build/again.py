@@ -27,7 +27,7 @@ from argosy.layout import NO_GUISE
 from argosy.lock import Lock, Tools, render_lock
 from argosy.records import replace
 from argosy.session import Session
-from argosy.store import whole_file, write_text
+from argosy.store import final_name, whole_file, write_text
 from argosy.version import VERSION
 
 NOTES = "made"
@@ -143,7 +143,7 @@ def _copy(stamp: Stamp, request: BuildRequest, clock: Clock) -> bool:
             whole_file(request.output, force=request.force) as beside,
         ):
             copy_unchanged(stamp, beside)
-            step.result = f"{render_size(stamp.size)} written to {request.output}"
+            step.result = f"{render_size(stamp.size)} written to {final_name(request.output)}"
     except ImageError:
         return False
     return True

@@ -81,7 +81,7 @@ from argosy.records import replace
 from argosy.refusals import refuse_folder
 from argosy.relock import as_locked, without_held
 from argosy.session import Session, Step
-from argosy.store import lease, sweep_parts, whole_file, work_folder
+from argosy.store import final_name, lease, sweep_parts, whole_file, work_folder
 from argosy.trees import keep_layer
 from argosy.uses import BUILD, note_use
 
@@ -114,7 +114,7 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
             finished = finish_layer(order.recipe, base, made, session)
             lock = finished.lock
             size = _write_image(request, base, finished, made, session)
-            step.result = f"{render_size(size)} written to {request.output}"
+            step.result = f"{render_size(size)} written to {final_name(request.output)}"
         note_image(request, lock, session)
         cost = measure_cost(work, made.tree, request.output, before=cost)
         if request.keep:

@@ -175,7 +175,8 @@ def rollback(prefix: Path, number: int, *, as_json: bool) -> None:
     if as_json:
         print_json(render_json(report))
     else:
-        click.echo(f"{prefix}: version {report.version.number} now, {report.previous} before ({report.version.reason})")
+        before = f", {report.previous} before" if report.previous else ""
+        click.echo(f"{prefix}: version {report.version.number} now{before} ({report.version.reason})")
 
 
 @wrap.command("history")

@@ -63,8 +63,16 @@ def _entries(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def alone(prefix: Path, session: Session, *, doing: str) -> Iterator[None]:
-    """Let one process at a time change a prefix; the others wait and say for whom."""
+def alone(prefix: Path, session: Session, *, doing: str, new: bool = False) -> Iterator[None]:
+    """Let one process at a time change a prefix; the others wait and say for whom.
+
+    Raises
+    ------
+    UsageError, CheckFailed
+        When there is none and it is to be no `new` one, or it cannot be written.
+    """
+    if not new and not (prefix / VERSIONS).is_dir():
+        open_prefix(prefix)
     with explained(prefix):
         prefix.mkdir(parents=True, exist_ok=True)
     if not os.access(prefix, os.W_OK):
@@ -145,10 +153,12 @@ def open_prefix(prefix: Path) -> Version:
     """
     number = current_version(prefix)
     if number is None:
+        back = f"go to its last version: argosy wrap rollback {quote(str(prefix))}" if versions(prefix) else ""
+        lost = f"{prefix / SWITCH} does not point to one of its versions"
         raise UsageError(
             f"{prefix} holds no wrapped commands",
-            evidence=f"{prefix / SWITCH} does not point to one of its versions",
-            hint="make it: argosy wrap SOURCE --prefix DIR",
+            evidence=lost if prefix.is_dir() else "no such folder",
+            hint=back or "make it: argosy wrap SOURCE --prefix DIR",
         )
     return read_version(prefix, number)
 

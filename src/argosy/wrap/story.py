@@ -72,7 +72,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     recipe = choose_partitions(request.recipe, request.settings.runtime, session)
     draft = _Draft(uuid.uuid4().hex[:12], "new", recipe, request.settings)
     try:
-        with alone(prefix, session, doing=f"wrapping into {prefix}"):
+        with alone(prefix, session, doing=f"wrapping into {prefix}", new=True):
             sweep(prefix)
             refuse_prefix(prefix)
             return _advance(prefix, draft, lambda folder, seen: make_image(recipe, folder, seen), session)
@@ -147,15 +147,18 @@ def _name_of(text: str) -> str:
 def rollback(prefix: Path, number: int, session: Session) -> WrapReport:
     """Switch a prefix to an earlier version, or to any one by its number; 0 means the one before the current.
 
+    Where the switch itself is missing, it means the last one.
+
     Raises
     ------
     UsageError
         When there is no such version.
     """
     with alone(prefix, session, doing=f"switching {prefix}"):
-        now = current_version(prefix) or open_prefix(prefix).number
-        known = versions(prefix)
-        wanted = number or max((each for each in known if each < now), default=0)
+        now, known = current_version(prefix) or 0, versions(prefix)
+        if not known:
+            open_prefix(prefix)
+        wanted = number or max((each for each in known if each < now or not now), default=0)
         if wanted not in known or wanted == now:
             raise UsageError(
                 f"{prefix} has no version {wanted} to go to" if number else f"{prefix} has no version before {now}",
