@@ -89,8 +89,8 @@ def read_only_note(request: RunRequest) -> str:
 
 def _first_program(command: tuple[str, ...]) -> tuple[str, ...]:
     """Give the words that tell what is started first: those behind ``python -m``, or within ``sh -c``."""
-    if command[1:2] == ("-m",):
-        return command[2:]
+    if command[1:] and command[1].startswith("-m"):
+        return tuple(filter(None, (command[1][2:], *command[2:])))
     return tuple(command[2].split()) if command[1:2] in {("-c",), ("-lc",)} and command[2:] else command
 
 

@@ -149,6 +149,7 @@ def test_a_debian_is_made_where_nothing_outlives_a_kill_unless_only_its_own_way_
         ((), True),
         (("pip", "install", "einops"), True),
         (("python", "-m", "pip", "install", "einops"), True),
+        (("python", "-mpip", "install", "einops"), True),
         (("apt-get", "install", "-y", "git"), True),
         (("apt", "update"), True),
         (("bash", "-lc", "pip install einops && python t.py"), True),
