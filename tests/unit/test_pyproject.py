@@ -245,6 +245,13 @@ def test_a_package_comes_from_the_index_that_its_source_names(tmp_path: Path) ->
     assert render_project([], {}) == ""
 
 
+def test_a_source_that_names_no_index_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no index is named pytorch, which torch is to come from") as error:
+        project(tmp_path, ONE_INDEX.replace('index = "pytorch-rocm"', 'index = "pytorch"'))
+    assert error.value.evidence == "pyproject.toml:13: pytorch"
+    assert "there is pytorch-rocm, page" in error.value.hint
+
+
 def test_what_a_lock_holds_may_come_from_a_mirror(tmp_path: Path) -> None:
     assert not any(line.index for line in project(tmp_path, ONE_INDEX, lock="[[package]]\nname = 'torch'\n").pip)
 

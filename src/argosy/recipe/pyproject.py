@@ -272,13 +272,17 @@ def _sourced(line: PipLine, source: Mapping[str, Any], here: _Project) -> PipLin
         return replace(line, kind=PipKind.URL, spec=at_address(line, f"{address}{part}"))
     if path := source.get("path"):
         return replace(_in_folder(line, str(path)), editable=bool(source.get("editable")))
-    return replace(line, index=_index(str(source.get("index", "")), here))
+    return replace(line, index=_index(str(source["index"]), line, here)) if source.get("index") else line
 
 
-def _index(name: str, here: _Project) -> str:
+def _index(name: str, line: PipLine, here: _Project) -> str:
     """Give the address of an index by its name; nothing for a folder or page of links, which has its own option."""
-    found = [row for row in _indexes(here.uv) if row.get("name") == name and row.get("format") != "flat"]
-    return str(found[0].get("url", "")) if name and found else ""
+    found = {str(row.get("name")): row for row in _indexes(here.uv) if row.get("name")}
+    if name not in found:
+        what = f"no index is named {name}, which {line.name} is to come from"
+        hint = f"add a [[tool.uv.index]] of that name; there is {', '.join(found) or 'none'}"
+        raise bad_line(what, here.where(f'"{name}"'), name, hint=hint)
+    return "" if found[name].get("format") == "flat" else str(found[name].get("url", ""))
 
 
 def _indexes(uv: Mapping[str, Any]) -> list[dict[str, Any]]:
