@@ -20,21 +20,30 @@ _BESIDE = re.compile(r".+\.\d+\.[0-9a-f]{8}(?:\.part)?|\..+\.[0-9a-f]{8}\.part")
 """What `leases` and `store` call a file until it has its name: no user knows it, the folder is meant."""
 
 
+ELSEWHERE = "--work-dir, --output or ARGOSY_CACHE"
+"""What names another folder to write to, as a rule."""
+
+
 @contextlib.contextmanager
-def explained(folder: Path) -> Iterator[None]:
+def explained(folder: Path, elsewhere: str = ELSEWHERE) -> Iterator[None]:
     """Turn the system's refusals to write below `folder` into errors with a way out.
 
     That nobody reads our output any more is none of them.
+
+    Parameters
+    ----------
+    elsewhere
+        What names another folder in its place.
     """
     try:
         yield
     except (ArgosyError, BrokenPipeError):
         raise
     except OSError as error:
-        raise explain_os_error(error, folder) from error
+        raise explain_os_error(error, folder, elsewhere) from error
 
 
-def explain_os_error(error: OSError, folder: Path) -> ArgosyError:
+def explain_os_error(error: OSError, folder: Path, elsewhere: str = ELSEWHERE) -> ArgosyError:
     """Say in plain words what the system refused."""
     error = _first_of(error)
     # Of two names, as of a link and what it leads to, the second is the one to be made.
@@ -46,10 +55,10 @@ def explain_os_error(error: OSError, folder: Path) -> ArgosyError:
         return CheckFailed(
             "no space left" if error.errno == errno.ENOSPC else "your disk quota is used up",
             evidence=f"while writing {name} ({_free(folder)})",
-            hint="free some space or files, or choose another place with --work-dir, --output or ARGOSY_CACHE",
+            hint=f"free some space or files, or choose another place with {elsewhere}",
         )
     if error.errno in NOT_ALLOWED:
-        hint = "choose a folder that you may write to, by --work-dir, --output or ARGOSY_CACHE"
+        hint = f"choose a folder that you may write to, by {elsewhere}"
         return CheckFailed(f"{name} cannot be written", evidence=str(error), hint=hint)
     if error.errno in NOT_THERE:
         return UsageError(f"no such file or folder: {name}", evidence=str(error), hint="check the path")

@@ -13,7 +13,16 @@ import pytest
 from argosy.launch.ending import RankEnd
 from argosy.launch.ranks import parse_cores, parse_ranks
 from argosy.launch.record import Run, find_output, last_run, of_batch, read_first, read_ranks, read_runs
-from argosy.launch.recording import CORES, DATA, END_FILE, RANK_FILE, rank_file, render_end, render_rank
+from argosy.launch.recording import (
+    CORES,
+    DATA,
+    END_FILE,
+    RANK_FILE,
+    rank_file,
+    render_end,
+    render_end_call,
+    render_rank,
+)
 from argosy.launchers import Counts, Wish, srun
 from argosy.launchers.programs import TELL
 
@@ -98,6 +107,13 @@ def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, s
     assert (told.rank, told.local, told.host) == (3, 1, "n2")
     (record / RANK_FILE).unlink()
     assert subprocess.run(line, env=task | where, capture_output=True, text=True, check=True).stdout == done.stdout
+
+
+def test_a_record_that_was_removed_ends_a_job_without_a_word(record: Path) -> None:
+    text = f"nodes=1 ranks_per_node=1 code=0\n{render_end_call(str(record))}\necho done"
+    (record / END_FILE).unlink()
+    done = subprocess.run(("/bin/sh", "-euc", text), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
 def test_a_record_that_was_removed_does_not_keep_a_rank_from_its_work(record: Path) -> None:

@@ -369,12 +369,22 @@ def test_the_form_of_a_jobs_options_is_judged_at_every_site(site: Site) -> None:
         plan(site, options=JobOptions(mem="60Q"))
 
 
-@pytest.mark.parametrize(("option", "asked"), [("--label", {"label": True}), ("--log-dir", {"logs": "/logs"})])
-def test_copies_of_a_command_have_no_ranks_to_label_or_to_write_files_for(option: str, asked: dict[str, Any]) -> None:
-    plan(HERE, wanted=Wanted(ranks=2), **asked)
-    plan(HERE, launcher="none", wanted=Wanted(ranks=1), **asked)
-    with pytest.raises(UsageError, match=f"{option} needs ranks"):
-        plan(HERE, launcher="none", wanted=Wanted(ranks=2), **asked)
+def test_copies_of_a_command_on_one_machine_are_numbered_and_may_have_a_file_each(tmp_path: Path) -> None:
+    host = replace(HOST, programs={"env": "/usr/bin/env"}, cwd=str(tmp_path))
+    command = ("sh", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $1"', "x", "a  b")
+    bare = Image("", ImageKind.HOST, "", "")
+    made = plan(HERE, bare, host, command=command, wanted=Wanted(ranks=2), logs=str(tmp_path / "logs"))
+    subprocess.run(("/bin/sh", "-c", made.script), check=True)
+    said = [(tmp_path / f"logs/here/rank-{rank}.log").read_text() for rank in range(2)]
+    assert said == ["0 0 2 2 a  b\n", "1 1 2 2 a  b\n"]
+    assert "copy=" not in plan(HERE, bare, host, command=command, launcher="none").script
+
+
+def test_lines_of_copies_that_no_launcher_starts_are_not_labelled() -> None:
+    plan(HERE, wanted=Wanted(ranks=2), label=True)
+    plan(HERE, launcher="none", wanted=Wanted(ranks=1), label=True)
+    with pytest.raises(UsageError, match="--label needs a launcher"):
+        plan(HERE, launcher="none", wanted=Wanted(ranks=2), label=True)
 
 
 @pytest.mark.parametrize("name", ["gpu_type", "elastic", "stage", "mode"])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from argosy.launch import LaunchRequest, Wanted, plan_here
+from argosy.launch.at_site import OF_SCRIPTS
 from argosy.model import ContainerRequest
 from argosy.schedulers.slurm import JobOptions
 from argosy.session import Session
@@ -174,6 +176,13 @@ def test_every_golden_script_parses(shell: str) -> None:
     for case in CASES:
         ran = subprocess.run([shell, "-n", str(case.path)], capture_output=True, text=True, check=False)
         assert (ran.returncode, ran.stderr) == (0, ""), case.path
+
+
+def test_a_script_changes_no_variable_of_the_callers_but_those_that_a_plan_forces() -> None:
+    texts = [path.read_text() for path in GOLDEN.rglob("*.sh")]
+    found = {name for text in texts for name in re.findall(r"(?m)(?:^|[ ;{(])([a-z]\w*)=", text)}
+    late = {"agent", "workers"}  # set once the ranks have started
+    assert {name for name in found if not OF_SCRIPTS.match(name)} == {"disable", *late}  # disable is shellcheck's
 
 
 def test_a_golden_script_names_nothing_of_the_machine_that_planned_it() -> None:

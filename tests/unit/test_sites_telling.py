@@ -13,7 +13,7 @@ from argosy.cli.__main__ import run_app
 from argosy.cli.cmd_explain import short_line
 from argosy.errors import UsageError
 from argosy.launch import LaunchRequest, Wanted, plan_here
-from argosy.launch.at_site import parse_torch_version, tuned_by_caller
+from argosy.launch.at_site import parse_torch_version, set_by_caller
 from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.launch.story import say_where
 from argosy.model import ContainerRequest, Variable
@@ -317,7 +317,11 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
 
 def test_what_the_caller_tunes_the_network_by_is_forced_and_nothing_else() -> None:
     environment = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "cxi", "PMI_RANK": "3", "NCCLX": "1", "PATH": "/bin"}
-    assert tuned_by_caller(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))
+    assert set_by_caller(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))
+
+
+def test_a_variable_that_the_script_has_for_itself_reaches_the_program_as_the_caller_has_it() -> None:
+    assert set_by_caller({"n": "5", "N": "6"}) == (Variable("n", "5"),)
 
 
 def test_a_cluster_is_known_by_the_configuration_that_slurm_is_told_of(tmp_path: Path) -> None:

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
 """Variables of the libraries that move data between ranks."""
 
+OF_SCRIPTS = re.compile(
+    r"(binds?|busy|call|checkpoint|code|copy|cores|each|end|ended|enter|environment|first|folder|gpus|has|image|inside|"
+    r"left|list|mark|n|need|nodes?|path|pids?|port|rank|ranks_per_node|restart|step|step_in|stopped|taken|torchrun|"
+    r"warned)\Z"
+)
+"""The variables of a script, which its programs would see where the caller's environment has one of that name."""
+
 
 class Settled(msgspec.Struct, frozen=True):
     """A site once mode and partition are chosen.
@@ -248,9 +255,14 @@ def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choic
     return {"layer": replace(told, checked=site.proved.date, proof="proved")}
 
 
-def tuned_by_caller(environment: Mapping[str, str]) -> tuple[Variable, ...]:
-    """Give what the caller tunes the network by: a plan forces it by name, since an image's own value would win."""
-    return tuple(Variable(name, environment[name]) for name in sorted(environment) if TUNING.match(name))
+def set_by_caller(environment: Mapping[str, str]) -> tuple[Variable, ...]:
+    """Give what a plan forces by name as the caller has it.
+
+    What tunes the network, since an image's own value would win; and variables that a script has for itself, since what
+    a shell sets of its environment all that it starts would see.
+    """
+    forced = (name for name in sorted(environment) if OF_SCRIPTS.match(name) or TUNING.match(name))
+    return tuple(Variable(name, environment[name]) for name in forced)
 
 
 def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site: Site) -> None:

@@ -16,9 +16,9 @@ from argosy.launch.at_site import (
     plan_at_site,
     refuse_launch,
     refuse_missing_options,
+    set_by_caller,
     settle_site,
     told_by_site,
-    tuned_by_caller,
     with_site_binds,
     with_site_words,
 )
@@ -249,10 +249,10 @@ def _settle(
     more = _wishes(request, container, site, launcher.value)
     if site.scheduler == "local" and launcher.value in NEED_SLURM:
         raise UsageError(f"the launcher {launcher.value} needs Slurm", hint="use --launcher torchrun or none here")
-    if site.scheduler == "local" and (request.label or request.logs):
-        from argosy.launch.unused import refuse_unranked  # noqa: PLC0415 - where it is asked for
+    if site.scheduler == "local" and request.label:
+        from argosy.launch.unused import refuse_label  # noqa: PLC0415 - where it is asked for
 
-        refuse_unranked(request, launcher.value, shape)
+        refuse_label(launcher.value, shape)
     settled = _alone(settled, shape, request) if site.scheduler == "slurm" else settled
     at_site = plan_at_site(settled, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions)
     variables, why_variables = plan_variables(request, site, host, shape, at_site, launcher=launcher.value)
@@ -271,7 +271,9 @@ def _settle(
 def _local_text(facts: _Facts) -> str:
     counts = Counts(str(facts.shape.nodes), str(facts.shape.ranks_per_node))
     request = facts.request
-    wish = Wish(request.command, counts, request.launcher_arguments, logs=request.logs, label=request.label)
+    copy = Late("$rank") if facts.shape.ranks > 1 else ""
+    own = request.launcher_arguments
+    wish = Wish(request.command, counts, own, logs=request.logs, label=request.label, copy=copy)
     started = find_launcher(facts.launcher)(wish)
     check_limits(facts.container, started.command, facts.host.environment)
     return render_script(_script_facts(facts, facts.container, started))
@@ -399,7 +401,7 @@ def plan_variables(
     debug, why_debug = _debug(request, site, host)
     label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     asked = {variable.name for variable in request.container.variables}
-    called = tuned_by_caller(host.environment)
+    called = set_by_caller(host.environment)
     all_of_them = (Variable(THREADS, threads), *at_site.variables, *called, *label, *debug)
     ours = {variable.name: variable for variable in all_of_them}
     kept = tuple(variable for name, variable in ours.items() if name not in asked)

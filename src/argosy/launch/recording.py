@@ -37,8 +37,10 @@ def render_well(record: str, least_nodes: int) -> Iterator[str]:
 
 
 def render_end_call(record: str) -> str:
-    """Render the line of a job script that notes the end of a run."""
-    return f'sh {quote(f"{record}/{END_FILE}")} "$code" "$((nodes * ranks_per_node))" || :'
+    """Render the line of a job script that notes the end of a run, where its record is still there."""
+    return (
+        f'end={quote(f"{record}/{END_FILE}")}; [ ! -r "$end" ] || sh "$end" "$code" "$((nodes * ranks_per_node))" || :'
+    )
 
 
 def render_rank() -> str:

@@ -159,7 +159,7 @@ def _stage(facts: SlurmFacts) -> Iterator[str]:
 
 def _unstage(facts: SlurmFacts) -> str:
     """Give what the end of the script does about a staged image."""
-    return '; [ -z "${image:-}" ] || $each rm -f "$image" || :' if facts.stage else ""
+    return '; [ -z "$image" ] || $each rm -f "$image" || :' if facts.stage else ""
 
 
 def _timer(facts: SlurmFacts) -> Iterator[str]:
@@ -267,13 +267,17 @@ def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
 
 def _signals(facts: SlurmFacts) -> Iterator[str]:
     yield "# This shell stays, and passes signals on to the ranks."
-    yield """step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }"""
+    document = has_document(facts.script.container)
+    # What the end removes is ours alone, whatever the caller's environment has by that name.
+    own = ("step", *(["environment"] if document else []), *(["image"] if facts.stage else []))
+    unset = " ".join(f"{name}=''" for name in own)
+    yield unset + """; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }"""
     passed = [name for name in ("USR1", "USR2") if not facts.resume or facts.resume.signal != name]
     yield "; ".join(f"trap 'pass {name}' {name}" for name in passed)
     yield f"trap '[ -n \"$step\" ] || exit 143; {'stopped=yes; ' if facts.resume else ''}pass TERM' TERM INT"
     if facts.resume:
         yield from render_warning(facts.resume)
-    more = '; rm -f "${environment:-}"' if has_document(facts.script.container) else ""
+    more = '; rm -f "$environment"' if document else ""
     yield f"""trap 'rm -f "/tmp/argosy-port-${{MASTER_PORT:-}}" 2>/dev/null || :{more}{_unstage(facts)}' EXIT"""
     yield from _timer(facts)
     yield ""

@@ -134,7 +134,7 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
     from argosy.launch.recording import END_FILE, RANK_FILE, render_end, render_rank  # noqa: PLC0415 - likewise
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
-    with explained(folder):
+    with explained(folder, "ARGOSY_STATE"):
         folder.mkdir(parents=True)
         script = folder / "job.sh"
         write_text(script, plan.script)

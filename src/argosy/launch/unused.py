@@ -113,17 +113,16 @@ def given_options(request: LaunchRequest) -> Iterator[tuple[str, str]]:
     yield from ((name, "yes" if value is True else str(value)) for name, value in values.items() if value)
 
 
-def refuse_unranked(request: LaunchRequest, launcher: str, shape: Shape) -> None:
-    """Refuse to tell ranks apart where nothing numbers them: copies of a command that no launcher starts.
+def refuse_label(launcher: str, shape: Shape) -> None:
+    """Refuse to label the lines of copies that no launcher starts.
 
     Raises
     ------
     UsageError
-        Naming the option.
+        With what tells them apart.
     """
-    if launcher == "none" and shape.ranks > 1 and (request.label or request.logs):
-        name = "--label" if request.label else "--log-dir"
+    if launcher == "none" and shape.ranks > 1:
         raise UsageError(
-            f"{name} needs ranks, and the launcher none numbers no copies here",
-            hint=f"leave {name} out, or use --launcher torchrun for a Python program",
+            "--label needs a launcher that reads what ranks print, and none starts copies of the command alone",
+            hint="use --log-dir DIR, a file for each, or --launcher torchrun for a Python program",
         )

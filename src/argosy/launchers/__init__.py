@@ -17,7 +17,7 @@ from types import MappingProxyType
 import msgspec
 
 from argosy.errors import UsageError
-from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, MPI_RANK, NOTE, RANK, TELL, TORCHRUN
+from argosy.launchers.programs import BECOME, BIND, COPY, ELASTIC, LOG, MPI_RANK, NOTE, RANK, TELL, TORCHRUN
 from argosy.model import Choice, Image, Late, Word
 from argosy.nearest import nearest_word
 from argosy.shell import Program
@@ -91,6 +91,8 @@ class Wish(msgspec.Struct, frozen=True):
         File by which a rank notes what it was given; empty where nothing is noted.
     well
         Beginning of the names of files that an elastic torchrun leaves where it ended well; empty for none.
+    copy
+        Number of the copy of the command, where a script starts several by itself; empty where it does not.
     """
 
     command: tuple[Word, ...]
@@ -102,6 +104,7 @@ class Wish(msgspec.Struct, frozen=True):
     least_nodes: int = 0
     told: str = ""
     well: str = ""
+    copy: Word = ""
 
     @property
     def logged(self) -> tuple[Word, ...]:
@@ -205,9 +208,10 @@ def ray(wish: Wish) -> Started:
 
 
 def none(wish: Wish) -> Started:
-    """Start the command as it is, once per rank."""
+    """Start the command as it is, once per rank; Slurm numbers its tasks, copies on one machine are numbered here."""
     _refuse_extra(wish)
-    return Started(wish.logged, per_rank=True)
+    number = ("/bin/sh", "-c", COPY, "argosy-copy", wish.copy, wish.counts.ranks_per_node) if wish.copy else ()
+    return Started((*number, *wish.logged), per_rank=True)
 
 
 def _refuse_extra(wish: Wish) -> None:

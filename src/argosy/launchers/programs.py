@@ -36,7 +36,7 @@ ELASTIC = Program(
 # One per node: words MIN:MAX RANKS_PER_NODE WELL, then what torchrun is to start.  Nodes may be lost and come back,
 # down to MIN of them; ranks are then numbered anew, so rank 0 may be on any node.  Who ends well leaves a file WELL-….
 _nodes=$1 _per_node=$2 _well=${3:+$3-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}-$SLURM_NODEID}; shift 3
-note() { code=$?; [ "$code" -ne 0 ] || [ -z "$_well" ] || : > "$_well"; exit "$code"; }
+note() { code=$?; [ "$code" -ne 0 ] || [ ! -d "${_well%/*}" ] || : > "$_well"; exit "$code"; }
 trap note EXIT
 set -- --nnodes="$_nodes" --max-restarts=3 --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
 set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --local-addr="$SLURMD_NODENAME" "$@"
@@ -57,6 +57,15 @@ shift
 """,
 )
 """It becomes what follows by `BECOME`, or by `NOTE`."""
+
+COPY = Program(
+    "copy",
+    """\
+# One per copy on this machine: words RANK RANKS, then the command.
+export RANK="$1" LOCAL_RANK="$1" WORLD_SIZE="$2" LOCAL_WORLD_SIZE="$2"
+shift 2; exec "$@"
+""",
+)
 
 MPI_RANK = Program(
     "rank",

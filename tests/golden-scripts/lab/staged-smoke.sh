@@ -25,10 +25,10 @@ has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TA
 [ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
 
 # This shell stays, and passes signals on to the ranks.
-step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
+step='' image=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
 trap 'pass USR1' USR1; trap 'pass USR2' USR2
 trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
-trap 'rm -f "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :; [ -z "${image:-}" ] || $each rm -f "$image" || :' EXIT
+trap 'rm -f "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :; [ -z "$image" ] || $each rm -f "$image" || :' EXIT
 # A smoke run: what still runs after 120 s works, and is ended.
 enough=''; trap 'enough=yes; pass TERM' ALRM
 (sleep 120; kill -s ALRM $$) >/dev/null 2>&1 & timer=$!
