@@ -84,7 +84,7 @@ def _entry(
     cache: Path, kind: str, path: Path, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str]]
 ) -> CacheEntry:
     name = str(path.relative_to(cache))
-    kept = why_kept(cache, name, used, scripts)
+    kept = _why_kept(cache, name, used, scripts)
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
         if is_anothers(path):
@@ -93,7 +93,7 @@ def _entry(
     return CacheEntry(name, kind, 0, 0.0, kept)
 
 
-def why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str]]) -> str:
+def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str]]) -> str:
     """Say why an entry may not go: a living process uses it, or a job's script names it; empty where it may."""
     owner = used.get(name) or (None if name.startswith("trees/") else used.get(BUILD))
     if owner:
@@ -157,7 +157,7 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
     ):
         # Whoever came since the list was made is seen now; who comes later waits for the lease.
         used, scripts = read_uses(cache), list(_job_scripts(session))
-        chosen = tuple(each for each in chosen if not why_kept(cache, each.name, used, scripts))
+        chosen = tuple(each for each in chosen if not _why_kept(cache, each.name, used, scripts))
         for number, each in enumerate(chosen):
             with contextlib.suppress(FileNotFoundError):
                 (cache / each.name).rename(trash / str(number))

@@ -91,7 +91,7 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
         gpu=gpu,
         contain=request.contain,
         person=host.person,
-        drop=() if is_bare else (*plan_drop(host), *(("TMPDIR",) if request.contain else ())),
+        drop=() if is_bare else (*_plan_drop(host), *(("TMPDIR",) if request.contain else ())),
     )
     refusal = runtime.refuse(entry, host)
     if refusal:
@@ -115,7 +115,7 @@ def refuse_outside_jobs(plan: ContainerPlan) -> None:
         )
 
 
-def plan_drop(host: Host) -> tuple[str, ...]:
+def _plan_drop(host: Host) -> tuple[str, ...]:
     """Name the caller's variables that never enter: what names software of the host, and options of runtimes."""
     return (*(name for name in NOT_FROM_CALLER if name in host.environment), *leaks(host.environment))
 

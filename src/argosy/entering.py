@@ -60,7 +60,7 @@ def enter(
     """
     named = named_image(reference, request.runtime)
     if named is not None and request.signed_by:
-        refuse_unverified(reference, named, request.runtime)
+        _refuse_unverified(reference, named, request.runtime)
     if named is not None and named.kind is ImageKind.HOST:
         return plan_container(request, named, session.host)
     wanted = replace(request, binds=(*named_binds(command, request, session.host), *request.binds))
@@ -80,7 +80,7 @@ def enter(
 
         with explained(scratch):
             scratch.mkdir(parents=True, exist_ok=True)
-    trees = tree_paths(opened, session) if dry else _unpack(opened, session)
+    trees = _tree_paths(opened, session) if dry else _unpack(opened, session)
     return furnished(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
 
 
@@ -100,7 +100,7 @@ def _running(image: Image, host: Host) -> Host:
     return replace(host, emulated=machine) if is_emulated(machine) else host
 
 
-def refuse_unverified(reference: str, image: Image, runtime: str) -> None:
+def _refuse_unverified(reference: str, image: Image, runtime: str) -> None:
     """Refuse what has no file to verify where a signature is asked for.
 
     Raises
@@ -261,7 +261,7 @@ def named_binds(command: tuple[str, ...], request: ContainerRequest, host: Host)
     return tuple(folders.values())
 
 
-def tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
+def _tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
     """Give where the unpacked trees of an image lie, or would lie: the layer first."""
     if opened.image.kind is ImageKind.TREE:
         return (opened.image.path,)

@@ -41,7 +41,7 @@ OCI_FORMATS = frozenset({OutputFormat.OCI, OutputFormat.OCI_ARCHIVE, OutputForma
 def render_use(form: OutputFormat, output: Path, *, base: str, program: str, activation: Activation) -> tuple[str, ...]:
     """Say how an output is used: command lines, and for a layer the variables that a bind does not bring."""
     if form is OutputFormat.LAYER:
-        return render_layer_use(output, base, program, activation)
+        return _render_layer_use(output, base, program, activation)
     lines = [f"run it: argosy run {quote(str(output))} -- {program}"]
     if form is OutputFormat.SQSH:
         lines.append(f"or:     apptainer exec {quote(str(output))} {program}")
@@ -53,7 +53,7 @@ def render_use(form: OutputFormat, output: Path, *, base: str, program: str, act
     return tuple(lines)
 
 
-def render_layer_use(output: Path, base: str, program: str, activation: Activation) -> tuple[str, ...]:
+def _render_layer_use(output: Path, base: str, program: str, activation: Activation) -> tuple[str, ...]:
     """Say how a layer is bound over its base: by ``enter`` alone, or by variables and any command.
 
     A bind shows what lies below ``/opt/argosy``, and nothing sources ``/.singularity.d`` of a layer: so the layer's

@@ -47,14 +47,14 @@ CONF_PLACES = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.co
 def probe_host(environment: Mapping[str, str] | None = None) -> Host:
     """Ask this machine everything that plans need."""
     variables = dict(os.environ if environment is None else environment)
-    programs = find_programs(variables.get("PATH", os.defpath))
+    programs = _find_programs(variables.get("PATH", os.defpath))
     return Host(
         hostname=os.uname().nodename,
         arch=os.uname().machine,
         person=_person(variables),
         cwd=_cwd(variables),
-        cpus=usable_cpus(),
-        memory=usable_memory(),
+        cpus=_usable_cpus(),
+        memory=_usable_memory(),
         programs=MappingProxyType(programs),
         user_namespaces=_user_namespaces(),
         can_mount=_can_mount(),
@@ -65,7 +65,7 @@ def probe_host(environment: Mapping[str, str] | None = None) -> Host:
     )
 
 
-def find_programs(path: str) -> dict[str, str]:
+def _find_programs(path: str) -> dict[str, str]:
     """Find the programs of `PROGRAMS` on a search path; each folder is listed once, which on Lustre is one question."""
     found: dict[str, str] = {}
     for folder in dict.fromkeys(filter(None, path.split(os.pathsep))):
@@ -112,7 +112,7 @@ def read_links(paths: Iterable[str]) -> dict[str, str]:
     return links
 
 
-def usable_cpus() -> int:
+def _usable_cpus() -> int:
     """CPUs this process may use: affinity, and the cgroup's quota (v2 cpu.max, v1 cpu.cfs_quota_us)."""
     cpus = len(os.sched_getaffinity(0))
     for quota, period in _cpu_quotas():
@@ -130,7 +130,7 @@ def _cpu_quotas() -> Iterator[tuple[int, int]]:
         yield int(quota), int(period)
 
 
-def usable_memory() -> int:
+def _usable_memory() -> int:
     """Bytes of memory this process may use: the machine's, or the cgroup's limit."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for text in (_cgroup_file("", "memory.max"), _cgroup_file("memory", "memory.limit_in_bytes")):

@@ -21,7 +21,7 @@ def render_amount(done: float, total: float, seconds: float) -> str:
     amount = f"{done / MEGABYTE:.0f} of {total / MEGABYTE:.0f} MB"
     if seconds < SOON_SECONDS or not 0 < done < total:
         return amount
-    return f"{amount}, {render_seconds((total - done) * seconds / done)} left"
+    return f"{amount}, {_render_seconds((total - done) * seconds / done)} left"
 
 
 def render_packages(count: int) -> str:
@@ -29,6 +29,6 @@ def render_packages(count: int) -> str:
     return f"{count or 'no'} package{'' if count == 1 else 's'}"
 
 
-def render_seconds(seconds: float) -> str:
+def _render_seconds(seconds: float) -> str:
     """Give ``40 s`` or ``3 min``: nobody waits for the seconds of minutes."""
     return f"{seconds:.0f} s" if seconds < 2 * MINUTE else f"{seconds / MINUTE:.0f} min"

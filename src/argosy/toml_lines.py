@@ -71,7 +71,7 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
             find_line(text, keys), ".".join(keys), TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0])
         )
     word = unknown[1]
-    known = field_names(kind, keys)
+    known = _field_names(kind, keys)
     near = nearest_word(word, known)
     hint = f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}"
     return Fault(find_line(text, (*keys, word)), ".".join((*keys, word)), "", word, hint)
@@ -88,7 +88,7 @@ def toml_line(message: str) -> str:
     return line[1] if line else ""
 
 
-def field_names(kind: Any, keys: Sequence[str]) -> tuple[str, ...]:
+def _field_names(kind: Any, keys: Sequence[str]) -> tuple[str, ...]:
     """Give the keys that a record knows at a place below it."""
     for key in keys:
         kind = get_type_hints(kind).get(key, str) if _is_struct(kind) else _inner(kind)

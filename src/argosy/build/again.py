@@ -93,7 +93,7 @@ def copy_made_before(request: BuildRequest, order: Order, clock: Clock) -> Build
         return None
     file = notes_file(lock, clock.session.places.cache, flat=request.flatten)
     for stamp in read_notes(file):
-        there = open_unchanged(stamp, file, clock.session, lock=lock)
+        there = _open_unchanged(stamp, file, clock.session, lock=lock)
         if there and there.lock and _copy(stamp, request, clock):
             note_image(request, lock, clock.session)
             notes = (f"the same image stands at {stamp.path}: copied", *differences(order, there.lock))
@@ -108,7 +108,7 @@ def _is_plain(request: BuildRequest, lock: Lock) -> bool:
     return not asked and request.base in ("", lock.base.reference)
 
 
-def open_unchanged(stamp: Stamp, file: Path, session: Session, *, lock: Lock) -> Opened | None:
+def _open_unchanged(stamp: Stamp, file: Path, session: Session, *, lock: Lock) -> Opened | None:
     """Open a noted image that is as it was, and of this lock; by its packer, or the one that would pack it now."""
     if stamp_of(Path(stamp.path)) != stamp:
         return None

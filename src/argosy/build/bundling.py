@@ -71,7 +71,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     request, session = replace(settle_request(request, session.host), portable=True), aimed(request, session)
     order = read_order(request, session)
     if order.project:
-        refuse_outside(order.project)
+        _refuse_outside(order.project)
     refuse_existing(request.output, force=request.force)
     refuse_folder(request.output.parent)
     clock = Clock(session)
@@ -79,7 +79,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
         base, made = make_layer(order, request, clock, work)
         lock = finish_layer(order.recipe, base, made, session).lock
         pip = _pip_packages(lock, base)
-        refuse_without_files(pip)
+        _refuse_without_files(pip)
         with clock.step("bundle", "base, packages and lock") as step:
             step.say("fetching wheels")
             there = work / "uv" / MADE
@@ -92,7 +92,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     return BundleReport(str(request.output), size, len(lock.packages), base.reference, lock.content, made.notes)
 
 
-def refuse_without_files(packages: Iterable[LockedPackage]) -> None:
+def _refuse_without_files(packages: Iterable[LockedPackage]) -> None:
     """Refuse packages that an index gives without a hash: nothing says whether a file is the one that was meant.
 
     Raises
@@ -153,7 +153,7 @@ def _add_project(archive: tarfile.TarFile, project: Project, session: Session) -
         archive.add(project.folder / word, f"{PROJECT}/{word}", filter=_plain)
 
 
-def refuse_outside(project: Project) -> None:
+def _refuse_outside(project: Project) -> None:
     """Refuse to take along what steps copy from outside the project's folder: a bundle has no place for it.
 
     Raises

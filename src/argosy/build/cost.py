@@ -70,10 +70,10 @@ def measure_cost(work: Path, tree: Path, output: Path | None = None, *, before: 
     """Measure now; with what was measured `before`, the higher of both, and the tree is not walked again."""
     new = before.new if before else disk_use(tree)
     disk = new + disk_use(work, without=tree) + (disk_use(output) if output else 0)
-    return Cost(new, max(disk, before.disk if before else 0), peak_memory())
+    return Cost(new, max(disk, before.disk if before else 0), _peak_memory())
 
 
-def peak_memory() -> int:
+def _peak_memory() -> int:
     """Give the bytes of the largest process since this one began: itself, and each that it waited for."""
     both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return max(resource.getrusage(who).ru_maxrss for who in both) * KIBIBYTE

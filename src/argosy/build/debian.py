@@ -51,7 +51,7 @@ def parse_debian(reference: str, environment: Mapping[str, str]) -> tuple[str, t
             hint="check the spelling; a suite is a name such as bookworm",
         )
     suite, packages = match["suite"], match["packages"]
-    meant = "" if environment.get(MIRROR) else meant_suite(suite)
+    meant = "" if environment.get(MIRROR) else _meant_suite(suite)
     if meant:
         raise UsageError(
             f"there is no Debian suite {suite!r}",
@@ -69,7 +69,7 @@ def is_known(suite: str) -> bool:
     return suite.removesuffix(end) in (*DEBIAN_SUITES, *UBUNTU_SUITES)
 
 
-def meant_suite(suite: str) -> str:
+def _meant_suite(suite: str) -> str:
     """Give the suite that a word was probably meant to be; nothing where it is one, or is like none.
 
     A name that is like no suite may be one of a site's mirror, or one that is newer than this table.

@@ -104,7 +104,7 @@ def freeze(name: str, session: Session) -> Lock:
     )
 
 
-def list_files(base: Base, session: Session) -> list[str]:
+def _list_files(base: Base, session: Session) -> list[str]:
     """List the paths in a base, without the root's slash."""
     words = ("unsquashfs", "-no-progress", "-o", str(base.image.base_offset), "-l", base.image.path)
     reply = run_checked(session.runner, Command(words), doing="listing the image")
@@ -112,7 +112,7 @@ def list_files(base: Base, session: Session) -> list[str]:
 
 
 def _read_records(base: Base, session: Session, work: Path) -> Iterator[LockedPackage]:
-    paths = [path for path in list_files(base, session) if not path.startswith(OF_DEBIAN)]
+    paths = [path for path in _list_files(base, session) if not path.startswith(OF_DEBIAN)]
     wanted = [(path, parse) for path in paths for pattern, parse in RECORDS if pattern.match(path)]
     if not wanted:
         return
@@ -138,7 +138,7 @@ def _parsed(parse: Parse, text: str) -> list[LockedPackage]:
 
 def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage]:
     """Ask the image's own rpm: its data base has changed its form three times."""
-    if not any(path.startswith(RPM_FOLDERS) for path in list_files(base, session)):
+    if not any(path.startswith(RPM_FOLDERS) for path in _list_files(base, session)):
         return
     uv = static_uv(session, UvSettings())
     yield from _parsed(parse_rpm, find_room(session, base, uv, work).run(*RPM_QUERY).stdout)

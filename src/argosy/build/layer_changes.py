@@ -91,7 +91,7 @@ def join_changes(session: Session, tree: Path, before: Before, now: Entries, *, 
         return ()
     part = tree.with_name("changes")
     packed = part.with_suffix(".sqfs")
-    copy_entries(tree, changes.new, part)
+    _copy_entries(tree, changes.new, part)
     run_pack(session, part, packed, time=time, like=read_superblock(before.packed.path, before.packed.offset))
     return join_squashfs(before.packed, whole_of(packed), time=time, without=changes.gone)
 
@@ -108,7 +108,7 @@ def _is_worth_it(before: Before, changes: Changes, tree: Path, now: Entries) -> 
     )
 
 
-def copy_entries(tree: Path, names: tuple[str, ...], target: Path) -> None:
+def _copy_entries(tree: Path, names: tuple[str, ...], target: Path) -> None:
     """Give some entries of a tree, with the folders above them, to a tree of their own, by links where that can be."""
     made = {"."}
     target.mkdir()

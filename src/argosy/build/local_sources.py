@@ -23,7 +23,7 @@ class _TooMuch(Exception):
     """A folder is no package alone."""
 
 
-def is_package(path: Path) -> bool:
+def _is_package(path: Path) -> bool:
     """Tell whether a folder is one that a wheel is made of."""
     return any((path / name).is_file() for name in ("pyproject.toml", "setup.py"))
 
@@ -42,13 +42,13 @@ def repository_around(package: Path, home: Path) -> Path | None:
 def bring_in(paths: tuple[str, ...], room: Room, work: Path) -> tuple[Bind, ...]:
     """Give the mounts of what stands on this machine, each at its own path; of a package's folder a copy."""
     home = Path(room.session.host.person.home)
-    packages = [Path(path) for path in paths if is_package(Path(path))]
+    packages = [Path(path) for path in paths if _is_package(Path(path))]
     around = dict.fromkeys(str(found) for path in packages if (found := repository_around(path, home)))
     binds = [Bind(path, path, read_only=True) for path in around]
     for number, path in enumerate(paths):
         if not Path(path).exists():
             continue
-        if not is_package(Path(path)):
+        if not _is_package(Path(path)):
             binds.append(Bind(path, path, read_only=True))
             continue
         copy = work / "sources" / str(number)

@@ -214,7 +214,7 @@ def render_config(facts: Facts, layers: list[Layer]) -> bytes:
     return _json(config)
 
 
-def render_manifest(config: Blob, layers: list[Layer]) -> bytes:
+def _render_manifest(config: Blob, layers: list[Layer]) -> bytes:
     """Render the manifest."""
     rows = [_row(LAYER + ("+gzip" if each.compressed else ""), each.blob) for each in layers]
     return _json({"schemaVersion": 2, "mediaType": MANIFEST, "config": _row(CONFIG, config), "layers": rows})
@@ -223,8 +223,8 @@ def render_manifest(config: Blob, layers: list[Layer]) -> bytes:
 def write_layout(folder: Path, facts: Facts, layers: list[Layer], *, name: str) -> str:
     """Complete an OCI layout whose layers lie in ``blobs/sha256`` already; give the manifest's digest."""
     blobs = folder / "blobs/sha256"
-    config = write_blob(blobs, render_config(facts, layers))
-    manifest = write_blob(blobs, render_manifest(config, layers))
+    config = _write_blob(blobs, render_config(facts, layers))
+    manifest = _write_blob(blobs, _render_manifest(config, layers))
     write_index(folder, _row(MANIFEST, manifest), name=name)
     return manifest.digest
 
@@ -236,7 +236,7 @@ def write_index(folder: Path, row: dict[str, Any], *, name: str) -> None:
     (folder / "oci-layout").write_bytes(_json(LAYOUT))
 
 
-def write_blob(blobs: Path, data: bytes) -> Blob:
+def _write_blob(blobs: Path, data: bytes) -> Blob:
     """Write a small blob."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     path = blobs / digest.removeprefix("sha256:")
@@ -246,22 +246,22 @@ def write_blob(blobs: Path, data: bytes) -> Blob:
 
 def write_docker_archive(path: Path, work: Path, facts: Facts, layers: list[Layer], *, tag: str) -> None:
     """Write what ``docker load`` reads: the layers, not compressed, the configuration, and a manifest of Docker's."""
-    config = write_blob(work, render_config(facts, layers))
+    config = _write_blob(work, render_config(facts, layers))
     names = {layer.blob.hex: f"{layer.blob.hex}.tar" for layer in layers}
     manifest = [{"Config": f"{config.hex}.json", "RepoTags": [tag], "Layers": list(names.values())}]
     rows = [(f"{config.hex}.json", config.path), *((names[x.blob.hex], x.blob.path) for x in layers)]
-    rows.append(("manifest.json", write_blob(work, _json(manifest)).path))
-    write_plain_tar(path, rows, time=facts.time)
+    rows.append(("manifest.json", _write_blob(work, _json(manifest)).path))
+    _write_plain_tar(path, rows, time=facts.time)
 
 
 def write_layout_archive(path: Path, folder: Path, *, time: int) -> None:
     """Write an OCI layout as one tar file."""
     # The folders are entries too: for one that is missing Apptainer's reader makes one of root's, which no user may.
     files = sorted(folder.rglob("*"))
-    write_plain_tar(path, [(str(each.relative_to(folder)), each) for each in files], time=time)
+    _write_plain_tar(path, [(str(each.relative_to(folder)), each) for each in files], time=time)
 
 
-def write_plain_tar(path: Path, rows: list[tuple[str, Path]], *, time: int) -> None:
+def _write_plain_tar(path: Path, rows: list[tuple[str, Path]], *, time: int) -> None:
     """Write files and folders into a tar file, in this order, as root's, with one time."""
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
         for name, source in rows:

@@ -58,8 +58,8 @@ def build_on_node(words: Sequence[str], wishes: NodeWishes, request: BuildReques
     refuse_existing(request.output, force=request.force)
     refuse_folder(request.output.parent)
     with _downloaded(site, request, session) as archive:
-        command = plan_command(words, site, archive)
-        return session.runner.hand_over(Command(("srun", *options, *command), env=node_environment(session)))
+        command = _plan_command(words, site, archive)
+        return session.runner.hand_over(Command(("srun", *options, *command), env=_node_environment(session)))
 
 
 def submit_build(words: Sequence[str], wishes: NodeWishes, request: BuildRequest, session: Session) -> Submitted:
@@ -79,13 +79,13 @@ def submit_build(words: Sequence[str], wishes: NodeWishes, request: BuildRequest
         archive = _download(request, session)
     folder = runs_folder(session)
     output = f"{session.host.cwd}/argosy-build-%j.out"
-    command = plan_command(words, site, archive)
+    command = _plan_command(words, site, archive)
     title = f"Builds {request.output.name}; made by argosy build --submit."
     script = render_node_script(options, command, output=output, title=title, bundle=archive, unload=site.build.unload)
     with explained(folder):
         folder.mkdir(parents=True)
         write_text(folder / "job.sh", script)
-    submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=node_environment(session))
+    submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
     reply = run_slurm(session, submit)
     if reply.code != 0:
         Path(archive).unlink() if archive else None
@@ -133,7 +133,7 @@ def _download(request: BuildRequest, session: Session) -> str:
     return str(archive)
 
 
-def plan_command(words: Sequence[str], site: Site, archive: str) -> Words:
+def _plan_command(words: Sequence[str], site: Site, archive: str) -> Words:
     """Give the command that a node runs: this Argosy, by this Python."""
     work_dir = "" if any(word.partition("=")[0] == "--work-dir" for word in words) else site.build.work_dir
     return (
@@ -150,7 +150,7 @@ BUILDS_WITHOUT = ("APPTAINER_BIND", "SINGULARITY_BIND", "LD_LIBRARY_PATH", "LD_P
 """What modules and shells set for programs of the host: no build gets it."""
 
 
-def node_environment(session: Session) -> dict[str, str]:
+def _node_environment(session: Session) -> dict[str, str]:
     """Give the environment of the job: the caller's, less an outer job's and what must not reach a build."""
     kept = submission_environment(session)
     return {name: value for name, value in kept.items() if not name.startswith(BUILDS_WITHOUT)}

@@ -96,7 +96,7 @@ class Installer(msgspec.Struct, frozen=True):
     @property
     def placing(self) -> tuple[str, ...]:
         """Give the settings for installing pins; uv would ask for hashes of constraints, which have done their part."""
-        return without_option(self.choosing, "--constraints")
+        return _without_option(self.choosing, "--constraints")
 
     def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
         """Run uv inside the base's root."""
@@ -151,7 +151,7 @@ class Installer(msgspec.Struct, frozen=True):
         return (*UV_VARIABLES, *own, *self.settings.environment)
 
 
-def without_option(words: tuple[str, ...], option: str) -> tuple[str, ...]:
+def _without_option(words: tuple[str, ...], option: str) -> tuple[str, ...]:
     """Leave an option and the value behind each of its places out of a command."""
     return tuple(word for before, word in zip(("", *words), words, strict=False) if option not in {before, word})
 
@@ -207,7 +207,7 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     builds = vendor_builds(installer.python.packages)
     judge_demands(asked_demands(recipe), builds, installer.python.version)
     if recipe.exact:
-        return exact_pins(recipe, base)
+        return _exact_pins(recipe, base)
     requirements = render_requirements(recipe)
     if "pip" not in base:
         requirements += "pip\n"  # without it `pip list` inside would be the base's, or nothing
@@ -251,7 +251,7 @@ def _with_hashes(pin: Pin, hashes: tuple[str, ...]) -> Pin:
     return replace(pin, package=replace(pin.package, sha256=hashes)) if hashes else pin
 
 
-def exact_pins(recipe: Recipe, base: Mapping[str, str]) -> tuple[Pin, ...]:
+def _exact_pins(recipe: Recipe, base: Mapping[str, str]) -> tuple[Pin, ...]:
     """Give what an exact recipe names, without what the base has in that version."""
     lines = [line for line in recipe.pip if f"{line.name}=={base.get(line.name)}" != line.text]
     versions = {line.name: line.text.partition("==")[2] for line in lines}

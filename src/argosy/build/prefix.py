@@ -81,7 +81,7 @@ def _render_history(urls: Iterable[str], requested: Iterable[str], time: int) ->
     return "\n".join((f"==> {moment} <==", "# cmd: argosy build", *added, *specs)) + "\n"
 
 
-def installation_order(prefix: Path) -> list[str]:
+def _installation_order(prefix: Path) -> list[str]:
     """Give the names of the installed packages, each after those that it depends on; what goes in circles by name."""
     records = [json.loads(file.read_text()) for file in sorted((prefix / "conda-meta").glob("*.json"))]
     depends = {record["name"]: sorted(text.split()[0] for text in record.get("depends", ())) for record in records}
@@ -100,7 +100,7 @@ def installation_order(prefix: Path) -> list[str]:
 
 def link_scripts(prefix: Path, chosen: Iterable[CondaPackage]) -> tuple[LinkScript, ...]:
     """List the link scripts in a prefix, those of a package after those of what it depends on."""
-    order = installation_order(prefix)
+    order = _installation_order(prefix)
     chosen = sorted(chosen, key=lambda package: order.index(package.name))
     found = {match["name"]: path for path in (prefix / "bin").glob(".*") if (match := _LINK_SCRIPT.match(path.name))}
     return tuple(

@@ -67,7 +67,7 @@ class Room(msgspec.Struct, frozen=True):
         """Give the command that this room's carrier runs; in a copy the mount points are made first."""
         if self.copy:
             for bind in inside.binds:
-                make_mount_point(self.copy.tree, bind)
+                _make_mount_point(self.copy.tree, bind)
         return plan_inside(self.carrier.value, self.ground, inside, scratch=self.scratch, host=self.session.host)
 
 
@@ -142,7 +142,7 @@ def _in_copy(room: Room, changes: Path) -> Room:
     return replace(room, carrier=carrier, ground=ground, copy=copy)
 
 
-def make_mount_point(tree: Path, bind: Bind) -> None:
+def _make_mount_point(tree: Path, bind: Bind) -> None:
     """Make what a bind mount covers in a tree, by the tree's own links; a file for a file, else a folder."""
     place = follow_links(tree, bind.target)
     if place.exists():

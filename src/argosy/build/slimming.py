@@ -94,7 +94,7 @@ def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimmin
             hint="apt-get install strace, or do this on a machine that has it",
         )
     path = find_image(name, session)
-    files, links = list_image(refined(open_image(path), session).image, session)
+    files, links = _list_image(refined(open_image(path), session).image, session)
     runtime = "bwrap" if "bwrap" in session.host.programs else ""
     request = RunRequest(name, ("/bin/sh", "-c", 'exec "$@"', MARK, *command), ContainerRequest(runtime=runtime))
     _, entered = plan_run(request, session)
@@ -114,7 +114,7 @@ def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimmin
     return judge_files(str(path), command, reply.code, files, opened)
 
 
-def list_image(image: Image, session: Session) -> tuple[dict[str, int], dict[str, str]]:
+def _list_image(image: Image, session: Session) -> tuple[dict[str, int], dict[str, str]]:
     """List the files of an image with their sizes in bytes, and its links with what they lead to.
 
     Raises

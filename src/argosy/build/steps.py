@@ -83,7 +83,7 @@ def open_changes(room: Room, work: Path, tree: Path) -> Iterator[Room]:
     apt, own = work / "apt.conf", tree / ROOT.lstrip("/")
     apt.write_text(APT)
     own.mkdir(parents=True, exist_ok=True)
-    seed_changes(work, tree)
+    _seed_changes(work, tree)
     if room.copy:
         apply_changes(work / "changes/up", room.copy.tree)
     try:
@@ -104,18 +104,20 @@ def run_steps(room: Room, project: Project, session: Session, step: Step, *, bef
     for number, each in enumerate(project.table.step):
         if (each.before == "packages") is not before:
             continue
-        step.say(f"step {number + 1}: {describe_step(each)}")
+        step.say(f"step {number + 1}: {_describe_step(each)}")
         if each.fetch:
             file = fetch_file(each.fetch.url, each.fetch.sha256, session, project.where("step", number, "fetch"))
             name = each.to if not each.to.endswith("/") else f"{each.to}{each.fetch.url.rstrip('/').rpartition('/')[2]}"
-            copy_in(room, file, name, project.where("step", number, "fetch"), step)
+            _copy_in(room, file, name, project.where("step", number, "fetch"), step)
         for word in words(each.copy):
-            copy_in(room, _file_of(project, word, "step", number), each.to, project.where("step", number, "copy"), step)
+            _copy_in(
+                room, _file_of(project, word, "step", number), each.to, project.where("step", number, "copy"), step
+            )
         for line in words(each.run):
-            run_line(room, line, project.where("step", number, "run"), step)
+            _run_line(room, line, project.where("step", number, "run"), step)
 
 
-def describe_step(step: StepTable) -> str:
+def _describe_step(step: StepTable) -> str:
     """Say a step in a few words."""
     return step.fetch.url if step.fetch else (words(step.run) or words(step.copy))[0]
 
@@ -127,7 +129,7 @@ def _file_of(project: Project, word: str, *place: str | int) -> Path:
     return path
 
 
-def copy_in(room: Room, source: Path, target: str, where: str, step: Step) -> None:
+def _copy_in(room: Room, source: Path, target: str, where: str, step: Step) -> None:
     """Copy a file or folder of this machine into the room, by the room's own cp: it follows the base's links."""
     inside = f"{BROUGHT}/{source.name}"
     reply = room.furnished(Bind(str(source), inside, read_only=True)).run(
@@ -137,7 +139,7 @@ def copy_in(room: Room, source: Path, target: str, where: str, step: Step) -> No
         raise _failed(room, reply, f"cp {source.name} {target}", where)
 
 
-def run_line(room: Room, line: str, where: str, step: Step, *, folder: str = "/") -> None:
+def _run_line(room: Room, line: str, where: str, step: Step, *, folder: str = "/") -> None:
     """Run a line by the room's shell, in the environment of the image so far."""
     # Both streams in one: what a program says before it fails belongs together.
     script = f"exec 1>&2; umask 022; cd {folder}; [ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n{line}\n"
@@ -255,9 +257,9 @@ def _work_in_stage(
 ) -> list[Result]:
     for word in words(stage.copy):
         source = _file_of(project, word, "stage", number)
-        copy_in(room, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
+        _copy_in(room, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
     for line in words(stage.run):
-        run_line(room, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
+        _run_line(room, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
     return [
         _take(room, project, number, source, target, taken / str(index))
         for index, (source, target) in enumerate(stage.results.items())
@@ -286,7 +288,7 @@ def _take(room: Room, project: Project, number: int, source: str, target: str, o
 def bring_results(room: Room, results: tuple[Result, ...], step: Step) -> None:
     """Copy what stages made into the image."""
     for result in results:
-        copy_in(room, result.file, result.target, result.where, step)
+        _copy_in(room, result.file, result.target, result.where, step)
 
 
 def take_changes(room: Room, work: Path, tree: Path, base: Base, bound: Iterable[str] = ()) -> bool:
@@ -311,7 +313,7 @@ def _entries_of(folder: str, base: Base, session: Session) -> tuple[str, ...]:
     return tuple(name for name in below if "/" not in name)
 
 
-def seed_changes(work: Path, tree: Path) -> None:
+def _seed_changes(work: Path, tree: Path) -> None:
     """Let programs see the system of an image of ours that serves as base: its layer holds a part of it."""
     for entry in list(tree.iterdir()):
         if entry.name != "opt":

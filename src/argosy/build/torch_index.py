@@ -187,14 +187,14 @@ def explaining_torch(target: Target) -> Iterator[None]:
 def explain_target(target: Target, settings: UvSettings, packages: Iterable[LockedPackage]) -> Iterator[str]:
     """Say for which GPUs packages were chosen, and why; nothing of what was not installed."""
     there = {(package.name, package.kind) for package in packages}
-    index = explain_index(target, settings)
+    index = _explain_index(target, settings)
     if index and ("torch", PackageKind.PYPI) in there:
         yield f"torch comes from {index}"
     if any(kind is PackageKind.CONDA for _, kind in there):
         yield from (f"conda's packages are chosen for {machines}" for machines in explain_machines(target))
 
 
-def explain_index(target: Target, settings: UvSettings) -> str:
+def _explain_index(target: Target, settings: UvSettings) -> str:
     """Say from which index torch comes, and why; empty where it comes from the usual ones."""
     address, backend = aimed_index(settings), target.backend
     if not backend or not address:
@@ -208,7 +208,7 @@ def foretell_index(target: Target, settings: UvSettings, recipe: Recipe) -> str:
     fixed = recipe.exact or _says_build(recipe)
     named = not fixed and NAMES_AN_INDEX.intersection(settings.arguments)
     if not backend or not named or aimed_index(settings):
-        return explain_index(target, settings)
+        return _explain_index(target, settings)
     how = f"{OPTION} {backend.value} takes PyTorch's"
     return f"the index that the requirements or pip's configuration name; {how}: {backend.why}"
 

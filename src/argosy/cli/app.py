@@ -80,7 +80,7 @@ class Commands(click.Group):
             raise click.UsageError(f"{error.message} {more}", ctx) from error
 
 
-def help_width() -> int:
+def _help_width() -> int:
     """Give the width of help in columns: the terminal's, between 50 and 108.
 
     click would ask `shutil`, which loads three compression libraries: a tenth of the file-system calls of ``--help``.
@@ -92,7 +92,7 @@ def help_width() -> int:
     return max(50, min(columns, 110) - 2)
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "terminal_width": help_width()})
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "terminal_width": _help_width()})
 @click.version_option(VERSION, message="argosy %(version)s")
 def app() -> None:
     """From an environment file to a verified GPU run in a container.

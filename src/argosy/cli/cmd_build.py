@@ -29,7 +29,7 @@ STEPS_SHOWN = ("base", "packages", "pack", "copy")
 NODE_OPTIONS = ("on_node", "submit", "account", "partition", "qos", "time", "mem", "cpus")
 
 
-def node_options(command: Any) -> Any:
+def _node_options(command: Any) -> Any:
     """Add the options of a build on a compute node."""
     for option in reversed(
         (
@@ -93,7 +93,7 @@ class BuildCommand(click.Command):
     "--no-cache", is_flag=True, help="Carry out all anew: copy no image made before, reuse no layer of a Dockerfile."
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, with sizes; make nothing.")
-@node_options
+@_node_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
 @click.option("-v", "--verbose", is_flag=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")

@@ -38,7 +38,7 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
         if chosen:
             click.secho(group, bold=True)
         for row in chosen:
-            for line in whole_lines(row) if verbose else [short_line(row, width)]:
+            for line in _whole_lines(row) if verbose else [short_line(row, width)]:
                 click.echo(line)
 
 
@@ -59,7 +59,7 @@ def short_line(row: Explained, width: int) -> str:
     return (head + _cut(row.why, max(LEAST, width - len(head)))).rstrip()
 
 
-def whole_lines(row: Explained) -> list[str]:
+def _whole_lines(row: Explained) -> list[str]:
     """Say a value with everything that is known of it."""
     proof = f", {row.proof}, looked at on {row.checked}" if row.proof else ""
     lines = [f"  {row.what} = {row.value}", f"      {row.why} [{row.source}{proof}]"]

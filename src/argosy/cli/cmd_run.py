@@ -20,7 +20,7 @@ FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
 """Keys of ``[launch]`` in a project file that hold for containers started here, too."""
 
 
-def dev_options(command: Decorated) -> Decorated:
+def _dev_options(command: Decorated) -> Decorated:
     """Add the options that let the image be written into."""
     dev = click.option("--dev", is_flag=True, help="Let the image be written into: it stays in .argosy/dev here.")
     folder = click.option("--dev-dir", "dev_folder", default="", metavar="DIR", help="--dev, with a folder of yours.")
@@ -31,7 +31,7 @@ def dev_options(command: Decorated) -> Decorated:
 @click.argument("image")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @container_options
-@dev_options
+@_dev_options
 @click.option("--dry-run", is_flag=True, help="Print what would be run, as a script, with the reason of each choice.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the command that is started.")
 @click.pass_context
@@ -47,7 +47,7 @@ def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: 
 @click.command()
 @click.argument("image")
 @container_options
-@dev_options
+@_dev_options
 @click.option("--dry-run", is_flag=True, help="Print what would be run, as a script, with the reason of each choice.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the command that is started.")
 @click.pass_context

@@ -59,7 +59,7 @@ def answer(words: Words) -> None:
         old = open_prefix(request.prefix)
         report = update(request, plan_settings(words, Conf(), old.settings, old.recipe, read_text), session)
     else:
-        conf = read_confs(words)
+        conf = _read_confs(words)
         words = plan_advanced(words, conf) if words.action == "advanced" else words
         with work_folder(session.work_parent()) as work:
             asked = plan_new(name_files(words, work), conf, cwd, read_text)
@@ -88,15 +88,15 @@ def _named(file: str, name: str, work: Path) -> str:
     return str(copy)
 
 
-def read_confs(words: Words) -> Conf:
+def _read_confs(words: Words) -> Conf:
     """Read the site's configuration and the user's."""
-    site = read_yaml(os.environ.get(SITE_FILE, ""))
-    user = read_yaml(words.what if words.action == "advanced" else words.yaml)
+    site = _read_yaml(os.environ.get(SITE_FILE, ""))
+    user = _read_yaml(words.what if words.action == "advanced" else words.yaml)
     conf = read_conf(merge_conf(site, user), dict(os.environ))
     return replace(conf, prefix="") if Path(conf.prefix or ".").absolute() == Path.cwd() else conf
 
 
-def read_yaml(file: str) -> dict[str, Any]:
+def _read_yaml(file: str) -> dict[str, Any]:
     """Read a configuration; nothing where no file is named."""
     if not file:
         return {}

@@ -59,7 +59,7 @@ def wrap() -> None:
     """  # noqa: D301
 
 
-def start_options(command: Any) -> Any:
+def _start_options(command: Any) -> Any:
     """Add the options that say how commands start; not given, an update keeps what was said before."""
     for option in reversed(
         (
@@ -78,7 +78,7 @@ def start_options(command: Any) -> Any:
     return command
 
 
-def report_options(command: Any) -> Any:
+def _report_options(command: Any) -> Any:
     """Add the options of what reports."""
     command = click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")(command)
     command = click.option("-v", "--verbose", is_flag=True, help="Show each command.")(command)
@@ -104,7 +104,7 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
 @click.argument("sources", nargs=-1, required=True, type=NAMED_TEXT)
 @click.option("--prefix", required=True, type=NAMED, help="Folder to make; an empty one will do.")
 @click.option("--base", default="", metavar="BASE", help=f"Base of a build.  [default: {DEFAULT_BASE}]")
-@start_options
+@_start_options
 @click.option("--at", default="", metavar="PATH", help="Where an installation is found inside.  [default: as it says]")
 @package_options
 @click.option("--pre-install", "before", multiple=True, type=NAMED, help="Script to run inside before installing.")
@@ -116,7 +116,7 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
     help="One partition, or base and layer.  [default: one, where the runtime mounts images]",
 )
 @click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
-@report_options
+@_report_options
 def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tuple[Path, ...],
         after: tuple[Path, ...], *, copy: bool, flatten: bool | None, work_dir: str,
         as_json: bool, verbose: bool, quiet: bool, **given: Any) -> None:  # fmt: skip
@@ -139,8 +139,8 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
 @click.argument("what", nargs=-1, metavar="[PACKAGE|FILE]…")
 @click.option("--post-install", "after", multiple=True, type=NAMED, help="Script to run inside after installing.")
 @click.option("--image", default="", metavar="IMAGE", help="Another image, or the same at its new place.")
-@start_options
-@report_options
+@_start_options
+@_report_options
 def update(prefix: Path, what: tuple[str, ...], image: str, after: tuple[Path, ...], *,
            as_json: bool, verbose: bool, quiet: bool, **start: Any) -> None:  # fmt: skip
     """Make the next version of DIR, and switch to it at once; what runs keeps its version.
@@ -173,7 +173,7 @@ def rollback(prefix: Path, number: int, *, as_json: bool) -> None:
     """Switch DIR to the version before the current one, or to VERSION."""
     report = go_back(prefix.absolute(), number, open_session(quiet=True))
     if as_json:
-        print_json(render_json(report))
+        print_json(_render_json(report))
     else:
         before = f", {report.previous} before" if report.previous else ""
         click.echo(f"{prefix}: version {report.version.number} now{before} ({report.version.reason})")
@@ -247,14 +247,14 @@ def kernel(prefix: Path, to: Path | None, name: str, title: str, *, force: bool,
         click.echo(f"{spec.parent.name}: {spec}")
 
 
-def render_json(report: WrapReport) -> object:
+def _render_json(report: WrapReport) -> object:
     """Give a report for programs."""
     return msgspec.to_builtins(report)
 
 
 def _say(report: WrapReport, shown: Path, *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        print_json(render_json(report))
+        print_json(_render_json(report))
     elif not quiet:
         click.echo(render_report(report, shown))
 

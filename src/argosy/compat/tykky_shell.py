@@ -90,8 +90,8 @@ def render_files(folder: str) -> dict[str, str]:
     """
     return {
         ACTIVATE: render_activate(f"{folder}/{COMPLETE}"),
-        COMPLETE: render_completion(),
-        FISH: render_fish(),
+        COMPLETE: _render_completion(),
+        FISH: _render_fish(),
     }
 
 
@@ -107,7 +107,7 @@ esac
 """
 
 
-def render_completion() -> str:
+def _render_completion() -> str:
     """Render the completion of tykky's commands, for bash and zsh."""
     rows = []
     for program, actions in ACTIONS.items():
@@ -154,7 +154,7 @@ def _flags(program: str, action: str) -> str:
     return " ".join([*(flag for option in options_of(program, action) for flag in option.flags), "--help"])
 
 
-def render_fish() -> str:
+def _render_fish() -> str:
     """Render the function `tykky` and the completion of its commands, for fish."""
     rows = []
     for program, actions in ACTIONS.items():

@@ -186,7 +186,7 @@ def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str, spa
             "direct": plan.direct,
             "hashes": _hashes_of_direct(plan),
             "pins": [
-                [pin.name, pin.version, pin.build, without_stars(pin.url), pin.sha256, pin.md5] for pin in plan.pins
+                [pin.name, pin.version, pin.build, _without_stars(pin.url), pin.sha256, pin.md5] for pin in plan.pins
             ],
             "virtual": plan.virtual,
             "platform": plan.platform,
@@ -200,7 +200,7 @@ def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str, spa
     )
 
 
-def without_stars(url: str) -> str:
+def _without_stars(url: str) -> str:
     """Give an address from a lock, where a login was struck out, as it is without one; any other as it is."""
     return without_login(url) if STARS in url else url
 

@@ -35,14 +35,14 @@ def open_far(runner: Runner, name: str, path: str, size: int, work: Path) -> Ope
         When it is no image, or cannot be read.
     """
     skeleton = work / PurePosixPath(path).name
-    fetch_skeleton(runner, path, size, skeleton)
+    _fetch_skeleton(runner, path, size, skeleton)
     try:
         return open_image(skeleton)
     except ImageError as error:
         raise ImageError(f"{name} is not an image that can be run", evidence=error.evidence) from error
 
 
-def fetch_skeleton(runner: Runner, path: str, size: int, target: Path) -> None:
+def _fetch_skeleton(runner: Runner, path: str, size: int, target: Path) -> None:
     """Write a sparse file as long as one there, with its first bytes and the lock of a SIF file."""
     target.write_bytes(fetch_bytes(runner, path, 0, min(size, HEAD_BYTES)))
     os.truncate(target, size)

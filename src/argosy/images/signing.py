@@ -44,7 +44,7 @@ class Signer(msgspec.Struct, frozen=True):
     name: str
 
 
-def read_signers(sif: Sif, path: str, runner: Runner, programs: Mapping[str, str]) -> tuple[Signer, ...]:
+def _read_signers(sif: Sif, path: str, runner: Runner, programs: Mapping[str, str]) -> tuple[Signer, ...]:
     """Give who signed all of an image; nobody where it has no signature.
 
     Parameters
@@ -97,7 +97,7 @@ def find_signers(
     CheckFailed
         When nobody did.
     ArgosyError
-        As `read_signers` does.
+        As `_read_signers` does.
     """
     accepted = {plain_fingerprint(key) for key in keys}
     asked = f"asked for: {' or '.join(sorted(accepted))}" if accepted else ""
@@ -108,7 +108,7 @@ def find_signers(
             hint="give a SIF file; argosy images export makes one: --format sif",
             key=PROFILE_KEY,
         )
-    signers = read_signers(sif, path, runner, programs)
+    signers = _read_signers(sif, path, runner, programs)
     found = tuple(signer for signer in signers if signer.fingerprint in accepted or not accepted)
     if not found:
         by = "\n".join(f"signed by {signer.fingerprint}, {signer.name}" for signer in signers)

@@ -32,13 +32,13 @@ def warn_before(plan: LaunchPlan, cwd: str) -> Iterator[str]:
     for choice in plan.choices:
         if choice.what == "billed":
             yield f"billed: {choice.value}; {choice.why}"
-    if is_of_a_node(cwd):
+    if _is_of_a_node(cwd):
         yield f"nodes may not see {cwd}, since each machine has its own: start from a folder that all nodes see"
-    elif is_of_a_node(plan.output):
+    elif _is_of_a_node(plan.output):
         yield f"the output goes to {plan.output}, which may be a node's own: name one that all nodes see by --output"
 
 
-def is_of_a_node(path: str) -> bool:
+def _is_of_a_node(path: str) -> bool:
     """Tell whether a path lies in a folder that each node usually has for itself."""
     return any(PurePosixPath(path).is_relative_to(folder) for folder in OF_A_NODE)
 

@@ -18,7 +18,7 @@ SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 NAME = "attach.sh"
 
 
-def plan_attach(job: str, script: str, command: Words, *, node: str, terminal: bool) -> Words:
+def _plan_attach(job: str, script: str, command: Words, *, node: str, terminal: bool) -> Words:
     """Give the words that run a command in a job's container, on one node and beside its ranks."""
     step = ("srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--export=ALL")
     where = (f"--nodelist={node}",) if node else ()
@@ -49,5 +49,5 @@ def attach(session: Session, job: str, command: Words, *, node: str = "") -> int
             f"{node} is no node of job {job}", evidence=f"it runs on {facts.nodes}", hint="name one of those by --node"
         )
     place = str(Path(read_submitted(script.parent).get("there") or facts.record, NAME))
-    words = plan_attach(job, place, command, node=node, terminal=sys.stdin.isatty())
+    words = _plan_attach(job, place, command, node=node, terminal=sys.stdin.isatty())
     return session.runner.hand_over(Command(words, env=dict(session.host.environment)))

@@ -100,7 +100,7 @@ def reach(session: Session, remote: Remote) -> There:
     return There(remote.host, told["cwd"], told["state"], host, runner)
 
 
-def plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, record: str = "") -> LaunchPlan:
+def _plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, record: str = "") -> LaunchPlan:
     """Plan a launch for the site there, with the profiles and files of this machine.
 
     Raises
@@ -116,7 +116,7 @@ def plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, recor
             f"--ssh submits to Slurm, and the site {site.name} has none",
             hint="name the profile of the cluster with --site; 'argosy sites ls' lists them",
         )
-    opened = look_at_image(request.image, there, session)
+    opened = _look_at_image(request.image, there, session)
     keys = request.container.signed_by or site.images.signed_by
     if keys and record:
         sif = opened.sif if opened else None
@@ -133,7 +133,7 @@ def plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, recor
 def preview(request: LaunchRequest, session: Session, remote: Remote) -> LaunchPlan:
     """Give the plan that would be submitted there, without a record; nothing is written there."""
     there = reach(session, remote)
-    return plan_by_ssh(moved(request, session.host.cwd, there.cwd), session, there)
+    return _plan_by_ssh(moved(request, session.host.cwd, there.cwd), session, there)
 
 
 def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> Launched:
@@ -142,13 +142,13 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     Raises
     ------
     ArgosyError
-        As `plan_by_ssh`; in Slurm's own words, where it refuses.
+        As `_plan_by_ssh`; in Slurm's own words, where it refuses.
     """
     there = reach(session, remote)
     request = moved(request, session.host.cwd, there.cwd)
     folder = runs_folder(session)
     record = str(PurePosixPath(there.state, "runs", folder.name))
-    plan = plan_by_ssh(request, session, there, record=record)
+    plan = _plan_by_ssh(request, session, there, record=record)
     for line in noted_choices(plan.choices):
         session.reporter.note(line)
     keep_record(plan, folder)
@@ -220,7 +220,7 @@ def moved_path(path: str, here: str, there: str) -> str:
     return str(PurePosixPath(there, pure.relative_to(here) if pure.is_absolute() else pure))
 
 
-def look_at_image(reference: str, there: There, session: Session) -> Opened | None:
+def _look_at_image(reference: str, there: There, session: Session) -> Opened | None:
     """Read what an image there is, from its first bytes and its lock; None where none is named by a path.
 
     Raises

@@ -76,16 +76,16 @@ def find_grounds(
     """Find what a launch is planned from; as `plan_here`."""
     host = session.host
     refuse_no_program(request.command, request.container, host)
-    request = without_container(request)
+    request = _without_container(request)
     path, whose = whose_profile(request.site, search_path(host.environment, Path(host.cwd)))
     site = find_site(str(path), host)
     request = settle_request(_in_own_cluster(request, host), site, host)
     if whose:
         request = replace(request, told=(*request.told, Choice(PROFILE, str(path), whose, "search path")))
     settled = settle_site(request, site, host)
-    asked = in_folder(container_at_site(request.container, settled.site), request.options.chdir)
-    wanted = with_log_folder(asked, request.logs)
-    there = plan_target(request, settled.site, host)
+    asked = _in_folder(container_at_site(request.container, settled.site), request.options.chdir)
+    wanted = _with_log_folder(asked, request.logs)
+    there = _plan_target(request, settled.site, host)
     if site.scheduler == "local":
         refuse_missing_binds(request.container)  # a folder for logs is made when it is needed
         if not (dry or kept):
@@ -94,9 +94,9 @@ def find_grounds(
     else:
         if not (dry or kept or request.before or request.options.dependency):
             refuse_missing_program(request.command, asked, host, at_nodes=True)
-        wanted = with_log_folder(wanted, record)
+        wanted = _with_log_folder(wanted, record)
         there, container = _enter_at_nodes(request, wanted, site, there, session, dry=dry, kept=kept, found=found)
-    return Grounds(request, container, site, there, versions_of(container.entry.image, request))
+    return Grounds(request, container, site, there, _versions_of(container.entry.image, request))
 
 
 def _in_own_cluster(request: LaunchRequest, host: Host) -> LaunchRequest:
@@ -141,7 +141,7 @@ def _enter_at_nodes(
     return there, left_to_nodes(container)
 
 
-def versions_of(image: Image, request: LaunchRequest) -> dict[str, str]:
+def _versions_of(image: Image, request: LaunchRequest) -> dict[str, str]:
     """Give the versions that settings of sites may ask for: what the image lists, and before that what was said."""
     nccl = {"nccl": image.nccl} if image.nccl else {}
     return parse_torch_version(image.torch) | nccl | dict(request.image_has)
@@ -168,7 +168,7 @@ def settle_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
     return request
 
 
-def without_container(request: LaunchRequest) -> LaunchRequest:
+def _without_container(request: LaunchRequest) -> LaunchRequest:
     """Let a request for the machine's own software (``bare:``) have no container, whatever runtime the site has."""
     if not request.image.startswith(BARE_PREFIX) or request.container.runtime:
         return request
@@ -220,19 +220,19 @@ def _is_here(reference: str, runtime: str, session: Session) -> bool:
     return any((at / Path(reference).expanduser()).exists() for at in (Path(), *session.places.images))
 
 
-def in_folder(container: ContainerRequest, folder: str) -> ContainerRequest:
+def _in_folder(container: ContainerRequest, folder: str) -> ContainerRequest:
     """Let the program run in the folder of its job too, where the user names one for the job, and none inside."""
     if not folder or container.workdir or container.contain:
         return container
     return replace(container, workdir=folder, binds=(*container.binds, Bind(folder, folder)))
 
 
-def with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
+def _with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
     """Let a folder that ranks write to be seen inside; what lies below a usual mount is there already."""
     return replace(container, binds=(*container.binds, Bind(logs, logs))) if logs else container
 
 
-def plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
+def _plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
     """Give the machine that a job will run on, as far as plans need it: with the job's GPUs, not the login node's."""
     if site.scheduler == "local":
         return host

@@ -258,7 +258,7 @@ def _settle(
     variables, why_variables = plan_variables(request, site, host, shape, at_site, launcher=launcher.value)
     name = request.name or name_of(request.command)
     is_slurm = site.scheduler == "slurm"
-    options, why_options = plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
+    options, why_options = _plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
     binding = _binding(shape, site) if is_slurm else ()
     why_container = told_by_site(container.choices, request.container, site)
     why_job = (*settled.choices, *why_shape, *binding, launcher, *why_container, *more, *why_options, *why_variables)
@@ -367,7 +367,7 @@ def _cores(facts: _Facts) -> tuple[str, ...]:
     return bound_cores(facts.shape, facts.site, facts.launcher)
 
 
-def plan_options(
+def _plan_options(
     request: LaunchRequest, settled: Settled, shape: Shape, host: Host, name: str
 ) -> tuple[JobOptions, tuple[Choice, ...]]:
     """Complete the options of a job: the user's SBATCH_* defaults, then the site's; the output always has a place.

@@ -28,7 +28,7 @@ def split_choices(
     choices: Iterable[Choice], exports: tuple[Variable, ...]
 ) -> tuple[tuple[Choice, ...], Mapping[str, Choice]]:
     """Part choices: those for the head of a script, and those that stand beside the exports that they are about."""
-    exported = {name_inside(variable) for variable in exports}
+    exported = {_name_inside(variable) for variable in exports}
     head: list[Choice] = []
     beside: dict[str, Choice] = {}
     for choice in choices:
@@ -42,7 +42,7 @@ def split_choices(
 
 def render_exports(exports: tuple[Variable, ...], reasons: Mapping[str, Choice]) -> Iterator[str]:
     """Export variables with their reasons: beside one that has its own, above several that share it."""
-    for why, group in groupby(exports, key=lambda variable: _reason(reasons.get(name_inside(variable)))):
+    for why, group in groupby(exports, key=lambda variable: _reason(reasons.get(_name_inside(variable)))):
         words = [render_assignment(variable.name, variable.value) for variable in group]
         if why and len(words) == 1 and len(words[0]) <= LONGEST_BESIDE:
             yield f"export {words[0]}  {_cut(why, WIDTH - len(words[0]) - len('export   '))}"
@@ -66,7 +66,7 @@ def _packed(words: Iterable[str]) -> Iterator[str]:
     yield line
 
 
-def name_inside(variable: Variable) -> str:
+def _name_inside(variable: Variable) -> str:
     """Give a variable's name inside the container: ``X`` for ``APPTAINERENV_X``."""
     family, _, name = variable.name.partition("ENV_")
     return name if family in {"APPTAINER", "SINGULARITY"} else variable.name

@@ -138,7 +138,7 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
         folder.mkdir(parents=True)
         script = folder / "job.sh"
         write_text(script, plan.script)
-        write_text(folder / "job.json", render_record(plan))
+        write_text(folder / "job.json", _render_record(plan))
         own = {END_FILE: render_end(plan.cores), RANK_FILE: render_rank()} if plan.scheduler == "slurm" else {}
         for name, text in {ATTACH: plan.attach, **own}.items():
             if text:
@@ -205,7 +205,7 @@ def submission_environment(session: Session) -> dict[str, str]:
     }
 
 
-def render_record(plan: LaunchPlan) -> str:
+def _render_record(plan: LaunchPlan) -> str:
     """Render the plan as the record that stays of a run; the script lies beside it."""
     return (
         json.dumps(asdict(replace(plan, script="", attach="", versions=dict(plan.versions))), indent=1, sort_keys=True)

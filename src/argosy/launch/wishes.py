@@ -22,7 +22,7 @@ PRICE = (
 )
 
 
-def parse_elastic(text: str) -> tuple[int, int]:
+def _parse_elastic(text: str) -> tuple[int, int]:
     """Read ``MIN:MAX`` nodes.
 
     Raises
@@ -46,7 +46,7 @@ def with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
     """
     if not request.elastic:
         return request
-    _, most = parse_elastic(request.elastic)
+    _, most = _parse_elastic(request.elastic)
     if request.wanted.nodes not in {0, most}:
         raise UsageError(
             "the numbers of nodes contradict each other",

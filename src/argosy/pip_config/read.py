@@ -96,7 +96,7 @@ def read_pip_config(
         When a configuration file does not parse; pip stops there too.
     """
     found: dict[str, dict[str, PipSetting]] = {section: {} for section in SECTIONS}
-    for file in config_files(environment, home, prefix):
+    for file in _config_files(environment, home, prefix):
         for section, setting in _read_file(file):
             found[section][setting.key] = setting
     settings: dict[str, PipSetting] = {}
@@ -109,7 +109,7 @@ def read_pip_config(
     return _look_up(config, environment, home)
 
 
-def config_files(environment: Mapping[str, str], home: Path, prefix: Path | None = None) -> Iterator[Path]:
+def _config_files(environment: Mapping[str, str], home: Path, prefix: Path | None = None) -> Iterator[Path]:
     """Give the files that pip would try, the strongest last."""
     named = environment.get("PIP_CONFIG_FILE")
     if named == os.devnull:

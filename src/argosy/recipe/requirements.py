@@ -60,11 +60,11 @@ def parse_requirements(
         )
     entries: list[Entry] = []
     for where, line in parse_lines(text, file, first=first_line):
-        entries += parse_line(line, where, environment)
+        entries += _parse_line(line, where, environment)
     return tuple(entries)
 
 
-def parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iterator[Entry]:
+def _parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iterator[Entry]:
     """Parse one logical line: a package with its options, or options for all of them."""
     if hint := suggest_for_foreign(line):
         raise bad_line("this is no line of a requirements file", where, line, hint=hint)

@@ -51,7 +51,7 @@ def refuse_enroot(entry: Entry) -> str:
     return ""
 
 
-def shown_binds(entry: Entry) -> tuple[Bind, ...]:
+def _shown_binds(entry: Entry) -> tuple[Bind, ...]:
     """Give the mounts without the home, for which there is an option."""
     return tuple(bind for bind in entry.binds if bind != Bind(entry.person.home, entry.person.home))
 
@@ -92,7 +92,7 @@ class Pyxis(msgspec.Struct, frozen=True):
         """Give the options of srun; `variables` are named, since an image's own value would win."""
         registry = entry.image.kind is ImageKind.REGISTRY
         image = enroot_reference(entry.image.path) if registry else entry.image.path
-        mounts = [_mount(bind) for bind in shown_binds(entry)]
+        mounts = [_mount(bind) for bind in _shown_binds(entry)]
         here = Late("$PWD:$PWD")
         late = [here] if not entry.workdir and not entry.contain else []
         names = ",".join(variable.name for variable in enroot_variables(entry))

@@ -12,12 +12,12 @@ from types import MappingProxyType
 from argosy.errors import SiteError
 
 
-def local_submit(_directives: tuple[str, ...]) -> tuple[str, ...]:
+def _local_submit(_directives: tuple[str, ...]) -> tuple[str, ...]:
     """No scheduler: the script is carried out here, by the shell."""
     return ("sh", "{script}")
 
 
-def slurm_submit(directives: tuple[str, ...]) -> tuple[str, ...]:
+def _slurm_submit(directives: tuple[str, ...]) -> tuple[str, ...]:
     """Submit to Slurm: sbatch prints the job id alone.
 
     A job that Slurm starts again, after a lost node or a preemption, would erase what its first run wrote: where its
@@ -30,7 +30,7 @@ def slurm_submit(directives: tuple[str, ...]) -> tuple[str, ...]:
 
 
 SCHEDULERS: Mapping[str, Callable[[tuple[str, ...]], tuple[str, ...]]] = MappingProxyType(
-    {"local": local_submit, "slurm": slurm_submit}
+    {"local": _local_submit, "slurm": _slurm_submit}
 )
 
 

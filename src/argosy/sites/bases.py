@@ -18,7 +18,7 @@ ENTER = {
 }
 
 
-def describe_base(base: Base) -> str:
+def _describe_base(base: Base) -> str:
     """Say what is in a base and how it is entered: ``rocm 7.0, torch 2.10, python, mpi; entered by …``."""
     versions = [f"{key} {getattr(base, key)}" for key in ("rocm", "cuda", "oneapi", "python", "torch")]
     known = [text for text in versions if not text.endswith(" ")]
@@ -42,7 +42,7 @@ def _meets(version: str, wanted: Requirement) -> bool:
 
 def render_bases(bases: Sequence[Base]) -> tuple[str, ...]:
     """Give a line for each base: its name, and what is in it."""
-    return tuple(f"{base.name}: {told}" if (told := describe_base(base)) else base.name for base in bases)
+    return tuple(f"{base.name}: {told}" if (told := _describe_base(base)) else base.name for base in bases)
 
 
 def render_images(site: Site) -> Iterator[str]:
@@ -50,7 +50,7 @@ def render_images(site: Site) -> Iterator[str]:
     images = site.images
     for base in images.bases:
         yield f"base      {base.name}"
-        told = describe_base(base)
+        told = _describe_base(base)
         yield from (f"          {text}" for text in (told, base.why) if text)
     yield from (f"folder    {folder}" for folder in images.folders)
     if images.catalog:

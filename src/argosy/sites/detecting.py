@@ -35,11 +35,11 @@ class Match(msgspec.Struct, frozen=True):
 
 def detect_sites(sites: Iterable[Site], machine: Machine) -> tuple[Match, ...]:
     """Give the sites whose every kind of mark is found here; those without marks are never found."""
-    found = ((site.name, judge_identity(site.identity, machine)) for site in sites)
+    found = ((site.name, _judge_identity(site.identity, machine)) for site in sites)
     return tuple(Match(name, reasons) for name, reasons in found if reasons)
 
 
-def judge_identity(identity: Identity, machine: Machine) -> tuple[str, ...]:
+def _judge_identity(identity: Identity, machine: Machine) -> tuple[str, ...]:
     """Say what of a machine fits an identity; nothing where one kind of its marks does not."""
     reasons: list[str] = []
     for what, value, patterns in (

@@ -96,8 +96,8 @@ def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:
     table = read_table(path)
     merged: Table = {}
     for fragment in _fragments(table, path, folders):
-        merged = join_tables(merged, read_table(fragment))
-    site = msgspec.convert(join_tables(merged, table), Site)
+        merged = _join_tables(merged, read_table(fragment))
+    site = msgspec.convert(_join_tables(merged, table), Site)
     for key in ("name", "title"):
         if not getattr(site, key):
             raise SiteError(f"the profile {path.name} has no {key}", evidence=str(path), hint=f'add {key} = "…"')
@@ -123,7 +123,7 @@ def read_table(path: Path) -> Table:
         place = f"{path}:{line}" if line else str(path)
         raise SiteError(f"{path.name} is not valid TOML", evidence=f"{place}: {error}") from error
     except msgspec.ValidationError as error:
-        raise explain_invalid(path, text, str(error)) from error
+        raise _explain_invalid(path, text, str(error)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise SiteError(f"the profile {path.name} cannot be read", evidence=f"{path}: {error}") from error
     return table
@@ -176,7 +176,7 @@ def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple
     return found
 
 
-def join_tables(first: Table, second: Table) -> Table:
+def _join_tables(first: Table, second: Table) -> Table:
     """Join two profiles: tables key by key, lists of parts one after the other, anything else from the second.
 
     A setting of the second takes the place of every setting of that name in the first.
@@ -208,7 +208,7 @@ def _join_part(old: Table, new: Table) -> Table:
     return joined
 
 
-def explain_invalid(path: Path, text: str, message: str) -> SiteError:
+def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
     """Turn a validator's message into an error with file, line, key, and the nearest known key."""
     from argosy.toml_lines import find_fault  # noqa: PLC0415 - likewise
 

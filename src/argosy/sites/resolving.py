@@ -114,7 +114,7 @@ def at_partition(site: Site, partition: Partition | None) -> Site:
     node = site.node
     if partition.cores not in {0, node.cores}:
         node = msgspec.structs.replace(node, reserved="", sockets=0, numa=0)
-    if not has_usual_nodes(site, partition):
+    if not _has_usual_nodes(site, partition):
         node = msgspec.structs.replace(node, gpu_cpus=(), gpu_numa=(), gpu_pci=())
     node = msgspec.structs.replace(
         node,
@@ -135,7 +135,7 @@ def gpus_of(site: Site, partition: Partition | None) -> int:
     return site.node.gpus if partition is None or partition.gpus is None else partition.gpus
 
 
-def has_usual_nodes(site: Site, partition: Partition) -> bool:
+def _has_usual_nodes(site: Site, partition: Partition) -> bool:
     """Tell whether the nodes of a partition are those that the profile describes."""
     same_model = partition.gpu_model in {"", site.node.gpu_model}
     same_cores = partition.cores in {0, site.node.cores}
@@ -165,7 +165,7 @@ def resolve(site: Site, facts: Facts, devices: int) -> AtSite:
         *_left_out(site, facts),
     )
     return AtSite(
-        variables=(*(Variable(s.name, setting_word(s, devices)) for s in settings), *cached),
+        variables=(*(Variable(s.name, _setting_word(s, devices)) for s in settings), *cached),
         binds=tuple(plain),
         late_binds=tuple(path for bind in binds for path in bind.paths if bind.if_there or "*" in path),
         folders=folders,
@@ -200,10 +200,10 @@ def _left_out(site: Site, facts: Facts) -> Iterator[Choice]:
         if judge_condition(part.condition, facts) is None:
             missing = ", ".join(unknown_facts(part.condition, facts))
             why = f"only for {render_condition(part.when)}, and {missing} is not known here"
-            yield evident_choice(site, part, part_name(part), "not set", why=why)
+            yield evident_choice(site, part, _part_name(part), "not set", why=why)
 
 
-def part_name(part: Conditional) -> str:
+def _part_name(part: Conditional) -> str:
     """Give what a part is called in an explanation."""
     match part:
         case Setting():
@@ -216,7 +216,7 @@ def part_name(part: Conditional) -> str:
             return "bind"
 
 
-def setting_word(setting: Setting, devices: int) -> Word:
+def _setting_word(setting: Setting, devices: int) -> Word:
     """Give a setting's value: verbatim, or known on the node only."""
     return late_word(setting.late, devices) if setting.late else setting.value
 

@@ -111,7 +111,7 @@ def _draft_driver(answers: Mapping[str, str], host: str, shape: NodeShape) -> Dr
 
 def _with_map(facts: tuple[Fact, ...], answers: Mapping[str, str], gpus: Gpus, shape: NodeShape, host: str) -> Draft:
     cores = parse_cores(answers.get("cpus", ""))
-    shares = share_cores(cores, gpus.numa, shape)
+    shares = _share_cores(cores, gpus.numa, shape)
     if not shares:
         return Draft(facts, questions=("GPU -> CPU map: the numbers of the cores do not allow one",))
     why = "an even share of the NUMA node's cores, without the reserved ones; hold it against the site's advice"
@@ -127,7 +127,7 @@ def _with_map(facts: tuple[Fact, ...], answers: Mapping[str, str], gpus: Gpus, s
     )
 
 
-def share_cores(cores: Cores, gpu_numa: tuple[int, ...], shape: NodeShape) -> tuple[str, ...]:
+def _share_cores(cores: Cores, gpu_numa: tuple[int, ...], shape: NodeShape) -> tuple[str, ...]:
     """Give each GPU an even share of the cores of its NUMA node; nothing where the map would not be sound."""
     if not cores.plain or len(cores.first_cpus) != shape.cores or shape.reserved is None:
         return ()

@@ -124,7 +124,7 @@ def _reserved(row: Mapping[str, str], threads: int) -> tuple[int, ...] | None:
     listed = row.get("CPUSpecList", row.get("CpuSpecList", ""))
     if listed in NOTHING:
         return None if _int(row.get("CoreSpecCount", "")) else ()
-    return tuple(sorted({cpu // threads for cpu in expand_ranges(listed)}))
+    return tuple(sorted({cpu // threads for cpu in _expand_ranges(listed)}))
 
 
 def parse_gres(text: str) -> tuple[int, str]:
@@ -190,12 +190,12 @@ def parse_nvidia(query: str, topology: str) -> Gpus:
         vendor="nvidia",
         model=_one(row[0] for row in rows),
         memory_gb=round(_int(rows[0][1]) / 1024),
-        numa=parse_nvidia_numa(topology),
+        numa=_parse_nvidia_numa(topology),
         pci=tuple(row[2].lower() for row in rows),
     )
 
 
-def parse_nvidia_numa(topology: str) -> tuple[int, ...]:
+def _parse_nvidia_numa(topology: str) -> tuple[int, ...]:
     """Read the NUMA node of each GPU out of ``nvidia-smi topo -m``: tabs, a heading, underlined on a terminal.
 
     Empty where one GPU has none, or several.
@@ -285,7 +285,7 @@ def name_pattern(name: str) -> str:
     return re.sub(r"\d+", "*", name.partition(".")[0])
 
 
-def expand_ranges(text: str) -> tuple[int, ...]:
+def _expand_ranges(text: str) -> tuple[int, ...]:
     """Read a list such as ``0-1,32``; what is no number in it is left out."""
     found = re.findall(r"(\d+)(?:-(\d+))?", text)
     return tuple(number for first, last in found for number in range(int(first), int(last or first) + 1))

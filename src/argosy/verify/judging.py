@@ -89,17 +89,17 @@ def judge_run(
     """Judge a run."""
     checks = (
         judge_ranks(ranks, expected),
-        judge_network(net, expected, site, ranks),
-        judge_gpus(ranks, expected),
-        judge_cores(ranks, expected),
-        judge_bandwidth(net, expected, site, earlier),
+        _judge_network(net, expected, site, ranks),
+        _judge_gpus(ranks, expected),
+        _judge_cores(ranks, expected),
+        _judge_bandwidth(net, expected, site, earlier),
     )
     return Verdict(tuple(check for check in checks if check))
 
 
 def judge_trial(trials: Sequence[Trial], ranks: Sequence[RankFacts], expected: Expected) -> Verdict:
     """Judge a run that tried each node alone: it used no network between them."""
-    checks = (judge_ranks(ranks, expected), judge_gpus(ranks, expected), judge_nodes(trials, expected))
+    checks = (judge_ranks(ranks, expected), _judge_gpus(ranks, expected), _judge_nodes(trials, expected))
     return Verdict(tuple(check for check in checks if check))
 
 
@@ -120,7 +120,7 @@ def judge_ranks(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
     return Check("ranks", OK, said)
 
 
-def judge_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence[RankFacts]) -> Check | None:
+def _judge_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence[RankFacts]) -> Check | None:
     """Judge whether the data between nodes went over the fast network.
 
     Where the profile has proof lines, one must have matched; elsewhere TCP sockets between GPUs of several nodes are
@@ -129,7 +129,7 @@ def judge_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence
     nodes = max(expected.nodes, len(net.hosts), len({each.host for each in ranks}))
     if nodes <= 1 and not net.told:
         return None
-    said = describe_network(net)
+    said = _describe_network(net)
     needs = (
         "" if not site.network.proof_lines else f"; {site.name} shows it by a line like: {site.network.proof_lines[0]}"
     )
@@ -148,7 +148,7 @@ def judge_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence
     return Check("network", BAD if wanted else UNKNOWN, said, "run it with --debug net")
 
 
-def describe_network(net: NetFacts) -> str:
+def _describe_network(net: NetFacts) -> str:
     """Say the network in a few words: ``AWS Libfabric (cxi, 4 cards, GPUDirect), RCCL 2.20.5``."""
     if not net.told:
         return "not told"
@@ -168,7 +168,7 @@ def proves(net: NetFacts, site: Site) -> bool:
     return any(re.search(pattern, line) for pattern in site.network.proof_lines for line in lines)
 
 
-def judge_gpus(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
+def _judge_gpus(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
     """Judge whether each rank saw the GPUs that it should."""
     if not expected.gpus and not any(each.gpus for each in ranks):
         return None
@@ -188,7 +188,7 @@ def judge_gpus(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
     return Check("GPUs", OK, said)
 
 
-def judge_cores(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
+def _judge_cores(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
     """Judge the cores that ranks read back: as the map says, else that no two ranks of a node share all of theirs."""
     told = [each for each in ranks if each.cores]
     if not told:
@@ -224,7 +224,7 @@ def _shared(ranks: Sequence[RankFacts]) -> str:
     return ""
 
 
-def judge_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: Earlier | None) -> Check | None:
+def _judge_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: Earlier | None) -> Check | None:
     """Judge a bus bandwidth against what was measured at the site; that of an earlier job is told beside it."""
     measured = net.measured
     if measured is None:
@@ -245,7 +245,7 @@ def judge_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: Earl
     return Check("bandwidth", BAD, said, "see the network above, and the cores")
 
 
-def judge_nodes(trials: Sequence[Trial], expected: Expected) -> Check:
+def _judge_nodes(trials: Sequence[Trial], expected: Expected) -> Check:
     """Judge nodes that were tried each alone."""
     bad = find_bad_nodes(trials, expected.hosts, expected.gpus)
     hosts = {trial.host for trial in trials}

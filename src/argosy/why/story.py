@@ -38,7 +38,7 @@ def explain_log(session: Session, log: str) -> tuple[str, tuple[Finding, ...]]:
     if log == "-":
         return "standard input", judge_log(sys.stdin.buffer.read().decode(errors="replace"), signatures)
     path = find_log(session, log)
-    text, before = read_end(path)
+    text, before = _read_end(path)
     found = judge_log(text, signatures)
     return str(path), tuple(replace(each, line=each.line + before) for each in found)
 
@@ -56,7 +56,7 @@ def find_log(session: Session, log: str) -> Path:
     return Path(facts.output)
 
 
-def read_end(path: Path) -> tuple[str, int]:
+def _read_end(path: Path) -> tuple[str, int]:
     """Read the end of a log, and count the lines before it.
 
     Raises
@@ -80,7 +80,7 @@ def read_end(path: Path) -> tuple[str, int]:
 def _judge_last_run(session: Session, output: Path) -> tuple[Finding, ...]:
     """Give the known errors of a job's last run: one that was started again goes on with its file."""
     signatures = read_signatures(signature_files(session.host.environment))
-    text, before = read_end(output)
+    text, before = _read_end(output)
     for start, run in last_runs(text):
         if found := judge_log(run, signatures):
             lines = before + text.count("\n", 0, start)

@@ -54,7 +54,7 @@ def plan_recipe(
         # Copied, since the other prefix may be pruned.
         return Recipe(SourceKind.IMAGE, (str(path.absolute()),), copy=True)
     kind = identify_file(path).kind
-    if is_installation(path) or (kind is Kind.TAR and (at or named_like_environment(path))):
+    if _is_installation(path) or (kind is Kind.TAR and (at or _named_like_environment(path))):
         return Recipe(SourceKind.FOLDER, (str(path.absolute()),), base=base, at=at)
     if at:
         raise UsageError(
@@ -83,7 +83,7 @@ def refuse_unused(recipe: Recipe, options: Mapping[str, object]) -> None:
         raise UsageError(f"{given} belongs to environment files", hint=f"leave it out: {recipe} is wrapped as it is")
 
 
-def is_installation(folder: Path) -> bool:
+def _is_installation(folder: Path) -> bool:
     """Tell an installation from a root file system: a shell and /usr are the latter's."""
     if not folder.is_dir() or identify_file(folder).kind not in {Kind.DIRECTORY, Kind.ROOT_DIRECTORY}:
         return False
@@ -91,7 +91,7 @@ def is_installation(folder: Path) -> bool:
     return marked or not ((folder / "usr").exists() or os.path.lexists(folder / "bin/sh"))
 
 
-def named_like_environment(archive: Path) -> bool:
+def _named_like_environment(archive: Path) -> bool:
     """Tell whether a tar file holds an environment, as conda-pack makes them: ``bin`` and ``conda-meta`` at its top."""
     compression = identify_file(archive).compression
     tops = {name.removeprefix("./").partition("/")[0] for name in read_tar_names(archive, compression)}

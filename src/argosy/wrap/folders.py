@@ -88,7 +88,7 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
             at = _place(recipe, source, tree, base, session, work)
             needs = read_needs(tree / at.lstrip("/"))
             _judge_arch(source, needs, base)
-            inside = list_installation(tree / at.lstrip("/"), at)
+            inside = _list_installation(tree / at.lstrip("/"), at)
             step.result = f"{source} to {at}"
         with session.step("pack", "the layer") as step:
             _finish(tree, at, base, folder / "image.sif", session)
@@ -99,7 +99,7 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
 def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Session, work: Path) -> str:
     """Bring the files to where they belong in the layer, and say where that is."""
     if source.is_dir():
-        named = named_prefix(source)
+        named = _named_prefix(source)
         judge_place(recipe.at, named, source)
         at = recipe.at or named or str(source)
         place = tree / at.lstrip("/")
@@ -113,7 +113,7 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
     place.mkdir()
     command = Command(("tar", "--extract", "--no-same-owner", "--file", str(source), "--directory", str(place)))
     run_checked(session.runner, command, doing=f"unpacking {source.name}")
-    packed, named = (place / UNPACK).is_file(), named_prefix(place)
+    packed, named = (place / UNPACK).is_file(), _named_prefix(place)
     if not packed:
         judge_place(recipe.at, named, source)
     at = recipe.at or (ENV_PREFIX if packed else named)
@@ -155,7 +155,7 @@ def judge_place(at: str, named: str, source: Path) -> None:
         )
 
 
-def named_prefix(folder: Path) -> str:
+def _named_prefix(folder: Path) -> str:
     """Give the prefix that most scripts in a ``bin`` name in their first line; empty where none does."""
     counts: dict[str, int] = {}
     for file in sorted((folder / "bin").glob("*")):
@@ -169,7 +169,7 @@ def named_prefix(folder: Path) -> str:
     return max(known, key=lambda prefix: known[prefix], default="")
 
 
-def list_installation(place: Path, at: str) -> Inside:
+def _list_installation(place: Path, at: str) -> Inside:
     """List every program of an installation, as it will be found at `at`."""
     programs: list[str] = []
     for folder, _, names in os.walk(place):
