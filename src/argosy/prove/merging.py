@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -197,26 +197,30 @@ def with_value(text: str, section: str, key: str, literal: str) -> str:
     A value over several lines is not looked for: the caller sets plain values only.
     """
     lines = text.splitlines()
-    start = next((n for n, line in enumerate(lines) if (found := HEADER.match(line)) and found["name"] == section), -1)
-    new = f"{key} = {literal}"
-    if start < 0:
+    table, new = _lines_of(lines, section), f"{key} = {literal}"
+    if not table:
         return "\n".join([*lines, "", f"[{section}]", new]) + "\n"
-    end = next((n for n in range(start + 1, len(lines)) if ANY_HEADER.match(lines[n])), len(lines))
-    old = next((n for n in range(start + 1, end) if re.match(rf"\s*{re.escape(key)}\s*=", lines[n])), -1)
-    if old >= 0:
-        lines[old] = new
+    old = next((n for n in table if re.match(rf"\s*{re.escape(key)}\s*=", lines[n])), None)
+    if old is None:
+        lines.insert(table.start + 1, new)
     else:
-        lines.insert(start + 1, new)
+        lines[old] = new
     return "\n".join(lines) + "\n"
+
+
+def _lines_of(lines: Sequence[str], table: str) -> range:
+    """Give the numbers of a table's lines, its header first; none where the text has no such table."""
+    start = next((n for n, line in enumerate(lines) if (found := HEADER.match(line)) and found["name"] == table), None)
+    if start is None:
+        return range(0)
+    return range(start, next((n for n in range(start + 1, len(lines)) if ANY_HEADER.match(lines[n])), len(lines)))
 
 
 def with_table(text: str, name: str, rows: Mapping[str, str]) -> str:
     """Give a TOML text that ends with a table of these rows, in place of the one of that name."""
     lines = text.splitlines()
-    start = next((n for n, line in enumerate(lines) if (found := HEADER.match(line)) and found["name"] == name), -1)
-    if start >= 0:
-        end = next((n for n in range(start + 1, len(lines)) if ANY_HEADER.match(lines[n])), len(lines))
-        lines[start:end] = []
+    if old := _lines_of(lines, name):
+        del lines[old.start : old.stop]
     while lines and not lines[-1].strip():
         lines.pop()
     new = [f"[{name}]", *(f"{_text(key)} = {_text(value)}" for key, value in rows.items())] if rows else []

@@ -29,8 +29,9 @@ from argosy.sites import Site
 from argosy.version import VERSION
 
 BODY = Path(__file__).with_name("data") / "prove.sh"
-TIME = "00:05:00"
 NAME = "argosy-prove"
+NODES = 2
+TIME = "00:05:00"
 SECONDS = 90
 """The longest that one step in a container may take: an image of many gigabytes starts slowly the first time."""
 
@@ -45,7 +46,7 @@ class ProvePlan(msgspec.Struct, frozen=True):
     launch: LaunchPlan
 
 
-def prove_request(site: Site, image: str, options: JobOptions, nodes: int, gpus: int, name: str) -> LaunchRequest:
+def prove_request(site: Site, image: str, options: JobOptions, gpus: int, name: str) -> LaunchRequest:
     """Give the launch whose options the job takes: all GPUs of a node, the site's queue for short tests.
 
     Parameters
@@ -64,7 +65,7 @@ def prove_request(site: Site, image: str, options: JobOptions, nodes: int, gpus:
         command=("true",),
         site=name,
         # How many cores a node has is one of the questions: no share of what the profile says is asked for.
-        wanted=Wanted(nodes=nodes, gpus_per_node=each, cpus_per_rank=0 if known else 1),
+        wanted=Wanted(nodes=NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
         launcher="srun",
         name=NAME,
     )

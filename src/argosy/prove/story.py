@@ -21,8 +21,6 @@ from argosy.sites import read_site, search_path
 from argosy.sites.here import sites_here
 from argosy.sites.reading import find_profile, user_profiles
 
-NODES = 2
-
 
 class Proved(msgspec.Struct, frozen=True):
     """A proving job that ended, and what it found."""
@@ -32,7 +30,7 @@ class Proved(msgspec.Struct, frozen=True):
     result: Result
 
 
-def site_here(session: Session, asked: str = "") -> str:
+def site_here(session: Session, asked: str) -> str:
     """Give the name of the site: the one asked for, else the one that this machine belongs to.
 
     Raises
@@ -56,10 +54,9 @@ def plan_prove_here(
     session: Session,
     site: str,
     *,
-    image: str = "",
-    options: JobOptions | None = None,
-    nodes: int = NODES,
-    gpus: int = -1,
+    image: str,
+    options: JobOptions,
+    gpus: int,
     kept: bool = False,
     record: str = "",
 ) -> ProvePlan:
@@ -67,6 +64,8 @@ def plan_prove_here(
 
     Parameters
     ----------
+    image
+        Whose container is tried, too; empty for none.
     gpus
         GPUs of each node; negative for those that the profile says.
     kept
@@ -81,7 +80,7 @@ def plan_prove_here(
     if profile.scheduler != "slurm":
         hint = "argosy doctor looks at this machine"
         raise UsageError(f"{profile.name} has no Slurm, and so no job to try it by", hint=hint)
-    request = prove_request(profile, image, options or JobOptions(), nodes, gpus, site)
+    request = prove_request(profile, image, options, gpus, site)
     return plan_prove(find_grounds(request, session, kept=kept, record=record), record)
 
 
@@ -89,15 +88,17 @@ def prove(
     session: Session,
     site: str,
     *,
-    image: str = "",
-    options: JobOptions | None = None,
-    gpus: int = -1,
+    image: str,
+    options: JobOptions,
+    gpus: int,
     stream: BinaryIO | None = None,
 ) -> Proved:
     """Submit the job, follow it to its end, and read what it found.
 
     Parameters
     ----------
+    image, gpus
+        As of `plan_prove_here`.
     stream
         Gets what the job prints; standard output by default.
 
