@@ -126,26 +126,31 @@ def _judge_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequenc
     Where the profile has proof lines, one must have matched; elsewhere TCP sockets between GPUs of several nodes are
     bad, and all else is said as it is.
     """
-    nodes = max(expected.nodes, len(net.hosts), len({each.host for each in ranks}))
-    if nodes <= 1 and not net.told:
-        return None
-    said = _describe_network(net)
-    needs = (
-        "" if not site.network.proof_lines else f"; {site.name} shows it by a line like: {site.network.proof_lines[0]}"
-    )
-    hint = "bind the host's network libraries as the site's profile does, or take a base that has the plugin" + needs
-    if nodes > 1 and net.told and (net.slow or (site.network.proof_lines and not proves(net, site))):
-        more = f" ({net.complaints[0]})" if net.complaints else ""
-        return Check("network", BAD, said + more, hint)
+    several_nodes = max(expected.nodes, len(net.hosts), len({each.host for each in ranks})) > 1
     if net.told:
-        few = site.node.nics > 1 and 0 < net.nics < site.node.nics and nodes > 1
-        more = f"; {net.nics} of the node's {site.node.nics} cards" if few else ""
-        return Check("network", BAD if few else OK, said + more, "each rank must see all network cards" if few else "")
+        return _judge_told_network(net, site) if several_nodes else Check("network", OK, _describe_network(net))
+    if not several_nodes:
+        return None
     if not expected.gpus and not any(each.gpus for each in ranks):
         return Check("network", UNKNOWN, "TCP: no GPU, so no NCCL or RCCL was used (gloo or MPI say nothing)")
-    wanted = nodes > 1 and expected.gpus and site.network.proof_lines
-    said = "no line of NCCL or RCCL tells it" + (f", and {site.name} has lines that prove it" if wanted else "")
-    return Check("network", BAD if wanted else UNKNOWN, said, "run it with --debug net")
+    said, hint = "no line of NCCL or RCCL tells it", "run it with --debug net"
+    if expected.gpus and site.network.proof_lines:
+        return Check("network", BAD, f"{said}, and {site.name} has lines that prove it", hint)
+    return Check("network", UNKNOWN, said, hint)
+
+
+def _judge_told_network(net: NetFacts, site: Site) -> Check:
+    """Judge the network between several nodes by what its library told."""
+    said, proof_lines = _describe_network(net), site.network.proof_lines
+    if net.slow or (proof_lines and not proves(net, site)):
+        complaint = f" ({net.complaints[0]})" if net.complaints else ""
+        hint = "bind the host's network libraries as the site's profile does, or take a base that has the plugin"
+        line = f"; {site.name} shows it by a line like: {proof_lines[0]}" if proof_lines else ""
+        return Check("network", BAD, said + complaint, hint + line)
+    if 0 < net.nics < site.node.nics:
+        few = f"; {net.nics} of the node's {site.node.nics} cards"
+        return Check("network", BAD, said + few, "each rank must see all network cards")
+    return Check("network", OK, said)
 
 
 def _describe_network(net: NetFacts) -> str:
