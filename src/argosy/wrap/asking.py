@@ -30,26 +30,31 @@ def plan_recipe(
         When a file is missing, files and an image are mixed, an option does not belong to what is wrapped, or it is a
         project file.
     """
-    if project := named_project([Path(source).expanduser() for source in sources]):
+    paths = [Path(source).expanduser() for source in sources]
+    if project := named_project(paths):
         raise UsageError(
             f"{project.shown} says how an image is made, and is built first",
             hint=f"argosy build {project.shown} -o IMAGE, then argosy wrap IMAGE --prefix DIR",
         )
-    for source in sources:
+    kinds = [identify_file(path).kind for path in paths]
+    for source, kind in zip(sources, kinds, strict=True):
         is_file = asked_base or len(sources) > 1 or source.endswith(OF_ANY_NAME)
-        if is_file and identify_file(Path(source).expanduser()).kind is Kind.MISSING:
+        if is_file and kind is Kind.MISSING:
             raise missing_file(source, Path.cwd())
-    kinds = {identify_file(Path(source).expanduser()).kind in FILES for source in sources}
-    if kinds == {True}:
-        files = tuple(str(Path(source).expanduser().absolute()) for source in sources)
-        return Recipe(SourceKind.FILES, files, base=base, flatten=flatten)
+    if FILES.issuperset(kinds):
+        return Recipe(SourceKind.FILES, tuple(str(path.absolute()) for path in paths), base=base, flatten=flatten)
     if len(sources) > 1:
         raise UsageError(
             "one image can be wrapped, or environment files",
             evidence=", ".join(f"{each}: {identify_file(Path(each)).description}" for each in sources),
             hint="to add packages to an image: argosy wrap FILE --base IMAGE",
         )
-    path = Path(sources[0]).expanduser()
+    return _plan_single(sources[0], base, copy=copy, at=at, asked_base=asked_base)
+
+
+def _plan_single(source: str, base: str, *, copy: bool, at: str, asked_base: bool) -> Recipe:
+    """Tell a prefix, an installation and an image apart."""
+    path = Path(source).expanduser()
     if current_version(path) is not None and not at and not asked_base:
         # Copied, since the other prefix may be pruned.
         return Recipe(SourceKind.IMAGE, (str(path.absolute()),), copy=True)
@@ -61,8 +66,8 @@ def plan_recipe(
             "--at belongs to an installation on disk", evidence=f"{path} is {identify_file(path).description}"
         )
     if asked_base:
-        raise UsageError("--base belongs to environment files", hint=f"leave it away: {sources[0]} is wrapped as it is")
-    return Recipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else sources[0],), copy=copy)
+        raise UsageError("--base belongs to environment files", hint=f"leave it away: {source} is wrapped as it is")
+    return Recipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else source,), copy=copy)
 
 
 def refuse_unused(recipe: Recipe, options: Mapping[str, object]) -> None:
