@@ -140,24 +140,26 @@ def _has_place(tops: tuple[Top, ...], target: str) -> bool:
 
 
 def _tops(trees: tuple[Path, ...], above: str, place: Path, skipped: frozenset[str] = frozenset()) -> Iterator[Top]:
+    """Give the entries of the folder `above` (empty for the root itself), and of what is opened below it."""
     names = {name for tree in trees for name in _names(tree, above)} | (set() if above else {JOINED[1:]})
     for name in sorted(names - skipped):
         target = f"{above}/{name}"
-        first, *others = [tree for tree in trees if os.path.lexists(tree / target[1:])] or [place]
-        path = first / target[1:]
-        if target == JOINED or (_is_folder(path) and any(_is_folder(other / target[1:]) for other in others)):
-            joined = Top(target, How.BIND, f"{place}/root{target}")
-        else:
-            joined = None
-        if path.is_symlink() and not above and name in USUALLY_EMPTY:  # /home -> var/home: nothing is mounted on a link
+        first, *others = [tree / target[1:] for tree in trees if os.path.lexists(tree / target[1:])] or [
+            place / target[1:]
+        ]
+        if (
+            first.is_symlink() and not above and name in USUALLY_EMPTY
+        ):  # /home -> var/home: nothing is mounted on a link
             yield Top(target, How.FOLDER)
-        elif path.is_symlink() and target != JOINED:
-            yield Top(target, How.LINK, str(path.readlink()))
-        elif target in OPEN or (target == "/var" and not (path / "tmp").is_dir()):
+        elif first.is_symlink() and target != JOINED:
+            yield Top(target, How.LINK, str(first.readlink()))
+        elif target in OPEN or (target == "/var" and not (first / "tmp").is_dir()):
             yield Top(target, How.FOLDER)
             yield from _tops(trees, target, place)
+        elif target == JOINED or (_is_folder(first) and any(map(_is_folder, others))):
+            yield Top(target, How.BIND, f"{place}/root{target}")
         else:
-            yield joined or _single(target, path)
+            yield _single(target, first)
 
 
 def _single(target: str, path: Path) -> Top:
