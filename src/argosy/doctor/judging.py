@@ -58,7 +58,7 @@ def judge_machine(seen: Seen, site: Site | None) -> tuple[Finding, ...]:
         *_runtimes(seen, site),
         *_programs(seen),
         *_kernel(seen),
-        *(finding for folder in seen.folders for finding in _folder(folder)),
+        *map(_folder, seen.folders),
         *_quota(seen),
         *_slurm(seen, site),
         *_gpus(seen, site),
@@ -110,22 +110,22 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
     yield Finding("subuid", OK, "this user has some") if seen.subuid else Finding("subuid", OK, f"none; {hint}")
 
 
-def _folder(folder: Folder) -> Iterator[Finding]:
+def _folder(folder: Folder) -> Finding:
+    what, is_large = folder.what, folder.what in {"cache", "work files"}
     size = f"{folder.free / GIGABYTE:.0f} GB free" if folder.free >= 0 else "size not known"
     said = f"{folder.path} ({folder.kind or 'unknown file system'}, {size})"
-    way = "set ARGOSY_CACHE to a folder on a disk" if folder.what in {"cache", "work files"} else "ask the help desk"
+    way = "set ARGOSY_CACHE to a folder on a disk" if is_large else "ask the help desk"
     if not folder.writable:
-        yield Finding(folder.what, MISSING, f"{said}: not writable", _way_to_write(folder.what))
-    elif folder.kind in IN_MEMORY:
-        yield Finding(folder.what, MIND, f"{said}: in memory", way)
-    elif 0 <= folder.free < LITTLE and folder.what in {"cache", "work files"}:
-        yield Finding(folder.what, MIND, f"{said}: little space", f"free some, or {way}")
-    elif 0 <= folder.inodes < FEW_FILES and folder.what in {"cache", "work files"}:
-        yield Finding(folder.what, MIND, f"{said}: room for {folder.inodes} files only", f"free some, or {way}")
-    elif folder.kind in NETWORK and folder.what == "work files":
-        yield Finding(folder.what, MIND, f"{said}: on the network", "builds are faster with --work-dir on a local disk")
-    else:
-        yield Finding(folder.what, OK, said)
+        return Finding(what, MISSING, f"{said}: not writable", _way_to_write(what))
+    if folder.kind in IN_MEMORY:
+        return Finding(what, MIND, f"{said}: in memory", way)
+    if is_large and 0 <= folder.free < LITTLE:
+        return Finding(what, MIND, f"{said}: little space", f"free some, or {way}")
+    if is_large and 0 <= folder.inodes < FEW_FILES:
+        return Finding(what, MIND, f"{said}: room for {folder.inodes} files only", f"free some, or {way}")
+    if what == "work files" and folder.kind in NETWORK:
+        return Finding(what, MIND, f"{said}: on the network", "builds are faster with --work-dir on a local disk")
+    return Finding(what, OK, said)
 
 
 def _way_to_write(what: str) -> str:
