@@ -319,33 +319,48 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     if facts.mpi and facts.site.launcher.mpiexec:
         yield from _start_by_mpiexec(words, label=facts.label)
         return
-    started, shape, slurm = facts.script.started, facts.script.shape, facts.site.slurm
-    tasks = '"$ranks_per_node"' if started.per_rank else "1"
-    total = '"$((nodes * ranks_per_node))"' if started.per_rank else '"$nodes"'
-    share = shape.cpus_per_rank or (render_share("cores").expression if started.per_rank else "$cores")
-    cores_per_task = "$need" if shape.cpus_per_rank and not started.per_rank else f"${{SLURM_CPUS_PER_TASK:-{share}}}"
-    masked = bool(facts.masks) and started.per_rank
-    srun = [
-        step_prefix(facts.script.container)
-        + f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block --export=ALL'
-        + (" --no-kill --kill-on-bad-exit=0" if facts.least_nodes or facts.apart else " --kill-on-bad-exit=1")
-        + (f" --mpi={quote(facts.mpi)}" if facts.mpi else "")
-        + (" --label" if facts.label and started.per_rank else "")
-    ]
-    spare = spare_cores(shape, facts.site) if masked else 0
+    per_rank = facts.script.started.per_rank
+    masked = bool(facts.masks) and per_rank
+    spare = spare_cores(facts.script.shape, facts.site) if masked else 0
+    # Beside masks that leave cores over, a step asked for a number of cores may be given others than the masks name.
+    counted = not masked or (facts.site.slurm.cpus_beside_mask and not spare)
     if masked:
         # sbatch's own two as well, where the masks need more cores than the tasks ask for: 24.11 takes them from there
         yield "unset SRUN_CPUS_PER_TASK" + (" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK" if spare else "")
-        srun.append(f"--cpu-bind={render_mask_option(facts.masks)}")
-    # With a number of cores, the step has so many of Slurm's choice: beside masks of fewer than all, maybe not theirs.
-    if not masked or (slurm.cpus_beside_mask and not spare):
+    if counted:
         yield "# srun takes no --cpus-per-task from the job."
-        srun.append(f'--cpus-per-task="{cores_per_task}"')
-    own = (*facts.at_site.srun_always, *(facts.at_site.srun if started.per_rank else ()))
-    srun += [" ".join(map(quote, own))] if own else []
-    srun += step_lines(facts.script.container)
-    yield " \\\n    ".join(srun) + " \\"
+    own = (*facts.at_site.srun_always, *(facts.at_site.srun if per_rank else ()))
+    lines = (
+        step_prefix(facts.script.container) + _srun(facts),
+        f"--cpu-bind={render_mask_option(facts.masks)}" if masked else "",
+        f'--cpus-per-task="{_cores_per_task(facts)}"' if counted else "",
+        " ".join(map(quote, own)),
+        *step_lines(facts.script.container),
+    )
+    yield " \\\n    ".join(filter(None, lines)) + " \\"
     yield render_command(words, indent="    ") + " & step=$!"
+
+
+def _srun(facts: SlurmFacts) -> str:
+    """Give srun with what says how many tasks it starts, and what becomes of them when one fails."""
+    per_rank = facts.script.started.per_rank
+    total, tasks = ('"$((nodes * ranks_per_node))"', '"$ranks_per_node"') if per_rank else ('"$nodes"', "1")
+    words = (
+        f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block --export=ALL',
+        "--no-kill --kill-on-bad-exit=0" if facts.least_nodes or facts.apart else "--kill-on-bad-exit=1",
+        f"--mpi={quote(facts.mpi)}" if facts.mpi else "",
+        "--label" if facts.label and per_rank else "",
+    )
+    return " ".join(filter(None, words))
+
+
+def _cores_per_task(facts: SlurmFacts) -> str:
+    """Give the cores of a task in sh: a rank's, or those of all ranks of a node where one task starts them."""
+    cpus_per_rank, per_rank = facts.script.shape.cpus_per_rank, facts.script.started.per_rank
+    if cpus_per_rank and not per_rank:
+        return "$need"
+    share = cpus_per_rank or (render_share("cores").expression if per_rank else "$cores")
+    return f"${{SLURM_CPUS_PER_TASK:-{share}}}"
 
 
 def _wait(facts: SlurmFacts) -> Iterator[str]:
