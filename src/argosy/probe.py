@@ -40,7 +40,7 @@ PROGRAMS = (
 )
 CAP_SYS_ADMIN = 21
 MOST_LINKS = 40
-"""On the way to one file, by Linux: path_resolution(7)."""
+"""Links that are followed on the way to one file, as Linux does: path_resolution(7)."""
 CONF_PLACES = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")
 
 

@@ -127,10 +127,10 @@ def failed(command: Command, reply: Reply, *, doing: str, hint: str = "") -> Arg
     return ToolFailed(f"{doing} failed", evidence="\n".join(lines), hint=hint)
 
 
-def shorten_command(command: Command, limit: int = 400) -> str:
-    """Render a command for a message, its middle left out where it is long."""
+def shorten_command(command: Command) -> str:
+    """Render a command for a message, its middle left out where it has over 400 characters."""
     text = str(command)
-    return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+    return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"  # noqa: PLR2004 - as it says
 
 
 class RealRunner:

@@ -101,7 +101,7 @@ def render_filter(steps: Iterable[Step]) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def remove_leftovers(number: int, folder: str = "/tmp") -> None:  # noqa: S108 - proot's own place
+def remove_leftovers(number: int) -> None:
     """Remove what a proot that was killed left: 5.1.0 takes /tmp for its files, whatever is asked, and names itself.
 
     They are its loader (``prooted-``) and files that it made up for /proc (``proot-``); both names end in its number
@@ -110,7 +110,7 @@ def remove_leftovers(number: int, folder: str = "/tmp") -> None:  # noqa: S108 -
     import glob  # noqa: PLC0415 - as in main
     import shutil  # noqa: PLC0415 - likewise
 
-    for path in glob.glob(f"{folder}/proot*-{number}-??????"):  # noqa: PTH207 - pathlib loads more
+    for path in glob.glob(f"/tmp/proot*-{number}-??????"):  # noqa: PTH207, S108 - pathlib loads more
         if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - likewise
             shutil.rmtree(path, ignore_errors=True)
         else:

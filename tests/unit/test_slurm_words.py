@@ -24,7 +24,6 @@ from argosy.schedulers.slurm import (
     parse_scontrol_job,
     parse_scontrol_jobs,
     parse_squeue,
-    plan_squeue,
     render_directive,
     says_no_answer,
 )
@@ -109,11 +108,6 @@ def test_a_queue_is_read_bars_in_names_included() -> None:
     first, second = parse_squeue(text)
     assert (first.id, first.reason, first.node_list, first.name) == ("12", "Resources", "", "a|b c")
     assert (second.state, second.elapsed, second.node_list) == ("RUNNING", "5:00", "node1")
-
-
-def test_a_question_for_one_job_asks_for_ended_ones_too() -> None:
-    assert plan_squeue(job="7")[-4:] == ("--jobs", "7", "--states", "all")
-    assert plan_squeue(user="alice")[-2:] == ("--user", "alice")
 
 
 @pytest.mark.parametrize("text", ["123\n", "123;cluster\n", "sbatch: lua: hello\n123\n"])

@@ -19,6 +19,8 @@ from argosy.trees import unpacked
 
 UV_INSIDE = "/.argosy/uv"
 WORK_INSIDE = "/.argosy/work"
+MOST_LINKS = 40
+"""Links that are followed on the way to one file, as Linux does: path_resolution(7)."""
 
 WITH_IMAGE_ENV = 'for f in /.singularity.d/env/*.sh; do [ ! -e "$f" ] || . "$f"; done; exec "$@"'
 """Sets what the base says of its own environment (PATH, LD_LIBRARY_PATH of a vendor's Python), as runtimes do."""
@@ -154,15 +156,15 @@ def _make_mount_point(tree: Path, bind: Bind) -> None:
         place.touch()
 
 
-def follow_links(tree: Path, path: str, most: int = 40) -> Path:
+def follow_links(tree: Path, path: str) -> Path:
     """Give where a path of a root file system lies in its unpacked tree; links in it stay below the tree."""
-    parts, done = [part for part in path.split("/") if part], tree
+    parts, done, links_left = [part for part in path.split("/") if part], tree, MOST_LINKS
     while parts:
         part = parts.pop(0)
         if part == "..":
             done = done if done == tree else done.parent
-        elif part != "." and (done / part).is_symlink() and most > 0:
-            most -= 1
+        elif part != "." and (done / part).is_symlink() and links_left:
+            links_left -= 1
             link = str((done / part).readlink())
             done = tree if link.startswith("/") else done
             parts = [*(each for each in link.split("/") if each), *parts]

@@ -104,9 +104,10 @@ class _Placed(msgspec.Struct, frozen=True):
     stored: int
 
 
-def plan_system_part(source: FileSlice | tuple[Piece, ...], *, arch: str, fs: int = FsKind.SQUASHFS) -> NewPart:
-    """Plan the primary system partition out of a file system image, for an architecture as ``amd64``."""
-    return NewPart(DataType.PARTITION, source, extra=render_partition_extra(fs, PartKind.PRIMARY_SYSTEM, arch=arch))
+def plan_system_part(source: FileSlice | tuple[Piece, ...], *, arch: str) -> NewPart:
+    """Plan the primary system partition out of a squashfs, for an architecture as ``amd64``."""
+    extra = render_partition_extra(FsKind.SQUASHFS, PartKind.PRIMARY_SYSTEM, arch=arch)
+    return NewPart(DataType.PARTITION, source, extra=extra)
 
 
 def plan_overlay_part(source: FileSlice | tuple[Piece, ...], *, group: int, arch: str, name: str = "") -> NewPart:
@@ -120,11 +121,10 @@ def plan_json_part(name: str, data: bytes, *, group: int = form.DEFAULT_GROUP) -
     return NewPart(DataType.JSON, data, name=name, group=group)
 
 
-def plan_sbom_part(
-    name: str, data: bytes, *, sbom_format: int = SbomFormat.CYCLONEDX_JSON, group: int = form.DEFAULT_GROUP
-) -> NewPart:
-    """Plan a bill of materials."""
-    return NewPart(DataType.SBOM, data, name=name, group=group, extra=form.SBOM_EXTRA.pack(sbom_format))
+def plan_sbom_part(name: str, data: bytes, *, group: int) -> NewPart:
+    """Plan a bill of materials in CycloneDX's JSON."""
+    extra = form.SBOM_EXTRA.pack(SbomFormat.CYCLONEDX_JSON)
+    return NewPart(DataType.SBOM, data, name=name, group=group, extra=extra)
 
 
 def plan_copied_part(sif: Sif, part: SifPart) -> NewPart:

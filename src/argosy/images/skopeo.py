@@ -58,15 +58,12 @@ class Manifest(msgspec.Struct, frozen=True):
         ``sha256:…`` of its bytes.
     chosen
         Of an image for several architectures: the digest of the manifest for this one; else empty.
-    arches
-        Of such an image: what there is.
     size
         Bytes to fetch; 0 where only the chosen manifest knows.
     """
 
     digest: str
     chosen: str = ""
-    arches: tuple[str, ...] = ()
     size: int = 0
 
 
@@ -207,7 +204,7 @@ def parse_manifest(text: str, arch: str, name: str) -> Manifest:
     chosen = next((digest for (_, has), digest in rows if has == arch), "")
     if arches and not chosen:
         raise wrong_arch(name, ", ".join(arches), arch)
-    return Manifest(digest, chosen, arches)
+    return Manifest(digest, chosen)
 
 
 def _platform(entry: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:

@@ -113,7 +113,7 @@ class JobFacts(msgspec.Struct, frozen=True):
 
 def list_jobs(session: Session) -> tuple[JobRow, ...]:
     """List the user's own jobs that wait or run."""
-    return parse_squeue(ask_slurm(session, plan_squeue(user=session.host.person.name), doing="asking for your jobs"))
+    return parse_squeue(ask_slurm(session, plan_squeue(session.host.person.name), doing="asking for your jobs"))
 
 
 def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts:

@@ -96,7 +96,7 @@ def _bound(image: Image, why: str, source: str) -> tuple[Attach, Choice]:
     return Attach.BIND, _attach(Attach.BIND, why, source)
 
 
-def bare_entry(image: Image, host: Host, gpu: GpuWay = GpuWay.NONE) -> Entry:
+def bare_entry(image: Image, host: Host) -> Entry:
     """Give the plainest entry: what a runtime is asked about before anything else is known."""
     return Entry(
         image=image,
@@ -104,7 +104,7 @@ def bare_entry(image: Image, host: Host, gpu: GpuWay = GpuWay.NONE) -> Entry:
         binds=(),
         variables=(),
         workdir="",
-        gpu=gpu,
+        gpu=GpuWay.NONE,
         contain=False,
         person=host.person,
     )

@@ -210,11 +210,9 @@ SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
 """The name is last: it alone may hold a bar."""
 
 
-def plan_squeue(*, user: str = "", job: str = "") -> Words:
-    """Give the words that list jobs, ended ones that the controller still knows included for one job."""
-    who = ("--user", user) if user else ()
-    what = ("--jobs", job, "--states", "all") if job else ()
-    return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, *who, *what)
+def plan_squeue(user: str) -> Words:
+    """Give the words that list the jobs of a user which wait or run."""
+    return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, "--user", user)
 
 
 def parse_squeue(text: str) -> tuple[JobRow, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.model import Bind, GpuWay, Variable
+from argosy.model import Bind, GpuWay
 
 
 class SourceKind(StrEnum):
@@ -44,11 +44,6 @@ class Settings(msgspec.Struct, frozen=True):
     gpu: GpuWay = GpuWay.AUTO
     host: bool = False
     runtime: str = ""
-
-    @property
-    def forced(self) -> tuple[Variable, ...]:
-        """The variables as runtimes take them."""
-        return tuple(Variable(name, value) for name, value in self.variables)
 
 
 class Recipe(msgspec.Struct, frozen=True):
