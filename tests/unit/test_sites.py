@@ -19,10 +19,10 @@ from argosy.launch.grounds import find_site
 from argosy.model import Late
 from argosy.sites import Facts, read_site, search_path, site_names
 from argosy.sites.conditions import judge_condition, parse_condition, render_condition
-from argosy.sites.partitions import Demand, choose_partition, time_limit
+from argosy.sites.partitions import Demand, choose_partition, parse_minutes, time_limit
 from argosy.sites.reading import DATA, read_table
 from argosy.sites.records import Evident, Node, Partition, Site, Slurm
-from argosy.sites.resolving import at_partition, choose_mode, full_address, late_word, minutes, resolve
+from argosy.sites.resolving import at_partition, choose_mode, full_address, late_word, resolve
 from argosy.sites.telling import tell_site
 from argosy.toml_lines import find_line
 from tests.unit.machines import make_host
@@ -273,13 +273,13 @@ def test_a_late_text_knows_its_names_and_quotes_the_rest() -> None:
     ],
 )
 def test_times_are_read_as_slurm_reads_them(text: str, expected: float) -> None:
-    assert minutes(text) == expected
+    assert parse_minutes(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1:2:3:4", "x-1", "-5"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(SiteError):
-        minutes(text)
+        parse_minutes(text)
 
 
 def test_whole_nodes_and_parts_of_nodes_choose_their_partition() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -10,7 +11,7 @@ from argosy.errors import SiteError
 from argosy.model import Choice
 from argosy.nearest import nearest_word
 from argosy.sites.records import Partition, Site
-from argosy.sites.resolving import at_partition, evident_choice, gpus_of, minutes
+from argosy.sites.resolving import at_partition, evident_choice, gpus_of
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -87,7 +88,7 @@ def refuse_demand(partition: Partition, demand: Demand) -> str:
         if broken:
             return f"{demand.nodes} nodes were asked for, it takes {words} {number}"
     limit = time_limit(partition, demand.nodes)
-    if demand.time and limit and minutes(demand.time) > minutes(limit):
+    if demand.time and limit and parse_minutes(demand.time) > parse_minutes(limit):
         return f"{demand.time} was asked for, its limit for {demand.nodes} node(s) is {limit}"
     if partition.gpus is not None and demand.gpus_per_node > partition.gpus:
         return f"{demand.gpus_per_node} GPUs per node were asked for, its nodes have {partition.gpus}"
@@ -123,3 +124,27 @@ def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterato
     way_out = f"; --partition {cheaper[0]} bills what is used" if cheaper else ""
     why = f"{partition.name} gives whole nodes, and {used}{way_out}"
     yield evident_choice(site, partition, "billed", billed, why=why)
+
+
+def parse_minutes(text: str) -> float:
+    """Read a time limit as sbatch(1) takes it, in minutes; `math.inf` where it asks for no limit, as zero does.
+
+    The forms are ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS`` and ``UNLIMITED``.
+
+    Raises
+    ------
+    SiteError
+        When it is none.
+    """
+    if text.upper() in {"UNLIMITED", "INFINITE", "-1"}:
+        return math.inf
+    days, dash, rest = text.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:  # noqa: PLR2004
+        raise SiteError(f"{text!r} is no time", evidence=f"--time {text}", hint="write it as 1:30:00 or 2-00:00:00")
+    numbers = [int(part) for part in parts]
+    if dash:
+        hours, mins, seconds = [*numbers, 0, 0][:3]
+        return int(days) * 1440 + hours * 60 + mins + seconds / 60 or math.inf
+    hours, mins, seconds = {1: [0, *numbers, 0], 2: [0, *numbers], 3: numbers}[len(numbers)]
+    return hours * 60 + mins + seconds / 60 or math.inf

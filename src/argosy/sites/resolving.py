@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import msgspec
@@ -230,27 +229,3 @@ def late_word(text: str, devices: int) -> Word:
     escaped = [in_double_quotes(piece) for piece in pieces[::2]]
     names = [LATE_NAMES[name] for name in pieces[1::2]]
     return Late("".join(a + b for a, b in zip(escaped, [*names, ""], strict=True)))
-
-
-def minutes(text: str) -> float:
-    """Read a time as Slurm takes it: ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``, no limit.
-
-    Zero asks for no limit too (sbatch(1)).
-
-    Raises
-    ------
-    SiteError
-        When it is none.
-    """
-    if text.upper() in {"UNLIMITED", "INFINITE", "-1"}:
-        return math.inf
-    days, dash, rest = text.rpartition("-")
-    parts = rest.split(":")
-    if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:  # noqa: PLR2004
-        raise SiteError(f"{text!r} is no time", evidence=f"--time {text}", hint="write it as 1:30:00 or 2-00:00:00")
-    numbers = [int(part) for part in parts]
-    if dash:
-        hours, mins, seconds = [*numbers, 0, 0][:3]
-        return int(days) * 1440 + hours * 60 + mins + seconds / 60 or math.inf
-    hours, mins, seconds = {1: [0, *numbers, 0], 2: [0, *numbers], 3: numbers}[len(numbers)]
-    return hours * 60 + mins + seconds / 60 or math.inf
