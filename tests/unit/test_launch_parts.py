@@ -21,9 +21,10 @@ from argosy.containers import plan_container
 from argosy.errors import CheckFailed, ToolMissing, UsageError
 from argosy.launch.follow import follow_job
 from argosy.launch.in_step import INSIDE
-from argosy.launch.jobs import JobFacts, find_job, find_record, list_jobs
+from argosy.launch.jobs import JobFacts, find_job, list_jobs
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
 from argosy.launch.reading import RankLines, read_output
+from argosy.launch.record import find_record
 from argosy.launch.refusal import explain_sbatch
 from argosy.launch.rendezvous import PORT, render_rendezvous
 from argosy.launch.resume import Resume, plan_resume

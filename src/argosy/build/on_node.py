@@ -17,8 +17,8 @@ from argosy.build.for_site import site_named
 from argosy.build.node_plan import NodeWishes, plan_node_options, plan_node_words, render_node_script
 from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
-from argosy.launch.jobs import run_slurm
 from argosy.launch.refusal import explain_sbatch
+from argosy.launch.slurm_calls import run_slurm
 from argosy.launch.story import runs_folder, submission_environment
 from argosy.process import Command, Words
 from argosy.records import replace

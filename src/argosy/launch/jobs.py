@@ -1,4 +1,4 @@
-"""Jobs that were submitted: what is known of them, how they end, and ending them; it starts none."""
+"""Jobs that were submitted: what is known of them, how they ended, and how to cancel them; it starts none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.errors import ToolMissing, UsageError
 from argosy.launch.advice import advise_end, no_output, true_state
 from argosy.launch.ending import RankEnd, judge_end
 from argosy.launch.ranks import RankFacts
@@ -20,6 +20,7 @@ from argosy.launch.record import (
     can_read,
     find_output,
     find_outputs,
+    find_record,
     last_run,
     of_batch,
     read_first,
@@ -28,7 +29,8 @@ from argosy.launch.record import (
     read_runs,
     read_submitted,
 )
-from argosy.process import Command, Reply, Words, failed
+from argosy.launch.slurm_calls import ask_slurm, no_answer, run_slurm
+from argosy.process import Command
 from argosy.records import replace
 from argosy.schedulers.slurm import (
     ENDED,
@@ -218,8 +220,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
     last = last_run(runs)
     state = facts.get("JobState", "COMPLETED" if last and last.code == 0 else "FAILED")
     kind, _ = judge_state(state)
-    code = parse_exit_code(facts["ExitCode"]) if "ExitCode" in facts else last.code if last else 1
-    code = judge_code(state, code) if kind == ENDED else 0
+    code = judge_code(state, _exit_code(facts, last)) if kind == ENDED else 0
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
     told = true_state(state, _last_text(output)) if code else state
     # What ended for its time, or was cancelled, was ended from outside: no rank failed first.
@@ -245,6 +246,13 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
     )
 
 
+def _exit_code(facts: dict[str, str], last: Run | None) -> int:
+    """Give the exit code of a job by Slurm's word, else by the record of its last run."""
+    if "ExitCode" in facts:
+        return parse_exit_code(facts["ExitCode"])
+    return last.code if last else 1
+
+
 def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Path | None) -> str:
     if judge_state(state)[0] == WAITING:
         return advise_waiting(facts.get("Reason", ""), job)
@@ -260,23 +268,6 @@ def _line_to_change(state: str, record: Path | None) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return advise_end(state, script, sources)
-
-
-def find_record(session: Session, job: str) -> Path | None:
-    """Give the folder that our record of a job is in, the newest where numbers began again.
-
-    Of a job that we submitted its own record counts, and not those of steps that were carried out within it.  The tasks
-    of an array have one record.
-    """
-    steps: Path | None = None
-    job = re.split("[_+]", job)[0]
-    for file in sorted((session.places.state / "runs").glob("*/submitted.json"), reverse=True):
-        told = read_submitted(file.parent)
-        if told.get("job") == job:
-            if not told.get("here"):
-                return file.parent
-            steps = steps or file.parent
-    return steps
 
 
 def _last_text(output: str) -> str:
@@ -322,45 +313,3 @@ def is_output_elsewhere(facts: JobFacts) -> bool:
     """Tell whether a job ran and ended, and what it wrote lies where this machine does not see it."""
     written = facts.kind == ENDED and facts.nodes and facts.output not in {"", os.devnull}
     return bool(written) and not can_read(facts.output)
-
-
-def ask_slurm(session: Session, words: Words, *, doing: str) -> str:
-    """Ask Slurm something; give what it prints.
-
-    Raises
-    ------
-    ToolMissing, CheckFailed, ToolFailed
-        When there is no Slurm here, its controller does not answer, or it says no.
-    """
-    command = Command(words)
-    reply = run_slurm(session, command)
-    if reply.code != 0:
-        raise no_answer(reply) if says_no_answer(reply.stderr) else failed(command, reply, doing=doing)
-    return reply.stdout
-
-
-def run_slurm(session: Session, command: Command) -> Reply:
-    """Run a program of Slurm.
-
-    Raises
-    ------
-    ToolMissing
-        When there is no Slurm here.
-    """
-    try:
-        return session.runner.run(command)
-    except ToolMissing as error:
-        raise ToolMissing(
-            "there is no Slurm on this machine",
-            evidence=error.evidence,
-            hint="run this on a login node of the cluster; launch, jobs and queues reach one from here by --ssh HOST",
-        ) from error
-
-
-def no_answer(reply: Reply) -> CheckFailed:
-    """Make the error for a controller that does not answer."""
-    return CheckFailed(
-        "the Slurm controller does not answer",
-        evidence=reply.stderr.strip(),
-        hint="nothing was submitted or changed; try again in some minutes",
-    )

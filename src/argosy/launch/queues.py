@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.launch.jobs import ask_slurm
+from argosy.launch.slurm_calls import ask_slurm
 from argosy.process import Command
 from argosy.session import Session
 

@@ -13,6 +13,7 @@ import msgspec
 
 from argosy.launch.ending import RankEnd
 from argosy.launch.ranks import RankFacts, parse_ranks
+from argosy.session import Session
 
 LAST_LINES = 12
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
@@ -67,6 +68,23 @@ def read_first(record: Path | None, job: str = "") -> RankEnd | None:
     _, _, rank, host, code = whole[-1]
     own = int(code) if code.lstrip("-").isdigit() else 1
     return RankEnd(_number(rank), host, own if own >= 0 else 128 - own)
+
+
+def find_record(session: Session, job: str) -> Path | None:
+    """Give the folder that our record of a job is in, the newest where numbers began again.
+
+    Of a job that we submitted its own record counts, and not those of steps that were carried out within it.  The tasks
+    of an array have one record.
+    """
+    steps: Path | None = None
+    job = re.split("[_+]", job)[0]
+    for file in sorted((session.places.state / "runs").glob("*/submitted.json"), reverse=True):
+        told = read_submitted(file.parent)
+        if told.get("job") == job:
+            if not told.get("here"):
+                return file.parent
+            steps = steps or file.parent
+    return steps
 
 
 def read_submitted(record: Path | None) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from argosy.errors import ArgosyError, SiteError
-from argosy.launch.jobs import no_answer
+from argosy.launch.slurm_calls import no_answer
 from argosy.process import Command, Reply, failed
 from argosy.schedulers.slurm import says_no_answer
 from argosy.sites import Site

@@ -177,9 +177,9 @@ def submit(
         In Slurm's own words, where it refuses.
     """
     from argosy.launch.advice import warn_before  # noqa: PLC0415 - likewise
-    from argosy.launch.jobs import run_slurm  # noqa: PLC0415 - likewise
     from argosy.launch.places import make_output_folders, refuse_missing_chdir  # noqa: PLC0415 - likewise
     from argosy.launch.refusal import explain_sbatch  # noqa: PLC0415 - likewise
+    from argosy.launch.slurm_calls import run_slurm  # noqa: PLC0415 - likewise
 
     make_output_folders(plan, session.host.person.name)
     refuse_missing_chdir(plan)

@@ -9,9 +9,10 @@ import msgspec
 
 from argosy.errors import SiteError, UsageError
 from argosy.launch.grounds import find_site
-from argosy.launch.jobs import JobFacts, ask_slurm, find_job, read_plan, session_of
+from argosy.launch.jobs import JobFacts, find_job, read_plan, session_of
 from argosy.launch.ranks import RankFacts
 from argosy.launch.record import can_read, read_submitted
+from argosy.launch.slurm_calls import ask_slurm
 from argosy.records import replace
 from argosy.schedulers.slurm import ENDED
 from argosy.session import Session

@@ -1,0 +1,50 @@
+"""Run the programs of Slurm, and say why where there is none or its controller does not answer."""
+
+from __future__ import annotations
+
+from argosy.errors import CheckFailed, ToolMissing
+from argosy.process import Command, Reply, Words, failed
+from argosy.schedulers.slurm import says_no_answer
+from argosy.session import Session
+
+
+def ask_slurm(session: Session, words: Words, *, doing: str) -> str:
+    """Ask Slurm something; give what it prints.
+
+    Raises
+    ------
+    ToolMissing, CheckFailed, ToolFailed
+        When there is no Slurm here, its controller does not answer, or it says no.
+    """
+    command = Command(words)
+    reply = run_slurm(session, command)
+    if reply.code != 0:
+        raise no_answer(reply) if says_no_answer(reply.stderr) else failed(command, reply, doing=doing)
+    return reply.stdout
+
+
+def run_slurm(session: Session, command: Command) -> Reply:
+    """Run a program of Slurm.
+
+    Raises
+    ------
+    ToolMissing
+        When there is no Slurm here.
+    """
+    try:
+        return session.runner.run(command)
+    except ToolMissing as error:
+        raise ToolMissing(
+            "there is no Slurm on this machine",
+            evidence=error.evidence,
+            hint="run this on a login node of the cluster; launch, jobs and queues reach one from here by --ssh HOST",
+        ) from error
+
+
+def no_answer(reply: Reply) -> CheckFailed:
+    """Make the error for a controller that does not answer."""
+    return CheckFailed(
+        "the Slurm controller does not answer",
+        evidence=reply.stderr.strip(),
+        hint="nothing was submitted or changed; try again in some minutes",
+    )
