@@ -28,7 +28,7 @@ OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
 
 
 def warn_before(plan: LaunchPlan, cwd: str) -> Iterator[str]:
-    """Give what is to be said when a job is submitted: more than it uses may be billed, its files may be lost."""
+    """Give the warnings of a submission: of a bill for more than the job uses, and of files that may be lost."""
     for choice in plan.choices:
         if choice.what == "billed":
             yield f"billed: {choice.value}; {choice.why}"
@@ -44,12 +44,12 @@ def _is_of_a_node(path: str) -> bool:
 
 
 def true_state(state: str, output: str) -> str:
-    """Give the state that tells most: memory, where the end of the output says so."""
+    """Give Slurm's state of a job, or OUT_OF_MEMORY where the end of its output says that the kernel killed a rank."""
     return "OUT_OF_MEMORY" if state.startswith("FAILED") and OUT_OF_MEMORY.search(output) else state
 
 
 def no_output(facts: Mapping[str, str], output: str) -> str:
-    """Say that slurmd could not open a job's output, which it tells by a signal that nobody sent; empty else."""
+    """Explain a job whose output file slurmd could not open: Slurm reports only a signal.  Empty for any other job."""
     if facts.get("ExitCode") != NO_OUTPUT:
         return ""
     where = facts.get("BatchHost", "") or "its node"
@@ -57,7 +57,7 @@ def no_output(facts: Mapping[str, str], output: str) -> str:
 
 
 def advise_end(state: str, script: str, sources: Mapping[str, str]) -> str:
-    """Give the line to change; empty where none is known.
+    """Name the line of the script, or of the project file, that asks for too little; empty where none is known.
 
     Parameters
     ----------

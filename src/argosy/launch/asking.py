@@ -69,9 +69,7 @@ PLAIN = ("launcher", "mpi", "mode", "name", "checkpoint", "label", "gpu_type", "
 
 
 def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the words of a job of the project file, each replaced by the option of that name.
-
-    What the file's table ``[launch]`` says holds for each of its jobs that says nothing else.
+    """Join what ``[launch]`` and ``[job.NAME]`` of the project file say with the options given: the last of them wins.
 
     Parameters
     ----------
@@ -106,7 +104,7 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
 
 
 def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the words of a launch that is no job of the file, completed by the file's table ``[launch]``."""
+    """Join what ``[launch]`` of the project file says with the options of a launch that is no job of the file."""
     usual = _words(project.table.launch.given())
     words = usual | {key: value for key, value in options.items() if key not in LISTS}
     given = {
@@ -121,7 +119,7 @@ def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def _given_list(key: str, words: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Tell where variables come from; the other lists stand in the script as they are."""
+    """Name the place in the file of each variable; other lists need none, since the script shows them as they are."""
     if key != "env":
         return {}
     pairs = (text.partition("=") for text in words.get("env", ()))

@@ -47,7 +47,7 @@ class Settled(msgspec.Struct, frozen=True):
     whole
         Whether the job has its nodes for itself, as far as the profile tells.
     alone
-        Whether it must ask for that.
+        Whether it must ask for that (``--exclusive``), since its ranks are bound to cores.
     """
 
     site: Site
@@ -218,7 +218,7 @@ def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> Contai
 
 
 def told_by_site(choices: tuple[Choice, ...], request: ContainerRequest, site: Site) -> tuple[Choice, ...]:
-    """Say of runtime, GPU way and signature that the profile chose them, where the user did not."""
+    """Replace the reasons for runtime, GPU way and signature by the profile's, where it chose and not the user."""
     facts = site.runtime
     version = f"; the site documents {facts.version}" if facts.version else ""
     own: dict[str, Choice] = {}
@@ -236,14 +236,17 @@ def told_by_site(choices: tuple[Choice, ...], request: ContainerRequest, site: S
 
 
 def shown_of_overlays(site: Site, runtime: str) -> str:
-    """Say what a run at the site showed of overlays: ``yes``, ``no`` where a bind mount attaches, else empty."""
+    """Say whether a run at the site showed that an image's overlay partition is mounted there.
+
+    ``yes``; ``no``, where a bind mount of the layer was shown to work in its place; empty where nothing was shown.
+    """
     shown = site.proved
     overlay = shown.facts.get("attach.overlay", "") if runtime in shown.versions else ""
     return overlay if overlay == "yes" or (overlay == "no" and shown.facts.get("attach.bind") == "yes") else ""
 
 
 def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choice]:
-    """Say of the layer's attachment that a run at the site showed it."""
+    """Give the reason for how the layer attaches, where a run at the site showed it."""
     chosen = {choice.what: choice for choice in choices}
     runtime, layer = chosen.get("runtime"), chosen.get("layer")
     shown = shown_of_overlays(site, runtime.value) if runtime else ""
@@ -304,7 +307,7 @@ def with_site_words(container: ContainerPlan, at_site: AtSite) -> ContainerPlan:
 
 
 def launcher_at_site(choice: Choice, site: Site) -> Choice:
-    """Give the launcher: the user's, else for programs that torchrun would start the site's own."""
+    """Settle the launcher: the user's; else the site's, but only in the place of torchrun."""
     policy = site.launcher
     if choice.value == "torchrun" and policy.torchrun:
         why = f"{choice.why}; not {policy.torchrun}: nodes are told their ranks, so no host names are compared"

@@ -33,7 +33,7 @@ def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
 
 
 def for_whole_nodes(settled: Settled, shape: Shape, *, asked: bool) -> Settled:
-    """Let a job that is bound to cores have its nodes alone: with another job beside it they might not be its own."""
+    """Ask for whole nodes where ranks are bound to cores: on a shared node a job may get other cores than the map's."""
     if asked or settled.site.slurm.whole_nodes or not choose_masks(shape, settled.site):
         return settled
     why = "the site's map of cores holds on whole nodes, and jobs of this partition may share them"

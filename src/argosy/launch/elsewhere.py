@@ -17,7 +17,7 @@ FROM_CALLER = ("SBATCH_", "OMP_NUM_THREADS")
 
 
 def is_elsewhere(site: Site, host: Host, *, image_is_here: bool) -> bool:
-    """Tell whether a scheduled site is planned for from a machine that is not it: no sbatch, or no such image."""
+    """Tell whether a plan for a site with a scheduler is made on another machine: one without sbatch, or the image."""
     return site.scheduler == "slurm" and not (image_is_here and "sbatch" in host.programs)
 
 
@@ -113,7 +113,7 @@ def assume_container(
 
 
 def _not_verified(request: ContainerRequest, found: Image | None) -> tuple[Choice, ...]:
-    """Say of a signature that is asked for who looks at it, since nobody can here."""
+    """Say that a required signature was not verified, and who does that."""
     if not request.signed_by:
         return ()
     why = "verified there at the start" if found else "not verified: the image is not here; there: apptainer verify"

@@ -65,9 +65,10 @@ def judge_end(text: str) -> RankEnd | None:
 
 
 def last_runs(text: str) -> tuple[tuple[int, str], ...]:
-    """Give what may be the last run in an output, and where it begins: what follows the last end, and what led to it.
+    """Give the parts of an output that may be its last run, and where each begins.
 
-    A run that was killed says no end of its own.
+    The last run is what follows the last end that a script wrote, or, where nothing does, what led to that end: a run
+    that was killed writes none.
     """
     ends = [0, *(match.end() for match in RUN_ENDED.finditer(text)), len(text)]
     return tuple((start, text[start:end]) for start, end in reversed([*pairwise(ends)][-2:]))

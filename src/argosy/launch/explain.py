@@ -82,7 +82,7 @@ def _told_by_ranks(plan: LaunchPlan) -> tuple[Explained, ...]:
 
 
 def _policy(plan: LaunchPlan) -> Iterator[Explained]:
-    """Say of the runtime what of the caller's environment enters, and whether anybody has started it yet."""
+    """Say what of the caller's environment the runtime lets in, and whether it has been started for real in tests."""
     for choice in plan.choices:
         if choice.what == "runtime":
             runtime = load_runtime(choice.value)

@@ -40,7 +40,7 @@ NAME = re.compile(r"(?:ends|first|(?:ranks|nccl)-[\w.-]+)\Z")
 
 
 def session_of(session: Session, record: Path | None) -> Session:
-    """Give the session that a job's questions are asked with: one by ssh, where it was submitted so."""
+    """Give the session that reaches a job submitted by ssh."""
     host = read_submitted(record).get("ssh", "")
     return replace(session, runner=OverSsh(session.runner, parse_remote(host))) if host else session
 

@@ -58,7 +58,7 @@ def _tell(session: Session, facts: JobFacts, told: str) -> str:
 
 
 def _said_its_end(facts: JobFacts) -> bool:
-    """Tell whether the script wrote down the end of this run: then there is something to ask the controller."""
+    """Tell whether the script noted the end of this run: only then is the controller worth asking."""
     file = Path(facts.record, "ends") if facts.record and not facts.outputs else None
     try:
         return bool(file) and len(file.read_text().splitlines()) > facts.restarts if file else False

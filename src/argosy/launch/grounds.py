@@ -124,7 +124,8 @@ def _enter_at_nodes(
 ) -> tuple[Host, ContainerPlan]:
     """Plan the container of a job; give it with the machine that it was planned for.
 
-    Where nothing is started, that may be the site as its profile tells it, and the image one that nobody looked into.
+    A plan that starts nothing may be made away from the site: then the machine is what the profile tells, and an
+    image that cannot be opened here is assumed.
     """
     from argosy.launch.elsewhere import as_proved, assume_container, assume_host, assume_runtime, is_elsewhere  # noqa: PLC0415 - Slurm's sites only
 
@@ -142,13 +143,13 @@ def _enter_at_nodes(
 
 
 def _versions_of(image: Image, request: LaunchRequest) -> dict[str, str]:
-    """Give the versions that settings of sites may ask for: what the image lists, and before that what was said."""
+    """Give the versions that conditions of profiles compare: as the user said, else as the image lists them."""
     nccl = {"nccl": image.nccl} if image.nccl else {}
     return parse_torch_version(image.torch) | nccl | dict(request.image_has)
 
 
 def settle_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Give a request with the shape that it means: an allocation's, a smoke run's, an elastic one's."""
+    """Apply what changes a request as a whole: ``--here``, ``--smoke``, ``--elastic``, and a site without Slurm."""
     if request.here:
         from argosy.launch.in_allocation import in_allocation  # noqa: PLC0415 - where it is asked for
 
@@ -169,7 +170,7 @@ def settle_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
 
 
 def _without_container(request: LaunchRequest) -> LaunchRequest:
-    """Let a request for the machine's own software (``bare:``) have no container, whatever runtime the site has."""
+    """Choose the runtime ``bare`` for the machine's own software (``bare:``), whatever runtime the site has."""
     if not request.image.startswith(BARE_PREFIX) or request.container.runtime:
         return request
     return replace(request, container=replace(request.container, runtime="bare"))
@@ -194,7 +195,7 @@ def find_site(name: str, host: Host) -> Site:
 
 @contextmanager
 def placed(name: str, host: Host) -> Iterator[None]:
-    """Name the file and line of the profile's value that an error is about."""
+    """Add file and line to an error that names a value of the profile (`ArgosyError.key`)."""
     try:
         yield
     except ArgosyError as error:
@@ -209,9 +210,10 @@ def placed(name: str, host: Host) -> Iterator[None]:
 
 
 def _is_here(reference: str, runtime: str, session: Session) -> bool:
-    """Tell whether a plan can look into an image, or has nothing to look into.
+    """Tell whether a plan need not assume what the image is: it can be opened here, or there is nothing to open.
 
-    Names of the catalog are looked up; what a registry has is fetched by some runtimes, else at the site itself.
+    Names of the catalog are always looked up.  An image of a registry counts as here where a runtime fetches it by
+    itself, or where this is the site, which can fetch it.
     """
     if "://" in reference:
         return named_image(reference, runtime) is not None or "sbatch" in session.host.programs
@@ -221,19 +223,19 @@ def _is_here(reference: str, runtime: str, session: Session) -> bool:
 
 
 def _in_folder(container: ContainerRequest, folder: str) -> ContainerRequest:
-    """Let the program run in the folder of its job too, where the user names one for the job, and none inside."""
+    """Run the program in the job's folder (``--chdir``), too, where no folder inside is asked for."""
     if not folder or container.workdir or container.contain:
         return container
     return replace(container, workdir=folder, binds=(*container.binds, Bind(folder, folder)))
 
 
 def _with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
-    """Let a folder that ranks write to be seen inside; what lies below a usual mount is there already."""
+    """Mount a folder that ranks write to; a plan drops the mount where a usual one shows it already."""
     return replace(container, binds=(*container.binds, Bind(logs, logs))) if logs else container
 
 
 def _plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
-    """Give the machine that a job will run on, as far as plans need it: with the job's GPUs, not the login node's."""
+    """Give this machine with the GPUs of the job's nodes in the place of its own: plans need no more of a node."""
     if site.scheduler == "local":
         return host
     shape, _ = choose_shape(request.wanted, site, host)

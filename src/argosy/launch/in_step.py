@@ -24,7 +24,7 @@ exec "$@"
 
 
 def inside_words(device: Word, folders: Word) -> tuple[Word, ...]:
-    """Give what stands before a command in a container that srun starts: the checks that a node gets elsewhere."""
+    """Give the words that check a node, for containers that srun itself starts: they run inside, before the command."""
     return ("/bin/sh", "-c", INSIDE, "argosy-inside", device, folders)
 
 
@@ -56,7 +56,7 @@ def render_document(container: ContainerPlan) -> Iterator[str]:
 
 
 def step_prefix(container: ContainerPlan) -> str:
-    """Give what stands before ``srun``: the variables that it passes on, which no name in this script can meet."""
+    """Set variables of the container for ``srun`` alone: exported by the script, they could replace one of its own."""
     step = step_of(container)
     variables = step.variables(container.entry) if step else ()
     return render_command(("env", *map(assignment, variables))) + " \\\n    " if variables else ""

@@ -169,7 +169,7 @@ def _task(row: dict[str, str]) -> int:
 
 
 def choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Choose the row that tells of a whole array: a task that runs, else one that waits, else one that failed."""
+    """Choose the task that stands for a whole array: one that runs, else one that waits, else one that failed."""
     order = {RUNNING: 0, WAITING: 1, ENDED: 2}
 
     def rank(row: dict[str, str]) -> tuple[int, bool]:
@@ -180,7 +180,7 @@ def choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
 
 
 def session_of(session: Session, record: Path | None) -> Session:
-    """Give the session that a job's questions are asked with: one by ssh, where it was submitted so."""
+    """Give the session that reaches the job: one by ssh where it was submitted by ssh, else the given one."""
     if not read_submitted(record).get("ssh"):
         return session
     from argosy.launch import far_record  # noqa: PLC0415 - few jobs are far away
@@ -191,7 +191,7 @@ def session_of(session: Session, record: Path | None) -> Session:
 def _with_copies(
     session: Session, facts: dict[str, str], outputs: tuple[str, ...], record: Path, job: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Copy what a job that is far away left; give its facts and outputs with the copies in their place."""
+    """Copy the notes and outputs of a job submitted by ssh; give facts and outputs with the paths of the copies."""
     from argosy.launch.far_record import copy_notes, copy_output  # noqa: PLC0415 - few jobs are far away
 
     copy_notes(session.runner, record)
@@ -260,7 +260,7 @@ def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Pa
 
 
 def _line_to_change(state: str, record: Path | None) -> str:
-    """Say the line to change: in the file that an option came from, else in the script."""
+    """Name the line of the project file, else of the script, that asks for too little time or memory."""
     try:
         script = (record / "job.sh").read_text() if record else ""
         choices = json.loads((record / "job.json").read_text())["choices"] if record else []
@@ -310,6 +310,6 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> None:
 
 
 def is_output_elsewhere(facts: JobFacts) -> bool:
-    """Tell whether a job ran and ended, and what it wrote lies where this machine does not see it."""
+    """Tell whether a job that ended wrote its output where this machine cannot read it."""
     written = facts.kind == ENDED and facts.nodes and facts.output not in {"", os.devnull}
     return bool(written) and not can_read(facts.output)

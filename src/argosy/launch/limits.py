@@ -25,7 +25,7 @@ HINT = "write it to a file, and let the program read that"
 
 
 def check_limits(container: ContainerPlan, command: tuple[Word, ...], environment: Mapping[str, str]) -> None:
-    """Refuse what cannot be started.
+    """Refuse a command line or an environment that is longer than the kernel or the runtime takes.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     Attributes
     ----------
     image
-        As the user gave it; opened by the story.
+        As the user named it: a file, a name of the catalog, a reference.
     launcher
         Empty lets the image and the command decide.
     mpi
@@ -84,13 +84,16 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         ``MIN:MAX`` nodes between which torchrun may go on; empty for a fixed number.
     stage
         Folder on each node's own disk that the image is copied to; empty to read it where it is.
-    smoke, apart, here
-        Whether it is a short test (see `argosy.launch.smoke`); its ranks do not speak to each other, so that one that
-        fails ends none of the others; it is steps of the present allocation (see `argosy.launch.in_allocation`).
+    smoke
+        Whether it is a short test (see `argosy.launch.smoke`).
+    apart
+        Whether ranks do not speak to each other, so that one that fails ends none of the others.
+    here
+        Whether it runs as steps of the present allocation (see `argosy.launch.in_allocation`).
     told
-        Choices that were made before planning, to be told with the plan's own.
+        Choices that were made before planning; the plan lists them before its own.
     given
-        Values that come from a file: key -> value and ``argosy.toml:12``.
+        Values that come from the project file: option -> value and place, as ``argosy.toml:12``.
     """
 
     image: str
@@ -179,7 +182,7 @@ def plan_launch(
     Parameters
     ----------
     record
-        Folder that a scheduled script tells its end; empty for none.
+        Folder in which a job's script notes its end; empty for none.
     versions
         What is known of the image: versions of rocm, cuda, torch and nccl.
 
@@ -213,7 +216,7 @@ def plan_launch(
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """A launch with every choice made; the two kinds of script are written from it."""
+    """A launch with every choice made: all that the local script or the Slurm script is rendered from."""
 
     request: LaunchRequest
     site: Site
@@ -237,7 +240,7 @@ def _settle(
     record: str,
     versions: Mapping[str, str],
 ) -> _Facts:
-    """Make every choice of a launch, each with its reason; what is written afterwards decides nothing."""
+    """Make every choice of a launch, each with its reason; rendering decides nothing more."""
     if not any(request.command[:1]):
         raise UsageError("no command to launch", hint="write it after --, as in: -- python train.py")
     settled = settle_site(request, site, host)
@@ -265,7 +268,19 @@ def _settle(
     choices = _told((*request.told, *why_job), request)
     refuse_launch(container, launcher.value, at_site, site)
     whole = with_site_words(with_site_binds(with_variables(container, variables), at_site.binds), at_site)
-    return _Facts(request, site, host, shape, launcher.value, whole, name, choices, record, options, at_site)
+    return _Facts(
+        request=request,
+        site=site,
+        host=host,
+        shape=shape,
+        launcher=launcher.value,
+        container=whole,
+        name=name,
+        choices=choices,
+        record=record,
+        options=options,
+        at_site=at_site,
+    )
 
 
 def _local_text(facts: _Facts) -> str:
@@ -370,7 +385,7 @@ def _cores(facts: _Facts) -> tuple[str, ...]:
 def _plan_options(
     request: LaunchRequest, settled: Settled, shape: Shape, host: Host, name: str
 ) -> tuple[JobOptions, tuple[Choice, ...]]:
-    """Complete the options of a job: the user's SBATCH_* defaults, then the site's; the output always has a place.
+    """Complete the options of a job: by the user's SBATCH_* defaults, then the site's; and name an output file.
 
     Raises
     ------
@@ -439,5 +454,5 @@ def _told(choices: tuple[Choice, ...], request: LaunchRequest) -> tuple[Choice, 
 
 
 def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) -> ContainerPlan:
-    """Give the container plan with the launch's variables in place of the request's."""
+    """Replace the variables that a container plan forces."""
     return replace(container, entry=replace(container.entry, variables=variables))

@@ -71,10 +71,10 @@ def read_first(record: Path | None, job: str = "") -> RankEnd | None:
 
 
 def find_record(session: Session, job: str) -> Path | None:
-    """Give the folder that our record of a job is in, the newest where numbers began again.
+    """Find the folder with our record of a job; the newest, since a cluster may begin its numbers anew.
 
-    Of a job that we submitted its own record counts, and not those of steps that were carried out within it.  The tasks
-    of an array have one record.
+    The job's own record comes before those of steps that were carried out within it (``--here``).  The tasks of an
+    array share the record of the array.
     """
     steps: Path | None = None
     job = re.split("[_+]", job)[0]

@@ -25,12 +25,12 @@ def rank_file(record: str) -> str:
 
 
 def well_file(record: str) -> str:
-    """Give how the names of files begin that an elastic run leaves on nodes where it ended well; empty for none."""
+    """Give the common beginning of the files that an elastic run leaves, one for each node on which it ended well."""
     return f"{record}/well" if record else ""
 
 
 def render_well(record: str, least_nodes: int) -> Iterator[str]:
-    """Count an elastic run as good that ended well on as many nodes as it needs."""
+    """Render the end of an elastic run: it was good if it ended well on as many nodes as it needs."""
     yield "# To srun a lost node is a failure, also where torchrun went on without it and ended well."
     yield f'set -- {quote(well_file(record))}-"$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"-*'
     yield f'if [ -e "$1" ] && [ "$#" -ge {least_nodes} ]; then code=0; fi'

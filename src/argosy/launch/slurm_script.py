@@ -44,7 +44,7 @@ shift 5; exec "$@"
 
 
 INTERACTIVE = 0xFFFFFFFA
-"""The step in which salloc starts its shell where the site says so; it has the job's own variables."""
+"""Number of the step of salloc's shell (LaunchParameters=use_interactive_step), whose variables are the job's own."""
 
 
 class SlurmFacts(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class SlurmFacts(msgspec.Struct, frozen=True):
     mpi
         The wire-up that srun is asked for (``pmix``, ``pmi2``); empty for none.
     record
-        Folder that the script tells its end; empty for a script that is kept.
+        Folder in which the script notes its end; empty for a script that is kept.
     resume
         How the job goes back into the queue; None where it does not.
     label
@@ -194,13 +194,13 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
 
 
 def _cores_per_node(facts: SlurmFacts) -> int:
-    """Give the cores of all ranks of a node, and what their masks leave over: a step with fewer may not have theirs."""
+    """Count the cores of a node's ranks and those that their masks leave over: a smaller step might get other cores."""
     shape = facts.script.shape
     return shape.cpus_per_rank * shape.ranks_per_node + (spare_cores(shape, facts.site) if facts.masks else 0)
 
 
 def _around(facts: SlurmFacts) -> tuple[Word, ...]:
-    """Give what stands before the runtime's words, or, where srun starts the container, before the command in it."""
+    """Give the words that check a node before the container starts; inside it, where srun itself starts containers."""
     container, folders = facts.script.container, join_words(facts.at_site.folders)
     device = _gpu_device(facts)
     if step_of(container):
@@ -212,7 +212,7 @@ def _around(facts: SlurmFacts) -> tuple[Word, ...]:
 
 
 def _gpu_device(facts: SlurmFacts) -> str:
-    """Give the device node without which a node has no GPU; empty for a job that asks for none."""
+    """Name the device node that each node of a job with GPUs must have; empty for a job without GPUs."""
     node = facts.site.node
     device = node.gpu_device or facts.script.gpu_node or VENDOR_NODES.get(node.gpu_vendor, "")
     return device if facts.script.shape.gpus_per_node else ""

@@ -21,7 +21,7 @@ from argosy.sites import Site
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
-"""Variables of an outer job, or of the user's defaults, which the plan has read: they would override #SBATCH lines."""
+"""Variables of an outer job, and the user's defaults, which the plan has read: sbatch would let them override it."""
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -101,9 +101,9 @@ def launch_after_smoke(request: LaunchRequest, session: Session) -> tuple[Launch
 
 
 def _carry_out(command: Command, session: Session, site: Site) -> int:
-    """Run a script here and now; of several ranks the code of the one that failed first, where they tell it.
+    """Run a script here and now; give the exit code of the rank that failed first, where the output tells it.
 
-    srun's own code is the highest of all, so 143 of the ranks that it ended hides the code of the one that failed.
+    srun's own code is the highest of all ranks: the 143 of those that it ended would hide the code of the first.
     """
     if site.scheduler != "slurm":
         return session.runner.hand_over(command)
@@ -147,7 +147,7 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
 
 
 def say_where(session: Session, site: Site, *, here: bool) -> None:
-    """Say what happens where another thing may be meant: in an allocation, and on a login node without a site."""
+    """Say where the launch runs, where something else may be meant: in an allocation, or on a login node without --site."""
     job = session.host.environment.get("SLURM_JOB_ID", "")
     if here:
         session.reporter.note(f"carried out as steps of job {job}")
@@ -162,7 +162,7 @@ def say_where(session: Session, site: Site, *, here: bool) -> None:
 
 
 def absolute_profile(name: str, host: Host) -> str:
-    """Give the name of a profile, or the whole path of its file, so that it is found again from elsewhere."""
+    """Make the path of a profile's file absolute, so that it is found from other folders too; a name stays as it is."""
     return str(Path(host.cwd, name)) if name.endswith(".toml") else name
 
 
@@ -197,7 +197,7 @@ def submit(
 
 
 def submission_environment(session: Session) -> dict[str, str]:
-    """Give the environment of sbatch: the caller's, less what an outer job or the defaults would change."""
+    """Give the caller's environment without the variables of an outer job and the user's SBATCH_* defaults."""
     return {
         name: value
         for name, value in session.host.environment.items()

@@ -49,7 +49,7 @@ FOR_SLURM = ("elastic", "gpu_type", "stage", "mode")
 def judge_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     """Give a row for each option that means nothing at a site without a queue.
 
-    One that stands in the project file is told, since the same job is launched elsewhere with it.
+    Options of the project file are never an error: the same job is launched elsewhere with them.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def without_slurm(request: LaunchRequest) -> LaunchRequest:
 def refuse_options(
     request: LaunchRequest, given: Iterable[str], instead: Mapping[str, str], *, needs: str, evidence: str
 ) -> None:
-    """Refuse options without which something else would run than was asked for; the project file's are let pass.
+    """Refuse options that the program would need to do what was asked; those of the project file are let pass.
 
     Raises
     ------

@@ -66,14 +66,14 @@ def check_wishes(request: LaunchRequest, container: ContainerPlan, site: Site, l
     """
     _refuse_by_launcher(request, launcher)
     _refuse_by_site(request, site)
-    rows = (*_unwired(request, site, launcher), *check_stage(request.stage, container, site))
+    rows = (*_judge_mpi(request, site, launcher), *check_stage(request.stage, container, site))
     if request.elastic:
         rows += (Choice("elastic", f"{request.elastic} nodes", f"asked for; {PRICE}", "option"),)
     return rows
 
 
-def _unwired(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choice, ...]:
-    """Tell a wire-up of MPI that the project file names for its other jobs; one that was asked for is refused."""
+def _judge_mpi(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choice, ...]:
+    """Judge --mpi: with a launcher that does not use it the option is refused; from the project file it is noted."""
     if not request.mpi or site.scheduler != "slurm":
         return ()
     if not re.fullmatch(r"pmix(_v\d)?|pmi2|cray_shasta", request.mpi):
