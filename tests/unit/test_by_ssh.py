@@ -18,7 +18,7 @@ from argosy.errors import CheckFailed, UsageError
 from argosy.images.far import fetch_bytes
 from argosy.launch.by_ssh import moved, moved_path
 from argosy.launch.far_record import LOG_BYTES, copy_notes, copy_output
-from argosy.launch.plan import LaunchRequest
+from argosy.launch.records import LaunchRequest
 from argosy.model import Bind, ContainerRequest
 from argosy.process import Command, OnLine, RealRunner, Reply
 from argosy.records import replace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from argosy.launch.advice import advise_end, no_output, true_state, warn_before
-from argosy.launch.plan import LaunchPlan
+from argosy.launch.records import LaunchPlan
 from argosy.launchers import Shape
 from argosy.model import Choice
 from argosy.records import replace

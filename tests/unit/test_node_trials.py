@@ -7,8 +7,8 @@ import ast
 import pytest
 
 from argosy.errors import UsageError
-from argosy.launch.plan import LaunchRequest
 from argosy.launch.ranks import RankFacts
+from argosy.launch.records import LaunchRequest
 from argosy.launch.shape import Wanted
 from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions

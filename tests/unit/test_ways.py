@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.errors import UsageError
-from argosy.launch.plan import LaunchPlan, LaunchRequest
+from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.launchers import Shape
 from argosy.model import ContainerRequest, Variable
 from argosy.ways.comparing import Run, compare, interval, parse_runs, render_table

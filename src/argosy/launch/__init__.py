@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argosy.launch.grounds import find_site, plan_here
-from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
+from argosy.launch.plan import plan_launch
+from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.launch.shape import Wanted
 from argosy.launch.story import Launched, launch, write_script
 

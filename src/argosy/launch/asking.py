@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from argosy.containers import parse_container, parse_versions
 from argosy.errors import UsageError
-from argosy.launch.plan import LaunchRequest
+from argosy.launch.records import LaunchRequest
 from argosy.launch.shape import Wanted
 from argosy.model import Host
 from argosy.nearest import nearest_word

@@ -11,6 +11,7 @@ import msgspec
 from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.errors import SiteError
 from argosy.launch.naming import option
+from argosy.launch.records import LaunchRequest
 from argosy.launchers import Shape
 from argosy.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host, Variable
 from argosy.records import replace
@@ -20,7 +21,6 @@ from argosy.sites import Facts, Site
 from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_choice, full_address, resolve
 
 if TYPE_CHECKING:
-    from argosy.launch.plan import LaunchRequest
     from argosy.sites.partitions import Demand
 
 

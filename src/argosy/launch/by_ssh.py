@@ -19,8 +19,8 @@ from argosy.images.signing import find_signers
 from argosy.launch.attach import NAME as ATTACH
 from argosy.launch.grounds import find_site, plan_here
 from argosy.launch.places import output_folders
-from argosy.launch.plan import LaunchPlan, LaunchRequest
 from argosy.launch.recording import END_FILE, RANK_FILE
+from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.launch.refusal import explain_sbatch
 from argosy.launch.story import Launched, absolute_profile, keep_record, note_job, runs_folder
 from argosy.launch.unused import noted_choices

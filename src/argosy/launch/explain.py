@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from argosy.launch.plan import LaunchPlan
+from argosy.launch.records import LaunchPlan
 from argosy.model import Choice
 from argosy.runtimes import load_runtime
 

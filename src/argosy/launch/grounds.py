@@ -13,7 +13,8 @@ from argosy.entering import enter, refuse_missing_binds, refuse_missing_program,
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
-from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch
+from argosy.launch.plan import plan_launch
+from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.launch.shape import choose_shape
 from argosy.model import BARE_PREFIX, NO_WORDS, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuWay, Host, Image
 from argosy.records import replace

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from argosy.errors import UsageError
-from argosy.launch.plan import LaunchPlan
 from argosy.launch.record import Run, find_record, last_run, read_first, read_runs, read_submitted
+from argosy.launch.records import LaunchPlan
 from argosy.session import Session
 
 PLAIN = ("image", "digest", "site", "scheduler")

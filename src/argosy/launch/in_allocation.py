@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from argosy.errors import UsageError
 from argosy.launch.naming import option
+from argosy.launch.records import LaunchRequest
 from argosy.launch.shape import Wanted, choose_shape
 from argosy.launch.unused import NOT_USED, SHELL_INSTEAD, given_options, refuse_options, unused_rows
 from argosy.model import Choice, GpuWay, Host
@@ -17,9 +17,6 @@ from argosy.schedulers.slurm import JobOptions
 from argosy.schedulers.slurm_options import check_options
 from argosy.sites import Site
 from argosy.sites.resolving import at_partition, choose_mode
-
-if TYPE_CHECKING:
-    from argosy.launch.plan import LaunchRequest
 
 UNUSED_HERE = f"{NOT_USED}the allocation is there already"
 

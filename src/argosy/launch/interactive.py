@@ -10,7 +10,7 @@ from argosy.errors import UsageError
 from argosy.launch.attach import NAME as ATTACH
 from argosy.launch.attach import SHELL
 from argosy.launch.grounds import find_site, plan_here
-from argosy.launch.plan import LaunchRequest
+from argosy.launch.records import LaunchRequest
 from argosy.launch.story import Launched, keep_record, runs_folder, submission_environment
 from argosy.launch.unused import given_options, refuse_options
 from argosy.process import Command, Words

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from argosy.errors import UsageError
+from argosy.launch.records import LaunchPlan
 from argosy.refusals import refuse_folder
 from argosy.store import explained
-
-if TYPE_CHECKING:
-    from argosy.launch.plan import LaunchPlan
 
 
 def make_output_folders(plan: LaunchPlan, user: str) -> None:

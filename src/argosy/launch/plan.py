@@ -24,8 +24,9 @@ from argosy.launch.at_site import (
 )
 from argosy.launch.limits import check_limits
 from argosy.launch.naming import file_name, name_of
+from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.launch.script import ScriptFacts, render_script
-from argosy.launch.shape import Wanted, choose_shape, one_rank_per_node
+from argosy.launch.shape import choose_shape, one_rank_per_node
 from argosy.launch.threads import NAME as THREADS
 from argosy.launch.threads import plan_threads, planned_threads
 from argosy.launchers import (
@@ -39,7 +40,7 @@ from argosy.launchers import (
     choose_launcher,
     find_launcher,
 )
-from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable
+from argosy.model import NO_WORDS, Choice, Host, Late, Variable
 from argosy.records import replace
 from argosy.schedulers import plan_submit
 from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
@@ -49,123 +50,6 @@ from argosy.version import VERSION
 
 if TYPE_CHECKING:
     from argosy.launch.slurm_script import SlurmFacts
-
-
-class LaunchRequest(msgspec.Struct, frozen=True):
-    """What the user asks of `argosy launch`.
-
-    Attributes
-    ----------
-    image
-        As the user named it: a file, a name of the catalog, a reference.
-    launcher
-        Empty lets the image and the command decide.
-    mpi
-        The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty takes the site's.
-    mode
-        A named way to use the site; empty takes the site's default one.
-    extra
-        Words for sbatch that have no option here.
-    restarts, checkpoint
-        How often a job goes back into the queue at its time limit, and the file that a run must have written for it.
-    debug
-        Topics of which libraries are to tell: ``net``, ``torch``.
-    image_has
-        Versions of rocm, cuda, torch and nccl, where the image cannot be asked.
-    logs
-        Folder in which each rank has a file for what it prints; empty for the job's one output.
-    label
-        Whether each line of the output begins with the rank that wrote it.
-    gpu_type
-        Slurm's name for a kind of GPU, where nodes have several.
-    before
-        Lines of shell that run once in the image before the ranks start.
-    elastic
-        ``MIN:MAX`` nodes between which torchrun may go on; empty for a fixed number.
-    stage
-        Folder on each node's own disk that the image is copied to; empty to read it where it is.
-    smoke
-        Whether it is a short test (see `argosy.launch.smoke`).
-    apart
-        Whether ranks do not speak to each other, so that one that fails ends none of the others.
-    here
-        Whether it runs as steps of the present allocation (see `argosy.launch.in_allocation`).
-    told
-        Choices that were made before planning; the plan lists them before its own.
-    given
-        Values that come from the project file: option -> value and place, as ``argosy.toml:12``.
-    """
-
-    image: str
-    command: tuple[str, ...]
-    site: str = "local"
-    wanted: Wanted = msgspec.field(default_factory=Wanted)
-    launcher: str = ""
-    launcher_arguments: tuple[str, ...] = ()
-    mpi: str = ""
-    mode: str = ""
-    name: str = ""
-    options: JobOptions = msgspec.field(default_factory=JobOptions)
-    extra: tuple[str, ...] = ()
-    restarts: int = 0
-    checkpoint: str = ""
-    debug: tuple[str, ...] = ()
-    logs: str = ""
-    image_has: tuple[tuple[str, str], ...] = ()
-    label: bool = False
-    gpu_type: str = ""
-    before: tuple[str, ...] = ()
-    elastic: str = ""
-    stage: str = ""
-    smoke: bool = False
-    apart: bool = False
-    here: bool = False
-    told: tuple[Choice, ...] = ()
-    given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
-    container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)
-
-
-class LaunchPlan(msgspec.Struct, frozen=True):
-    """A launch, complete: what a dry run prints and what a real run carries out are this one value.
-
-    Attributes
-    ----------
-    script
-        The whole text of the job script.
-    submit
-        The words that start it, with ``{script}`` for its path.
-    attach
-        The script that runs a second command in the container of this job; empty where there is no scheduler.
-    cores
-        The cores that each local rank is bound to; empty where ranks are not bound.
-    logs
-        Folder in which each rank has a file; empty where there is one output.
-    versions
-        Of Argosy, and of torch, ROCm, CUDA and NCCL in the image, as far as it tells them.
-    output
-        Where the job writes, with Slurm's own patterns in it; empty where it writes to this terminal.
-    directives
-        The options of sbatch, as the script has them.
-    polling_seconds
-        How often a scheduler may be asked about it.
-    """
-
-    name: str
-    site: str
-    scheduler: str
-    image: str
-    digest: str
-    shape: Shape
-    script: str
-    submit: tuple[str, ...]
-    choices: tuple[Choice, ...]
-    attach: str = ""
-    cores: tuple[str, ...] = ()
-    logs: str = ""
-    versions: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
-    output: str = ""
-    directives: tuple[str, ...] = ()
-    polling_seconds: float = 5.0
 
 
 def plan_launch(
@@ -244,25 +128,19 @@ def _settle(
     if not any(request.command[:1]):
         raise UsageError("no command to launch", hint="write it after --, as in: -- python train.py")
     settled = settle_site(request, site, host)
-    site = settled.site
+    site, is_slurm = settled.site, settled.site.scheduler == "slurm"
     wanted = one_rank_per_node(request.wanted) if request.launcher in ONE_PER_NODE else request.wanted
     shape, why_shape = choose_shape(wanted, site, host)
     launcher = choose_launcher(request.launcher, container.entry.image, request.command, shape)
     launcher = launcher_at_site(launcher, site)
     more = _wishes(request, container, site, launcher.value)
-    if site.scheduler == "local" and launcher.value in NEED_SLURM:
-        raise UsageError(f"the launcher {launcher.value} needs Slurm", hint="use --launcher torchrun or none here")
-    if site.scheduler == "local" and request.label:
-        from argosy.launch.unused import refuse_label  # noqa: PLC0415 - where it is asked for
-
-        refuse_label(launcher.value, shape)
-    settled = _alone(settled, shape, request) if site.scheduler == "slurm" else settled
+    if site.scheduler == "local":
+        _refuse_without_slurm(request, launcher.value, shape)
+    settled, binding = _bound_to_cores(settled, shape, request) if is_slurm else (settled, ())
     at_site = plan_at_site(settled, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions)
     variables, why_variables = plan_variables(request, site, host, shape, at_site, launcher=launcher.value)
     name = request.name or name_of(request.command)
-    is_slurm = site.scheduler == "slurm"
     options, why_options = _plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
-    binding = _binding(shape, site) if is_slurm else ()
     why_container = told_by_site(container.choices, request.container, site)
     why_job = (*settled.choices, *why_shape, *binding, launcher, *why_container, *more, *why_options, *why_variables)
     choices = _told((*request.told, *why_job), request)
@@ -281,6 +159,15 @@ def _settle(
         options=options,
         at_site=at_site,
     )
+
+
+def _refuse_without_slurm(request: LaunchRequest, launcher: str, shape: Shape) -> None:
+    if launcher in NEED_SLURM:
+        raise UsageError(f"the launcher {launcher} needs Slurm", hint="use --launcher torchrun or none here")
+    if request.label:
+        from argosy.launch.unused import refuse_label  # noqa: PLC0415 - where it is asked for
+
+        refuse_label(launcher, shape)
 
 
 def _local_text(facts: _Facts) -> str:
@@ -364,16 +251,12 @@ def _attach_text(facts: _Facts) -> str:
     return render_attach(_script_facts(facts, container, Started(facts.request.command)))
 
 
-def _alone(settled: Settled, shape: Shape, request: LaunchRequest) -> Settled:
-    from argosy.launch.cores import for_whole_nodes  # noqa: PLC0415 - likewise
+def _bound_to_cores(settled: Settled, shape: Shape, request: LaunchRequest) -> tuple[Settled, tuple[Choice, ...]]:
+    """Ask for whole nodes where ranks are bound to cores by the site's map; give the reasons of the binding, too."""
+    from argosy.launch.cores import for_whole_nodes, plan_binding  # noqa: PLC0415 - likewise
 
-    return for_whole_nodes(settled, shape, asked=request.options.exclusive or request.here)
-
-
-def _binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
-    from argosy.launch.cores import plan_binding  # noqa: PLC0415 - likewise
-
-    return plan_binding(shape, site)
+    asked = request.options.exclusive or request.here
+    return for_whole_nodes(settled, shape, asked=asked), plan_binding(shape, settled.site)
 
 
 def _cores(facts: _Facts) -> tuple[str, ...]:

@@ -6,16 +6,13 @@ What still runs when the three minutes are nearly over has shown that it works: 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from argosy.errors import UsageError
+from argosy.launch.records import LaunchRequest
 from argosy.model import Choice
 from argosy.records import replace
 from argosy.sites import Site
 from argosy.sites.resolving import evident_choice
-
-if TYPE_CHECKING:
-    from argosy.launch.plan import LaunchRequest
 
 NODES, TIME, SECONDS = 2, "00:03:00", 120
 """Nodes and time limit of a smoke run, and the seconds after which what still runs is ended: torchrun takes 30 more."""

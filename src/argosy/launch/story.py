@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.launch.grounds import find_site, plan_here
-from argosy.launch.plan import LaunchPlan, LaunchRequest
+from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.model import Host
 from argosy.process import Command
 from argosy.records import asdict, replace
@@ -147,7 +147,7 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
 
 
 def say_where(session: Session, site: Site, *, here: bool) -> None:
-    """Say where the launch runs, where something else may be meant: in an allocation, or on a login node without --site."""
+    """Say where a launch runs, if something else may be meant: in an allocation, or on a login node without a site."""
     job = session.host.environment.get("SLURM_JOB_ID", "")
     if here:
         session.reporter.note(f"carried out as steps of job {job}")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from argosy.errors import UsageError
 from argosy.launch.naming import option
+from argosy.launch.records import LaunchRequest
 from argosy.launchers import Shape
 from argosy.model import PROFILE, Choice
 from argosy.records import replace
 from argosy.schedulers.slurm_options import check_options
 from argosy.sites import Site
-
-if TYPE_CHECKING:
-    from argosy.launch.plan import LaunchRequest
 
 NOT_USED = "not used: "
 UNUSED = f"{NOT_USED}nothing queues here"

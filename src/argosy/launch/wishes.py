@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from argosy.containers import ContainerPlan
 from argosy.errors import UsageError
+from argosy.launch.records import LaunchRequest
 from argosy.launch.staging import check_stage
 from argosy.launch.unused import NOT_USED, refuse_options, unused_rows
 from argosy.model import Choice
 from argosy.records import replace
 from argosy.sites import Site
-
-if TYPE_CHECKING:
-    from argosy.launch.plan import LaunchRequest
 
 PRICE = (
     "its price: rank 0 may be on any node, a lost node starts all ranks again from their last checkpoint, "

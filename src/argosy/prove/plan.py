@@ -12,7 +12,8 @@ from argosy.launch.at_site import plan_at_site, settle_site, with_site_binds, wi
 from argosy.launch.cores import choose_masks
 from argosy.launch.grounds import Grounds
 from argosy.launch.in_step import has_document, render_document, step_lines, step_prefix
-from argosy.launch.plan import LaunchPlan, LaunchRequest, plan_launch, plan_variables, with_variables
+from argosy.launch.plan import plan_launch, plan_variables, with_variables
+from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.launch.rendezvous import PORT
 from argosy.launch.script import ScriptFacts
 from argosy.launch.shape import Wanted, choose_shape

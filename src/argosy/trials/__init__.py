@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from argosy.errors import UsageError
-from argosy.launch.plan import LaunchRequest
+from argosy.launch.records import LaunchRequest
 from argosy.model import Choice
 from argosy.records import replace
 

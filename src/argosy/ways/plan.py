@@ -14,7 +14,7 @@ import msgspec
 
 from argosy.containers import parse_variable
 from argosy.errors import UsageError
-from argosy.launch.plan import LaunchPlan, LaunchRequest
+from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.model import Choice, Variable
 from argosy.records import replace
 from argosy.shell import quote

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from argosy.errors import UsageError
 from argosy.launch.grounds import find_site, plan_here
-from argosy.launch.plan import LaunchRequest
 from argosy.launch.record import find_record
+from argosy.launch.records import LaunchRequest
 from argosy.launch.story import Launched, keep_record, runs_folder, start_kept
 from argosy.records import replace
 from argosy.session import Session
