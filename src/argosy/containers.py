@@ -116,14 +116,14 @@ def refuse_outside_jobs(plan: ContainerPlan) -> None:
 
 
 def _plan_drop(host: Host) -> tuple[str, ...]:
-    """Name the caller's variables that never enter: what names software of the host, and options of runtimes."""
+    """Name the caller's variables that stay outside: those about software of the host, and options of runtimes."""
     return (*(name for name in NOT_FROM_CALLER if name in host.environment), *leaks(host.environment))
 
 
 def named_image(reference: str, runtime: str) -> Image | None:
-    """Give what a reference means without a look at any file: the machine's own software, or what a runtime fetches.
+    """Give the image of a reference that is no file: the machine's own software, or what the runtime fetches by itself.
 
-    None where it means a file, or an image that Argosy fetches.
+    None where it names a file, or an image that Argosy fetches.
     """
     if reference.startswith(BARE_PREFIX):
         return Image(path=reference.removeprefix(BARE_PREFIX), kind=ImageKind.HOST, digest="", arch="")
@@ -163,7 +163,7 @@ def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
 
 
 def _landing(path: str, binds: list[Bind], links: Mapping[str, str], *, contain: bool) -> str:
-    """Follow the links of the host that a path meets inside: runtimes mount on no link, and mount nothing behind one.
+    """Follow the host's links in a mount's target: runtimes mount neither on a link nor behind one.
 
     The folders for temporary files are the host's without a mount of ours.
     """
@@ -179,7 +179,7 @@ def _landing(path: str, binds: list[Bind], links: Mapping[str, str], *, contain:
 
 
 def _whole(bind: Bind, folder: str) -> Bind:
-    """Give a mount with whole paths: what is named from here is at the same place inside."""
+    """Make the paths of a mount absolute; a relative one is the same place inside."""
     if bind.source.startswith("/"):
         return bind
     path = os.path.normpath(os.path.join(folder, bind.source))  # noqa: PTH118 - text alone
@@ -187,7 +187,7 @@ def _whole(bind: Bind, folder: str) -> Bind:
 
 
 def left_to_nodes(plan: ContainerPlan) -> ContainerPlan:
-    """Give the container of a job: the runtime leaves out optional mounts by itself, else the script looks for them."""
+    """Leave optional mounts to the nodes: to the runtime where it can skip them, else to the job's script."""
     return plan if plan.runtime.traits.skips_binds else without_binds(plan, {b for b in plan.entry.binds if b.optional})
 
 
@@ -198,7 +198,7 @@ def without_binds(plan: ContainerPlan, left_out: Collection[Bind]) -> ContainerP
 
 
 def _is_there(bind: Bind, binds: list[Bind]) -> bool:
-    """Tell whether a mount asked for shows nothing that is not there already, and forbids nothing."""
+    """Tell whether a mount can be left out: what it shows is there already, and it makes nothing read-only."""
     return bind.source == bind.target and not bind.read_only and any(_covers(each, bind.target) for each in binds)
 
 
@@ -309,5 +309,5 @@ def parse_versions(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def furnished(plan: ContainerPlan, *, devices: Devices, trees: tuple[str, ...], scratch: str) -> ContainerPlan:
-    """Give the same plan with what a runtime that mounts nothing itself needs."""
+    """Add to a plan the unpacked trees and the folder that a runtime needs which cannot mount an image file."""
     return replace(plan, entry=replace(plan.entry, devices=devices, trees=trees, scratch=scratch))

@@ -74,7 +74,7 @@ def is_emulated(arch: str, folder: Path = BINFMT) -> bool:
 
 
 def emulating(host: Host, arch: str, folder: Path = BINFMT) -> Host:
-    """Give the host as one that runs programs of an architecture: the same where that is its own.
+    """Note in the host that programs of another architecture run by an emulator; its own needs none.
 
     Raises
     ------

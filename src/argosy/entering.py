@@ -85,13 +85,13 @@ def enter(
 
 
 def _with_links(host: Host, request: ContainerRequest) -> Host:
-    """Give the machine with the links on the way to what the container is to show."""
+    """Add to the machine's facts the symbolic links on the way to the folders that the container shows."""
     asked = [os.path.join(host.cwd, bind.target) for bind in request.binds]  # noqa: PTH118 - text alone
     return replace(host, links=read_links([host.person.home, host.cwd, host.environment.get("TMPDIR", ""), *asked]))
 
 
 def _running(image: Image, host: Host) -> Host:
-    """Give the host as one that runs an image's programs, where an emulator does so; else the plan will refuse it."""
+    """Note in the host that an emulator runs the image's programs; where none does, the plan will refuse the image."""
     if image.arch in {"", GO_ARCH.get(host.target, host.target)}:
         return host
     from argosy.emulation import is_emulated, machine_named  # noqa: PLC0415 - for another machine's image only
@@ -101,7 +101,7 @@ def _running(image: Image, host: Host) -> Host:
 
 
 def _refuse_unverified(reference: str, image: Image, runtime: str) -> None:
-    """Refuse what has no file to verify where a signature is asked for.
+    """Refuse an image that is no file, where a signature is asked for: there is nothing to verify.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def _refuse_unverified(reference: str, image: Image, runtime: str) -> None:
 
 
 def _signed(request: ContainerRequest, opened: Opened, session: Session, *, dry: bool) -> Choice:
-    """Say who signed an image, once it was verified; in a dry run what will be asked for."""
+    """Verify who signed an image, and say it; in a dry run only which signers will do."""
     if dry:
         return Choice("signed by", " or ".join(request.signed_by), "verified at the start", "option")
     from argosy.images.signing import find_signers  # noqa: PLC0415 - where it is asked for
@@ -169,10 +169,10 @@ MOUNT_FOLDER = frozenset({"", "apptainer", "singularity", "bwrap", "bare"})
 def refuse_missing_program(
     command: tuple[str, ...], request: ContainerRequest, host: Host, *, at_nodes: bool = False
 ) -> None:
-    """Refuse a Python file that is neither here nor can be the image's, before ranks are started for it.
+    """Refuse a Python file that does not exist, before ranks are started for it.
 
-    Only what is certain: a path below the current directory, the home or a folder for temporary files, which are the
-    host's inside too.
+    Only where that is certain: below the current directory, the home and the folders for temporary files, which are
+    the host's in the container too.  Elsewhere the file may be the image's.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def refuse_missing_program(
 
 
 def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
-    """Refuse a line of shell as the only word of a command: a job would wait for its nodes, and find no such program.
+    """Refuse a quoted line of shell as the command: a job would wait for its nodes, and then find no such program.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
 
 
 def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host: Host) -> None:
-    """Refuse what is surely no program: a whole line as one word, and a script of this folder that nothing would start.
+    """Refuse what surely is no program: a quoted line of shell, and a script of this folder that cannot be started so.
 
     Raises
     ------
@@ -244,9 +244,9 @@ def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host:
 
 
 def named_binds(command: tuple[str, ...], request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
-    """Give bind mounts for the folders of files that a command names and that would not be seen inside.
+    """Mount the folders of the files that a command names, so that they are seen inside.
 
-    ``argosy run image.sif -- python /project/code/train.py`` is meant so, from whatever folder it is typed.
+    ``argosy run image.sif -- python /project/code/train.py`` then works from whatever folder it is typed in.
     """
     if request.contain:
         return ()

@@ -185,11 +185,11 @@ def render_source_line() -> str:
 
 
 def guarded(image: str, command: tuple[Word, ...], *, way_out: str) -> tuple[Word, ...]:
-    """Give the words that start `command` in the layer's environment, or end with code 6 where the layer is not there.
+    """Give the words that start `command` in the layer's environment, or end with code 6 where the layer is missing.
 
     Runtimes skip an overlay partition without a word in several cases (``enable overlay = no``, ``--underlay``,
-    ``--unsquash``): then the base's own programs would run by mistake.  A command that is a program of ours looks by
-    itself: to start one more shell takes each rank milliseconds.
+    ``--unsquash``): the base's own programs would run by mistake.  A command that is one of our sh programs checks
+    this itself, since one more shell costs each rank milliseconds.
     """
     message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {way_out}"
     if command[:2] == ("/bin/sh", "-c") and isinstance(program := command[2], Program):
@@ -201,6 +201,6 @@ def guarded(image: str, command: tuple[Word, ...], *, way_out: str) -> tuple[Wor
 
 
 def entered_if_there() -> tuple[str, ...]:
-    """Give the words that start a command through ``enter`` in an image that may be ours and may be another's."""
+    """Give the words that start a command through ``enter`` if the image has it: it may be somebody else's."""
     script = Program("enter", f'[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
     return ("/bin/sh", "-c", script, "argosy-enter")

@@ -42,7 +42,7 @@ class Owner(msgspec.Struct, frozen=True):
     started
         Start time of the process, in clock ticks since boot: its number may have been given away again.
     claim
-        Distinguishes what one process holds.
+        A random word, so that two records of one process differ.
     """
 
     host: str

@@ -20,7 +20,7 @@ from argosy.records import asdict, replace
 SCHEMA = 1
 
 SPARSE = ("build", "url", "md5")
-"""Words that a package has only where they say something."""
+"""Fields of a package that are left out of the file where they are empty."""
 
 TIME_END = 2**32
 """squashfs keeps times in 32 bits."""

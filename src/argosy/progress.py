@@ -5,7 +5,7 @@ from __future__ import annotations
 MINUTE = 60
 MEGABYTE = 1e6
 SOON_SECONDS = 2.0
-"""Before that the pace says nothing."""
+"""In the first seconds of a download its pace tells nothing of the time that is left."""
 
 
 def render_amount(done: float, total: float, seconds: float) -> str:

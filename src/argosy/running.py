@@ -75,9 +75,10 @@ def render_run(plan: ContainerPlan, command: Command) -> str:
 
 
 def read_only_note(request: RunRequest) -> str:
-    """Say the way out to somebody who is about to write into an image; empty where nothing shows that.
+    """Say how to write into an image, for an installer or a shell; empty for any other command.
 
-    The program's own words would be the kernel's only, and once it runs nobody of ours is there to add to them.
+    This is said before the start: the command takes this process's place, and its own error would be the kernel's
+    "Read-only file system" alone.
     """
     words = _first_program(request.command)
     name = words[0].rpartition("/")[2] if words else ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SILENCE_SECONDS = 30.0
-"""A log that says nothing for longer makes people cancel their job."""
+"""Seconds after which a log says that the work goes on: people cancel a job whose log is silent."""
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ class Session(msgspec.Struct, frozen=True):
         self.reporter.note(f"waiting for {owner}")
 
     def work_parent(self) -> Path:
-        """Choose where work files go: the option, else TMPDIR where there is one on a disk, else the cache folder."""
+        """Choose where work files go: as --work-dir says, else to TMPDIR if that is on a disk, else to the cache."""
         if self.work:
             return Path(self.host.cwd, self.work)
         named = self.host.environment.get("TMPDIR", "")

@@ -126,7 +126,7 @@ def render_programs(programs: Iterable[Program]) -> list[str]:
 
 
 def tell_words(words: Sequence[str], told: set[str]) -> str:
-    """Render a command's words for who reads along: a script among its words is shown once, and with it what starts it.
+    """Render a command for somebody who reads along: a script among its words is shown only the first time.
 
     Parameters
     ----------

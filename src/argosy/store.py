@@ -240,7 +240,7 @@ def _sweep_work(parent: Path) -> None:
 
 
 def is_anothers(path: Path) -> bool:
-    """Tell whether a file or folder belongs to somebody else, in a cache of several users, or is not there any more."""
+    """Tell whether a file or folder is another user's, in a cache that several share, or is gone."""
     try:
         return os.geteuid() not in {0, path.lstat().st_uid}
     except FileNotFoundError:
@@ -248,7 +248,7 @@ def is_anothers(path: Path) -> bool:
 
 
 def _made_by_another(path: Path) -> bool:
-    """Remove an empty folder of somebody else, which whoever owns the one above it may; tell whether it was such."""
+    """Remove an empty folder of another user, as the owner of the folder above may; tell whether it was one."""
     if not is_anothers(path):
         return False
     path.rmdir()

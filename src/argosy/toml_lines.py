@@ -134,7 +134,7 @@ def find_line(text: str, keys: Sequence[str]) -> int:
 
 
 def _shared(place: Sequence[str], keys: Sequence[str]) -> int:
-    """Count how many of the first keys are the same; ``...`` stands for any key of a table."""
+    """Count the leading keys that two paths share; ``...`` stands for any key of a table."""
     count = 0
     for mine, theirs in zip(place, keys, strict=False):
         if theirs not in {mine, "..."}:

@@ -70,7 +70,7 @@ def read_notes(file: Path) -> Notes:
 
 
 def write_notes(file: Path, notes: Notes) -> None:
-    """Write notes; they are worth no error, also not a name that is no text."""
+    """Write notes; where that fails there are none, and files are read again."""
     with suppress(OSError, UnicodeEncodeError):
         file.write_bytes(msgspec.json.encode(notes))
 

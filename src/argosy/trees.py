@@ -99,7 +99,7 @@ def run_unsquashfs(
 
 
 def keep_layer(session: Session, key: str, tree: Path) -> None:
-    """Keep the tree of a layer that was just built; it stays where it is if the cache has it, or is on another disk."""
+    """Move the tree of a layer that was just built into the cache, unless it is there, or that is another disk."""
     place = session.places.cache / LAYERS / key
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def _one_disk(one: Path, other: Path) -> bool:
 
 
 class _Lender(msgspec.Struct, frozen=True):
-    """Links a tree that was kept; a link changes a file's time of change, so what was noted of it is noted anew."""
+    """Links the files of a kept tree; that changes their ctime, by which notes know a file, so each is noted anew."""
 
     inside: str
     known: Notes

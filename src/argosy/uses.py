@@ -24,7 +24,7 @@ FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
 
 
 def note_use(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> None:
-    """Say that this process, or the program that takes its place, uses an entry; wait while one collects.
+    """Note that this process, or the program that takes its place, uses an entry; wait while the cache is collected.
 
     Parameters
     ----------
