@@ -38,7 +38,7 @@ KEPT = 4
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """A file, and what changes when it is written to or another one takes its name; times in nanoseconds."""
+    """What tells one state of a file from another: its path, inode, size and times (in nanoseconds)."""
 
     path: str
     inode: int
@@ -103,13 +103,13 @@ def copy_made_before(request: BuildRequest, order: Order, clock: Clock) -> Build
 
 
 def _is_plain(request: BuildRequest, lock: Lock) -> bool:
-    """Tell whether nothing is asked that only a build does: to check the base or the torch, to look like another's."""
+    """Tell whether a copy will do: nothing is asked that only a build does, such as a check of the base or of torch."""
     asked = request.engine.no_cache or request.site or request.guise != NO_GUISE
     return not asked and request.base in ("", lock.base.reference)
 
 
 def _open_unchanged(stamp: Stamp, file: Path, session: Session, *, lock: Lock) -> Opened | None:
-    """Open a noted image that is as it was, and of this lock; by its packer, or the one that would pack it now."""
+    """Open a noted image if it has not changed, is of this lock, and was packed as the lock or this machine would."""
     if stamp_of(Path(stamp.path)) != stamp:
         return None
     with suppress(ImageError):
@@ -122,7 +122,7 @@ def _open_unchanged(stamp: Stamp, file: Path, session: Session, *, lock: Lock) -
 
 
 def copy_unchanged(stamp: Stamp, target: Path) -> None:
-    """Copy an image that is as it was noted, and stays so meanwhile.
+    """Copy an image that is as it was noted, and does not change while it is copied.
 
     Raises
     ------

@@ -70,7 +70,7 @@ def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
 
 
 def _refuse_missing(sources: Sequence[Path], cwd: Path) -> None:
-    """Say first what is misspelt: whoever names no environment file is not helped by an answer about the base."""
+    """Refuse sources that do not exist, before anything is said about the base."""
     for source in sources:
         if str(source).startswith("debian:"):
             raise UsageError(f"{source} is a base, and not what is installed over one", hint=f"write --base {source}")
@@ -139,7 +139,7 @@ def _request_here(request: BuildRequest, host: Host) -> BuildRequest:
 
 
 def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
-    """Fill in from a project file what the command line does not say; paths are meant from the project's folder."""
+    """Complete a request by a project file, whose paths are relative to the project's folder."""
     image = project.table.image
     sources = tuple(_near(project, file) for file in image.files)
     described = any(definition_format(source, request.engine.dockerfile) for source in sources)

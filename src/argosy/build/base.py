@@ -205,7 +205,7 @@ def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Ba
 
 
 def take_over_layer(base: Base, session: Session, tree: Path, *, kept: bool) -> None:
-    """Begin with the layer that an image of ours used as base has already, delta or flat: an image has one layer.
+    """Unpack the layer of an image of ours that serves as base, to begin with it: an image has one layer only.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def take_over_layer(base: Base, session: Session, tree: Path, *, kept: bool) -> 
 
 @contextmanager
 def putting_back(base: Base, session: Session, tree: Path) -> Iterator[None]:
-    """Put the tree of a layer that was kept back where a failure left it as it was: the next build need not unpack."""
+    """Put the tree of a kept layer back into the cache if the build fails and left it unchanged."""
     try:
         yield
     except BaseException:

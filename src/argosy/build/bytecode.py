@@ -134,7 +134,7 @@ def _compile(
 
 @contextmanager
 def following(room: Room, layer: Path, python: BasePython | None, step: Step) -> Iterator[None]:
-    """Compile what a user's scripts or steps write: nobody would look whether byte code is of the module beside it.
+    """Compile anew what the block writes, as a user's scripts and steps do: their old byte code would be used unseen.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def _name_of(record: Path) -> str:
 
 
 def _modules(folder: str, tag: str, *, tests: bool = False) -> Iterator[tuple[int, str, bool]]:
-    """Find modules: their sizes, paths, and whether they have byte code; of a link's nobody knows what it is of.
+    """Find modules: size, path, and whether they have byte code; that of a link does not count: nobody knows its source.
 
     Those in which pytest looks for tests are left out, a quarter of a hundred packages' code: nobody imports them, and
     pytest compiles them anew in its own way (https://docs.pytest.org/en/stable/how-to/assert.html).

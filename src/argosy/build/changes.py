@@ -78,7 +78,7 @@ def move_changes(upper: Path, tree: Path) -> bool:
 
 
 def drop_mount_points(upper: Path, bound: Iterable[str]) -> None:
-    """Drop the empty places, made for what was bound from this machine, at which nothing is seen afterwards."""
+    """Remove the empty mount points that were made for what was bound from this machine."""
     for path in bound:
         place = upper / path.lstrip("/")
         if place.is_symlink() or not place.exists():

@@ -286,7 +286,7 @@ def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tu
 
 
 def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...]) -> None:
-    """Refuse what pip would have to replace in the environment: conda would not know, and its other packages break.
+    """Refuse requirements for which pip would replace a package of conda's: others of conda's would break unseen.
 
     Raises
     ------

@@ -21,7 +21,7 @@ from argosy.trees import run_unsquashfs
 from argosy.whiteouts import is_whiteout, write_whiteout
 
 Mark = tuple[int, ...]
-"""What tells whether a file is the one that it was; of a folder its mode."""
+"""What shows that a file has not changed; for a folder that is its mode."""
 
 
 class CopiedBase(msgspec.Struct, frozen=True):

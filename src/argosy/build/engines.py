@@ -209,7 +209,7 @@ def _find(engines: Words, what: str, made: str, path: Path, session: Session) ->
 
 
 def _isolation(session: Session) -> Words:
-    """Need no OCI runtime and no cgroups: a login node or a container has neither."""
+    """Give the options by which an engine needs neither an OCI runtime nor cgroups: a login node has neither."""
     return () if session.host.environment.get("BUILDAH_ISOLATION") else ("--isolation", "chroot")
 
 

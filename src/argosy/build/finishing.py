@@ -111,7 +111,7 @@ def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Fi
 
 
 def variables_over(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:
-    """Give what the image sets: what a base of ours set, and what is asked now."""
+    """Give the variables that the image sets: those of a base of ours, overridden by those asked for now."""
     return tuple({**dict(base.lock.variables if base.lock else ()), **dict(recipe.variables)}.items())
 
 
@@ -138,7 +138,7 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
 
 
 def _requested(recipe: Recipe, made: Made) -> tuple[str, ...]:
-    """Give what was asked of conda; its Python too where the base's was another."""
+    """Give what was asked of conda by name; with Python, where conda had to bring it."""
     conda = any(package.kind is PackageKind.CONDA for package in made.packages)
     return requested_specs(with_own_python(recipe) if conda else recipe)
 

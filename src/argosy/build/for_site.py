@@ -89,7 +89,7 @@ def explain_no_base(name: str, host: Host) -> UsageError:
 
 
 def refuse_elsewhere(base: str, site: Site | None) -> None:
-    """Say of a file that only the machines of the site have where it can be a base.
+    """Refuse a base by an absolute path that is not on this machine, where the machines of the site may have it.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from argosy.recipe import Recipe
 from argosy.sites import Site
 
 BACKENDS: Mapping[str, str] = MappingProxyType({"nvidia": "cuda", "amd": "hip", "intel": "xpu"})
-"""What torch/version.py calls the back end of each vendor; one that it was built without is None there."""
+"""Vendor -> the name in torch/version.py of the back end for its GPUs: None there, where torch was built without."""
 
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 

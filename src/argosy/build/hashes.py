@@ -26,7 +26,7 @@ def asked_hashes(lines: Iterable[PipLine]) -> dict[str, tuple[str, ...]]:
 
 
 def refuse_unhashed(recipe: Recipe, chosen: Mapping[str, Row]) -> None:
-    """Refuse packages that come in without a hash where others have one, as pip does; its own pip is not asked for.
+    """Refuse packages without a hash where others have one, as pip does; pip itself needs none.
 
     A folder of the user's and a commit that the files name in full need none: `uv export` writes them without.
 

@@ -177,7 +177,7 @@ def refuse_other_base(order: Order, base: Base) -> None:
 
 
 def standing_output(request: BuildRequest, order: Order) -> BuildReport | None:
-    """Tell of an output that is what the lock says: nothing is to be done then.  None where there is work."""
+    """Give the report for an output that already is what the lock says; None where it must be built."""
     if order.lock is None or not is_whole_order(request, order.lock):
         return None
     if identify_file(request.output).kind is not Kind.SIF:
@@ -197,7 +197,7 @@ def is_whole_order(request: BuildRequest, lock: Lock) -> bool:
 
 
 def report_standing(request: BuildRequest, image: Image, lock: Lock, notes: tuple[str, ...]) -> BuildReport:
-    """Tell of an output that nothing was installed or packed for: it is what `image` is, with that lock."""
+    """Report an output for which nothing was installed or packed: its content is that of `image`, by that lock."""
     return BuildReport(
         output=str(request.output),
         digest=lock.content,
@@ -221,7 +221,7 @@ def is_same(one: Lock, other: Lock) -> bool:
 
 
 def differences(order: Order, made: Lock) -> tuple[str, ...]:
-    """Say where an image that was built from a lock is not, or may not be, the same to the byte."""
+    """Say in which points an image built from a lock differs, or may differ, from the one that was locked."""
     lock = order.lock
     if lock is None or not lock.content:
         return ()

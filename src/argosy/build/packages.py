@@ -95,7 +95,7 @@ class Installer(msgspec.Struct, frozen=True):
 
     @property
     def placing(self) -> tuple[str, ...]:
-        """Give the settings for installing pins; uv would ask for hashes of constraints, which have done their part."""
+        """Give the settings for installing pins: without constraints, for which uv would want hashes, too."""
         return _without_option(self.choosing, "--constraints")
 
     def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
@@ -240,7 +240,7 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
 
 
 def _build_ahead(installer: Installer, specs: list[str], step: Step) -> None:
-    """Let uv build what is named by an address: it tells the version of what its cache has (uv 0.13)."""
+    """Let uv build what is named by an address first: it tells a version only of what its cache has (uv 0.13)."""
     step.say("building what is named by an address")
     wanted = installer.file("-r", "unbuilt.txt", "".join(f"{spec}\n" for spec in specs))
     place = ("--python", installer.python.executable, "--target", f"{WORK_INSIDE}/unused")

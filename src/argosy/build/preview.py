@@ -164,7 +164,7 @@ def _is_locked(recipe: Recipe) -> bool:
 
 
 def _judge_python(recipe: Recipe) -> Iterator[str]:
-    """Say where a Python comes from that an environment file asks for, since the base is not open yet."""
+    """Say where the Python that an environment file asks for may come from: the base is not open yet."""
     if recipe.interpreter and recipe.python and not recipe.wants_conda:
         yield f"Python {recipe.python.lstrip('=')} is the base's where that fits; else conda brings it"
 

@@ -211,7 +211,7 @@ def _none_works(said: list[str]) -> ToolFailed:
 
 
 def _reasoned(choice: Choice, said: list[str]) -> Choice:
-    """Say of a second choice why it is not the first: a slow carrier that is taken without a word costs hours."""
+    """Say why the better carriers were passed over: a slow one taken without a word would cost hours unseen."""
     return replace(choice, why=f"{choice.why}; not {'; '.join(map(str.strip, said))}") if said else choice
 
 

@@ -314,7 +314,7 @@ def _entries_of(folder: str, base: Base, session: Session) -> tuple[str, ...]:
 
 
 def _seed_changes(work: Path, tree: Path) -> None:
-    """Let programs see the system of an image of ours that serves as base: its layer holds a part of it."""
+    """Show the part of the system that the layer of a base of ours holds to the programs that change it."""
     for entry in list(tree.iterdir()):
         if entry.name != "opt":
             entry.rename(work / "changes/up" / entry.name)
@@ -325,4 +325,4 @@ def _seed_changes(work: Path, tree: Path) -> None:
 
 
 NO_CHANGES = (".argosy", "tmp", "dev", "proc", "sys", "run", "opt/argosy", "var/cache/apt", "var/lib/apt/lists")
-"""What is no change of the image: where our own files were bound, what ends with a container, caches of apt."""
+"""Paths whose changes are not the image's: mount points of ours, what ends with a container, caches of apt."""

@@ -262,7 +262,7 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, target: Target) -> M
 
 
 def _own_variables(recipe: Recipe) -> str:
-    """Render the file's variables for what is built: such as FORCE_CUDA and TORCH_CUDA_ARCH_LIST."""
+    """Render the environment file's variables for builds of packages, such as FORCE_CUDA and TORCH_CUDA_ARCH_LIST."""
     own = tuple((name, value) for name, value in recipe.variables if name != "PATH")
     return render_env_script(Activation((), (), own)) if own else ""
 

@@ -173,7 +173,7 @@ def aimed_index(settings: UvSettings) -> str:
 
 @contextmanager
 def explaining_torch(target: Target) -> Iterator[None]:
-    """Say of a failure that is about torch which index was asked, and how another one is."""
+    """Add to a failure that is about torch which index was asked, and how to ask another one."""
     try:
         yield
     except ArgosyError as error:
@@ -203,7 +203,7 @@ def _explain_index(target: Target, settings: UvSettings) -> str:
 
 
 def foretell_index(target: Target, settings: UvSettings, recipe: Recipe) -> str:
-    """Say from where torch will come, also where an index that somebody named goes before the site's."""
+    """Say from which index torch would come, also where one that the user named goes before the site's."""
     backend = target.backend
     fixed = recipe.exact or _says_build(recipe)
     named = not fixed and NAMES_AN_INDEX.intersection(settings.arguments)

@@ -23,7 +23,7 @@ MOST_NAMED = 3
 
 
 def judge_records(tree: Path, entries: Entries, packages: Collection[str]) -> Iterator[str]:
-    """Say of packages, named as they are normalised, whose files are not what their lists say they are."""
+    """Name the packages whose files differ from their ``RECORD``, with some of these files."""
     for path in entries:
         if path.endswith(RECORD):
             name = str(canonicalize_name(posixpath.basename(path.removesuffix(RECORD)).rpartition("-")[0]))
@@ -36,7 +36,7 @@ def judge_records(tree: Path, entries: Entries, packages: Collection[str]) -> It
 
 
 def _others(tree: Path, record: str, entries: Entries) -> Iterator[str]:
-    """Name the files of a list that are there, and are other ones."""
+    """Name the files of a ``RECORD`` that exist with another digest."""
     folder = posixpath.dirname(posixpath.dirname(record))
     with (tree / record).open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
         for row in csv.reader(lines):

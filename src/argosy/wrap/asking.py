@@ -22,7 +22,7 @@ FILES = frozenset({Kind.TEXT, Kind.EMPTY})
 def plan_recipe(
     sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool | None, at: str, asked_base: bool
 ) -> Recipe:
-    """Tell what the sources are.
+    """Tell what is to be wrapped: files to build from, an installation on disk, or an image.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def refuse_unused(recipe: Recipe, options: Mapping[str, object]) -> None:
 
 
 def _is_installation(folder: Path) -> bool:
-    """Tell an installation from a root file system: a shell and /usr are the latter's."""
+    """Tell an installation, such as a venv, from a root file system, which has ``/usr`` and a shell."""
     if not folder.is_dir() or identify_file(folder).kind not in {Kind.DIRECTORY, Kind.ROOT_DIRECTORY}:
         return False
     marked = any((folder / mark).exists() for mark in ("conda-meta", "pyvenv.cfg"))

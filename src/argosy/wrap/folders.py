@@ -188,7 +188,7 @@ def _list_installation(place: Path, at: str) -> Inside:
 
 
 def _is_program(path: Path) -> bool:
-    """Tell a program; a link out of the installation may be one, in the base."""
+    """Tell whether a file is a program; a link that leads out of the installation may be one of the base."""
     if path.is_symlink() and path.readlink().is_absolute():
         return path.parent.name == "bin"
     return path.is_file() and os.access(path, os.X_OK)

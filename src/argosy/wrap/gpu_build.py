@@ -19,7 +19,7 @@ from argosy.wrap.records import Inside, Recipe, SourceKind
 
 
 def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: Inside, session: Session) -> None:
-    """Ask the Python of an image or installation for its torch; nothing is asked without a site.
+    """Check that the torch of an image or installation was built for the GPUs of the site, where one is named.
 
     Raises
     ------

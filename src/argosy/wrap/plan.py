@@ -28,7 +28,7 @@ WRAPPING = ("apptainer", "singularity", "bwrap")
 """Runtimes that a line of sh starts without asking anything first."""
 
 NOT_WRAPPED = frozenset({"activate", "activate.csh", "activate.fish", "deactivate", "conda-unpack"})
-"""Files of an environment's bin that are sourced, or have done their work."""
+"""Files of an environment's ``bin`` that become no commands: they are sourced, or were needed once."""
 
 
 class CommandsPlan(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from argosy.wrap.mounts import render_visible, system_cases
 from argosy.wrap.starting import Start
 
 OF_A_CONTAINER = ("BIND", "BINDPATH", "COMMAND", "CONTAINER", "ENVIRONMENT", "MOUNT", "NAME")
-"""What a runtime sets inside; a task that was started from there carries it along to a node where it means nothing."""
+"""Variables that a runtime sets inside: a task started from a container brings them to nodes where they are wrong."""
 
 CHANGES_THE_CONTAINER = (
     *("CLEANENV", "CONTAIN", "CONTAINALL", "CWD", "FAKEROOT", "HOME", "NO_EVAL", "NO_HOME", "NO_MOUNT", "NO_UMASK"),

@@ -132,7 +132,7 @@ def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
 
 
 def _added(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
-    """Join what updates asked for: the last word on a package holds."""
+    """Join the requirements of all updates; of one package the last requirement counts."""
     named = {name for text in now if (name := _name_of(text))}
     return tuple(dict.fromkeys((*(text for text in before if text in now or _name_of(text) not in named), *now)))
 
@@ -273,7 +273,7 @@ def _size(opened: Opened) -> int:
 
 
 def _bring(request: UpdateRequest, recipe: Recipe, *, other_settings: bool) -> Bring:
-    """Choose how the next image is made.
+    """Choose the cheapest right way to make the image of the next version.
 
     The current one stays where only settings change, and is the base where only packages are added; else the sources
     are read again.

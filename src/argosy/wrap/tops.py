@@ -60,7 +60,7 @@ class Top(msgspec.Struct, frozen=True):
 
 
 class Root(msgspec.Struct, frozen=True):
-    """How a root is put together; without `tops` it cannot be so, and needs an overlay.
+    """How a root is put together by links; without `tops` that is impossible, and an overlay is needed.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class _NeedsOverlay(Exception):
 
 
 def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, ...], session: Session) -> Root:
-    """Tell how the root of a version is put together.
+    """Plan how the root of a version is put together by links, and make what must be joined.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def top_words(top: Top) -> tuple[str, ...]:
 
 
 def _has_place(tops: tuple[Top, ...], target: str) -> bool:
-    """Tell whether something can be mounted at a path: it is in no folder of the image, or there."""
+    """Tell whether something can be mounted at a path: the image's folders have it, or it is in none of them."""
     above = [top for top in tops if top.how is How.BIND and target.startswith(f"{top.target}/")]
     return all(os.path.lexists(top.source + target.removeprefix(top.target)) for top in above)
 
