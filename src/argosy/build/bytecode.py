@@ -165,7 +165,7 @@ def _name_of(record: Path) -> str:
 
 
 def _modules(folder: str, tag: str, *, tests: bool = False) -> Iterator[tuple[int, str, bool]]:
-    """Find modules: size, path, and whether they have byte code; that of a link does not count: nobody knows its source.
+    """Find modules: size, path, and whether they have byte code; a link's does not count, its source being unknown.
 
     Those in which pytest looks for tests are left out, a quarter of a hundred packages' code: nobody imports them, and
     pytest compiles them anew in its own way (https://docs.pytest.org/en/stable/how-to/assert.html).

@@ -20,13 +20,13 @@ COMPLETING = "_ARGOSY_COMPLETE"
 """Set where a shell asks for completions, which click answers before any command, and ends."""
 
 NO_WORDS: type[click.UsageError] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""By this click says since 8.2 that a command with subcommands was called alone; it holds the help."""
+"""What click (since 8.2) raises for a group without a subcommand; its message is the help."""
 
 STARTS_NOTHING = frozenset({"--dry-run", "--script"})
-"""With one of these no user's program starts, so Argosy's own codes say what was wrong."""
+"""With one of these options no program of the user starts, so errors keep Argosy's own exit codes."""
 
 EVIDENCE = 300
-"""So many characters of an error of the system are shown: a name may be as long as the command line."""
+"""Characters that are shown of a system error: the name in it may be as long as the command line."""
 
 MACHINE_REFUSES = {
     errno.ENOSPC: ("no space is left on the disk", "free some space there, or write to another file system"),
@@ -156,7 +156,7 @@ def _as_usage(error: click.ClickException) -> ArgosyError:
 
 
 def _command_path(words: list[str]) -> str:
-    """Name the command of a line that click did not come to read: an option without its value."""
+    """Name the command of a line that click could not read, such as one with an option without its value."""
     return f"argosy {words[1]}" if words[1:] and words[1] in COMMANDS else "argosy"
 
 

@@ -57,7 +57,7 @@ class BuildCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Leave a line in cotainr's words to the command that has them."""
+        """Hand a line in cotainr's words to cotainr's command."""
         if speaks_cotainr(args):
             return cotainr_build.make_context(info_name, args, parent, **extra)
         words = tuple(args)  # click takes them out of the list
@@ -158,7 +158,7 @@ def _preview(node: dict[str, Any], request: BuildRequest, session: Session, *, a
 
 
 def _build_elsewhere(node: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
-    """Build on a compute node, now or later; what the command says is the node's, or the number of the job."""
+    """Build on a compute node: now, with the node's output and exit code, or as a job, whose number is printed."""
     from argosy.build.node_plan import NodeWishes  # noqa: PLC0415 - where it is asked for
     from argosy.build.on_node import build_on_node, submit_build  # noqa: PLC0415 - likewise
 

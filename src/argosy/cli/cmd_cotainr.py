@@ -21,7 +21,7 @@ def speaks_cotainr(words: list[str]) -> bool:
 
 
 class CotainrBuild(click.Command):
-    """A command that says where all other options are."""
+    """A command whose help says where all other options are."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Name our own command where an option is none of cotainr's."""

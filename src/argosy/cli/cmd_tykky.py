@@ -70,7 +70,7 @@ def answer(words: Words) -> None:
 
 
 def name_files(words: Words, work: Path) -> Words:
-    """Copy what has a name that says nothing to one that does: tykky goes by its command, and takes a shell's pipe."""
+    """Copy files whose names do not tell their kind, such as a shell's pipe, to names that do, as tykky takes them."""
     kind = "environment.yml" if words.program == MODES["conda"] else "requirements.txt"
     if words.program not in MODES.values():
         return words

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Decorated = Callable[..., Any]
 
 PROJECT_FILE = "argosy.toml"
-"""As `argosy.project` has it, whose import costs more than the look whether the file is there."""
+"""The same as in `argosy.project`, which is imported only where the file exists: that is cheaper."""
 
 LONGEST_SENTENCE = 1000
 """Characters; no first sentence of a command's help is longer."""
@@ -53,7 +53,7 @@ class JobGroup(WholeLines):
 
 
 class NamedPath(click.Path):
-    """A path that is named: an empty word, as a variable of the shell that is not set gives, is not the folder here."""
+    """A path that is not empty: an unset variable of the shell would else mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse the empty word."""

@@ -176,7 +176,7 @@ def _solver_hint(message: str, plan: CondaPlan) -> str:
 
 
 def _exported(plan: CondaPlan, message: str) -> str:
-    """Say of a package that is asked for to the build that the platform may be meant by it."""
+    """Explain a missing build that is asked for: an environment exported with its builds fits one platform only."""
     words = set(re.findall(r"[\w.-]+", message))
     exact = [spec for spec in plan.asked if spec.version.startswith("==") and re.fullmatch(r"\w+", spec.build)]
     if not any(spec.name in words for spec in exact):

@@ -90,7 +90,7 @@ def plan_conda(
 
 
 def _addresses_of(spec: CondaSpec, condarc: Condarc, cwd: Path) -> tuple[str, ...]:
-    """Give where the channel is that a package is asked for with."""
+    """Give the addresses of the channel that a package is asked for with; none where no channel is named."""
     names = condarc.defaults if spec.channel == "defaults" else (spec.channel,) if spec.channel else ()
     return tuple(channel_address(name, condarc, cwd) for name in names)
 

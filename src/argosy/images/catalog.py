@@ -210,7 +210,7 @@ def list_catalog(session: Session) -> list[Held]:
 
 
 def describe_held(held: Held, wanted: tuple[Requirement, ...] = ()) -> Entry:
-    """Tell of an image what stands in its own lock; one that cannot be read is listed with the reason.
+    """Describe an image by its own lock; one that cannot be read is listed with the reason.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ NOTHING = Reply(0, "", "")
 
 
 def open_far(runner: Runner, name: str, path: str, size: int, work: Path) -> Opened:
-    """Open an image there; its path is that of a sparse file with nothing of its file systems.
+    """Open an image on another machine, by a sparse file here that has its size, its head and its lock alone.
 
     Parameters
     ----------

@@ -149,7 +149,7 @@ def _memo_key(reference: Reference, session: Session) -> str:
 
 
 def _identity(path: Path) -> list[str | int | bool]:
-    """Give what tells one state of a file from another; nothing where there is none, which the reader will say."""
+    """Give what tells one state of a file from another; empty for a missing file, which its reader will report."""
     try:
         status = path.stat()
     except OSError:
@@ -220,7 +220,7 @@ def skopeo_way(session: Session) -> SkopeoWay:
 
 
 def _without_colon(reference: Reference, session: Session) -> Path | str:
-    """Call a file whose name has a colon by a link: skopeo takes what follows for the name of an image in it."""
+    """Link to a file whose name has a colon: skopeo would take what follows for the name of an image in the file."""
     if not reference.in_file or ":" not in reference.name:
         return reference.name
     link = session.places.cache / "links" / hashlib.sha256(reference.name.encode()).hexdigest()[:16]

@@ -75,7 +75,7 @@ def _local(path: Path, session: Session) -> Path:
 
 
 def refined(opened: Opened, session: Session) -> Opened:
-    """Tell of a bare squashfs whether Argosy made it, which only its inside says: it is asked by unsquashfs.
+    """Find out whether a bare squashfs was made by Argosy, by asking unsquashfs for the lock inside it.
 
     Any other image is given back as it is; so is a squashfs where unsquashfs is missing.
     """

@@ -71,7 +71,7 @@ def make_readable(tree: Path) -> None:
 
 
 def _walk(folder: str) -> Iterator[str]:
-    """Give a folder's entries before what is below them: only a folder that was opened up can be read."""
+    """Give a folder's entries before what is below them, so that the caller can first make a closed folder readable."""
     with os.scandir(folder) as entries:
         for entry in list(entries):
             yield entry.path

@@ -115,7 +115,7 @@ def _package_names(lock: Lock | None) -> frozenset[str]:
 
 
 def listed_versions(lock: Lock | None) -> tuple[str, str]:
-    """Give the versions of torch and NCCL that a lock lists; NCCL's package says its CUDA in its name."""
+    """Give the versions of torch and NCCL that a lock lists; the name of NCCL's package varies with its CUDA."""
     found = {package.name: package.version for package in lock.packages} if lock else {}
     nccl = next((version for name, version in found.items() if re.fullmatch(r"nccl|nvidia-nccl-cu\d+", name)), "")
     return found.get("torch", ""), nccl

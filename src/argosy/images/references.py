@@ -224,7 +224,7 @@ def _nearest_name(transport: Transport, name: str, tag: str) -> str:
 
 
 def _odd_at(text: str, transport: Transport, rest: str) -> UsageError:
-    """Explain an at sign that begins no digest: a login before the host, or a tag in its place."""
+    """Explain an ``@`` that begins no digest: a login before the host, or a tag behind it in place of a digest."""
     before, _, after = rest.rpartition("@")
     if _is_login(before, after):
         return _wrong(
@@ -241,7 +241,7 @@ def _is_login(before: str, after: str) -> bool:
 
 
 def _hidden(text: str) -> str:
-    """Give a reference, or what is left of one, without the login that somebody may have written into it."""
+    """Strike out the login that somebody may have written into a reference."""
     found = _SCHEME.match(text)
     start = f"{found['scheme']}:{found['slashes']}" if found and found["scheme"] in _SCHEMES else ""
     rest = text.removeprefix(start)

@@ -184,7 +184,7 @@ done
 
 
 def _system_of(head: bytes, size: int, skeleton: Path) -> SifPart | None:
-    """Read where a SIF file there has its root file system, from its first bytes."""
+    """Read from the first bytes of a SIF file on the other machine where its root file system lies."""
     skeleton.write_bytes(head)
     os.truncate(skeleton, size)
     try:

@@ -15,7 +15,7 @@ LARGE_FILE = struct.Struct("<3Q4I")
 """Byte of its first block, size, bytes in holes, links, fragment, offset there, extended attributes; then sizes."""
 SIZE = struct.Struct("<I")
 BLOCK_BYTES = 0xFF_FFFF
-"""Of a block's size, what is its bytes; a bit above says that it is not compressed."""
+"""Mask for the bytes of a block in its size word; the bit above says that it is not compressed."""
 FRAGMENT = struct.Struct("<Q2I")
 FIRST = SUPERBLOCK.size
 

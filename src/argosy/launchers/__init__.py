@@ -192,7 +192,7 @@ def mpi(wish: Wish) -> Started:
 
 
 def _numbered(program: Program, wish: Wish) -> tuple[Word, ...]:
-    """Give the words of a rank that numbers itself; the same shell notes what it was given, if nothing is between."""
+    """Give the words of a rank that numbers itself; where nothing stands between, the same shell notes the rank."""
     ranks = wish.counts.ranks_per_node
     if wish.told and not wish.logs:
         return ("/bin/sh", "-c", Program(program.name, program + NOTE), wish.told, ranks, *wish.command)
@@ -231,7 +231,7 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
 )
 NEED_SLURM = frozenset({"srun", "mpi"})
 ONE_PER_NODE = frozenset({"ray"})
-"""Whose ranks are the nodes."""
+"""Launchers that start one rank on each node."""
 
 
 def find_launcher(name: str) -> Launcher:

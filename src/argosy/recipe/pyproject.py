@@ -115,7 +115,7 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...] = (), works
 
 
 def _of_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
-    """Say of packages whose build is given more than it asks for that it is not: torch, for the most part."""
+    """Note that extra build requirements (mostly torch) are not given to builds of packages."""
     more = {str(canonicalize_name(name)): name for name in here.uv.get("extra-build-dependencies") or ()}
     for name in sorted(more.keys() & {line.name for line in lines}):
         said = "is built without its extra-build-dependencies: --no-build-isolation builds it against what is there"
@@ -123,7 +123,7 @@ def _of_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
 
 
 def _of_conda(here: _Project) -> Iterator[Note]:
-    """Say what another tool would install beside: it is conda's, and not in the tables that are read."""
+    """Note what another tool would install from conda: those tables are not read."""
     for name, lock in (("pixi", "pixi.lock"), ("conda-lock", "conda-lock.yml")):
         table = here.table("tool", name)
         features = [each for each in here.table("tool", name, "feature").values() if isinstance(each, dict)]

@@ -48,7 +48,7 @@ def render_constraints(recipe: Recipe) -> str:
 
 
 def render_overrides(recipe: Recipe, held: Container[str]) -> str:
-    """Render what holds whatever others ask; of what is `held` already nothing else can."""
+    """Render overrides, less those of packages that are `held` already."""
     return "".join(
         _lines(line for line in recipe.overrides if line.kind is not PipKind.LOCAL and line.name not in held)
     )

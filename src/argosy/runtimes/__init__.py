@@ -34,7 +34,7 @@ RUNTIMES: Mapping[str, str] = MappingProxyType(
 """Word of ``--runtime`` -> where its adapter lies; imported when used, tried in this order when nobody asks."""
 
 AUTOMATIC = ("apptainer", "singularity", "bwrap")
-"""Those that are taken where nobody names one: they take every form of image, and need no service and no plug-in."""
+"""Runtimes that are chosen by themselves: they start every form of image, and need no service and no plug-in."""
 
 FILES = frozenset({ImageKind.SIF, ImageKind.SQUASHFS, ImageKind.TREE})
 
@@ -42,7 +42,7 @@ FAMILIES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
 """Variables that ranks find each other and the network by: they always enter a container."""
 
 FAMILY_NAMES = f'$(env | sed -nE "s/^(({"|".join(FAMILIES)})[A-Za-z0-9_]*)=.*/\\1/p")'
-"""In sh: the names of those that are set, for runtimes that take in only what is named."""
+"""In sh: the names of these that are set, for runtimes that let in only variables that are named."""
 
 
 class Traits(msgspec.Struct, frozen=True):

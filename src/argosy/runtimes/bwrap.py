@@ -145,7 +145,7 @@ def _identity_lines(person: Person) -> tuple[str, str]:
 
 
 def _parents(entry: Entry) -> tuple[str, ...]:
-    """Name the folders that mount points lie in, in the upper tree: there they belong to the caller.
+    """Name the folders of mount points, to be made in the upper tree, where they belong to the caller.
 
     The same folder of an image that another user unpacked could not be written to, though it is only a throw-away.
     """

@@ -86,7 +86,7 @@ def one_partition(image: str) -> str:
 
 
 def _bound(image: Image, why: str, source: str) -> tuple[Attach, Choice]:
-    """Bind the layer's folder, unless the layer changes more than that, which would be lost without a word."""
+    """Attach the layer by a bind of its folder; refuse a layer that changes more than its folder."""
     if image.system:
         raise CheckFailed(
             "only a part of this image's layer would be attached",
@@ -97,7 +97,7 @@ def _bound(image: Image, why: str, source: str) -> tuple[Attach, Choice]:
 
 
 def bare_entry(image: Image, host: Host) -> Entry:
-    """Give the plainest entry: what a runtime is asked about before anything else is known."""
+    """Give the plainest entry of an image: by it runtimes are asked whether they start it at all."""
     return Entry(
         image=image,
         attach=Attach.FLAT,

@@ -131,7 +131,7 @@ the lines of a script, so a plan reads them and submits without them."""
 
 
 def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the options that the user set by variables and did not say now; memory is said in one of two ways."""
+    """Give the user's SBATCH_* defaults for options not given now; --mem and --mem-per-gpu exclude each other."""
     said = {"mem", "mem_per_gpu"} if options.mem or options.mem_per_gpu else set()
     return {
         name: environment[variable]
@@ -141,7 +141,7 @@ def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict
 
 
 def unread_defaults(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Name the variables that sbatch would have read, and that are no defaults of a plan: it is submitted without."""
+    """Name the user's SBATCH_* variables that plans do not read: the job is submitted without them."""
     return tuple(
         sorted(name for name in environment if name.startswith("SBATCH_") and name not in USER_DEFAULTS.values())
     )

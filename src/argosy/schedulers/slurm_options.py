@@ -72,7 +72,7 @@ SHORT: Mapping[str, str] = MappingProxyType(
 
 
 def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
-    """Refuse values that sbatch would refuse or misread, and other words that say what has an option here.
+    """Refuse values that sbatch would refuse or misread, and words for sbatch that Argosy has an option for.
 
     Raises
     ------

@@ -109,7 +109,7 @@ def is_whole(site: Site, partition: Partition | None, demand: Demand) -> bool:
 
 
 def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterator[Choice]:
-    """Say before submission where a job pays for more than it uses."""
+    """Note, before it is submitted, that a job pays for more than it uses."""
     by_partition = partition is not None and partition.whole_nodes
     gpus = gpus_of(site, partition)
     if not (by_partition or site.slurm.whole_nodes) or not 0 < demand.gpus_per_node < gpus:

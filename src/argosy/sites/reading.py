@@ -131,7 +131,7 @@ def read_table(path: Path) -> Table:
 
 @functools.lru_cache(maxsize=64)
 def parse_table(text: str) -> Table:
-    """Parse a profile and check its types; a fragment is shared by many profiles, and a profile is asked for twice."""
+    """Parse a profile and check its types; cached, since many profiles share a fragment."""
     table = tomllib.loads(text)
     msgspec.convert(table, Site)
     return table
@@ -196,7 +196,7 @@ def _join_tables(first: Table, second: Table) -> Table:
 
 
 def _join_part(old: Table, new: Table) -> Table:
-    """Join two tables key by key; each value keeps its own source, and one that is replaced its proof no longer."""
+    """Join two tables key by key: each value keeps its own source, and a value that is replaced loses its proof."""
     joined = old | new
     if old.get("source", "") != new.get("source", ""):
         kept = dict.fromkeys((key for key in old if key not in new), old.get("source", ""))

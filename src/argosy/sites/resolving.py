@@ -53,7 +53,7 @@ DATE = len("2026-11-21")
 
 
 def full_address(site: Site, source: str) -> str:
-    """Write a source out: ``LUG docs/x.md`` becomes the address that ``[sources]`` begins and the rest ends."""
+    """Write a source in full: in ``LUG docs/x.md`` the key of ``[sources]`` is replaced by its address."""
     whole = []
     for part in source.split("; "):
         key, _, rest = part.partition(" ")
@@ -107,7 +107,7 @@ def choose_mode(site: Site, asked: str) -> tuple[Site, str]:
 
 
 def at_partition(site: Site, partition: Partition | None) -> Site:
-    """Give the site as its nodes are in one partition; those of another kind have another, unknown map of cores."""
+    """Give the site with the nodes of one partition; for nodes of another kind it has no map of cores."""
     if partition is None:
         return site
     node = site.node
@@ -193,7 +193,7 @@ def _settings(site: Site, facts: Facts) -> list[Setting]:
 
 
 def _left_out(site: Site, facts: Facts) -> Iterator[Choice]:
-    """Name what could not be decided, since a fact is not known here."""
+    """Give a row for each part whose condition cannot be judged, since a fact is not known here."""
     parts: tuple[Conditional, ...] = (*site.settings, *site.caches, *site.binds, *site.options)
     for part in parts:
         if judge_condition(part.condition, facts) is None:
@@ -221,7 +221,7 @@ def _setting_word(setting: Setting, devices: int) -> Word:
 
 
 def late_word(text: str, devices: int) -> Word:
-    """Read a text with braces, whose names were looked at where it was read."""
+    """Turn a text with ``{user}``, ``{job}`` or ``{devices}`` into a word; profiles were checked for other names."""
     filled = text.replace("{devices}", ",".join(map(str, range(devices))))
     if not BRACES.search(filled):
         return filled

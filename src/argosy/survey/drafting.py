@@ -95,14 +95,14 @@ def draft_profile(replies: Replies, wanted: str = "") -> Draft:
 
 
 def _one_thread(shape: NodeShape, host: str) -> Iterator[Fact]:
-    """Let Slurm count cores, as plans and masks do, where it would count hardware threads (sbatch(1))."""
+    """Add an option by which Slurm counts cores, as plans do, where it would count hardware threads (sbatch(1))."""
     if shape.threads > 1:
         why = f"a core has {shape.threads} threads, which Slurm would give out as cores"
         yield Fact("options", "sbatch", "--threads-per-core=1", asked("nodes", host), why)
 
 
 def _no_gpu_steps(replies: Replies) -> Iterator[Fact]:
-    """Let no step ask for GPUs where one that did was refused, although its job has all of the node."""
+    """Draft that steps ask for no GPUs, where such a step was refused although its job had the whole node."""
     if replies.node.get(GPU_STEPS) == "no":
         source = f"asked: srun --gres=gpu on {replies.host}"
         yield Fact("options", "srun-always", "--gres=none", source, "select/linear gives GPUs to no step")

@@ -16,9 +16,9 @@ from argosy.verify.nodes import Trial, find_bad_nodes
 
 OK, BAD, UNKNOWN = "ok", "bad", "not shown"
 LEAST_SHARE = 0.7
-"""Of the bandwidth that was measured at the site: a run below it is called slow."""
+"""Share of the site's bandwidth below which a run is called slow."""
 LEAST_PAYLOAD = 0.25
-"""Of the messages that the site's bandwidth was measured with: smaller ones, and averages, say nothing against it."""
+"""Share of the site's message size: with smaller messages, or an average over sizes, a low bandwidth proves nothing."""
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -194,7 +194,7 @@ def _judge_gpus(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
 
 
 def _judge_cores(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
-    """Judge the cores that ranks read back: as the map says, else that no two ranks of a node share all of theirs."""
+    """Judge the cores that ranks read back: by the map; without one, whether ranks of a node share a single core."""
     told = [each for each in ranks if each.cores]
     if not told:
         return Check("cores", UNKNOWN, "no rank told its own") if expected.cores else None

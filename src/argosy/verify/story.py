@@ -101,7 +101,7 @@ def verify_logs(session: Session, logs: Sequence[str], site: str = "", nodes: in
 
 
 def _planned_profile(session: Session, facts: JobFacts) -> Site:
-    """Give the profile that a job was planned with; what is known of any site, where it is there no more."""
+    """Give the profile that a job was planned with; where it is gone, an empty one."""
     told = read_submitted(Path(facts.record)) if facts.record else {}
     try:
         return _profile(session, told.get("profile", "") or told.get("site", ""))
@@ -145,7 +145,7 @@ def _asked_logs(plan: dict[str, object]) -> list[Path]:
 
 
 def expect(plan: dict[str, object], ranks: Sequence[RankFacts]) -> Expected:
-    """Give what a run should show, by its plan; its size as it was: a script may be submitted again for more nodes."""
+    """Give what a run should show by its plan; its nodes as they were, since a script may be submitted for more."""
     shape = plan.get("shape")
     if not isinstance(shape, dict):
         return Expected()
