@@ -1,4 +1,7 @@
-"""From the word a user gives for an image to a container that can be entered here; the effects run and launch share."""
+"""From the word a user gives for an image to a container that can be entered here; and what its command names.
+
+`argosy run` and `argosy launch` share these effects.
+"""
 
 from __future__ import annotations
 

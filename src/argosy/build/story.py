@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from argosy.build.again import copy_made_before, note_image
 from argosy.build.asking import settle_request
 from argosy.build.assemble import write_delta, write_whole
@@ -145,7 +147,7 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
         step.result = _describe_base(base)
     with clock.step("packages", _describe_sources(order.recipe)) as step:
         with explaining_torch(target), naming_bases(site), putting_back(base, session, work / "layer"):
-            made = _install(request, order, base, session, work, step, target)
+            made = _install(_wanted(request, order.recipe, base, target, session), order, session, work, step)
         if request.after:
             with following(made.room, made.tree, made.python, step):
                 run_scripts(request.after, made.room, made.tree, step)
@@ -169,25 +171,44 @@ def _alone(output: Path, session: Session) -> Iterator[None]:
         yield
 
 
-def _install(
-    request: BuildRequest, order: Order, base: Base, session: Session, work: Path, step: Step, target: Target
-) -> Made:
-    recipe = order.recipe
+class _Wanted(msgspec.Struct, frozen=True):
+    """What is installed over which base, and how.
+
+    Attributes
+    ----------
+    recipe
+        Less the packages that a base of ours has already, where all versions are exact.
+    target
+        The machines that packages are chosen for.
+    """
+
+    request: BuildRequest
+    recipe: Recipe
+    base: Base
+    target: Target
+    settings: UvSettings
+
+
+def _wanted(request: BuildRequest, recipe: Recipe, base: Base, target: Target, session: Session) -> _Wanted:
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, recipe), recipe, target.backend)
     settings = reach_git(settings, recipe, session.host)
-    tree = work / "layer"
+    if recipe.exact and base.lock:
+        recipe = without_held(recipe, base.lock.packages)
+    return _Wanted(request, recipe, base, target, settings)
+
+
+def _install(wanted: _Wanted, order: Order, session: Session, work: Path, step: Step) -> Made:
+    request, base, tree = wanted.request, wanted.base, work / "layer"
     project = order.project if has_steps(order.project) else None
     changing = project is not None or base.image.system
     take_over_layer(base, session, tree, kept=not (request.before or request.after or changing))
     before = layer_before(base, tree, flat=request.flatten)
-    if recipe.exact and base.lock:
-        recipe = without_held(recipe, base.lock.packages)
     step.say("finding a way into the base")
-    uv = static_uv(session, settings)
+    uv = static_uv(session, wanted.settings)
     room = find_room(session, base, uv, work, asked=request.carrier, changing=changing)
     if not changing:
-        made = _install_packages(request, recipe, base, room, settings, step, target)
+        made = _install_packages(wanted, room, step)
         return replace(made, before=before)
     staged = Staged()
     if project:
@@ -196,7 +217,7 @@ def _install(
     with open_changes(room, work, tree) as changed:
         if project:
             run_steps(changed, project, session, step, before=True)
-        made = _install_packages(request, recipe, base, changed, settings, step, target)
+        made = _install_packages(wanted, changed, step)
         (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation))
         bring_results(changed, staged.results, step)
         if project:
@@ -206,14 +227,12 @@ def _install(
     return replace(made, system=system, project=project, staged=staged)
 
 
-def _install_packages(
-    request: BuildRequest, recipe: Recipe, base: Base, room: Room, settings: UvSettings, step: Step, target: Target
-) -> Made:
-    session = room.session
+def _install_packages(wanted: _Wanted, room: Room, step: Step) -> Made:
+    request, base, settings = wanted.request, wanted.base, wanted.settings
     work = Path(room.scratch).parent
     tree = work / "layer"
     run_scripts(request.before, room, tree, step)
-    recipe = _with_python(recipe, base, room)
+    recipe = _with_python(wanted.recipe, base, room)
     supply = make_wheels if request.portable else None
     # A script may change a file where it is: not one that is the cache's too.
     shared = None if request.before or request.after else shared_folder(room, tree)
@@ -221,13 +240,13 @@ def _install_packages(
         spare = request.bundle / CONDA if request.bundle else None
         shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare)
         shop = replace(shop, supply=supply, shared=shared)
-        return _make_conda(shop, recipe, base, target)
+        return _make_conda(shop, recipe, base, wanted.target)
     activation = plan_activation(extra=variables_over(recipe, base))
     if not needs_python(recipe):
         step.result = f"{_describe_sources(recipe)} ({room.carrier.value}: {room.carrier.why})"
         return Made(tree, room, None, _merged(base, ()), activation, _notes(recipe, settings), settings)
     python = _python_of(recipe, base, room)
-    cache = session.places.cache / "uv"
+    cache = room.session.places.cache / "uv"
     kept = python.without(replaceable(recipe))
     installer = open_installer(room, kept, settings, layer=tree, work=work / "uv", cache=cache)
     installer = replace(installer, supply=supply, shared=shared, activated=_own_variables(recipe))
@@ -358,12 +377,12 @@ def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int
 
 
 def _describe_base(base: Base) -> str:
-    added = (
-        f", {', '.join(base.added[:-1])}{' and ' if base.added[1:] else ''}{base.added[-1]} added for the environment"
-        if base.added
-        else ""
-    )
-    return f"{base.reference}{added}{base.how and f', {base.how}'}: {render_size(base.image.base_size)}"
+    parts = [base.reference]
+    if base.added:
+        *several, last = base.added
+        parts.append(f"{' and '.join(filter(None, (', '.join(several), last)))} added for the environment")
+    parts += filter(None, (base.how,))
+    return f"{', '.join(parts)}: {render_size(base.image.base_size)}"
 
 
 def _describe_sources(recipe: Recipe) -> str:
