@@ -119,7 +119,11 @@ def candidates(host: Host, asked: str = "") -> tuple[Choice, ...]:
     """
     rows = [
         ("root", host.can_mount and {"bwrap", "unshare"} <= set(host.programs), "root may mount file systems"),
-        ("userns", host.user_namespaces and {"bwrap", "unshare"} <= set(host.programs), "user namespaces"),
+        (
+            "userns",
+            host.user_namespaces and {"bwrap", "unshare"} <= set(host.programs),
+            "namespaces can be made here",
+        ),
         ("apptainer", "apptainer" in host.programs, "apptainer exec of the base"),
         ("singularity", "singularity" in host.programs, "singularity exec of the base"),
         ("proot", "proot" in host.programs, "path translation by proot"),

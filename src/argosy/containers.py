@@ -81,7 +81,8 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
     attach, why_attach = choose_attach(image, host, runtime.name)
     gpu, why_gpu = choose_gpu_way(request.gpu, host, runtime.name)
     is_bare = image.kind is ImageKind.HOST
-    workdir = request.workdir or ("/" if request.contain else host.cwd)
+    here = "/" if request.contain else host.cwd
+    workdir = os.path.join(here, request.workdir) if request.workdir else here  # noqa: PTH118 - text alone
     entry = Entry(
         image=image,
         attach=attach,

@@ -236,7 +236,7 @@ def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host:
     path = os.path.join(host.cwd, script)  # noqa: PTH118 - isfile answers for any text; Path's may raise
     if request.contain or request.workdir or not script.endswith((".py", ".sh")) or not os.path.isfile(path):  # noqa: PTH113 - likewise
         return
-    starter = "python" if script.endswith(".py") else "sh"
+    starter, path = "python" if script.endswith(".py") else "sh", os.path.normpath(path)
     if "/" not in script or not os.access(path, os.X_OK):
         raise UsageError(
             f"{script} is a file and no program" if "/" in script else f"no program has the name {script}",

@@ -95,11 +95,12 @@ def missing_file(named: str, cwd: Path, evidence: str = "") -> UsageError:
 
 
 def near_file(file: Path, cwd: Path = Path()) -> str:
-    """Give the path with the nearest name that its folder has; nothing where none is like it."""
+    """Give the path with the nearest name that its folder has, as a shell takes it; nothing where none is like it."""
     with contextlib.suppress(OSError):
         there = {entry.name for entry in (cwd / file).parent.iterdir()} - {file.name}  # that is a link to nothing
-        near = nearest_word(file.name, sorted(there), likeness=0.8)
-        return str(file.with_name(near)) if near else ""
+        cut = (name for name in sorted(there) if name.startswith(f"{file.name} "))  # by a shell, at a blank
+        near = next(cut, "") or nearest_word(file.name, sorted(there), likeness=0.8)
+        return quote(str(file.with_name(near))) if near else ""
     return ""
 
 

@@ -12,7 +12,7 @@ from argosy.errors import UsageError
 from argosy.model import ContainerRequest
 from argosy.process import Command
 from argosy.session import Session
-from argosy.shell import name_programs, plain_words, render_assignment, render_command, render_programs
+from argosy.shell import name_programs, plain_words, quote, render_assignment, render_command, render_programs
 
 SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exec /bin/sh "$@"', "sh")
 """bash where the image has it.  --norc: the host's ~/.bashrc, visible through the home, would reset PATH."""
@@ -102,7 +102,7 @@ def dev_note(request: RunRequest, folder: str, cwd: str) -> str:
 
 
 def _lasting(request: RunRequest) -> str:
-    return f"argosy build requirements.txt --base {request.image} -o NEW.sif"
+    return f"argosy build requirements.txt --base {quote(request.image)} -o NEW.sif"
 
 
 def run(request: RunRequest, session: Session) -> int:

@@ -110,7 +110,7 @@ def test_help_imports_no_story() -> None:
         (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
         (("run", "nothing.sif", "--", "true"), 125, "there is no image 'nothing.sif'"),
         (("run", "", "--", "true"), 125, "no image is named"),
-        (("run", "nothing.sif"), 125, "COMMAND"),
+        (("run", "nothing.sif"), 125, "-> write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"),
         (("launch", "nothing.sif", "--site", "locl", "--dry-run", "--", "true"), 3, "did you mean local?"),
         (("run", "nothing.sif", ""), 125, "the command is empty"),
         (("run", "nothing.sif", "--", "prog", "--dry-run"), 125, "there is no image"),

@@ -340,6 +340,11 @@ def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path: Path) -> None:
     assert near_file(tmp_path / "requirements.txt") == ""
 
 
+def test_a_name_that_the_shell_cut_at_its_blank_is_told_in_quotes(tmp_path: Path) -> None:
+    (tmp_path / "my list.txt").touch()
+    assert near_file(tmp_path / "my") == f"'{tmp_path}/my list.txt'"
+
+
 def test_a_name_of_two_lines_ends_no_comment(tmp_path: Path) -> None:
     (tmp_path / "a\nb.txt").write_text("six\n")
     assert render_requirements(read_recipe(["a\nb.txt"], cwd=tmp_path)) == "# a b.txt:1\nsix\n"

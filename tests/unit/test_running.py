@@ -9,7 +9,7 @@ import pytest
 
 from argosy.build.bootstrap import explain_bootstrap, private_namespace
 from argosy.cli.app import app
-from argosy.containers import ContainerPlan
+from argosy.containers import ContainerPlan, plan_container
 from argosy.entering import refuse_missing_program, refuse_no_program, refuse_quoted_line
 from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.model import Bind, ContainerRequest, Image, ImageKind, Variable
@@ -164,6 +164,16 @@ def test_who_is_about_to_write_into_an_image_is_told_the_way_out(command: tuple[
     note = read_only_note(RunRequest("my.sif", command))
     assert ("argosy build requirements.txt --base my.sif" in note) == said
     assert ("--dev" in note) == said
+
+
+def test_the_way_out_names_an_image_as_a_shell_takes_it() -> None:
+    assert "--base 'my own.sif' -o" in read_only_note(RunRequest("my own.sif", ()))
+
+
+def test_a_folder_inside_is_found_from_the_current_one() -> None:
+    image = Image("/images/my.sif", ImageKind.SIF, "", "")
+    for asked, found in (("", HOST.cwd), ("sub", f"{HOST.cwd}/sub"), ("/opt", "/opt")):
+        assert plan_container(ContainerRequest(workdir=asked), image, HOST).entry.workdir == found
 
 
 def test_a_dry_run_shows_the_small_programs_by_name_and_the_command_as_a_line() -> None:

@@ -41,6 +41,7 @@ from argosy.model import ImageKind
 from argosy.process import Command, run_checked
 from argosy.refusals import refuse_folder
 from argosy.session import Session
+from argosy.shell import quote
 from argosy.store import refuse_existing, sweep_parts, whole_file, whole_output_folder, work_folder
 from argosy.version import VERSION
 
@@ -113,7 +114,7 @@ def content_of(opened: Opened, session: Session) -> Content:
     if image.kind is ImageKind.TREE:
         raise UsageError(
             f"{image.path} is a folder",
-            hint=f"pack it first: argosy build requirements.txt --base {image.path} -o IMAGE",
+            hint=f"pack it first: argosy build requirements.txt --base {quote(image.path)} -o IMAGE",
         )
     path = Path(image.path)
     layer = FileSlice(path, image.layer_offset, image.layer_size) if image.layer_offset >= 0 else None

@@ -27,6 +27,7 @@ from argosy.recipe import PipOption, Recipe, Where, read_recipe
 from argosy.records import replace
 from argosy.relock import changed_sources, locked_recipe
 from argosy.session import Session
+from argosy.shell import quote
 
 LOCK_FILE = "argosy.lock"
 """The name of a lock where none is given."""
@@ -155,7 +156,7 @@ def read_lock(name: str, session: Session) -> Lock:
         raise ImageError(
             f"{name} carries no lock",
             evidence="Argosy did not make it",
-            hint=f"argosy images freeze {name} lists what is in it",
+            hint=f"argosy images freeze {quote(name)} lists what is in it",
         )
     return lock
 

@@ -20,6 +20,7 @@ from argosy.images.references import SLASHED, Reference, Transport, parse_refere
 from argosy.images.skopeo import Fault, explain_failure, judge_fault, last_word, plan_manifest, plan_push
 from argosy.model import ImageKind
 from argosy.session import Session, Step
+from argosy.shell import quote
 from argosy.store import work_folder
 
 
@@ -65,7 +66,7 @@ def push_image(image: str, target: str, session: Session) -> PushReport:
         raise UsageError(
             f"{path} is no SIF file",
             evidence=f"{reference.transport}:// takes the file as it is",
-            hint=f"push it as an image: argosy images push {image} {target.replace('oras://', 'docker://', 1)}",
+            hint=f"push it as an image: argosy images push {quote(image)} {target.replace('oras://', 'docker://', 1)}",
         )
     _refuse_unreachable(reference, session)
     with session.step("push", str(reference)) as step, work_folder(session.work_parent()) as work:

@@ -14,6 +14,7 @@ from argosy.images.opening import GO_ARCH
 from argosy.model import Image, ImageKind
 from argosy.runtimes import RUNTIMES, load_runtime, refuse_image
 from argosy.runtimes.choose import one_partition
+from argosy.shell import quote
 from argosy.sites import Site
 
 OK, BAD, MIND, UNKNOWN = "ok", "bad", "mind", "not known"
@@ -97,7 +98,8 @@ def _layer(image: Image, site: Site) -> Iterator[Finding]:
     elif overlay == "no":
         yield Finding("layer", BAD, "attaches neither as overlay nor by a bind mount there", one_partition(image.path))
     else:
-        hint = f"try it: argosy prove {site.name} --image {image.path}; a layer that is skipped ends a job with code 6"
+        prove = f"argosy prove {site.name} --image {quote(image.path)}"
+        hint = f"try it: {prove}; a layer that is skipped ends a job with code 6"
         yield Finding("layer", UNKNOWN, "nobody has tried overlays there", hint)
 
 

@@ -152,6 +152,9 @@ def _as_usage(error: click.ClickException) -> ArgosyError:
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else _command_path(sys.argv)
     if isinstance(error, click.NoSuchOption) and path.split()[-1] in RUNS_A_PROGRAM and "--" not in sys.argv:
         return UsageError(error.format_message(), hint=f"write -- before the command: {path} IMAGE -- python train.py")
+    if isinstance(error, click.MissingParameter) and path.split()[-1] in {"run", "shell"}:
+        hint = "write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"
+        return UsageError(error.format_message(), hint=hint)
     return UsageError(error.format_message(), hint=f"see '{path} --help'")
 
 

@@ -22,6 +22,7 @@ from argosy.images.identify import render_size
 from argosy.progress import render_packages
 from argosy.records import asdict, replace
 from argosy.session import Session
+from argosy.shell import quote
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")
 
@@ -201,6 +202,6 @@ def render_report(report: BuildReport, shown: Path) -> str:
             *report.notes,
             f"{shown}: {inside}, over {report.base}{took}",
             *_render_cost(report),
-            *(line.replace(report.output, str(shown)) for line in report.use),
+            *(line.replace(quote(report.output), quote(str(shown))) for line in report.use),
         )
     )

@@ -16,6 +16,7 @@ from argosy.cli.common import open_session, print_json
 from argosy.images.identify import render_size
 from argosy.progress import render_packages
 from argosy.records import asdict, replace
+from argosy.shell import quote
 
 
 @click.command()
@@ -57,6 +58,6 @@ def render_report(report: BundleReport, shown: Path) -> str:
         (
             *report.notes,
             f"{shown}: {render_packages(report.packages)} over {report.base}, {render_size(report.size)}",
-            f"build it where there is no network: argosy build --bundle {shown.name} -o IMAGE",
+            f"build it where there is no network: argosy build --bundle {quote(shown.name)} -o IMAGE",
         )
     )

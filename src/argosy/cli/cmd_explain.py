@@ -40,6 +40,8 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
         for row in chosen:
             for line in _whole_lines(row) if verbose else [short_line(row, width)]:
                 click.echo(line)
+    if not verbose and any("…" in short_line(row, width) for row in rows):
+        click.echo("what ends in … stands in full with --verbose", err=True)
 
 
 def _plan(session: Session, options: dict[str, Any]) -> LaunchPlan:

@@ -16,6 +16,7 @@ from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
 from argosy.progress import render_packages
 from argosy.project import find_project
 from argosy.records import asdict
+from argosy.shell import quote
 
 
 @click.command()
@@ -68,7 +69,7 @@ def render_report(report: LockReport, shown: Path) -> str:
             *report.notes,
             *map(str, report.changes),
             f"{shown}: {render_packages(report.packages)} over {report.base}{_told(report)}",
-            f"build it: argosy build --locked {shown} -o IMAGE",
+            f"build it: argosy build --locked {quote(str(shown))} -o IMAGE",
         )
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from argosy.cli.common import SITE, open_session, print_json
+from argosy.shell import quote
 
 
 @click.command()
@@ -53,4 +54,4 @@ def prove(
         from msgspec import to_builtins  # noqa: PLC0415 - likewise
 
         print_json({"file": proved.file, **to_builtins(proved.result)})
-    click.echo(f"put it into the profile: argosy sites merge {proved.file}", err=True)
+    click.echo(f"put it into the profile: argosy sites merge {quote(str(proved.file))}", err=True)

@@ -12,6 +12,7 @@ import click
 from argosy.cli.common import SITE, WholeLines, open_session, print_json
 from argosy.errors import SiteError, UsageError
 from argosy.records import asdict
+from argosy.shell import quote
 from argosy.sites import Site, read_site, search_path, site_names
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
     for question in draft.questions:
         click.echo(f"not known: {question}")
     called = name if not output else f"./{file}" if not file.is_absolute() else str(file)
-    click.echo(f"next: argosy sites lint {file}; argosy launch IMAGE --site {called} …")
+    click.echo(f"next: argosy sites lint {quote(str(file))}; argosy launch IMAGE --site {quote(called)} …")
 
 
 @sites.command("picture")

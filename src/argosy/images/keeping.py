@@ -15,6 +15,7 @@ from argosy.images.finding import find_image
 from argosy.images.opening import open_image
 from argosy.records import replace
 from argosy.session import Session
+from argosy.shell import quote
 from argosy.store import explained, refuse_existing, whole_file
 
 NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
@@ -52,9 +53,8 @@ def pull_image(request: PullRequest, session: Session) -> Path:
     refuse_existing(wanted, force=request.force)
     source = find_image(request.image, session)
     if source.is_dir():
-        raise UsageError(
-            f"{source} is a folder", hint=f"pack it first: argosy build requirements.txt --base {source} -o IMAGE"
-        )
+        hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
+        raise UsageError(f"{source} is a folder", hint=hint)
     path = wanted if request.output else wanted.with_suffix(wanted.suffix if source.suffix == "" else source.suffix)
     open_image(source)
     with whole_file(path, force=request.force) as beside:

@@ -42,7 +42,7 @@ def refuse_prefix(prefix: Path) -> None:
         When it is a file, a prefix already, or a folder with other things in it.
     """
     if current_version(prefix) is not None:
-        hint = f"change it by 'argosy wrap update {quote(str(prefix))}', or name another --prefix"
+        hint = f"change it by: argosy wrap update {quote(str(prefix))}; or name another --prefix"
         raise UsageError(f"{prefix} holds wrapped commands already", hint=hint)
     if prefix.exists() and not prefix.is_dir():
         raise UsageError(f"{prefix} is a file", hint="name a folder that is not there yet, or an empty one")
