@@ -1,4 +1,4 @@
-"""The machine that unit tests plan for, and sessions there that start nothing."""
+"""The machine that unit tests plan for, and sessions: there, which start nothing, and on this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from argosy.model import Host, Person
-from argosy.process import FakeRunner, Runner
+from argosy.probe import probe_host
+from argosy.process import FakeRunner, RealRunner, Runner
 from argosy.session import Places, QuietReporter, Session
 
 ALICE = Person(1000, 1000, "alice", "/home/alice")
@@ -34,3 +35,9 @@ def make_session(folder: Path = NOWHERE, host: Host | None = None, runner: Runne
     """Give a session whose cache and state are `folder`."""
     places = Places(folder, folder, ())
     return Session(host or make_host(), runner or FakeRunner(), places, QuietReporter())
+
+
+def real_session(folder: Path) -> Session:
+    """Give a session that starts programs on this very machine, and keeps all it makes below `folder`."""
+    places = Places(folder / "cache", folder / "state", ())
+    return Session(probe_host(), RealRunner(), places, QuietReporter())

@@ -21,10 +21,10 @@ from argosy.errors import ImageError, UsageError
 from argosy.formats import OutputFormat
 from argosy.images.sif_write import FileSlice, plan_json_part, plan_overlay_part, plan_system_part, write_sif
 from argosy.lock import Lock, LockedBase, Tools, render_lock
-from argosy.opening import open_session
 from argosy.recipe import Recipe
 from argosy.records import replace
-from argosy.session import Places, QuietReporter, Session
+from argosy.session import Session
+from tests.unit.machines import real_session
 
 LOCK = Lock(
     base=LockedBase("base.sqfs", "sha256:" + "a" * 64, 1, "amd64"),
@@ -45,8 +45,7 @@ def squashfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    real = open_session()
-    return replace(real, reporter=QuietReporter(), places=Places(tmp_path / "cache", tmp_path / "state", ()))
+    return real_session(tmp_path)
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from argosy.build.packing import describe_noted, digest_tree, run_pack
 from argosy.images.sif_write import whole_of, write_pieces
 from argosy.images.squashfs import read_superblock
 from argosy.layout import LOCK
-from argosy.probe import probe_host
-from argosy.process import RealRunner
-from argosy.session import Places, QuietReporter, Session
+from argosy.session import Session
 from argosy.trees import run_unsquashfs
+from tests.unit.machines import real_session
 
 SITE = "opt/argosy/env/site-packages"
 INSIDE = LOCK.lstrip("/")
@@ -23,7 +22,7 @@ INSIDE = LOCK.lstrip("/")
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    return Session(probe_host(), RealRunner(), Places(tmp_path / "cache", tmp_path / "state", ()), QuietReporter())
+    return real_session(tmp_path)
 
 
 @pytest.fixture

@@ -11,18 +11,17 @@ import pytest
 from argosy.build import packing
 from argosy.build.packing import describe_noted, digest_entries, digest_tree
 from argosy.layout import LOCK
-from argosy.probe import probe_host
-from argosy.process import RealRunner
-from argosy.session import Places, QuietReporter, Session
+from argosy.session import Session
 from argosy.tree_notes import NOTES, moment, notes_beside
 from argosy.trees import keep_layer, lend_layer, put_back_layer, take_layer
+from tests.unit.machines import real_session
 
 SITE = "opt/argosy/env/lib/python3.11/site-packages"
 
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    return Session(probe_host(), RealRunner(), Places(tmp_path / "cache", tmp_path / "state", ()), QuietReporter())
+    return real_session(tmp_path)
 
 
 @pytest.fixture

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from argosy.model import Attach, Bind, Devices, Entry, GpuWay, Image, ImageKind, Person
-from argosy.probe import probe_host
-from argosy.process import RealRunner
-from argosy.session import Places, QuietReporter, Session
 from argosy.wrap.tops import How, Root, Top, find_root, tops_of
+from tests.unit.machines import real_session
 
 NO_DEVICES = Devices()
 Find = Callable[..., Root]
@@ -35,7 +33,7 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def find(cache: Path) -> Find:
-    session = Session(probe_host(), RealRunner(), Places(cache / "c", cache / "s", ()), QuietReporter())
+    session = real_session(cache / "own")
     names = ("layer", "base")
 
     def find(*, at: str = "", binds: tuple[Bind, ...] = (), devices: Devices = NO_DEVICES) -> Root:

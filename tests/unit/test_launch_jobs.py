@@ -1,0 +1,338 @@
+"""Jobs that were submitted: asked of Slurm, followed to their end, found by their records when Slurm forgot them."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.launch.follow import follow_job
+from argosy.launch.jobs import JobFacts, find_job, list_jobs
+from argosy.launch.reading import RankLines, read_output
+from argosy.launch.record import find_record
+from argosy.process import Command, FakeRunner, Reply
+from argosy.records import replace
+from argosy.session import Session
+from tests.unit.machines import make_host, make_session
+
+HOST = make_host("apptainer")
+SILENT = Reply(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+FORGOTTEN = Reply(1, "", "slurm_load_jobs error: Invalid job id specified")
+
+
+def write_record(folder: Path, output: str) -> Path:
+    """Write what a submission notes in the record of job 7; give the record's folder."""
+    record = folder / "runs" / "20260101-000000-abc"
+    record.mkdir(parents=True)
+    (record / "submitted.json").write_text(json.dumps({"job": "7", "output": output, "site": "lab"}))
+    return record
+
+
+def session(tmp_path: Path, replies: list[tuple[tuple[str, ...], Reply]], **environment: str) -> Session:
+    return make_session(tmp_path, make_host("apptainer", environment=environment), FakeRunner(replies))
+
+
+def shown(state: str, output: Path, *, restarts: int = 0, code: str = "0:0") -> Reply:
+    text = (
+        f"JobId=7 JobState={state} Reason=None Restarts={restarts} ExitCode={code} NodeList=n1 StdOut={output} Power="
+    )
+    return Reply(0, text + "\n", "")
+
+
+class Telling:
+    """A Slurm that tells one thing after the other, and lets the job write in between."""
+
+    def __init__(self, output: Path, replies: list[tuple[Reply, str]]) -> None:
+        self.output = output
+        self.replies = replies
+        self.asked = 0
+
+    def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
+        reply, text = self.replies[min(self.asked, len(self.replies) - 1)]
+        self.asked += 1
+        with self.output.open("a") as file:
+            file.write(text)
+        return reply
+
+    def hand_over(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
+        raise AssertionError(command, heard)
+
+    def become(self, command: Command) -> int:
+        raise AssertionError(command)
+
+
+def test_following_goes_on_through_the_queue_a_requeue_and_a_silent_controller(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    runner = Telling(
+        output,
+        [
+            (shown("PENDING", output), ""),
+            (shown("RUNNING", output), "one é\n"),
+            (SILENT, ""),
+            (shown("REQUEUED", output, restarts=1), "two\n"),
+            (shown("RUNNING", output, restarts=1), ""),
+            (shown("COMPLETED", output, restarts=1), "three\n"),
+        ],
+    )
+    stream = io.BytesIO()
+    place = make_session(tmp_path, HOST, runner)
+    facts = follow_job(place, "7", pause=0.01, stream=stream)
+    assert (facts.state, facts.code, facts.restarts) == ("COMPLETED", 0, 1)
+    assert stream.getvalue().decode() == "one é\ntwo\nthree\n"
+
+
+def test_following_begins_with_the_jobs_record_where_the_controller_is_silent(tmp_path: Path) -> None:
+    output = tmp_path / "7.out"
+    write_record(tmp_path, f"{tmp_path}/%j.out")
+    runner = Telling(output, [(SILENT, "one\n"), (SILENT, "two\n"), (shown("COMPLETED", output), "")])
+    stream = io.BytesIO()
+    facts = follow_job(make_session(tmp_path, HOST, runner), "7", pause=0.01, stream=stream)
+    assert (facts.state, stream.getvalue()) == ("COMPLETED", b"one\ntwo\n")
+
+
+def array_row(task: str, state: str, output: Path, code: str = "0:0") -> str:
+    own = f"JobId=4{task[0]} ArrayJobId=7 ArrayTaskId={task} JobState={state} Reason=None Restarts=0 ExitCode={code}"
+    return f"{own} NodeList=n1 StdOut={output} Power=\n"
+
+
+def test_an_array_is_followed_to_the_end_of_its_last_task_and_one_that_failed_tells_the_code(tmp_path: Path) -> None:
+    zero, one = tmp_path / "0", tmp_path / "1"
+    zero.write_text("zero fails\n")
+    failed, going = array_row("0", "FAILED", zero, "3:0"), array_row("1", "RUNNING", one)
+    replies = [
+        (Reply(0, array_row("1", "PENDING", tmp_path / "none") + array_row("0", "RUNNING", zero), ""), ""),
+        (Reply(0, going + failed, ""), "one\n"),
+        (Reply(0, array_row("1", "COMPLETED", one) + failed, ""), "two\n"),
+    ]
+    stream = io.BytesIO()
+    facts = follow_job(make_session(tmp_path, HOST, Telling(one, replies)), "7", pause=0.01, stream=stream)
+    assert (facts.id, facts.code, facts.output) == ("7_0", 3, str(zero))
+    assert facts.outputs == (str(zero), str(one))
+    assert stream.getvalue().decode() == "zero fails\none\ntwo\n"
+    well = Reply(0, array_row("1", "COMPLETED", one) + array_row("0", "COMPLETED", zero), "")
+    assert find_job(session(tmp_path, [(("scontrol",), well)]), "7").verdict == "job 7 ended well (code 0)"
+
+
+def facts_of(output: str, record: Path, **more: Any) -> JobFacts:
+    job = JobFacts("7", "RUNNING", "running", "runs", "", "n1", output, 0, 0, str(record))
+    return replace(job, **more)
+
+
+def test_each_task_of_an_array_is_printed_under_its_files_name(tmp_path: Path) -> None:
+    zero, one, two = (tmp_path / name for name in "012")
+    zero.write_text("a\n")
+    two.write_text("c\n")
+    facts = facts_of(str(zero), tmp_path, outputs=(str(zero), str(one), str(two)))
+    said = b"".join(read_output(facts)).decode()
+    assert said == f"==> {zero} <==\na\n==> {two} <==\nc\n==> 1 more has written nothing yet <==\n"
+
+
+@pytest.mark.parametrize("pattern", ["%x-%A_%a.out", "%x-%j.out", "[%x]-%3a.out"])
+def test_what_an_array_wrote_is_found_when_slurm_has_forgotten_it(pattern: str, tmp_path: Path) -> None:
+    record = array_record(tmp_path)
+    (record / "submitted.json").write_text(json.dumps({"job": "7", "output": f"{tmp_path}/{pattern}"}))
+    (record / "job.json").write_text('{"name": "train"}')
+    (record / "ends").write_text("7 0 0 n1 10 20\n40 0 0 n2 10 20\n41 0 0 n2 10 20\n")
+    for task, number in (("2", "40"), ("10", "41"), ("11", "7")):
+        filled = pattern.replace("%x", "train").replace("%A", "7").replace("%a", task).replace("%j", number)
+        (tmp_path / filled.replace("%3a", task.zfill(3))).write_text(f"{task}\n")
+        (tmp_path / f"train-8_{task}.out").touch()  # another job's
+    facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN)]), "7")
+    said = b"".join(read_output(facts)).decode()
+    assert sorted(re.findall(r"^\d+$", said, re.MULTILINE)) == ["10", "11", "2"]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_the_lines_of_one_rank_lose_their_label(block: int) -> None:
+    text = b" 3: one\n13: no\n3: 3: two\n[3] three\nplain\n33: no\n 3:\n"
+    lines = RankLines(3)
+    said = b"".join(lines.feed(text[at : at + block]) for at in range(0, len(text), block))
+    assert said == b"one\n3: two\nthree\n\n"
+
+
+def test_one_rank_is_read_from_its_own_file_or_from_labelled_lines_or_refused(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.write_text("0: a\n1: b\n1: cut")
+    facts = facts_of(str(output), tmp_path)
+    assert b"".join(read_output(facts, rank=1)) == b"b\ncut\n"
+    with pytest.raises(UsageError, match="no line in the output of job 7 is of rank 2"):
+        list(read_output(facts, rank=2))
+    (tmp_path / "job.json").write_text(json.dumps({"logs": str(tmp_path / "logs")}))
+    (tmp_path / "logs/7").mkdir(parents=True)
+    (tmp_path / "logs/7/rank-1.log").write_text("own")
+    assert b"".join(read_output(facts, rank=1)) == b"own"
+    with pytest.raises(UsageError, match="rank 2 of job 7 has written nothing yet") as refused:
+        list(read_output(facts, rank=2))
+    assert "rank-2.log" in refused.value.evidence
+
+
+def test_one_rank_is_followed_alone(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    going = shown("RUNNING", output)
+    replies = [(going, "0: a\n1: b"), (going, "\n1: c\n0: d\n1: cut"), (shown("COMPLETED", output), "")]
+    stream = io.BytesIO()
+    follow_job(make_session(tmp_path, HOST, Telling(output, replies)), "7", pause=0.01, stream=stream, rank=1)
+    assert stream.getvalue() == b"b\nc\ncut\n"
+
+
+def test_the_first_failing_rank_gives_the_code_of_a_failed_job_alone(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.write_text("srun: error: n1: task 3: Exited with exit code 42\n")
+    asked = ("scontrol", "show", "job")
+    failed = find_job(session(tmp_path, [(asked, shown("FAILED", output, code="143:0"))]), "7")
+    assert (failed.code, failed.first and failed.first.rank) == (42, 3)
+    assert failed.verdict == "job 7 ended with an error (code 42): rank 3 on n1 failed first (code 42)"
+    cancelled = find_job(session(tmp_path, [(asked, shown("CANCELLED", output))]), "7")
+    assert (cancelled.code, cancelled.first) == (143, None)
+
+
+def test_a_job_that_slurm_forgot_is_known_by_its_record(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x/%j.out")
+    (record / "ends").write_text("7 0 1 n[1-2]\n7 1 0 n[1-2]\ncut")
+    facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN)]), "7")
+    assert (facts.state, facts.code, facts.nodes, facts.output) == ("COMPLETED", 0, "n[1-2]", "/x/7.out")
+    with pytest.raises(UsageError, match="no job 8"):
+        find_job(session(tmp_path, [(("scontrol",), FORGOTTEN)]), "8")
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "meaning"),
+    [
+        ("7|OUT_OF_MEMORY|0:125|n[1-2]", 137, "ran out of memory: ask for more with --mem"),
+        ("7|TIMEOUT|0:0|n1", 143, "was ended by its time limit: ask for more with --time"),
+        ("7|CANCELLED by 2001|0:15|n1", 143, "was cancelled"),
+        ("7|COMPLETED|0:0|n1", 0, "ended well"),
+        ("7_0|COMPLETED|0:0|n2\n7_1|FAILED|9:0|n1\n7_2|COMPLETED|0:0|n3", 9, "ended with an error"),
+        ("7_0|COMPLETED|0:0|n2\n7_1|COMPLETED|0:0|n2", 0, "ended well"),
+    ],
+)
+def test_a_job_that_left_the_queue_is_asked_for_in_the_accounting(
+    tmp_path: Path, row: str, code: int, meaning: str
+) -> None:
+    place = session(
+        tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), Reply(0, f"{row}|7\n".replace("\n7_", "|7\n7_"), ""))]
+    )
+    facts = find_job(place, "7")
+    assert (facts.code, facts.meaning) == (code, meaning)
+    assert facts.nodes == next(each.split("|")[3] for each in row.split("\n") if not code or "COMPLETED" not in each)
+    with pytest.raises(UsageError, match="no job 8"):
+        find_job(place, "8")
+
+
+def test_memory_that_ran_out_says_which_line_to_change(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x/%j.out")
+    (record / "job.sh").write_text("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --mem=4G\n")
+    (record / "job.json").write_text('{"choices": [{"what": "--mem", "value": "4G", "source": "argosy.toml:7"}]}')
+    told = Reply(0, "7|OUT_OF_MEMORY|0:125|n1|7\n", "")
+    facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), told)]), "7")
+    assert facts.verdict.splitlines() == [
+        "job 7 ran out of memory: ask for more with --mem (code 137)",
+        "  -> change --mem, which was 4G (argosy.toml:7)",
+    ]
+
+
+def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
+    for name, text in (("a", "{"), ("b", "[]"), ("c", "")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "submitted.json").write_text(text)
+    facts = find_job(session(tmp_path, [(("scontrol",), shown("RUNNING", tmp_path / "out"))]), "7")
+    assert (facts.kind, facts.record) == ("running", "")
+
+
+def test_of_a_job_its_own_record_counts_before_that_of_steps_within_it(tmp_path: Path) -> None:
+    asked = session(tmp_path, [])
+    for name, here in (("1", "yes"), ("2", ""), ("3", "yes")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "submitted.json").write_text(f'{{"job": "7", "here": "{here}"}}')
+    assert find_record(asked, "7") == tmp_path / "runs/2"
+    (tmp_path / "runs/2/submitted.json").unlink()
+    assert find_record(asked, "7") == tmp_path / "runs/3"
+
+
+def test_a_silent_controller_is_no_missing_job(tmp_path: Path) -> None:
+    with pytest.raises(CheckFailed, match="does not answer"):
+        find_job(session(tmp_path, [(("scontrol",), SILENT)]), "7")
+    with pytest.raises(CheckFailed, match="does not answer"):
+        list_jobs(session(tmp_path, [(("squeue",), SILENT)]))
+
+
+def test_while_the_controller_is_silent_a_jobs_own_record_leads_to_its_output(tmp_path: Path) -> None:
+    silent = session(tmp_path, [(("scontrol",), SILENT)])
+    write_record(tmp_path, f"{tmp_path}/%j.out")
+    (tmp_path / "7.out").write_bytes(b"10%\r20%\xff\n")
+    facts = find_job(silent, "7", or_record=True)
+    assert (facts.kind, facts.meaning, facts.output) == ("running", "is not known", f"{tmp_path}/7.out")
+    assert b"".join(read_output(facts)) == b"10%\r20%\xff\n"
+    with pytest.raises(CheckFailed, match="does not answer"):
+        find_job(silent, "8", or_record=True)
+
+
+def array_record(folder: Path) -> Path:
+    """Write what the tasks of an array noted in one place."""
+    record = write_record(folder, "/x/%j-%A_%a.out")
+    (record / "ends").write_text("41 0 3 n1 10 20\n40 0 0 n2 10 20\n")
+    (record / "first").write_text("41 0 1 n1 3\n")
+    (record / "ranks-n1").write_text("rank=0 host=n1 job=41\nrank=0 host=n2 job=40\n")
+    return record
+
+
+def test_the_tasks_of_an_array_have_one_record_and_each_its_own_part_of_it(tmp_path: Path) -> None:
+    record = array_record(tmp_path)
+    rows = [array_row("1", "FAILED", tmp_path / "1", "1:0"), array_row("0", "COMPLETED", tmp_path / "0")]
+
+    def ask(job: str, *told: str) -> JobFacts:
+        return find_job(session(tmp_path, [(("scontrol",), Reply(0, "".join(told), ""))]), job)
+
+    whole, failed, well = ask("7", *rows), ask("7_1", rows[0]), ask("40", rows[1])
+    assert [each.record for each in (whole, failed, well)] == [str(record)] * 3
+    assert [each.id for each in (whole, failed, well)] == ["7_1", "7_1", "7_0"]
+    assert [[run.job for run in each.runs] for each in (whole, failed, well)] == [["41", "40"], ["41"], ["40"]]
+    assert [[rank.host for rank in each.ranks] for each in (whole, failed, well)] == [["n1"], ["n1"], ["n2"]]
+    assert (failed.code, well.code, well.first) == (3, 0, None)
+
+
+def test_a_task_that_slurm_forgot_is_found_by_the_number_that_the_accounting_has(tmp_path: Path) -> None:
+    array_record(tmp_path)
+    told = Reply(0, "7_0|COMPLETED|0:0|n2|40\n7_1|FAILED|1:0|n1|41\n", "")
+    place = session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), told)])
+    facts = find_job(place, "7")
+    assert (facts.id, facts.code, facts.output) == ("7_1", 3, "/x/41-7_1.out")
+    one = session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), Reply(0, "7_0|COMPLETED|0:0|n2|40\n", ""))])
+    assert (find_job(one, "7_0").output, find_job(one, "40").output) == ("/x/40-7_0.out",) * 2
+
+
+# As Slurm 24.11 printed it; the number of a component has a record of its own.
+COMPONENTS = """\
+JobId=33 HetJobId=33 HetJobOffset=0 JobName=het.sh HetJobIdSet=33-34 JobState=RUNNING Reason=None Restarts=0 \
+ExitCode=0:0 NodeList=node1 Command=/x/het.sh WorkDir=/x StdOut=/x/slurm-33.out
+JobId=34 HetJobId=33 HetJobOffset=1 JobName=het.sh HetJobIdSet=33-34 JobState=RUNNING Reason=None Restarts=0 \
+ExitCode=0:0 NodeList=node2 Command=/x/het.sh WorkDir=/x StdOut=/x/slurm-34.out
+"""
+
+
+def test_a_job_of_several_components_keeps_its_number(tmp_path: Path) -> None:
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, COMPONENTS, ""))]), "33")
+    assert (facts.id, facts.kind, facts.nodes, facts.output) == ("33", "running", "node1", "/x/slurm-33.out")
+    assert facts.outputs == ("/x/slurm-33.out", "/x/slurm-34.out")
+
+
+def test_a_job_that_will_not_start_by_itself_says_what_to_do(tmp_path: Path) -> None:
+    waits = "JobId=19 JobState=PENDING Reason=DependencyNeverSatisfied Restarts=0 ExitCode=0:0 NodeList= StdOut=/x"
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, waits, ""))]), "19")
+    assert facts.advice == "it will never start: the job that it waits for ended badly; argosy cancel 19"
+
+
+def test_a_machine_without_slurm_is_said_to_be_one(tmp_path: Path) -> None:
+    class Nothing(FakeRunner):
+        def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
+            raise ToolMissing(f"'{command.words[0]}' is not installed here")
+
+    place = make_session(tmp_path, HOST, Nothing())
+    with pytest.raises(ToolMissing, match="no Slurm on this machine"):
+        list_jobs(place)
