@@ -132,6 +132,8 @@ def named_image(reference: str, runtime: str) -> Image | None:
     if runtime == "edf" and reference.endswith(".toml"):
         return Image(path=reference, kind=ImageKind.EDF, digest="", arch="")
     scheme, found, rest = reference.partition("://")
+    if runtime == "docker" and reference.startswith("docker-daemon:"):
+        return Image(path=reference, kind=ImageKind.REGISTRY, digest="", arch="")
     if fetches and found and scheme == "docker":
         return Image(path=rest, kind=ImageKind.REGISTRY, digest="", arch="")
     return None

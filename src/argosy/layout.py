@@ -200,7 +200,13 @@ def guarded(image: str, command: tuple[Word, ...], *, way_out: str) -> tuple[Wor
     return ("/bin/sh", "-c", script, message, *command)
 
 
-def entered_if_there() -> tuple[str, ...]:
-    """Give the words that start a command through ``enter`` if the image has it: it may be somebody else's."""
-    script = Program("enter", f'[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
+def entered_if_there(first: str = "") -> tuple[str, ...]:
+    """Give the words that start a command through ``enter`` if the image has it: it may be somebody else's.
+
+    Parameters
+    ----------
+    first
+        What the shell does before, in sh: commands, each with its semicolon.
+    """
+    script = Program("enter", f'{first}[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
     return ("/bin/sh", "-c", script, "argosy-enter")

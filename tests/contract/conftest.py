@@ -1,6 +1,6 @@
 """Stages on which every runtime must keep the same contract; they never change the machine that runs the tests.
 
-A stage is a runtime, a user and a place: bubblewrap and podman on this machine as root and as an ordinary user,
+A stage is a runtime, a user and a place: bubblewrap, podman and docker on this machine as root and as an ordinary user,
 Apptainer and bubblewrap in a one-shot machine of the lab.
 """
 
@@ -22,6 +22,7 @@ from argosy.process import Command, RealRunner, Reply
 from argosy.runtimes import load_runtime
 from argosy.runtimes.apptainer import leaks
 from argosy.shell import plain_words
+from tests import dockerd
 
 REPO = Path(__file__).parents[2]
 LAB_IN = REPO / "lab" / "in"
@@ -42,12 +43,16 @@ mkdir -p "$2" /run/alice; chown "$1:$1" "$2" /run/alice
 XDG_RUNTIME_DIR=/run/alice XDG_DATA_HOME=/run/alice; export XDG_RUNTIME_DIR XDG_DATA_HOME
 shift 2; exec "$@"
 """
-APPLETS = "cat echo env grep id kill ls printenv printf pwd readlink sh sleep test touch true"
+APPLETS = "cat cp echo env grep head id kill ls printenv printf pwd readlink sh sleep test touch true"
 ALICE = 2001
 UNPACK = ("bwrap", "podman")
 CAP_SYS_RESOURCE = 24
 PODMAN_HOME = "/run/home"
 """Of its user: outside of /tmp, where podman would show the way to it."""
+
+DOCKER_IMAGE = "argosy-contract"
+DOCKER_ENV = "ENV PATH=/opt/argosy/env/bin:/bin NCCL_DEBUG=WARN FROM_IMAGE=yes"
+"""Its variables are in its configuration: docker reads no scripts of an image."""
 
 BUILD_SIF = """\
 set -eu
@@ -80,6 +85,7 @@ class Stage:
     images: Images
     lab: bool = False
     unprivileged: tuple[str, ...] = ()
+    daemon: dockerd.Daemon | None = None
 
     @property
     def work(self) -> Path:
@@ -102,6 +108,8 @@ class Stage:
         return Entry(**{**fields, **changes})  # type: ignore[arg-type] # a test names the fields it changes
 
     def image(self) -> Image:
+        if self.daemon:
+            return Image(DOCKER_IMAGE, ImageKind.REGISTRY, "", "")
         return Image(
             path=str(self.images.sif if self.lab else self.images.base),
             kind=ImageKind.SIF if self.lab else ImageKind.TREE,
@@ -124,6 +132,7 @@ class Stage:
         """Start a command; `around` is a script of the machine outside, whose arguments start the container."""
         runtime = load_runtime(self.runtime)
         variables = {"PATH": os.environ["PATH"], "HOME": self.person.home, **(env or {})}
+        variables |= {"DOCKER_HOST": self.daemon.address} if self.daemon else {}
         dropped = {*leaks(variables), *entry.drop} if self.runtime != "bwrap" else set()
         variables = {name: value for name, value in variables.items() if name not in dropped}
         for variable in runtime.exports(entry):
@@ -182,12 +191,29 @@ def sif(trees: Images) -> Images:
     return Images(trees.folder, trees.base, trees.layer, trees.sif, 2)
 
 
+@pytest.fixture(scope="session")
+def daemon(trees: Images) -> Iterator[dockerd.Daemon]:
+    """Give a Docker that has the image, its base and layer in one."""
+    whole = trees.folder / "whole"
+    with dockerd.running(trees.folder / "docker", ALICE) as it:
+        for tree in (trees.base, trees.layer):
+            shutil.copytree(tree, whole, symlinks=True, dirs_exist_ok=True)
+        for place in ("tmp", "var/tmp"):
+            (whole / place).chmod(0o1777)
+        pack = ("tar", "-C", str(whole), "-c", ".")
+        packed = subprocess.run(pack, capture_output=True, check=True).stdout
+        it.docker("import", "--change", DOCKER_ENV, "-", DOCKER_IMAGE, stdin=packed)
+        yield it
+
+
 @pytest.fixture(
     params=[
         pytest.param("bwrap, root", marks=pytest.mark.real),
         pytest.param("bwrap, user", marks=pytest.mark.real),
         pytest.param("podman, root", marks=[pytest.mark.real, pytest.mark.soak]),
         pytest.param("podman, user", marks=[pytest.mark.real, pytest.mark.soak]),
+        pytest.param("docker, root", marks=[pytest.mark.real, pytest.mark.soak]),
+        pytest.param("docker, user", marks=[pytest.mark.real, pytest.mark.soak]),
         pytest.param("bwrap, lab", marks=pytest.mark.lab),
         pytest.param("apptainer, lab", marks=pytest.mark.lab),
     ]
@@ -211,6 +237,7 @@ def make_stage(request: pytest.FixtureRequest, name: str) -> Stage:
     if not shutil.which(runtime):
         pytest.skip(f"{runtime} is not installed here")
     room: tuple[str, ...] = ()
+    daemon = request.getfixturevalue("daemon") if runtime == "docker" else None
     if runtime == "podman":
         images = request.getfixturevalue("users_trees") if where == "user" else images
         room = podman_room(where)
@@ -218,7 +245,7 @@ def make_stage(request: pytest.FixtureRequest, name: str) -> Stage:
         if os.geteuid() != 0:
             pytest.skip("needs root")
         home = images.folder / "work-root"
-        return Stage(name, runtime, Person(0, 0, "root", str(home)), images, unprivileged=room)
+        return Stage(name, runtime, Person(0, 0, "root", str(home)), images, unprivileged=room, daemon=daemon)
     home = images.folder / "home-alice" if not room else Path(PODMAN_HOME)
     if os.geteuid() != 0:
         return Stage(name, runtime, Person(os.geteuid(), os.getegid(), "alice", str(home)), images)
@@ -226,7 +253,8 @@ def make_stage(request: pytest.FixtureRequest, name: str) -> Stage:
     tried = subprocess.run([*user, "unshare", "--user", "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"users may not make namespaces here: {tried.stderr.strip()}")
-    return Stage(name, runtime, Person(ALICE, ALICE, "alice", str(home)), images, unprivileged=(*room, *user))
+    person = Person(ALICE, ALICE, "alice", str(home))
+    return Stage(name, runtime, person, images, unprivileged=(*room, *user), daemon=daemon)
 
 
 def podman_room(where: str) -> tuple[str, ...]:

@@ -36,6 +36,16 @@ HOSTILE = (
 )
 ODD_NAMES = ("plain", "two words", "a,b", "a:b", 'quo"te', "apos'trophe", "do$HOME`llar", "ünï", "back\\slash", "-dash")
 
+SIGNALLED = (
+    # The program's output is the pipe's only writer, so a container that does not start ends the test as well.
+    'rm -f out; mkfifo out; "$@" > out & pid=$!; '
+    # podman drops a signal that comes before it waits for its container, which may have begun; a hang has an end.
+    "again() {{ for n in 1 2 3; do sleep 5; kill -{signal} $pid; done; kill -KILL $pid; }}; "
+    '{{ read -r line; [ "$line" != ready ] || kill -{signal} $pid; again > /dev/null 2>&1 & again=$!; cat; }} < out; '
+    "kill $again; wait $pid"
+)
+"""A script around a start that sends a signal to it when the program has said that it is ready."""
+
 SHOW_ARGUMENTS = 'for word; do printf "<%s>\\n" "$word"; done'
 
 
@@ -52,6 +62,8 @@ class Case:
     env: Mapping[str, str] = field(default_factory=dict)
     entry: Mapping[str, object] = field(default_factory=dict)
     stdin: str | None = None
+    not_docker: str = ""
+    """Why docker does not keep it."""
 
 
 CASES = (
@@ -82,9 +94,17 @@ CASES = (
     Case(
         "host files for names are there", "cat /etc/resolv.conf > /dev/null && grep -c localhost /etc/hosts > /dev/null"
     ),
-    Case("processes and devices are the machine's", "test -d /proc/1 && test -d /sys/class && test -c /dev/fuse"),
+    Case("processes are the machine's", "test -d /proc/1 && test -d /sys/class"),
+    Case("devices are the machine's", "test -c /dev/fuse", not_docker="it gives a few devices, and those asked for"),
     Case("the image's own variables are set", 'echo "$NCCL_DEBUG $FROM_IMAGE"', "WARN yes\n"),
-    Case("a variable of the caller arrives", 'echo "$MINE"', "a b\n", env={"MINE": "a b"}),
+    Case(
+        "a variable of the caller arrives",
+        'echo "$MINE"',
+        "a b\n",
+        env={"MINE": "a b"},
+        not_docker="only those that ranks need come along unnamed",
+    ),
+    Case("what ranks find each other by arrives", 'echo "$PMI_RANK"', "a b\n", env={"PMI_RANK": "a b"}),
     Case(
         "a forced variable beats the image's",
         'echo "$NCCL_DEBUG $FROM_IMAGE"',
@@ -111,12 +131,15 @@ CASES = (
     Case("code 42 passes", "exit 42", code=42),
     Case("death by a signal shows as 128 + its number", "kill -TERM $$", code=143),
     Case("the umask passes", "umask", "0027\n", before="umask 027"),
+    Case("limits pass", "ulimit -n; ulimit -c", "700\n0\n", before="ulimit -n 700; ulimit -c 0"),
     Case("standard input passes", "cat", "given\n", stdin="given\n"),
 )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.about)
 def test_every_runtime_keeps_the_policy(stage: Stage, case: Case) -> None:
+    if stage.daemon and case.not_docker:
+        pytest.skip(case.not_docker)
     around = f'{case.before}; "$@"; code=$?; {case.after}; exit $code'
     reply = stage.start(
         stage.entry(**case.entry), ("sh", "-c", case.script), env=case.env, around=around, stdin=case.stdin
@@ -182,17 +205,32 @@ def test_contained_nothing_of_the_machine_is_seen_but_what_was_asked(stage: Stag
     assert reply.stdout.splitlines() == ["/tmp", "note", "/"], reply.stderr  # noqa: S108 - what TMPDIR is set to
 
 
+def test_contained_what_a_program_makes_can_be_started(stage: Stage) -> None:
+    script = 'for place in "$HOME" /tmp /var/tmp; do cp /bin/busybox "$place/" && "$place/busybox" echo "$place"; done'
+    entry = stage.entry(contain=True, workdir="/", binds=())
+    reply = stage.start(entry, ("sh", "-c", script))
+    assert reply.stdout.splitlines() == [stage.person.home, "/tmp", "/var/tmp"], reply.stderr  # noqa: S108 - inside
+
+
+def test_contained_shared_memory_has_room(stage: Stage) -> None:
+    entry = stage.entry(contain=True, workdir="/", binds=())
+    reply = stage.start(entry, ("sh", "-c", "head -c 80000000 /dev/zero > /dev/shm/x && echo fits"))
+    assert reply.stdout == "fits\n", reply.stderr
+
+
+def test_contained_a_program_ends_by_a_signal_as_anywhere(stage: Stage) -> None:
+    entry = stage.entry(contain=True, workdir="/", binds=())
+    # Too early a TERM ends podman alone: so for it the signal is one of those that are sent again.
+    said = "begun" if stage.runtime == "podman" else "ready"
+    reply = stage.start(entry, ("sh", "-c", f"echo {said}; exec sleep 60"), around=SIGNALLED.format(signal="TERM"))
+    assert reply.stderr in {"", "Terminated\n"}, "it took more than signals to end it"
+    # podman 4.3 may say 0 of a program that a signal ended.
+    assert reply.code == 143 or stage.runtime == "podman"
+
+
 def test_a_signal_to_the_started_process_reaches_the_program(stage: Stage) -> None:
     script = 'trap "echo warned; exit 9" USR1; echo ready; while :; do sleep 1 & wait $!; done'
-    # The program's output is the pipe's only writer, so a container that does not start ends the test as well.
-    around = (
-        'rm -f out; mkfifo out; "$@" > out & pid=$!; '
-        # podman drops a signal that comes before it waits for its container, which may have begun; a hang has an end.
-        "again() { for n in 1 2 3; do sleep 5; kill -USR1 $pid; done; kill -KILL $pid; }; "
-        '{ read -r line; [ "$line" != ready ] || kill -USR1 $pid; again > /dev/null 2>&1 & again=$!; cat; } < out; '
-        "kill $again; wait $pid"
-    )
-    reply = stage.start(stage.entry(), ("sh", "-c", script), around=around)
+    reply = stage.start(stage.entry(), ("sh", "-c", script), around=SIGNALLED.format(signal="USR1"))
     assert (reply.stdout, reply.code) == ("warned\n", 9), reply.stderr
 
 
@@ -224,6 +262,8 @@ def test_what_is_written_into_an_image_stays_in_the_folder_for_it(stage: Stage) 
 
 
 def test_where_the_layer_is_missing_nothing_runs(stage: Stage) -> None:
+    if stage.daemon:
+        pytest.skip("the layer is one of docker's own, and it never leaves one out")
     entry = stage.entry(trees=stage.entry().trees[1:])
     without_layer = "APPTAINER_UNDERLAY=1; export APPTAINER_UNDERLAY; "
     reply = stage.start(entry, ("sh", "-c", "echo ran"), around=without_layer + '"$@"')

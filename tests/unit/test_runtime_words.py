@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.containers import ContainerPlan, left_to_nodes, parse_bind, plan_binds, plan_container, refuse_outside_jobs
+from argosy.containers import (
+    ContainerPlan,
+    left_to_nodes,
+    named_image,
+    parse_bind,
+    plan_binds,
+    plan_container,
+    refuse_outside_jobs,
+)
 from argosy.errors import UsageError
 from argosy.layout import ENTER as LAYER_ENTER
 from argosy.model import (
@@ -363,7 +371,20 @@ def test_a_mount_that_enroot_cannot_say_is_refused(name: str) -> None:
     assert "/a,b" in load_runtime(name).refuse(entry, HOST)
 
 
-@pytest.mark.parametrize("name", ["podman", "docker", "podman-hpc"])
+def test_docker_quotes_a_mount_as_a_field_of_csv() -> None:
+    binds = (Bind('/a,"b":', "/c", read_only=True),)
+    words = load_runtime("docker").words(replace(ENTRY, image=REFERENCE, binds=binds), ("x",))
+    assert 'type=bind,"source=/a,""b"":",target=/c,readonly' in words
+
+
+def test_docker_fetches_no_image_that_it_is_said_to_have() -> None:
+    image = named_image("docker-daemon:mine:1", "docker")
+    assert image is not None
+    words = load_runtime("docker").words(replace(ENTRY, image=image), ("x",))
+    assert words[words.index("--pull=never") :][:3] == ("--pull=never", "--entrypoint=", "mine:1")
+
+
+@pytest.mark.parametrize("name", ["podman", "podman-hpc"])
 def test_a_mount_with_a_colon_is_said_in_the_long_form(name: str) -> None:
     binds = (Bind("/a:b", "/c", read_only=True),)
     words = load_runtime(name).words(replace(ENTRY, image=REFERENCE, binds=binds), ("x",))

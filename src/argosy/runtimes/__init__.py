@@ -185,6 +185,11 @@ def refuse_image(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, str
         hint = "make a squashfs of it: argosy build … --format sqsh -o NAME.sqsh"
     elif ImageKind.REGISTRY in images and kind in FILES:
         hint = f"push it to a registry, and name it as docker://…; or use a runtime that starts files: {AUTOMATIC[0]}"
+        if runtime.name == "docker":
+            hint = (
+                "argosy images export … --format docker-archive -o NAME.tar; docker load -i NAME.tar; "
+                f"then name it docker-daemon:NAME; or use a runtime that starts files: {AUTOMATIC[0]}"
+            )
     return f"{path} is {FORMS[kind]}, and {runtime.name} starts {takes}", hint
 
 

@@ -77,14 +77,16 @@ TRAITS = Traits(
 
 
 FIXED = (
-    "--network=host",
+    *("--network=host", "--pid=host"),
     "--read-only",
     "--read-only-tmpfs=false",
     "--security-opt=label=disable",
 )
-"""What every container gets: the machine's network; no labels of SELinux on what is mounted."""
+"""What every container gets: the machine's network and processes, so no program has the number 1, which hears no signal
+by default; no labels of SELinux on what is mounted."""
 
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - likewise
 
 
 class Podman(msgspec.Struct, frozen=True):
@@ -130,14 +132,15 @@ PODMAN = Podman()
 def _place_words(entry: Entry) -> tuple[str, ...]:
     """Mount what is asked for, and the usual places: the machine's, or private ones."""
     if entry.contain:
-        private = [word for place in (entry.person.home, *TEMPORARY) for word in ("--tmpfs", f"{place}:mode=1777")]
+        places = (entry.person.home, *TEMPORARY, SHARED_MEMORY)
+        private = [word for place in places for word in ("--tmpfs", f"{place}:mode=1777")]
         asked = [word for bind in entry.binds for word in mount_words(bind)]
         return (*private, *asked, "--workdir", entry.workdir or "/")
     bound = {bind.target for bind in entry.binds}
     usual = (entry.person.home, *TEMPORARY, "/dev", "/sys")
     binds = (*(Bind(place, place) for place in usual if place not in bound and place not in {"", "/"}), *entry.binds)
     words = [word for bind in binds for word in mount_words(bind)]
-    return ("--ipc=host", "--pid=host", *words, "--workdir", entry.workdir or "/")
+    return ("--ipc=host", *words, "--workdir", entry.workdir or "/")
 
 
 def _image_words(entry: Entry, variables: tuple[Variable, ...]) -> tuple[Word, ...]:
