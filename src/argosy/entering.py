@@ -81,7 +81,7 @@ def enter(
     if not dry:
         from argosy.refusals import explained  # noqa: PLC0415 - a dry run writes nothing
 
-        with explained(scratch):
+        with explained(scratch, "ARGOSY_CACHE"):
             scratch.mkdir(parents=True, exist_ok=True)
     trees = _tree_paths(opened, session) if dry else _unpack(opened, session)
     return furnished(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))

@@ -83,10 +83,14 @@ def _free(folder: Path) -> str:
     return "free space unknown"
 
 
+CHECK = "check the path"
+"""What is said of a file that nothing is known of."""
+
+
 def missing_file(named: str, cwd: Path, evidence: str = "") -> UsageError:
     """Say that a file which the user named, from the folder `cwd`, is not there, and which one is there instead."""
     folder, near = (cwd / named).parent, near_file(Path(named), cwd)
-    hint = f"did you mean {near}?" if near else "check the path"
+    hint = f"did you mean {near}?" if near else CHECK
     if (cwd / named).is_symlink():
         hint = f"it is a link to {(cwd / named).readlink()}, which is not there"
     if not folder.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from argosy.project import PROJECT_FILE, Project, find_project, read_project
 from argosy.project.records import words
 from argosy.recipe.read import split_extras
 from argosy.records import replace
-from argosy.refusals import missing_file
+from argosy.refusals import CHECK, missing_file
+from argosy.shell import quote
 
 NO_PATH = Path()
 """The output that nobody named."""
@@ -76,7 +78,10 @@ def _refuse_missing(sources: Sequence[Path], cwd: Path) -> None:
             raise UsageError(f"{source} is a base, and not what is installed over one", hint=f"write --base {source}")
         file, _ = split_extras(str(source))
         if not (cwd / file).exists():
-            raise missing_file(file, cwd)
+            missing = missing_file(file, cwd)
+            if missing.hint == CHECK and re.fullmatch(r"[\w-]+([=<>~!].*)?", file):
+                missing.hint = f"name a file; packages stand in one: echo {quote(file)} > requirements.txt"
+            raise missing
 
 
 def request_asked(request: BuildRequest, host: Host) -> BuildRequest:

@@ -150,7 +150,10 @@ def read_lock(name: str, session: Session) -> Lock:
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="make one: argosy lock SOURCES --base BASE -o argosy.lock")
     if kind not in IMAGES:
-        return parse_lock(path.read_text(errors="replace"), name)
+        text = path.read_text(errors="replace")
+        if not text.lstrip().startswith("{"):
+            raise ImageError(f"{name} is no lock", hint="name what 'argosy lock' wrote, or an image that carries one")
+        return parse_lock(text, name)
     lock = refined(open_image(path.absolute()), session).lock
     if lock is None:
         raise ImageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 from types import FrameType
@@ -155,7 +156,11 @@ def _as_usage(error: click.ClickException) -> ArgosyError:
     if isinstance(error, click.MissingParameter) and path.split()[-1] in {"run", "shell"}:
         hint = "write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"
         return UsageError(error.format_message(), hint=hint)
-    return UsageError(error.format_message(), hint=f"see '{path} --help'")
+    what = re.sub(r"\s*\n\t", " ", error.format_message())
+    if what.startswith("No such command") and what.endswith("'.") and isinstance(error, click.UsageError) and error.ctx:
+        command = error.ctx.command
+        what += f" Known: {', '.join(command.list_commands(error.ctx))}." if isinstance(command, click.Group) else ""
+    return UsageError(what, hint=f"see '{path} --help'")
 
 
 def _command_path(words: list[str]) -> str:

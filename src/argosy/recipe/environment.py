@@ -115,14 +115,17 @@ def _yaml_error(error: yaml.MarkedYAMLError, here: _File) -> UsageError:
     problem = error.problem or error.context or "it does not parse"
     if mark is None:
         return UsageError(f"{here.name} is not YAML", evidence=f"{here.name}:1: {problem}")
+    began = error.context_mark
+    mark = began if began and not here.line(mark).strip() else mark
     line = here.line(mark)
     if "another document" in problem:
         where = Where(here.name, mark.line + 1)
         return bad_line(
             f"{here.name} holds two documents", where, line, hint="put the second one into a file of its own"
         )
-    began = error.context_mark
     hint = f"look at line {began.line + 1}, where it begins" if began and began.line != mark.line else ""
+    if began and re.match(r"\s*-[^\s-]", here.line(began)):
+        hint = f"write a blank behind the '-' of line {began.line + 1}"
     if "\t" in line:
         hint = "YAML indents with blanks, never with tabs"
     if TEMPLATE.search(line):
