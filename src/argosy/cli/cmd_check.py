@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from argosy.cli.common import SITE, open_session, print_json
+from argosy.errors import CheckFailed
 from argosy.records import asdict
-
-SAID_NO = 7
-"""Exit code where the image cannot work there (errors.CheckFailed)."""
 
 
 @click.command()
@@ -34,4 +32,4 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
             click.echo(f"{each.state:<10} {each.name:<15} {each.said}")
             if each.hint:
                 click.echo(f"{'':<26} -> {each.hint}")
-    ctx.exit(0 if good else SAID_NO)
+    ctx.exit(0 if good else CheckFailed.code)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from argosy.cli.common import SITE, open_session, print_json
+from argosy.errors import CheckFailed
 from argosy.records import asdict
-
-SAID_NO = 7
-"""Exit code where something that is needed is missing (errors.CheckFailed)."""
 
 
 @click.command()
@@ -33,4 +31,4 @@ def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
             click.echo(f"{each.state:<8} {each.name:<19} {each.said}")
             if each.hint:
                 click.echo(f"{'':<28} -> {each.hint}")
-    ctx.exit(SAID_NO if missing else 0)
+    ctx.exit(CheckFailed.code if missing else 0)

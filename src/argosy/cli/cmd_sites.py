@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from argosy.cli.common import SITE, WholeLines, open_session, print_json
-from argosy.errors import SiteError, UsageError
+from argosy.errors import CheckFailed, SiteError, UsageError
 from argosy.records import asdict
 from argosy.shell import quote
 from argosy.sites import Site, read_site, search_path, site_names
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from argosy.lint import Finding
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-WRONG = 7
-"""Exit code of a check that found something (errors.CheckFailed)."""
 
 
 @click.group(cls=WholeLines)
@@ -149,7 +147,7 @@ def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_j
         for each in found:
             click.echo(str(each))
         click.echo(f"{len(found)} found in {len(files) or len(site_names(folders))} file(s)", err=True)
-    ctx.exit(WRONG if found else 0)
+    ctx.exit(CheckFailed.code if found else 0)
 
 
 def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known: bool) -> tuple[Finding, ...]:
@@ -205,7 +203,7 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
         if len(found) != 1:
             seen = f"host {machine.host}, ClusterName {machine.cluster or 'not known'}"
             click.echo(f"{len(found) or 'no'} profiles fit this machine ({seen}): name one with --site", err=True)
-    ctx.exit(0 if len(found) == 1 else WRONG)
+    ctx.exit(0 if len(found) == 1 else CheckFailed.code)
 
 
 @sites.command("schema")
@@ -244,4 +242,4 @@ def merge(ctx: click.Context, /, result: str, into: str, *, accept: bool, as_jso
         click.echo(f"{place}")
         if merged.against and not accept:
             click.echo("  -> look at each; --accept takes what the run showed", err=True)
-    ctx.exit(WRONG if merged.against and not accept else 0)
+    ctx.exit(CheckFailed.code if merged.against and not accept else 0)

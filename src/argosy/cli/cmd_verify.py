@@ -9,9 +9,6 @@ from argosy.errors import CheckFailed
 from argosy.records import asdict
 from argosy.schedulers.slurm import is_job_id
 
-SAID_NO = 7
-"""Exit code where something is not as it should be (errors.CheckFailed)."""
-
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="JOB|LOG...")
@@ -44,4 +41,4 @@ def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, 
             raise CheckFailed("nothing in it tells of a network, GPUs or cores", evidence=" ".join(runs), hint=hint)
         for name in evidence.net.complaints:
             click.echo(f"{'':<21} {name}")
-    ctx.exit(0 if verdict.good and verdict.checks else SAID_NO)
+    ctx.exit(0 if verdict.good and verdict.checks else CheckFailed.code)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from argosy.cli.common import open_session, print_json
+from argosy.errors import CheckFailed
 from argosy.records import asdict
-
-NOTHING_KNOWN = 7
-"""Exit code where no log shows a known error (errors.CheckFailed)."""
 
 
 @click.command()
@@ -30,4 +28,4 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     else:
         for name, findings in found:
             click.echo(render_findings(findings, name) if findings else f"{name}: no known error")
-    ctx.exit(0 if any(findings for _, findings in found) else NOTHING_KNOWN)
+    ctx.exit(0 if any(findings for _, findings in found) else CheckFailed.code)
