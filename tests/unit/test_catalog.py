@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from argosy.build.oci_write import write_sif_layout
 from argosy.errors import ImageError, UsageError
-from argosy.images.artifacts import SIF_LAYER, parse_sif_layer, write_sif_layout
+from argosy.images.artifacts import SIF_LAYER, parse_sif_layer
 from argosy.images.catalog import (
     Word,
     catalog_folders,

@@ -27,6 +27,8 @@ from typing import Any
 import msgspec
 
 from argosy.build.content import follow_inside
+from argosy.images.artifacts import SIF_LAYER
+from argosy.store import digest_of_file
 
 GZIP_LEVEL = 1
 """The time goes into this: level 6 takes three times as long and saves a tenth."""
@@ -34,11 +36,13 @@ GZIP_LEVEL = 1
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
+SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYOUT = {"imageLayoutVersion": "1.0.0"}
 WHITEOUT = ".wh."
 """Before its name: a file of the layers below that is gone (OCI image specification, layer.md)."""
 
 REF_NAME = "org.opencontainers.image.ref.name"
+TITLE = "org.opencontainers.image.title"
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -227,6 +231,23 @@ def write_layout(folder: Path, facts: Facts, layers: list[Layer], *, name: str) 
     manifest = _write_blob(blobs, _render_manifest(config, layers))
     write_index(folder, _row(MANIFEST, manifest), name=name)
     return manifest.digest
+
+
+def write_sif_layout(folder: Path, sif: Path) -> str:
+    """Write an OCI layout of one artifact, a SIF file, which gets a second name where it can; give its digest."""
+    blobs = folder / "blobs/sha256"
+    blobs.mkdir(parents=True)
+    digest = digest_of_file(sif)
+    try:
+        os.link(sif, blobs / digest)
+    except OSError:
+        (blobs / digest).symlink_to(sif)
+    layer = _row(SIF_LAYER, Blob(f"sha256:{digest}", sif.stat().st_size, sif)) | {"annotations": {TITLE: sif.name}}
+    config = _row(SIF_CONFIG, _write_blob(blobs, b"{}"))
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]}
+    blob = _write_blob(blobs, _json(manifest))
+    write_index(folder, _row(MANIFEST, blob), name="latest")
+    return blob.digest
 
 
 def write_index(folder: Path, row: dict[str, Any], *, name: str) -> None:

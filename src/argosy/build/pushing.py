@@ -10,9 +10,8 @@ from pathlib import Path
 import msgspec
 
 from argosy.build.exporting import content_of, make_layers
-from argosy.build.oci_write import write_layout
+from argosy.build.oci_write import write_layout, write_sif_layout
 from argosy.errors import ToolMissing, UsageError
-from argosy.images.artifacts import write_sif_layout
 from argosy.images.fetching import skopeo_way
 from argosy.images.finding import find_image, refined, refuse_layer
 from argosy.images.opening import Opened, open_image

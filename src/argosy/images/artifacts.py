@@ -1,4 +1,4 @@
-"""SIF files in registries, as ``oras://`` means them: an OCI artifact whose one blob is the file.
+"""Fetch SIF files from registries, as ``oras://`` means them: an OCI artifact whose one blob is the file.
 
 The media types are those of Apptainer and SingularityCE (internal/pkg/client/oras in github.com/apptainer/apptainer),
 so ``apptainer pull oras://…`` reads what is pushed here, and what ``apptainer push`` wrote is fetched here.
@@ -6,9 +6,7 @@ so ``apptainer pull oras://…`` reads what is pushed here, and what ``apptainer
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -20,15 +18,13 @@ from argosy.images.references import Reference, Transport
 from argosy.images.sif_read import verify_sif
 from argosy.images.skopeo import SkopeoWay, explain_failure, plan_files
 from argosy.session import Session
-from argosy.store import digest_of_file, whole_folder, work_folder
+from argosy.store import whole_folder, work_folder
 
 IMAGE_NAME = "image.sif"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
-SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 OLD_LAYERS = frozenset({"appliciation/vnd.sylabs.sif.layer.tar", "application/vnd.sylabs.sif.layer.tar"})
 """What versions of Singularity before 3.6 wrote, the first misspelt by them."""
-TITLE = "org.opencontainers.image.title"
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
 HEX_DIGITS = 64
 
 
@@ -89,37 +85,3 @@ def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: Sko
                 verify_sif(folder / IMAGE_NAME)
                 step.result = what
     return place / IMAGE_NAME
-
-
-def write_sif_layout(folder: Path, sif: Path) -> str:
-    """Write an OCI layout of one artifact, a SIF file, which gets a second name where it can; give its digest."""
-    blobs = folder / "blobs/sha256"
-    blobs.mkdir(parents=True)
-    digest = digest_of_file(sif)
-    try:
-        os.link(sif, blobs / digest)
-    except OSError:
-        (blobs / digest).symlink_to(sif)
-    layer = {"mediaType": SIF_LAYER, "digest": f"sha256:{digest}", "size": sif.stat().st_size}
-    config = {"mediaType": SIF_CONFIG, **_write_blob(blobs, b"{}")}
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": config,
-        "layers": [{**layer, "annotations": {TITLE: sif.name}}],
-    }
-    row = {"mediaType": MANIFEST, **_write_blob(blobs, _json(manifest))}
-    row["annotations"] = {"org.opencontainers.image.ref.name": "latest"}
-    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [row]}))
-    (folder / "oci-layout").write_bytes(_json({"imageLayoutVersion": "1.0.0"}))
-    return str(row["digest"])
-
-
-def _write_blob(blobs: Path, data: bytes) -> dict[str, object]:
-    digest = hashlib.sha256(data).hexdigest()
-    (blobs / digest).write_bytes(data)
-    return {"digest": f"sha256:{digest}", "size": len(data)}
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
