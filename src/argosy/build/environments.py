@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from argosy.build.rooms import Room, find_room_in_tree
-from argosy.layout import DEFAULT_PATH
+from argosy.layout import DEFAULT_PATH, GPU_LIBRARIES
 from argosy.session import Session
 from argosy.shell import NAME
 
-DRIVER_FOLDER = "/.singularity.d/libs"
 OF_THE_START = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
 OF_RUNTIMES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
 
@@ -49,7 +48,7 @@ def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
         for name, value in found.items()
         if name not in OF_THE_START and not name.startswith(OF_RUNTIMES) and "\n" not in value
     }
-    libraries = [part for part in kept.pop("LD_LIBRARY_PATH", "").split(":") if part and part != DRIVER_FOLDER]
+    libraries = [part for part in kept.pop("LD_LIBRARY_PATH", "").split(":") if part and part != GPU_LIBRARIES]
     if libraries:
         kept["LD_LIBRARY_PATH"] = ":".join(libraries)
     return (("PATH", kept.pop("PATH", DEFAULT_PATH)), *sorted(kept.items()))

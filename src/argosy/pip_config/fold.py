@@ -10,11 +10,9 @@ from packaging.utils import canonicalize_name
 
 from argosy.errors import UsageError
 from argosy.pip_config.read import LISTS, PipConfig, PipSetting
-from argosy.recipe.records import PipOption, Recipe
+from argosy.recipe.records import PYPI, PipOption, Recipe
 from argosy.records import replace
 from argosy.scrub import scrub
-
-PYPI = "https://pypi.org/simple"
 
 NOT_TRANSLATED = {
     "prefer-binary": "uv has no such choice; 'only-binary' is understood",

@@ -13,9 +13,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from argosy.pip_config.fold import PYPI, Wishes, bad_setting, fold_config, fold_recipe
+from argosy.pip_config.fold import Wishes, bad_setting, fold_config, fold_recipe
 from argosy.pip_config.read import PipConfig
-from argosy.recipe.records import Recipe
+from argosy.recipe.records import PYPI, Recipe
 from argosy.scrub import STARS, scrub, split_login
 
 

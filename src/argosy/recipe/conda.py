@@ -21,7 +21,7 @@ _BUILD = r"[A-Za-z0-9_.*+^$|()-]+"
 _ONE = re.compile(rf"(?P<op>==?)(?P<version>[^=\s,<>!~]*[^=\s,<>!~|])(?:[=\s](?P<build>{_BUILD}))?\Z")
 _BUILD_BEGINS = re.compile(r"(?<![<>!~=,|])(?<!^)=(?!=)|\s+")
 _TOKEN = re.compile(r"(?P<op>===?|=|[<>!~]=|[<>]|)(?P<number>[0-9A-Za-z_.*+!-]+)\Z")
-_FILE = re.compile(r"(?P<name>[^/]+)-(?P<version>[^-/]+)-(?P<build>[^-/]+)\.(?:conda|tar\.bz2)\Z")
+PACKAGE_FILE = re.compile(r"(?P<name>[^/]+)-(?P<version>[^-/]+)-(?P<build>[^-/]+)\.(?:conda|tar\.bz2)\Z")
 
 
 def parse_conda_spec(text: str, where: Where) -> CondaSpec:
@@ -61,7 +61,7 @@ def parse_conda_spec(text: str, where: Where) -> CondaSpec:
 def _parse_file(text: str, where: Where) -> CondaSpec | None:
     """Parse the address of one package: its file name says the rest."""
     address = text.partition("#")[0]
-    found = _FILE.search(address) if "/" in address else None
+    found = PACKAGE_FILE.search(address) if "/" in address else None
     if found is None:
         return None
     extra = (("url", text),)

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from argosy.errors import UsageError
+from argosy.recipe.conda import PACKAGE_FILE
 from argosy.recipe.records import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipe.tables import shaped
 from argosy.yaml_text import load_yaml, word
@@ -21,7 +22,6 @@ EXPLICIT = "@EXPLICIT"
 PIP_COMMENT = "# pip "
 """How conda-lock puts pip's packages into a list that conda reads too."""
 
-_FILE = re.compile(r"(?P<name>[^/]+)-(?P<version>[^-/]+)-(?P<build>[^-/]+)\.(?:conda|tar\.bz2)\Z")
 _HASH = re.compile(r"(?:sha256:)?(?P<digits>[0-9a-f]{32}|[0-9a-f]{64})\Z")
 _MD5_DIGITS = 32
 MAIN, DEFAULT = "main", "default"
@@ -91,7 +91,7 @@ def _pip_comment(line: str, where: Where) -> PipLine:
 
 
 def _pin(url: str, digest: str, where: Where, line: str) -> CondaPin:
-    found = _FILE.search(unquote(url)) if "://" in url else None
+    found = PACKAGE_FILE.search(unquote(url)) if "://" in url else None
     if found is None:
         hint = "each line is https://CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda#HASH"
         raise bad_line("this is no address of a conda package", where, line, hint=hint)
@@ -161,7 +161,7 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
         kind, url = next(((str(key), word(value)) for key, value in entry.items()), ("", ""))
         row = known.get(url, {})
         where = Where(file, lines.get(f"{kind}: {url}", 1))
-        if kind == "conda_source" or (kind == "conda" and not _FILE.search(unquote(url))):
+        if kind == "conda_source" or (kind == "conda" and not PACKAGE_FILE.search(unquote(url))):
             hint = "pixi builds it from its source: lock an environment without it, and install it by pip"
             raise bad_line("a conda package that is not built yet is not followed", where, url, hint=hint)
         if kind == "conda":

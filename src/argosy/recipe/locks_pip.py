@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 
 from argosy.errors import UsageError
 from argosy.recipe.lines import expand
-from argosy.recipe.projects import ALWAYS, NEVER, PYPI, is_never
-from argosy.recipe.records import Asked, Note, Part, PipKind, PipLine, PipOption, Where
+from argosy.recipe.projects import ALWAYS, NEVER, is_never
+from argosy.recipe.records import PYPI, Asked, Note, Part, PipKind, PipLine, PipOption, Where
 from argosy.recipe.requirements import parse_package
 from argosy.recipe.tables import Finder, checked_marker, finder, load_toml, shaped
 from argosy.records import replace

@@ -14,11 +14,9 @@ from packaging.utils import canonicalize_name
 
 from argosy.errors import UsageError
 from argosy.recipe.pyproject import at_address
-from argosy.recipe.records import Asked, Note, Part, PipKind, PipLine, PipOption, Where
+from argosy.recipe.records import PYPI, Asked, Note, Part, PipKind, PipLine, PipOption, Where
 from argosy.recipe.tables import checked_marker, finder, load_toml, shaped
 from argosy.records import replace
-
-PYPI = "https://pypi.org/simple"
 
 _Place = TypedDict("_Place", {"url": str, "path": str, "commit-id": str, "hashes": dict[str, str]}, total=False)
 

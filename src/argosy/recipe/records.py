@@ -10,6 +10,9 @@ import msgspec
 from argosy.errors import UsageError
 from argosy.scrub import scrub
 
+PYPI = "https://pypi.org/simple"
+"""The index that pip and uv ask where none is named."""
+
 
 class Where(msgspec.Struct, frozen=True, order=True):
     """A line of a user's file."""
