@@ -236,14 +236,15 @@ def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host:
     path = os.path.join(host.cwd, script)  # noqa: PTH118 - isfile answers for any text; Path's may raise
     if request.contain or request.workdir or not script.endswith((".py", ".sh")) or not os.path.isfile(path):  # noqa: PTH113 - likewise
         return
-    starter, path = "python" if script.endswith(".py") else "sh", os.path.normpath(path)
-    if "/" not in script or not os.access(path, os.X_OK):
+    way, path = f"write: -- {'python' if script.endswith('.py') else 'sh'} {script}", os.path.normpath(path)
+    if "/" not in script:
         raise UsageError(
-            f"{script} is a file and no program" if "/" in script else f"no program has the name {script}",
-            evidence=f"{path} may not be executed" if "/" in script else f"{path} is a file in this folder",
-            hint=f"write: -- {starter} {script}"
-            + ("" if "/" in script else "; a program of the image by its whole path"),
+            f"no program has the name {script}",
+            evidence=f"{path} is a file in this folder",
+            hint=f"{way}; a program of the image by its whole path",
         )
+    if not os.access(path, os.X_OK):
+        raise UsageError(f"{script} is a file and no program", evidence=f"{path} may not be executed", hint=way)
 
 
 def named_binds(command: tuple[str, ...], request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
