@@ -248,26 +248,26 @@ class _Joint:
 
     def _follow(self, folder: _Folder, *path: bytes) -> _Folder | None:
         """Follow a path to a folder as a program inside would; None where it leads to none."""
-        left = [*reversed(path)]
-        for _ in range(LINKS_ON_A_PATH):
-            link = b""
-            while left and not link:
-                part = left.pop()
-                if part in {b"", b".", b".."}:
-                    folder = folder.parent if part == b".." else folder
-                    continue
-                item = folder.items.get(part)
-                if item is None or item.kind not in {Kind.FOLDER, Kind.LINK} or (item.kind == Kind.LINK and item.new):
-                    return None
-                if item.kind == Kind.LINK:
-                    link = self._target(item.place)
-                else:
-                    folder = item.folder or self._open(item, folder, part)
-            if not link:
-                return folder
-            folder = self.root if link.startswith(b"/") else folder
-            left += reversed(link.split(b"/"))
-        return None
+        left, links_left = [*reversed(path)], LINKS_ON_A_PATH
+        while left:
+            part = left.pop()
+            item = folder.items.get(part)
+            if part in {b"", b"."}:
+                continue
+            if part == b"..":
+                folder = folder.parent
+            elif item is None:
+                return None
+            elif item.kind == Kind.FOLDER:
+                folder = item.folder or self._open(item, folder, part)
+            elif item.kind == Kind.LINK and not item.new and links_left > 1:
+                links_left -= 1
+                link = self._target(item.place)
+                folder = self.root if link.startswith(b"/") else folder
+                left += reversed(link.split(b"/"))
+            else:
+                return None
+        return folder
 
     def _target(self, place: int) -> bytes:
         _, size = SIZE.unpack_from(self.below.inode(place, HEAD.size + SIZE.size), HEAD.size)
