@@ -38,22 +38,13 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
         When the one asked for, or every one, does not allow the job: with what was asked and what is allowed.
     """
     if asked:
-        partition = site.partition(asked)
-        refusal = refuse_demand(partition, demand) if partition else ""
-        if refusal:
-            fitting = [p.name for p in site.partitions if not refuse_demand(p, demand)]
-            raise SiteError(
-                f"the partition {asked} of {site.name} does not allow this job",
-                evidence=refusal,
-                hint=f"use --partition {fitting[0]}" if fitting else "ask for less, or submit several jobs",
-                key=f"partitions.{asked}",
-            )
+        partition = _asked_partition(site, asked, demand)
         return partition, (*_unknown(site, asked), *_billing(site, partition, demand))
     candidates = [p for p in site.partitions if p.choose]
     if not candidates:
         return None, tuple(_billing(site, None, demand))
-    fitting_ones = [p for p in candidates if not refuse_demand(p, demand)]
-    if not fitting_ones:
+    fitting = [p for p in candidates if not refuse_demand(p, demand)]
+    if not fitting:
         raise SiteError(
             f"no partition of {site.name} allows this job",
             evidence="\n".join(f"{p.name}: {refuse_demand(p, demand)}" for p in candidates),
@@ -61,11 +52,26 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
             key=f"partitions.{candidates[-1].name}",
         )
     whole = is_whole(site, None, demand)
-    with_gpus = [p for p in fitting_ones if demand.gpus_per_node <= gpus_of(site, p)] or fitting_ones
+    with_gpus = [p for p in fitting if demand.gpus_per_node <= gpus_of(site, p)] or fitting
     chosen = next((p for p in with_gpus if p.whole_nodes == whole), with_gpus[0])
     why = "the job uses whole nodes" if whole else "the job uses parts of nodes"
     row = evident_choice(site, chosen, "partition", chosen.name, why=f"{why}; none was asked for")
     return chosen, (row, *_billing(site, chosen, demand))
+
+
+def _asked_partition(site: Site, asked: str, demand: Demand) -> Partition | None:
+    """Give the partition that was asked for, if it allows the job; None where the profile does not know it."""
+    partition = site.partition(asked)
+    refusal = refuse_demand(partition, demand) if partition else ""
+    if not refusal:
+        return partition
+    fitting = [p.name for p in site.partitions if not refuse_demand(p, demand)]
+    raise SiteError(
+        f"the partition {asked} of {site.name} does not allow this job",
+        evidence=refusal,
+        hint=f"use --partition {fitting[0]}" if fitting else "ask for less, or submit several jobs",
+        key=f"partitions.{asked}",
+    )
 
 
 def _unknown(site: Site, asked: str) -> Iterator[Choice]:
