@@ -110,19 +110,20 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
         raise UsageError(
             f"{there.path} is already at {remote.host}", evidence="it is another file", hint="add --force to replace it"
         )
-    donor, sent = None, 0
+    sent, base_from = 0, ""
     if not known:
         with session.step("send", f"{image.name} to {remote.host}") as step, work_folder(session.work_parent()) as work:
             donor = _find_donor(runner, image, part, there, base, work) if part else None
-            sent = _send_ends(runner, image, part, donor, there, digest, work) if part and donor else 0
-            if donor and not sent:
-                session.reporter.note(f"the base of {donor.path} is another one: all is sent")
-                donor = None
+            if part and donor:
+                sent = _send_ends(runner, image, part, donor, there, digest, work)
+                if not sent:
+                    session.reporter.note(f"the base of {donor.path} is another one: all is sent")
+            base_from = donor.path if donor and sent else ""
             sent = sent or _send_all(runner, image, there, digest)
-            saved = f", the base taken from {donor.path}" if donor else ""
+            saved = f", the base taken from {base_from}" if base_from else ""
             step.result = f"{render_size(sent)} to {remote.host}:{there.path}{saved}"
     seconds = time.monotonic() - started
-    return SendReport(f"{remote.host}:{there.path}", size, sent, donor.path if donor else "", digest, seconds)
+    return SendReport(f"{remote.host}:{there.path}", size, sent, base_from, digest, seconds)
 
 
 def _base_of(image: Path) -> SifPart | None:
