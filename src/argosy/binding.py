@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from argosy.errors import SiteError
 from argosy.sites import Node
 
@@ -26,13 +28,13 @@ def parse_ranges(text: str, key: str = "") -> frozenset[int]:
     """
     cores: set[int] = set()
     for part in filter(None, text.replace(" ", "").split(",")):
-        first, dash, last = part.partition("-")
-        wrong = not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first))
-        if wrong or int(last or first) > MOST_CORES:
+        found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
+        if not first <= last <= MOST_CORES:
             raise SiteError(
                 f"{text!r} is no list of cores", evidence=f"at {part!r}", hint="write it as 0,8-10", key=key
             )
-        cores |= set(range(int(first), int(last or first) + 1))
+        cores.update(range(first, last + 1))
     return frozenset(cores)
 
 

@@ -153,15 +153,16 @@ def _draw_gpu(node: Node, gpu: int, corner: tuple[float, float], wide: float) ->
 
 def _draw_core(core: int, corner: tuple[int, int], gpu: int | None, *, reserved: bool) -> str:
     left, top = corner
-    colour = "#e4e4e0" if gpu is None else COLOURS[gpu % len(COLOURS)]
-    text = "#777777" if gpu is None else "#222222" if colour in DARK_TEXT else "#ffffff"
-    cross = (
-        f'<path d="M{left + 3} {top + 3}l{CELL - 6} {CELL - 6}m0 {6 - CELL}l{6 - CELL} {CELL - 6}" '
-        f'stroke="#bbbbbb" stroke-width="1.5"/>'
-        if reserved
-        else ""
-    )
-    told = "reserved by the system" if reserved else "no rank is bound here" if gpu is None else f"rank of GPU {gpu}"
+    colour, text, told, cross = "#e4e4e0", "#777777", "no rank is bound here", ""
+    if gpu is not None:
+        colour, told = COLOURS[gpu % len(COLOURS)], f"rank of GPU {gpu}"
+        text = "#222222" if colour in DARK_TEXT else "#ffffff"
+    if reserved:
+        told, size = "reserved by the system", CELL - 6
+        cross = (
+            f'<path d="M{left + 3} {top + 3}l{size} {size}m0 {-size}l{-size} {size}" '
+            f'stroke="#bbbbbb" stroke-width="1.5"/>'
+        )
     return (
         f'<g><title>core {core}: {told}</title><rect x="{left}" y="{top}" width="{CELL}" height="{CELL}" rx="3" '
         f'fill="{colour}"/>{cross}<text x="{left + CELL / 2:g}" y="{top + 15}" font-size="10" text-anchor="middle" '

@@ -68,9 +68,9 @@ def judge_torch(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
     backend = BACKENDS[vendor]
     if not torch.get("__version__") or torch.get(backend):
         return
-    line = next((line for line in recipe.pip if line.name in NAMES), None)
-    spec = next((spec for spec in recipe.conda if spec.name in NAMES), None)
-    asked = line.where if line else spec.where if spec else None
+    of_pip = [line.where for line in recipe.pip if line.name in NAMES]
+    of_conda = [spec.where for spec in recipe.conda if spec.name in NAMES]
+    asked = next(iter((*of_pip, *of_conda)), None)
     others = [name for name in BACKENDS.values() if torch.get(name)]
     evidence = (
         f"{site.name} has GPUs of {vendor}: {backend}",
@@ -80,7 +80,7 @@ def judge_torch(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
     raise CheckFailed(
         f"torch {torch['__version__']} cannot use the GPUs of {site.name}",
         evidence="\n".join(evidence),
-        hint=_hint(site, f"in {asked.file}" if asked else "in the requirements", conda=spec is not None),
+        hint=_hint(site, f"in {asked.file}" if asked else "in the requirements", conda=bool(of_conda)),
     )
 
 

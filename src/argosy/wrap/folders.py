@@ -175,8 +175,9 @@ def _list_installation(place: Path, at: str) -> Inside:
     for folder, _, names in os.walk(place):
         inside = at + folder.removeprefix(str(place))
         programs += (f"{inside}/{name}" for name in sorted(names) if _is_program(Path(folder, name)))
-    python = place / "bin/python"
-    target = f"{at}/bin/{python.readlink()}" if python.is_symlink() else f"{at}/bin/python" if python.exists() else ""
+    python, target = place / "bin/python", ""
+    if os.path.lexists(python):
+        target = f"{at}/bin/{python.readlink() if python.is_symlink() else 'python'}"
     config = place / "pyvenv.cfg"
     rows = (line.partition("=") for line in config.read_text().splitlines()) if config.is_file() else ()
     return Inside(
