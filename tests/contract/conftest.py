@@ -239,8 +239,8 @@ def make_stage(request: pytest.FixtureRequest, name: str) -> Stage:
     room: tuple[str, ...] = ()
     daemon = request.getfixturevalue("daemon") if runtime == "docker" else None
     if runtime == "podman":
-        images = request.getfixturevalue("users_trees") if where == "user" else images
         room = podman_room(where)
+        images = request.getfixturevalue("users_trees") if where == "user" else images
     if where == "root":
         if os.geteuid() != 0:
             pytest.skip("needs root")

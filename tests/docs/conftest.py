@@ -14,11 +14,12 @@ import pytest
 
 from argosy.images.sif_read import read_sif
 from tests.docs.reading import REPO, Said, read_page
+from tests.kept import LAB
 from tests.lab import conftest as lab_fixtures
 from tests.lab.slurm import conftest as slurm_fixtures
 from tests.memory import scratch_folder
 
-KEPT = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab")) / "cache"  # noqa: S108 - kept between runs on purpose
+KEPT = LAB / "cache"
 FOLDER_IN_DOCS = "/home/ada/project"
 PATIENCE_S = 300  # a hang ends here; no test is about time
 PROGRAMS = ("bwrap", "mksquashfs", "unsquashfs", "mmdebstrap")

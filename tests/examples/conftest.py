@@ -15,6 +15,7 @@ import yaml
 
 from argosy.pip_config import plan_uv_settings, read_pip_config
 from argosy.recipe import Recipe
+from tests.kept import LAB
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -51,16 +52,15 @@ def kept_venv(requirements: list[str]) -> Path:
     It is made beside its place and renamed, so that a kill leaves none; the lock goes with the process that holds it.
     A renamed environment keeps its Python, but not its console scripts: start those with ``python -m``.
     """
-    lab = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab"))  # noqa: S108 - kept between runs on purpose
-    lab.mkdir(parents=True, exist_ok=True)
+    LAB.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:16]
-    venv = lab / f"torch-venv-{digest}"
+    venv = LAB / f"torch-venv-{digest}"
     with venv.with_name(venv.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not venv.exists():
             part = venv.with_name(venv.name + ".part")
             shutil.rmtree(part, ignore_errors=True)
-            install(part, requirements, lab / "cache" / "uv")
+            install(part, requirements, LAB / "cache" / "uv")
             part.rename(venv)
     return venv
 

@@ -24,10 +24,10 @@ from argosy.images.sif import Sif
 from argosy.images.sif_read import read_sif, verify_sif
 from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
 from argosy.process import Command, RealRunner
+from tests.kept import LAB
 from tests.memory import scratch_folder
 
 REPO = Path(__file__).parents[2]
-LAB = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab"))  # noqa: S108 - kept between runs on purpose
 CACHE = LAB / "cache"
 PATIENCE_S = 240  # a hang ends here; no test is about time
 LAB_IN = REPO / "lab" / "in"

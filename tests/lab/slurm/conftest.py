@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kept import LAB
+
 if TYPE_CHECKING:
     from tests.lab.conftest import Cluster, Ran
 
 REPO = Path(__file__).parents[3]
-LAB = Path(os.environ.get("ARGOSY_LAB", "/var/tmp/argosy-lab"))  # noqa: S108 - kept between runs on purpose
 TELL = ("python", str(Path(__file__).with_name("tell.py")))
 PATIENCE_S = 300  # a hang ends here; no test is about time
 BASE = "debian:bookworm"
