@@ -93,7 +93,8 @@ class Inputs:
 
 def bench_folder() -> Path:
     """Give the folder that everything made for measuring lies in; every user may read it."""
-    folder = Path(os.environ.get("ARGOSY_LAB") or "/var/tmp/argosy-lab") / "bench"  # noqa: S108 - the lab's own place
+    own = "" if os.geteuid() == 0 else f"-{os.geteuid()}"
+    folder = Path(os.environ.get("ARGOSY_LAB") or f"/var/tmp/argosy-lab{own}") / "bench"  # noqa: S108 - the lab's place
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
