@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -126,6 +127,16 @@ def test_functions_fit_a_screen_and_modules_have_one_purpose() -> None:
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
                 assert lines <= 45, f"{path}: {node.name} has {lines} lines"
+
+
+def test_a_function_that_its_module_alone_uses_begins_with_an_underscore() -> None:
+    others = [path for name in ("tests", "bench", "tools", "lab") for path in (ROOT / name).rglob("*.py")]
+    texts = [text_of(path) for path in (*modules(), *others, *(ROOT / "docs").rglob("*.md"))]
+    users = Counter(word for text in texts for word in set(re.findall(r"\w+", text)))
+    for path in modules():
+        for node in ast.parse(text_of(path)).body if path not in INSIDE else ():
+            if isinstance(node, ast.FunctionDef) and not node.decorator_list and not node.name.startswith("_"):
+                assert users[node.name] > 1, f"{path}: {node.name}"
 
 
 def test_contributing_names_every_package_and_module_from_the_top_down() -> None:

@@ -142,7 +142,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
         session.reporter.note("the Slurm controller does not answer: told by the job's own record")
         return _join(job, {"JobState": NOT_TOLD}, record, session.host.person.name)
     rows = parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
-    facts = choose_task(rows) or _ask_accounting(session, job)
+    facts = _choose_task(rows) or _ask_accounting(session, job)
     if record is None and "ArrayJobId" in facts:
         record = find_record(session, facts["ArrayJobId"])
     if not facts and record is None:
@@ -168,7 +168,7 @@ def _task(row: dict[str, str]) -> int:
     return int(own) if own.isdigit() else sys.maxsize
 
 
-def choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
+def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
     """Choose the task that stands for a whole array: one that runs, else one that waits, else one that failed."""
     order = {RUNNING: 0, WAITING: 1, ENDED: 2}
 

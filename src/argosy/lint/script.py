@@ -90,7 +90,7 @@ def parse_script(path: str, raw: str) -> Script:
             begun = True
     commands = tuple((n, text) for n, text in lines if text.strip() and not text.lstrip().startswith("#"))
     variables = tuple(
-        Named(n, INSIDE.sub("", name), unquoted(value))
+        Named(n, INSIDE.sub("", name), _unquoted(value))
         for n, text in commands
         for name, value in ASSIGNED.findall(text)
     )
@@ -162,6 +162,6 @@ def srun_options(text: str) -> tuple[str, ...]:
     return tuple(out)
 
 
-def unquoted(text: str) -> str:
+def _unquoted(text: str) -> str:
     """Give a value without the quotes around it."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
