@@ -61,6 +61,8 @@ class Command(msgspec.Struct, frozen=True):
         Text given on standard input; None gives an empty one.
     stdin_file
         A file given on standard input instead.
+    joined
+        Whether a captured program's standard output goes where its errors go, so that their order is kept.
     """
 
     words: Words
@@ -68,6 +70,7 @@ class Command(msgspec.Struct, frozen=True):
     env: Mapping[str, str] | None = None
     stdin: str | None = None
     stdin_file: str | None = None
+    joined: bool = False
 
     def __str__(self) -> str:
         """Render the command as a line that a shell would take."""
@@ -219,7 +222,7 @@ class RealRunner:
             env=dict(command.env) if command.env is not None else None,
             stdin=given if capture else None,
             stdout=pipe,
-            stderr=subprocess.PIPE if capture or errors else None,
+            stderr=subprocess.STDOUT if capture and command.joined else subprocess.PIPE if capture or errors else None,
             process_group=0 if capture else None,
         )
 
@@ -241,8 +244,8 @@ def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine 
     out: list[bytes] = []
     err: list[str] = []
     threads = [
-        threading.Thread(target=_drain, args=(child.stdout, out.append), daemon=True),
-        threading.Thread(target=_drain_lines, args=(child.stderr, err, on_line), daemon=True),
+        threading.Thread(target=_drain, args=(child.stdout if child.stderr else None, out.append), daemon=True),
+        threading.Thread(target=_drain_lines, args=(child.stderr or child.stdout, err, on_line), daemon=True),
     ]
     patience: float | None = None
     try:

@@ -186,6 +186,16 @@ def test_an_engine_that_knows_no_here_documents_is_told_by_name_and_way_out(tmp_
     assert "buildah 1.33" in caught.value.hint
 
 
+def test_a_docker_that_does_not_answer_is_no_faulty_instruction(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    session, _ = machine(tmp_path, "docker")
+    away = "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?"
+    runner = FakeRunner([(("docker",), Reply(1, "", away))])
+    with pytest.raises(ToolFailed) as caught:
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=runner), tmp_path)
+    assert "DOCKER_HOST" in caught.value.hint
+
+
 def test_a_definition_is_built_where_its_paths_are_meant_from(tmp_path: Path) -> None:
     (tmp_path / "x.def").write_text(DEFINITION)
     session, runner = machine(tmp_path, "apptainer", APPTAINER_BIND="/scratch")

@@ -38,6 +38,13 @@ def test_both_streams_and_the_code_are_captured() -> None:
     assert lines == ["one", "two"]
 
 
+def test_streams_that_are_joined_keep_their_order() -> None:
+    lines: list[str] = []
+    command = Command(("sh", "-c", "echo one; echo two >&2; echo three; exit 3"), joined=True)
+    assert RealRunner().run(command, lines.append) == Reply(3, "", "one\ntwo\nthree\n")
+    assert lines == ["one", "two", "three"]
+
+
 def test_a_signal_becomes_the_code_that_a_shell_gives() -> None:
     assert RealRunner().run(Command(("sh", "-c", "kill -9 $$"))).code == 137
 

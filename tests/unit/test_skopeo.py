@@ -88,7 +88,6 @@ def test_a_damaged_archive_is_an_image_error_and_no_network_trouble() -> None:
 def test_skopeo_is_given_a_tag_or_a_digest_and_never_both() -> None:
     assert render_source(REFERENCE) == "docker://reg.example/x/y:1"
     assert render_source(REFERENCE.pinned_to(DIGEST)) == f"docker://reg.example/x/y@{DIGEST}"
-    assert render_source(parse_reference("docker-daemon:x")) == "docker-daemon:x:latest"
     assert render_source(parse_reference("oci:d")) == "oci:d"
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from argosy.build.definitions import HEREDOC, Format, dockerfile_in, read_definition
 from argosy.errors import ToolFailed, ToolMissing, UsageError
+from argosy.images.docker_store import daemon_hint
 from argosy.images.opening import GO_ARCH
 from argosy.process import Command, Words, run_checked
 from argosy.session import Session, Step
@@ -96,6 +97,7 @@ def run_definition(path: Path, options: EngineOptions, session: Session, work: P
         (engine, "build", "--disable-cache", *fake, *arguments, str(out), str(path.absolute())),
         cwd=session.host.cwd,
         env=_outside(session) | {f"{name.upper()}_TMPDIR": str(work) for name in RUNTIMES},
+        joined=True,
     )
     hint = "its last lines say which section failed"
     try:
@@ -120,16 +122,18 @@ def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: P
     engine = _find(BUILDERS, f"{file.name} is a Dockerfile", "image.tar", file, session)
     told = work / "image-id"
     arguments = _arguments(options, "--platform", session)
-    isolation = () if engine == "docker" else _isolation(session)
+    # docker keeps the container of an instruction that fails unless it is told not to.
+    own = ("--force-rm",) if engine == "docker" else _isolation(session)
     # buildah keeps no layers unless it is told to, the others do.
     cache = ("--no-cache",) if options.no_cache else (("--layers",) if engine == "buildah" else ())
-    words = (engine, "build", *isolation, *cache, *arguments, "--iidfile", str(told), "-f", str(file), str(context))
-    command = Command(words, cwd=session.host.cwd, env=_outside(session))
+    words = (engine, "build", *own, *cache, *arguments, "--iidfile", str(told), "-f", str(file), str(context))
+    command = Command(words, cwd=session.host.cwd, env=_outside(session), joined=True)
     try:
         _run(command, session, step, f"building {file.name} by {engine}", "its last lines say which instruction failed")
     except ToolFailed as error:
         if NO_HEREDOC in error.evidence and HEREDOC.search(file.read_text(errors="replace")):
             error.hint = HEREDOC_HINT
+        error.hint = daemon_hint(error.evidence) or error.hint
         raise
     image = told.read_text().strip().removeprefix("sha256:")
     return Made(_save(engine, image, session, work), _why(engine, BUILDERS, session))

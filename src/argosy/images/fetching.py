@@ -82,7 +82,7 @@ class Known(msgspec.Struct, frozen=True):
     Attributes
     ----------
     digest
-        Of the manifest.
+        Of the manifest; of an image of Docker's its id.
     place
         The folder in the cache that its content has.
     """
@@ -128,11 +128,29 @@ def fetch_image(reference: Reference, session: Session) -> Fetched:
 def _fetch(reference: Reference, session: Session) -> Fetched:
     memo = session.places.cache / "references" / f"{_memo_key(reference, session)}.json"
     known = _read_known(memo)
+    if reference.transport is Transport.DOCKER_DAEMON:
+        return _fetch_from_docker(reference, memo, known, session)
     if known is not None and _is_final(reference):
         return _fetched(reference, known)
     if "skopeo" not in session.host.programs:
         return _fetch_by_runtime(reference, memo.stem, session)
     return _fetch_by_skopeo(reference, memo, known, session)
+
+
+def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
+    """Have the image written out where its id is not the one that it had before."""
+    from argosy.images.docker_store import ask_image_id, save_image  # noqa: PLC0415 - rarely asked for
+
+    identity = ask_image_id(reference, session)
+    if known is None or known.digest != identity:
+        with work_folder(session.work_parent()) as work:
+            archive = work / "image.tar"
+            with session.step("save", str(reference)):
+                save_image(reference, session, archive)
+            image = _fetch(Reference(Transport.DOCKER_ARCHIVE, str(archive)), session)
+        known = Known(str(reference), identity, str(image.path.parent))
+        _write_known(memo, known)
+    return _fetched(reference, known)
 
 
 def _is_final(reference: Reference) -> bool:

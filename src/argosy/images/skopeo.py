@@ -248,9 +248,6 @@ def explain_failure(reference: Reference, command: Command, reply: Reply, *, pus
         place = f"{reference.transport}:{reference.name}"
         hint = f"name one of the images in it: {place}:NAME" if choose else "check that it is whole"
         return ImageError(f"{reference} cannot be read", evidence=evidence, hint=hint)
-    if reference.transport is Transport.DOCKER_DAEMON:
-        hint = "start Docker here, or 'docker save -o FILE NAME' where it runs, and give the file"
-        return ToolFailed(f"Docker did not give {reference}", evidence=evidence, hint=hint)
     return _explain_registry(fault, reference, evidence, pushing=pushing)
 
 

@@ -1,0 +1,54 @@
+"""What docker says of an image that it does not give, told apart; the sentences are those of docker 20.10 and 28."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
+from argosy.images.docker_store import ask_image_id
+from argosy.images.references import parse_reference
+from argosy.opening import open_session
+from argosy.process import FakeRunner, Reply
+from argosy.records import replace
+from argosy.session import QuietReporter, Session
+
+LISTED = Reply(0, "mine:latest\nlab/train:cu12\n<none>:<none>\n", "")
+NO_ENTRY = (
+    'permission denied while trying to connect to the Docker daemon socket at unix:///x: Get "http://x": dial unix'
+)
+NO_DAEMON = "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?"
+
+
+def machine(reply: Reply, *programs: str) -> Session:
+    session = open_session(reporter=QuietReporter())
+    replies = [(("docker", "image", "inspect"), reply), (("docker", "images"), LISTED)]
+    host = replace(session.host, programs=dict.fromkeys(programs, "/x"))
+    return replace(session, host=host, runner=FakeRunner(replies))
+
+
+def test_an_image_is_known_by_its_id() -> None:
+    session = machine(Reply(0, "sha256:abc\n", ""), "docker")
+    assert ask_image_id(parse_reference("docker-daemon:mine"), session) == "sha256:abc"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "hint"),
+    [
+        ("Error: No such image: lab/trian:cu12", UsageError, "did you mean docker-daemon:lab/train:cu12?"),
+        ("Error response from daemon: No such image: lab/trian:cu12", UsageError, "docker-daemon:lab/train:cu12"),
+        (NO_ENTRY, ToolFailed, "group docker"),
+        (NO_DAEMON, ToolFailed, "DOCKER_HOST"),
+        ("error during connect: something new", ToolFailed, ""),
+    ],
+)
+def test_what_docker_says_is_explained(said: str, kind: type[ArgosyError], hint: str) -> None:
+    with pytest.raises(kind) as caught:
+        ask_image_id(parse_reference("docker-daemon:lab/trian:cu12"), machine(Reply(1, "", said), "docker"))
+    assert said in caught.value.evidence
+    assert hint in caught.value.hint
+
+
+def test_without_docker_the_way_to_bring_the_image_here_is_said() -> None:
+    with pytest.raises(ToolMissing) as caught:
+        ask_image_id(parse_reference("docker-daemon:mine"), machine(Reply(0, "", ""), "podman"))
+    assert "docker save" in caught.value.hint
