@@ -52,7 +52,7 @@ def parse_entry(text: str) -> Emulator | None:
     return Emulator(machine, rows.get("interpreter", ""), "F" in rows.get("flags", "")) if machine else None
 
 
-def find_emulators(folder: Path = BINFMT) -> Iterator[Emulator]:
+def find_emulators(folder: Path) -> Iterator[Emulator]:
     """Read what is registered here; nothing where the kernel's list cannot be read."""
     try:
         entries = sorted(folder.iterdir())

@@ -35,7 +35,7 @@ def read_gpus(dev_root: str = "/dev", sys_root: str = "/sys") -> tuple[Gpu, ...]
     return tuple(gpus)
 
 
-def read_nodes(way: GpuWay, dev_root: str = "/dev") -> tuple[str, ...]:
+def read_nodes(way: GpuWay, dev_root: str) -> tuple[str, ...]:
     """Give the device nodes that a container needs for GPUs of this kind."""
     root = Path(dev_root)
     if way is GpuWay.NONE:

@@ -118,7 +118,7 @@ def open_base(
     return Base(reference, opened, _digest_of(opened.image, session))
 
 
-def is_made(reference: str, options: EngineOptions = NO_OPTIONS) -> bool:
+def is_made(reference: str, options: EngineOptions) -> bool:
     """Tell whether an engine makes the base: of a description, or out of its own store."""
     return reference.startswith(STORE) or definition_format(Path(reference), options.dockerfile) is not None
 

@@ -106,7 +106,7 @@ def open_workshop(
     *,
     layer: Path,
     work: Path,
-    spare: Path | None = None,
+    spare: Path | None,
 ) -> Workshop:
     """Furnish a room for an environment of its own."""
     furnished = furnish(room, settings, layer=layer, work=work, cache=room.session.places.cache / "uv")

@@ -92,7 +92,7 @@ def apply_changes(upper: Path, tree: Path) -> None:
     move_changes(upper, tree)
 
 
-def gather_changes(copy: CopiedBase, upper: Path, *, ignored: tuple[str, ...] = ()) -> None:
+def gather_changes(copy: CopiedBase, upper: Path, *, ignored: tuple[str, ...]) -> None:
     """Link what differs from the base into `upper`, as the upper layer of an overlay would hold it.
 
     Parameters

@@ -291,7 +291,7 @@ def bring_results(room: Room, results: tuple[Result, ...], step: Step) -> None:
         _copy_in(room, result.file, result.target, result.where, step)
 
 
-def take_changes(room: Room, work: Path, tree: Path, base: Base, bound: Iterable[str] = ()) -> bool:
+def take_changes(room: Room, work: Path, tree: Path, base: Base, bound: Iterable[str]) -> bool:
     """Make what was changed outside the layer's own folder a part of the layer; tell whether anything was."""
     upper = work / "changes/up"
     if room.copy:

@@ -157,9 +157,7 @@ def facts_of(settled: Settled, shape: Shape, *, launcher: str, runtime: str, ver
     )
 
 
-def plan_at_site(
-    settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str] = NO_WORDS
-) -> AtSite:
+def plan_at_site(settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> AtSite:
     """Give what the profile adds to a job of this shape."""
     facts = facts_of(settled, shape, launcher=launcher, runtime=runtime, versions=versions)
     return resolve(settled.site, facts, shape.gpus_per_node * settled.site.node.devices_per_gpu)

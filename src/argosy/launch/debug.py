@@ -35,9 +35,7 @@ def _variables(topic: str, vendor: str) -> Mapping[str, str]:
     return ONECCL if vendor == "intel" else NCCL
 
 
-def plan_debug(
-    topics: tuple[str, ...], files: str, vendor: str = ""
-) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+def plan_debug(topics: tuple[str, ...], files: str, vendor: str) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     """Give the variables of each topic.
 
     Parameters

@@ -70,8 +70,8 @@ def assume_container(
     site: Site,
     host: Host,
     *,
-    kept: bool = False,
-    found: Image | None = None,
+    kept: bool,
+    found: Image | None,
 ) -> ContainerPlan:
     """Plan a container for an image that is not here: one with torch, made by somebody else; and say so.
 

@@ -70,8 +70,8 @@ def find_grounds(
     session: Session,
     *,
     dry: bool = False,
-    kept: bool = False,
-    record: str = "",
+    kept: bool,
+    record: str,
     found: Image | None = None,
 ) -> Grounds:
     """Find what a launch is planned from; as `plan_here`."""

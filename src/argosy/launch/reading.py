@@ -50,7 +50,7 @@ def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
         yield f"==> {missing} more {'has' if missing == 1 else 'have'} written nothing yet <==\n".encode()
 
 
-def output_files(facts: JobFacts, rank: int | None = None) -> tuple[str, ...]:
+def output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
     """Give the files that a job, or one rank of it, writes to."""
     if rank is None or not is_split(facts):
         return facts.outputs or (facts.output,)

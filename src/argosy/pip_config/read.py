@@ -109,7 +109,7 @@ def read_pip_config(
     return _look_up(config, environment, home)
 
 
-def _config_files(environment: Mapping[str, str], home: Path, prefix: Path | None = None) -> Iterator[Path]:
+def _config_files(environment: Mapping[str, str], home: Path, prefix: Path | None) -> Iterator[Path]:
     """Give the files that pip would try, the strongest last."""
     named = environment.get("PIP_CONFIG_FILE")
     if named == os.devnull:

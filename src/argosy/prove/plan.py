@@ -77,7 +77,7 @@ def prove_request(site: Site, image: str, options: JobOptions, gpus: int, name: 
     return replace(request, options=replace(asked, partition=queue.partition, qos=queue.qos))
 
 
-def plan_prove(grounds: Grounds, record: str = "") -> ProvePlan:
+def plan_prove(grounds: Grounds, record: str) -> ProvePlan:
     """Plan the job.
 
     Raises

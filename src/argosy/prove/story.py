@@ -127,7 +127,7 @@ def prove(
     return Proved(launched.job, str(file), read_result(file))
 
 
-def merge_into_profile(session: Session, file: str, *, into: str = "", accept: bool = False) -> tuple[Path, Merged]:
+def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) -> tuple[Path, Merged]:
     """Put a result into a profile: the user's own of that name, which begins as a copy, or the one of a path.
 
     Raises

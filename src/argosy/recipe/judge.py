@@ -18,7 +18,7 @@ PYTHON_OF_DEBIAN: Mapping[str, str] = MappingProxyType({"bullseye": "3.9.2", "bo
 _ONE = re.compile(r"(?P<op>[<>!=~]=?=?|)(?P<number>\d[\w.!+-]*?)(?P<star>\.?\*)?\Z")
 
 
-def check_python(asked: str, found: str, where: Where | None = None) -> None:
+def check_python(asked: str, found: str, where: Where | None) -> None:
     """Check the base's Python against the version that is asked for.
 
     Parameters

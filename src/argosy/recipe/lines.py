@@ -58,7 +58,7 @@ def is_utf8(text: str) -> bool:
     return not re.search("[\ud800-\udfff]", text)
 
 
-def parse_lines(text: str, file: str, *, first: int = 1) -> Iterator[tuple[Where, str]]:
+def parse_lines(text: str, file: str, *, first: int) -> Iterator[tuple[Where, str]]:
     """Give the logical lines that are not empty: continued ones joined, comments taken off."""
     held: list[str] = []
     start = first

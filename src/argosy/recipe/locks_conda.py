@@ -54,7 +54,7 @@ class _PixiLock(TypedDict, total=False):
     packages: list[dict[str, Any]]
 
 
-def parse_explicit(text: str, file: str, *, subdir: str = "") -> Part:
+def parse_explicit(text: str, file: str, *, subdir: str) -> Part:
     """Parse the output of ``conda list --explicit``.
 
     Raises
@@ -102,7 +102,7 @@ def _pin(url: str, digest: str, where: Where, line: str) -> CondaPin:
     return CondaPin(found["name"].lower(), found["version"], found["build"], url, where, sha256, md5)
 
 
-def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...] = ()) -> Part:
+def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
     """Parse a ``conda-lock.yml`` (version 1) for one of its platforms: its main category, and those asked for.
 
     Raises
@@ -137,7 +137,7 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
     return _part(pins, pip, (), [Note(f"category '{name}' is left out", Where(file, 1)) for name in sorted(left_out)])
 
 
-def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...] = ()) -> Part:
+def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
     """Parse a ``pixi.lock`` (versions 5 and later): one of its environments, for one platform.
 
     Raises

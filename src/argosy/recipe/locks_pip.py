@@ -65,7 +65,7 @@ class _Locked(TypedDict, total=False):
 _EXTRA = re.compile(r"""extra\s*(?P<op>==|!=)\s*(?P<quote>['"])(?P<name>[^'"]+)(?P=quote)""")
 
 
-def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...] = ()) -> Part:
+def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
     """Parse a ``poetry.lock``: the main group, and the groups and extras asked for.
 
     Raises
@@ -174,9 +174,7 @@ def _python_part(part: str) -> str:
     return "" if part == "*" else f"={part}" if part[:1].isdigit() else part
 
 
-def parse_pipfile_lock(
-    text: str, file: str, *, asked: tuple[str, ...] = (), environment: Mapping[str, str] | None = None
-) -> Part:
+def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environment: Mapping[str, str] | None) -> Part:
     """Parse a ``Pipfile.lock``: its default packages, and the categories asked for (``develop``).
 
     Raises

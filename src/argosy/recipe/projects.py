@@ -60,7 +60,7 @@ def is_never(marker: str) -> bool:
     return not left and not Marker(marker).evaluate()
 
 
-def parse_pylock(text: str, file: str, *, extras: tuple[str, ...] = ()) -> Part:
+def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
     """Parse a ``pylock.toml``: each package at its version, with the hashes of its files.
 
     Parameters

@@ -73,7 +73,7 @@ class _Project(msgspec.Struct, frozen=True):
         return self.texts(self.uv.get(key, []), key)
 
 
-def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...] = (), workspace: Workspace | None = None) -> Part:
+def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace: Workspace | None) -> Part:
     """Parse what a project needs to run: its dependencies, those of `extras`, its Python, and where uv looks for them.
 
     Parameters

@@ -72,7 +72,7 @@ _OF_CONFLICT = re.compile(r"extra\s*(?P<op>==|!=)\s*'(?:extra|group|project)-\d+
 """How uv writes, in markers, that an extra or a group is asked for which excludes another one."""
 
 
-def parse_uv_lock(text: str, file: str, *, project: str = ".", asked: tuple[str, ...] = ()) -> Part:
+def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...]) -> Part:
     """Parse a ``uv.lock`` into constraints: each package at its version, with the hashes of its files.
 
     Parameters

@@ -34,7 +34,7 @@ SCHEDULERS: Mapping[str, Callable[[tuple[str, ...]], tuple[str, ...]]] = Mapping
 )
 
 
-def plan_submit(name: str, directives: tuple[str, ...] = ()) -> tuple[str, ...]:
+def plan_submit(name: str, directives: tuple[str, ...]) -> tuple[str, ...]:
     """Give the words that submit a script; `directives` are the options that it has.
 
     Raises

@@ -24,7 +24,7 @@ ARCHSPEC: Mapping[str, frozenset[str]] = MappingProxyType(
 """Architecture -> its names: microarchitectures.json of archspec 0.2.7 (github.com/archspec/archspec-json)."""
 
 
-def refuse_processor(name: str, arch: str = "") -> None:
+def refuse_processor(name: str, arch: str) -> None:
     """Refuse a name that archspec does not have, or has for another architecture.
 
     Parameters

@@ -51,7 +51,7 @@ def site_names(folders: Sequence[Path] = (DATA,)) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.startswith(FRAGMENT)))
 
 
-def find_profile(name: str, folders: Sequence[Path] = (DATA,)) -> Path:
+def find_profile(name: str, folders: Sequence[Path]) -> Path:
     """Give the file of a profile: a path that ends in ``.toml``, else the first of that name on the search path.
 
     Raises
@@ -137,7 +137,7 @@ def parse_table(text: str) -> Table:
     return table
 
 
-def fragment_files(path: Path, folders: Sequence[Path] = (DATA,)) -> tuple[Path, ...]:
+def fragment_files(path: Path, folders: Sequence[Path]) -> tuple[Path, ...]:
     """Give the files of the fragments and sites that a profile builds on, in their order.
 
     Raises

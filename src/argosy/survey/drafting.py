@@ -67,7 +67,7 @@ def shape_of(nodes: tuple[SlurmNode, ...], partition: str) -> NodeShape | None:
     return counted.most_common(1)[0][0] if counted else None
 
 
-def draft_profile(replies: Replies, wanted: str = "") -> Draft:
+def draft_profile(replies: Replies, wanted: str) -> Draft:
     """Draft the profile of a cluster."""
     nodes, partitions = parse_nodes(replies.login["nodes"]), parse_partitions(replies.login["partitions"])
     chosen, shape = choose_shape(nodes, partitions, wanted)

@@ -87,7 +87,7 @@ def find_bad_nodes_of(session: Session, job: str) -> tuple[str, ...]:
     return tuple(name for check in verdict.checks for name in check.nodes)
 
 
-def verify_logs(session: Session, logs: Sequence[str], site: str = "", nodes: int = 0) -> tuple[Evidence, Verdict]:
+def verify_logs(session: Session, logs: Sequence[str], site: str, nodes: int) -> tuple[Evidence, Verdict]:
     """Judge logs that some run has written under NCCL_DEBUG=INFO.
 
     Raises

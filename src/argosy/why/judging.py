@@ -89,7 +89,7 @@ def _often(finding: Finding) -> str:
     return f", {finding.times} times" if finding.times > 1 else ""
 
 
-def render_finding(finding: Finding, place: str = "") -> str:
+def render_finding(finding: Finding, place: str) -> str:
     """Say one known error: where it is, its cause, what to do, where one reads more."""
     perhaps = "perhaps " if finding.level == "maybe" else ""
     lines = [

@@ -124,7 +124,7 @@ def _built(
     session: Session,
     *,
     before: tuple[str, ...] = (),
-    after: tuple[str, ...] = (),
+    after: tuple[str, ...],
 ) -> Path:
     sources = list(files)
     if recipe.added or not files:
