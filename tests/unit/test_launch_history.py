@@ -43,6 +43,20 @@ def ask(*words: str) -> Result:
     return CliRunner().invoke(app, ("jobs", *words))
 
 
+def test_what_slurm_does_not_know_is_not_shown(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = state / "bin/squeue"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho '7|PENDING|None|N/A|1|0:00|5:00|main||train'\n")
+    job = "JobId=7 JobState=PENDING Reason=None Restarts=0 ExitCode=0:0 NodeList=(null) StdOut=/p/train-7.out"
+    program.with_name("scontrol").write_text(f"#!/bin/sh\necho '{job}'\n")
+    for name in ("squeue", "scontrol"):
+        program.with_name(name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    assert ask().output == f"{'7':<10} {'train':<16} {'main':<12}    1 node(s)        0:00  waits in the queue\n"
+    shown = dict(line.split(maxsplit=1) for line in ask("show", "7").output.splitlines())
+    assert shown.keys() == {"id", "state", "kind", "meaning", "output", "restarts"}
+
+
 def test_past_jobs_are_told_newest_first_with_how_they_ended(state: Path) -> None:
     record(state, "1", "1 0 0 n[1-2] 1000 4725\n")
     record(state, "2", "2 0 143 n1 1000 1060\n2 1 7 n[3-4]\n")

@@ -8,7 +8,9 @@ import pytest
 
 from argosy.cli.cmd_launch import launch
 from argosy.errors import UsageError
+from argosy.images.finding import find_image
 from argosy.project import JobTable, Project, find_project, read_project
+from tests.unit.machines import make_host, make_session
 
 DIGEST = "5" * 64
 WHOLE = f"""\
@@ -138,3 +140,12 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").write_bytes(b"\xff\xfe\x00[")
     with pytest.raises(UsageError, match="cannot be read"):
         read_project(tmp_path / "argosy.toml")
+
+
+def test_the_image_that_the_project_makes_is_told_to_be_made(tmp_path: Path) -> None:
+    (tmp_path / "argosy.toml").write_text('[image]\nbase = "debian:bookworm"\noutput = "my own.sif"\n')
+    session = make_session(tmp_path, make_host(cwd=str(tmp_path)))
+    for word in (str(tmp_path / "my own.sif"), "my own.sif"):
+        with pytest.raises(UsageError, match=f"there is no image '{word}'") as caught:
+            find_image(word, session)
+        assert caught.value.hint == "make it, as argosy.toml says: argosy build"

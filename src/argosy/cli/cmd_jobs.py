@@ -53,15 +53,22 @@ def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, as_json: bool) ->
         return
     for row in rows:
         kind, meaning = judge_state(row.state)
-        where = row.node_list or f"({row.reason}, expected start {row.start})"
+        known = (_said(row.reason), f"expected start {row.start}" if _said(row.start) else "")
+        where = row.node_list or ", ".join(filter(None, known))
         click.echo(
             f"{row.id:<10} {row.name:<16} {row.partition:<12} {row.nodes:>4} node(s)  {row.elapsed:>10}  {meaning}"
         )
-        click.echo(f"           {where}" if kind != ENDED else "")
+        if where and kind != ENDED:
+            click.echo(f"           {where}")
         advice = advise_waiting(row.reason, row.id) if kind == WAITING else ""
         click.echo(f"           -> {advice}" if advice else "", nl=bool(advice))
     if not rows:
         click.echo("no jobs of yours wait or run")
+
+
+def _said(text: str) -> str:
+    """Give what Slurm says; nothing where it says that it does not know."""
+    return "" if text in {"None", "N/A", "(null)"} else text
 
 
 def _list_past(most: int, *, as_json: bool) -> None:
@@ -119,9 +126,11 @@ def show_job(job: str, *, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts)})
         return
+    hidden = {"first", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
     for name, value in asdict(facts).items():
-        if name not in {"first", "runs", "ranks", "last_lines"}:
-            click.echo(f"{name:<9} {value}")
+        text = ", ".join(value) if name == "outputs" else _said(str(value))
+        if text and name not in hidden:
+            click.echo(f"{name:<9} {text}")
     for run in facts.runs:
         times = " to ".join(
             time.strftime("%F %T", time.localtime(at)) if at else "?" for at in (run.started, run.ended)

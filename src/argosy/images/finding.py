@@ -56,8 +56,18 @@ def find_image(reference: str, session: Session) -> Path:
     raise UsageError(
         f"there is no image {reference!r}",
         evidence=f"no such file, and none of that name in {', '.join(map(str, catalog_folders(session)))}",
-        hint=f"did you mean {meant}?" if meant else "check the path, or see 'argosy images ls'",
+        hint=_way_out(path, meant, session),
     )
+
+
+def _way_out(path: Path, meant: str, session: Session) -> str:
+    """Say how an image that is not there comes about: by a build, where it is the project's own."""
+    from argosy.project import find_project  # noqa: PLC0415 - likewise
+
+    project = find_project(Path(session.host.cwd))
+    if project and project.output == Path(session.host.cwd, path):
+        return f"make it, as {project.shown} says: argosy build"
+    return f"did you mean {meant}?" if meant else "check the path, or see 'argosy images ls'"
 
 
 def _local(path: Path, session: Session) -> Path:
