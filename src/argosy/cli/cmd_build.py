@@ -25,9 +25,8 @@ from argosy.session import Session
 from argosy.shell import quote
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")
-
-
-NODE_OPTIONS = ("on_node", "submit", "account", "partition", "qos", "time", "mem", "cpus")
+OF_THE_JOB = ("account", "partition", "qos", "time", "mem", "cpus")
+"""Options of a build on a compute node, as `argosy.build.node_plan.NodeWishes` has them."""
 
 
 def _node_options(command: Any) -> Any:
@@ -128,14 +127,15 @@ def build(
         engine=replace(asked.engine, no_cache=no_cache),
         locked=locked,
     )
-    request = request_asked(request, session.host) if asked.sources or not (sources or bundle) else request
-    request = replace(request, base=asked.base) if bundle else request  # a project's base is in its bundle
-    node = {name: given[name] for name in NODE_OPTIONS}
+    if asked.sources or not (sources or bundle):  # else an image alone is named, or a bundle: no project file
+        request = request_asked(request, session.host)
+    if bundle:
+        request = replace(request, base=asked.base, bundle=bundle)  # a project's base is in its bundle
     if dry_run:
-        _preview(node, replace(request, bundle=bundle), session, as_json=as_json)
+        _preview(given, request, session, as_json=as_json)
         return
-    if node["on_node"] or node["submit"]:
-        _build_elsewhere(node, replace(request, bundle=bundle), session, as_json=as_json)
+    if given["on_node"] or given["submit"]:
+        _build_elsewhere(given, request, session, as_json=as_json)
         return
     report = build_bundle(bundle, request, session) if bundle else build_image(request, session)
     if as_json:
@@ -144,31 +144,32 @@ def build(
         click.echo(render_report(report, output or Path(os.path.relpath(report.output))))
 
 
-def _preview(node: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
+def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
     from argosy.build.node_plan import NodeWishes  # noqa: PLC0415 - where it is asked for
     from argosy.build.preview import preview_build, preview_on_node, render_preview  # noqa: PLC0415 - likewise
 
     if request.bundle:
         raise UsageError("a bundle's content is fixed: --dry-run tells nothing new of it", hint="leave --dry-run out")
-    elsewhere = node.pop("on_node") | node.pop("submit")
-    preview = preview_on_node(request, NodeWishes(**node), session) if elsewhere else preview_build(request, session)
+    if given["on_node"] or given["submit"]:
+        preview = preview_on_node(request, NodeWishes(**{name: given[name] for name in OF_THE_JOB}), session)
+    else:
+        preview = preview_build(request, session)
     if as_json:
         print_json(asdict(preview))
     else:
         click.echo(render_preview(preview))
 
 
-def _build_elsewhere(node: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
+def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
     """Build on a compute node: now, with the node's output and exit code, or as a job, whose number is printed."""
     from argosy.build.node_plan import NodeWishes  # noqa: PLC0415 - where it is asked for
     from argosy.build.on_node import build_on_node, submit_build  # noqa: PLC0415 - likewise
 
     context = click.get_current_context()
-    now, later = node.pop("on_node"), node.pop("submit")
-    if now and later:
+    if given["on_node"] and given["submit"]:
         raise UsageError("--on-node waits for the build and --submit does not", hint="leave one of them out")
-    words, wishes = context.meta[WORDS], NodeWishes(**node)
-    if now:
+    words, wishes = context.meta[WORDS], NodeWishes(**{name: given[name] for name in OF_THE_JOB})
+    if given["on_node"]:
         context.exit(build_on_node(words, wishes, request, session))
     submitted = submit_build(words, wishes, request, session)
     if as_json:
