@@ -154,12 +154,13 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     if record and read_submitted(record).get("ssh"):
         facts, outputs = _with_copies(session, facts, outputs, record, job)
     is_array = facts.get("ArrayJobId") == job
-    task = f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if facts.get("ArrayTaskId", "").isdigit() else job
-    found = _join(task, facts, record, session.host.person.name)
-    if max(len(rows), len(outputs)) < 2 and not is_array:  # noqa: PLR2004 - several without an array are those of a job's components
-        return found
-    shown = task if found.kind != ENDED or found.code else job
-    return replace(found, id=shown, outputs=outputs, runs=read_runs(record) if is_array else found.runs)
+    is_task = facts.get("ArrayTaskId", "").isdigit()
+    found = _join(
+        f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if is_task else job, facts, record, session.host.person.name
+    )
+    if max(len(rows), len(outputs)) > 1 or is_array:  # several without an array are those of a job's components
+        found = replace(found, outputs=outputs, id=job if found.kind == ENDED and not found.code else found.id)
+    return replace(found, runs=read_runs(record)) if is_array else found
 
 
 def _task(row: dict[str, str]) -> int:
