@@ -290,12 +290,11 @@ def _bring(request: UpdateRequest, recipe: Recipe, *, other_settings: bool) -> B
             evidence=f"it was {current.readlink()}",
             hint=f"bring it back, or: argosy wrap update {quote(str(request.prefix))} --image FILE",
         )
-    asked = request.packages or request.files or request.image or request.after
-    if other_settings and not asked and current is not None and recipe.kind is not SourceKind.FOLDER:
-        return lambda folder, _: keep_image(recipe, current, folder)
-    more = request.packages or request.after
-    if more and not request.files and not request.image and current is not None:
-        return lambda folder, session: extend_image(recipe, current, folder, session, after=request.after)
+    if current is not None and not (request.files or request.image):
+        if request.packages or request.after:
+            return lambda folder, session: extend_image(recipe, current, folder, session, after=request.after)
+        if other_settings and recipe.kind is not SourceKind.FOLDER:
+            return lambda folder, _: keep_image(recipe, current, folder)
     return lambda folder, session: make_image(recipe, folder, session)
 
 
