@@ -175,32 +175,31 @@ def _slurm_questions(replies: Replies, config: Mapping[str, str], shape: NodeSha
 
 def _draft_runtime(replies: Replies) -> Draft:
     answers, host = (replies.node, replies.node.get("host", "")) if replies.node else (replies.here, replies.host)
-    found = parse_runtimes(answers.get("runtimes", ""))
-    modules = [word for word in answers.get("modules", "").split() if not word.endswith("/")]
-    pyxis = "--container-image" in replies.login["srun"]
-    source = asked("runtimes", host)
-    facts: list[Fact] = []
+    has_pyxis = "--container-image" in replies.login["srun"]
+    facts = _runtime_found(answers, host, has_pyxis=has_pyxis)
+    questions = () if facts else ("the container runtime: none was found, nor a module of one",)
+    if answers.get("userns") in {"yes", "no"}:
+        facts = (*facts, Fact("runtime", "user_namespaces", answers["userns"] == "yes", asked("userns", host)))
+    return Draft(facts, questions=questions)
+
+
+def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) -> tuple[Fact, ...]:
+    """Draft the best runtime that was found: Apptainer, else pyxis, else a module of one, else any other."""
+    found, source = parse_runtimes(answers.get("runtimes", "")), asked("runtimes", host)
     if name := next((each for each in ("apptainer", "singularity") if each in found), ""):
         mode = "a setuid starter" if f"/{name}/" in answers.get("setuid", "") else "no setuid starter"
-        others = [each for each in (*found, *(("pyxis",) if pyxis else ())) if each != name]
-        facts += [
-            Fact("runtime", "name", name, source, f"{mode}" + (f"; there too: {', '.join(others)}" if others else "")),
-            Fact("runtime", "version", found[name], source),
-        ]
-    elif pyxis:
-        facts.append(Fact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"))
-    elif modules:
-        word = modules[-1]
-        facts.append(Fact("runtime", "name", word.partition("/")[0].lower(), asked("modules", host)))
-        facts.append(Fact("modules", "load", [word], asked("modules", host), "the runtime comes as a module"))
-    elif name := next(iter(found), ""):
-        facts += [Fact("runtime", "name", name, source), Fact("runtime", "version", found[name], source)]
-    if answers.get("userns") in {"yes", "no"}:
-        facts.append(Fact("runtime", "user_namespaces", answers["userns"] == "yes", asked("userns", host)))
-    runs = any(fact.key == "name" for fact in facts)
-    return Draft(
-        tuple(facts), questions=() if runs else ("the container runtime: none was found, nor a module of one",)
-    )
+        others = [each for each in (*found, *(("pyxis",) if has_pyxis else ())) if each != name]
+        why = mode + (f"; there too: {', '.join(others)}" if others else "")
+        return Fact("runtime", "name", name, source, why), Fact("runtime", "version", found[name], source)
+    if has_pyxis:
+        return (Fact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"),)
+    modules = [word for word in answers.get("modules", "").split() if not word.endswith("/")]
+    if modules:
+        word, source = modules[-1], asked("modules", host)
+        load = Fact("modules", "load", [word], source, "the runtime comes as a module")
+        return Fact("runtime", "name", word.partition("/")[0].lower(), source), load
+    name = next(iter(found), "")
+    return (Fact("runtime", "name", name, source), Fact("runtime", "version", found[name], source)) if name else ()
 
 
 def _draft_partitions(
