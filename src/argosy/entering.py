@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 
 from argosy.containers import ContainerPlan, furnished, named_image, plan_container, without_binds
@@ -187,10 +188,8 @@ def refuse_missing_program(
     UsageError
         Naming the file.
     """
-    python = bool(command) and command[0] in {"python", "python3"}
-    program = next((word for word in command[1:] if not word.startswith("-")), "") if python else ""
-    is_file = program.endswith(".py") and not {"-c", "-m"}.intersection(command[: command.index(program)])
-    if not is_file or request.contain or request.workdir or request.binds:
+    program = _python_file(command)
+    if not program or request.contain or request.workdir or request.binds:
         return
     path = Path(os.path.normpath(Path(host.cwd, program)))
     own = ("/tmp", "/var/tmp")  # noqa: S108 - mounts of every container
@@ -204,6 +203,15 @@ def refuse_missing_program(
             evidence=f"looked for {path}; the current directory is the same inside",
             hint=f"did you mean {near}?" if near else "check the path, or the folder that you are in",
         )
+
+
+def _python_file(command: tuple[str, ...]) -> str:
+    """Give the file that a Python command runs; empty for any other command, and for ``-c`` and ``-m``."""
+    if command[:1] not in {("python",), ("python3",)}:
+        return ""
+    options = tuple(takewhile(lambda word: word.startswith("-"), command[1:]))
+    program = "".join(command[1 + len(options) :][:1])
+    return program if program.endswith(".py") and not {"-c", "-m"}.intersection(options) else ""
 
 
 def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
