@@ -186,6 +186,8 @@ def test_a_step_that_fails_says_its_line_and_its_last_words_and_leaves_nothing(p
     assert f"argosy.toml:{line}: echo nearly; cat /nothing/here" in done.err
     assert "/nothing/here: No such file" in done.err
     assert not (project.folder / "mine.sif").exists()
+    project.write("argosy.toml", f"{text}\n[[step]]\nrun = \"echo 'E: Unable to locate package jq'; exit 100\"\n")
+    assert "-> a base brings no lists of Debian's packages" in project.argosy("build").err
     project.nothing_left()
 
 

@@ -48,7 +48,7 @@ def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
         When a source is not there, two of them describe a base, or one besides that named, or no base or output is
         named.
     """
-    _refuse_missing(request.sources, Path(host.cwd))
+    _refuse_missing(request.sources, Path(host.cwd), f"named in {request.project.shown}" if request.project else "")
     described = [source for source in request.sources if definition_format(source, request.engine.dockerfile)]
     if len(described) > 1:
         raise UsageError(
@@ -71,14 +71,14 @@ def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
     return replace(request, sources=sources, base=base)
 
 
-def _refuse_missing(sources: Sequence[Path], cwd: Path) -> None:
+def _refuse_missing(sources: Sequence[Path], cwd: Path, because: str) -> None:
     """Refuse sources that do not exist, before anything is said about the base."""
     for source in sources:
         if str(source).startswith("debian:"):
             raise UsageError(f"{source} is a base, and not what is installed over one", hint=f"write --base {source}")
         file, _ = split_extras(str(source))
         if not (cwd / file).exists():
-            missing = missing_file(file, cwd)
+            missing = missing_file(file, cwd, because)
             if missing.hint == CHECK and re.fullmatch(r"[\w-]+([=<>~!].*)?", file):
                 missing.hint = f"name a file; packages stand in one: echo {quote(file)} > requirements.txt"
             raise missing

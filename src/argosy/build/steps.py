@@ -52,6 +52,7 @@ QUIET = (("DEBIAN_FRONTEND", "noninteractive"), ("APT_CONFIG", APT_INSIDE))
 
 GIVE_BACK = "find / -xdev ! -user 0 -exec chown -h 0 {} +"
 
+NO_LISTS = "E: Unable to locate package"
 APT = 'APT::Sandbox::User "root";\n'
 
 
@@ -155,6 +156,8 @@ def _failed(room: Room, reply: Reply, line: str, where: str) -> ArgosyError:
     error.evidence = "\n".join((f"{where}: {line}", *said, f"(exit code {reply.code})"))
     if not isinstance(error, CheckFailed):
         error.hint = "try the line by itself in 'argosy shell --contain BASE'; --verbose shows all that it says"
+    if NO_LISTS in reply.stderr and "apt-get update" not in line:
+        error.hint = "a base brings no lists of Debian's packages: begin the line with apt-get update &&"
     return error
 
 
