@@ -55,7 +55,7 @@ class ImageKind(StrEnum):
 
 
 class Attach(StrEnum):
-    """How an image's layer joins its base (design: three ways, one tree)."""
+    """How an image's layer joins its base; the tree that programs see is the same."""
 
     OVERLAY = "overlay"
     BIND = "bind"

@@ -96,7 +96,7 @@ def test_a_rank_notes_what_it_has_and_its_program_starts_as_before(record: Path,
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, shell: str) -> None:
     command = ("sh", "-c", 'echo "$RANK of $WORLD_SIZE: $1"', "x", "a  b")
-    wish = Wish(command, Counts("2", "2"), told=rank_file(str(record)))
+    wish = Wish(command, Counts("2", "2"), note_file=rank_file(str(record)))
     _, *words = srun(wish).command
     task = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
     where = {"MASTER_ADDR": "n1", "MASTER_PORT": "20001", "SLURMD_NODENAME": "n2", "PATH": os.environ["PATH"]}

@@ -207,7 +207,7 @@ def test_a_smoke_run_of_one_node_stays_one() -> None:
 def test_where_no_queue_for_tests_is_known_it_is_said() -> None:
     asked = smoke(LAB)
     assert asked.options.partition == ""
-    assert "names no partition" in asked.told[0].why
+    assert "names no partition" in asked.choices[0].why
     qos = Site(name="x", title="x", scheduler="slurm", slurm=Slurm(debug_qos="dbg"))
     assert smoke(qos, options=JobOptions(qos="big")).options.qos == "dbg"
     with pytest.raises(UsageError, match="no queue"):

@@ -115,8 +115,8 @@ def exclude(words: str) -> LaunchRequest:
 def test_what_a_trial_found_bad_is_left_out_beside_what_is_named() -> None:
     request = exclude("n1,@12,n[3-4]")
     assert request.options.exclude == "n1,n2,n7,n[3-4]"
-    assert [(row.value, row.why) for row in request.told] == [("n2,n7", "what job 12 found bad")]
-    assert replace(exclude("@13"), told=()).options == JobOptions()
+    assert [(row.value, row.why) for row in request.choices] == [("n2,n7", "what job 12 found bad")]
+    assert replace(exclude("@13"), choices=()).options == JobOptions()
 
 
 def test_what_is_no_job_cannot_be_left_out() -> None:

@@ -61,7 +61,7 @@ def test_a_way_wins_over_what_was_set_before() -> None:
     before = ContainerRequest(variables=(Variable("A", "0"), Variable("K", "kept")))
     request = with_way(LaunchRequest("x.sif", ("true",), container=before), Way("A=1", (Variable("A", "1"),)))
     assert request.container.variables == (Variable("K", "kept"), Variable("A", "1"))
-    assert request.told[-1].value == "A=1"
+    assert request.choices[-1].value == "A=1"
 
 
 def complaints(text: str) -> str:

@@ -82,7 +82,7 @@ def find_grounds(
     site = find_site(str(path), host)
     request = settle_request(_in_own_cluster(request, host), site, host)
     if whose:
-        request = replace(request, told=(*request.told, Choice(PROFILE, str(path), whose, "search path")))
+        request = replace(request, choices=(*request.choices, Choice(PROFILE, str(path), whose, "search path")))
     settled = settle_site(request, site, host)
     asked = _in_folder(container_at_site(request.container, settled.site), request.options.chdir)
     wanted = _with_log_folder(asked, request.logs)

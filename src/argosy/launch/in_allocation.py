@@ -77,7 +77,7 @@ def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
         restarts=0,
         checkpoint="",
         gpu_type="",
-        told=(*request.told, *rows, *_replaced(request, counts)),
+        choices=(*request.choices, *rows, *_replaced(request, counts)),
         given={name: value for name, value in request.given.items() if name not in _told_by(counts)} | told,
     )
 

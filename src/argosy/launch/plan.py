@@ -143,7 +143,7 @@ def _settle(
     options, why_options = _plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
     why_container = told_by_site(container.choices, request.container, site)
     why_job = (*settled.choices, *why_shape, *binding, launcher, *why_container, *more, *why_options, *why_variables)
-    choices = _told((*request.told, *why_job), request)
+    choices = _told((*request.choices, *why_job), request)
     refuse_launch(container, launcher.value, at_site, site)
     whole = with_site_words(with_site_binds(with_variables(container, variables), at_site.binds), at_site)
     return _Facts(
@@ -214,8 +214,8 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
             logs=request.logs,
             label=request.label,
             least_nodes=least,
-            told=rank_file(facts.record),
-            well=well_file(facts.record),
+            note_file=rank_file(facts.record),
+            end_files=well_file(facts.record),
         )
     )
     meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))

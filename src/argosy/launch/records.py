@@ -51,7 +51,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         Whether ranks do not speak to each other, so that one that fails ends none of the others.
     here
         Whether it runs as steps of the present allocation (see `argosy.launch.in_allocation`).
-    told
+    choices
         Choices that were made before planning; the plan lists them before its own.
     given
         Values that come from the project file: option -> value and place, as ``argosy.toml:12``.
@@ -81,7 +81,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     smoke: bool = False
     apart: bool = False
     here: bool = False
-    told: tuple[Choice, ...] = ()
+    choices: tuple[Choice, ...] = ()
     given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)
 

@@ -43,7 +43,7 @@ def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
         elastic="",
         checkpoint="",
         smoke=True,
-        told=(*request.told, *why, Choice("--time", TIME, "long enough to start and to meet", "option --smoke")),
+        choices=(*request.choices, *why, Choice("--time", TIME, "long enough to start and to meet", "option --smoke")),
     )
 
 

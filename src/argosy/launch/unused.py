@@ -63,7 +63,7 @@ def without_slurm(request: LaunchRequest) -> LaunchRequest:
     """Give a request without what its project file says for sites with Slurm only; each is told as not used."""
     given = {name: getattr(request, name) for name in FOR_SLURM if name in request.given}
     told = tuple(unused_rows({name: value for name, value in given.items() if value}, UNUSED))
-    return replace(request, told=(*request.told, *told), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # the names are those of text fields
+    return replace(request, choices=(*request.choices, *told), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # the names are those of text fields
 
 
 def refuse_options(

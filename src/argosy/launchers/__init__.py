@@ -65,6 +65,8 @@ class Started(msgspec.Struct, frozen=True):
         What runs in a container.
     per_rank
         Whether each rank has a container of its own; else there is one per node.
+    mpi
+        Whether srun wires the ranks up for the host's MPI.
     """
 
     command: tuple[Word, ...]
@@ -87,9 +89,9 @@ class Wish(msgspec.Struct, frozen=True):
         Whether each line of the output begins with the rank that wrote it.
     least_nodes
         The fewest nodes that torchrun may go on with; 0 where it is not elastic.
-    told
-        File by which a rank notes what it was given; empty where nothing is noted.
-    well
+    note_file
+        The program by which a rank notes what it was given; empty where nothing is noted.
+    end_files
         Beginning of the names of files that an elastic torchrun leaves where it ended well; empty for none.
     copy
         Number of the copy of the command, where a script starts several by itself; empty where it does not.
@@ -102,8 +104,8 @@ class Wish(msgspec.Struct, frozen=True):
     logs: str = ""
     label: bool = False
     least_nodes: int = 0
-    told: str = ""
-    well: str = ""
+    note_file: str = ""
+    end_files: str = ""
     copy: Word = ""
 
     @property
@@ -114,8 +116,9 @@ class Wish(msgspec.Struct, frozen=True):
     @property
     def log_words(self) -> tuple[Word, ...]:
         """What stands before a command: its output goes to a file of the rank, and it notes what it was given."""
-        told = ("/bin/sh", "-c", TELL, self.told) if self.told else ()
-        return (*(("/bin/sh", "-c", LOG, "argosy-log", self.logs) if self.logs else ()), *told)
+        log = ("/bin/sh", "-c", LOG, "argosy-log", self.logs) if self.logs else ()
+        note = ("/bin/sh", "-c", TELL, self.note_file) if self.note_file else ()
+        return (*log, *note)
 
 
 Launcher = Callable[[Wish], Started]
@@ -168,7 +171,7 @@ def torchrun(wish: Wish) -> Started:
         bind = ("/bin/sh", "-c", BIND, "argosy-bind", ";".join(cores)) if cores else ()
         program = ("--no-python", *bind, *wish.log_words, *_worker(wish.command))
     entry, nodes = (ELASTIC, _at_least(wish)) if wish.least_nodes else (TORCHRUN, wish.counts.nodes)
-    own = (wish.well,) if wish.least_nodes else ()
+    own = (wish.end_files,) if wish.least_nodes else ()
     words = ("/bin/sh", "-c", entry, "argosy-torchrun", nodes, wish.counts.ranks_per_node, *own)
     return Started((*words, *(LABEL if wish.label else ()), *wish.extra, *program))
 
@@ -194,8 +197,8 @@ def mpi(wish: Wish) -> Started:
 def _numbered(program: Program, wish: Wish) -> tuple[Word, ...]:
     """Give the words of a rank that numbers itself; where nothing stands between, the same shell notes the rank."""
     ranks = wish.counts.ranks_per_node
-    if wish.told and not wish.logs:
-        return ("/bin/sh", "-c", Program(program.name, program + NOTE), wish.told, ranks, *wish.command)
+    if wish.note_file and not wish.logs:
+        return ("/bin/sh", "-c", Program(program.name, program + NOTE), wish.note_file, ranks, *wish.command)
     return ("/bin/sh", "-c", Program(program.name, program + BECOME), "argosy-rank", ranks, *wish.logged)
 
 

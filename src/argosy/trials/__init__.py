@@ -33,7 +33,7 @@ def as_trial(request: LaunchRequest) -> LaunchRequest:
     wanted = replace(request.wanted, ranks=request.wanted.nodes or 1)
     told = Choice(TRIAL, "each node alone", "a node that fails or hangs keeps no other from answering", "bench nodes")
     name = request.name or NAME
-    return replace(request, wanted=wanted, name=name, launcher="none", apart=True, told=(*request.told, told))
+    return replace(request, wanted=wanted, name=name, launcher="none", apart=True, choices=(*request.choices, told))
 
 
 def leave_out(request: LaunchRequest, bad_nodes_of: Callable[[str], tuple[str, ...]]) -> LaunchRequest:
@@ -61,4 +61,4 @@ def leave_out(request: LaunchRequest, bad_nodes_of: Callable[[str], tuple[str, .
         words += nodes
         told.append(Choice("left out", ",".join(nodes) or "no node", f"what job {job} found bad", "option"))
     options = replace(request.options, exclude=",".join(words))
-    return replace(request, options=options, told=(*request.told, *told))
+    return replace(request, options=options, choices=(*request.choices, *told))

@@ -76,7 +76,7 @@ def with_way(request: LaunchRequest, way: Way) -> LaunchRequest:
     kept = tuple(each for each in request.container.variables if each.name not in own)
     told = Choice("way", way.name, "tried beside others", "bench settings")
     container = replace(request.container, variables=(*kept, *way.variables))
-    return replace(request, container=container, told=(*request.told, told))
+    return replace(request, container=container, choices=(*request.choices, told))
 
 
 def render_driver(
