@@ -32,9 +32,6 @@ SOURCE = Path(__file__).parents[1] / "src/argosy"
 SHAPES_AN_IMAGE = ("layout.py", "build/*.py", "images/sif*.py", "lock.py")
 """The program's own files that decide what is in an image: when they change, the images are made anew."""
 
-VENDOR_PLACE = "usr/local/lib/python3*/dist-packages"
-"""Where Debian's Python finds what was installed beside it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Recipe:

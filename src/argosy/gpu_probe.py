@@ -65,7 +65,7 @@ def read_cdi(folders: Sequence[str] = CDI_FOLDERS) -> tuple[CdiSpec, ...]:
     return tuple(parse_cdi(path.read_text(errors="replace"), str(path)) for path in files.values())
 
 
-def probe_devices(way: GpuWay, runner: Runner, *, dev_root: str = "/dev") -> Devices:
+def probe_devices(way: GpuWay, runner: Runner) -> Devices:
     """Ask this machine what must be carried into a container for its GPUs.
 
     Raises
@@ -77,7 +77,7 @@ def probe_devices(way: GpuWay, runner: Runner, *, dev_root: str = "/dev") -> Dev
         return Devices()
     ldconfig = next((path for path in ("/sbin/ldconfig", "/usr/sbin/ldconfig") if Path(path).exists()), "")
     known = runner.run(Command((ldconfig, "-p"))).stdout if ldconfig else ""
-    return plan_devices(way, read_cdi(), read_nodes(way, dev_root), parse_ldconfig(known))
+    return plan_devices(way, read_cdi(), read_nodes(way, "/dev"), parse_ldconfig(known))
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[Path]:

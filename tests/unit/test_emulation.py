@@ -28,7 +28,6 @@ mask ffffffffffffff00fffffffffffffffffeffffff
 """
 JAVA = "enabled\ninterpreter /usr/bin/jexec\nflags: \noffset 0\nmagic 504b0304\n"
 WINDOWS = "enabled\ninterpreter /usr/bin/wine\nflags: \nextension .exe\n"
-DISABLED = ARM.replace("enabled", "disabled")
 BIG_ENDIAN = ARM.replace("7f454c46020101", "7f454c46020201").replace("0200b700", "000200b7")
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from argosy.errors import CheckFailed, ImageError
 from argosy.images import sif as form
 from argosy.images import sif_write
-from argosy.images.sif import DataType, FsKind, PartKind, SbomFormat, choose_system
+from argosy.images.sif import SBOM_EXTRA, DataType, FsKind, PartKind, SbomFormat, choose_system
 from argosy.images.sif_read import read_part, read_sif, verify_sif
 from argosy.images.sif_write import (
     FileSlice,
@@ -123,7 +123,7 @@ def test_partitions_and_formats_have_names(tmp_path: Path) -> None:
     sif = read_sif(tmp_path / "a.sif")
     assert str(sif.parts[1]) == "part 2 (primary system raw amd64)"
     assert str(sif.parts[3]) == "part 4 (JSON object 'argosy.lock')"
-    assert sif.parts[4].sbom_format == SbomFormat.CYCLONEDX_JSON
+    assert sif.parts[4].extra == SBOM_EXTRA.pack(SbomFormat.CYCLONEDX_JSON).rstrip(b"\0")
 
 
 @pytest.mark.parametrize(

@@ -228,13 +228,6 @@ class SifPart(msgspec.Struct, frozen=True):
         return Partition(fs=fs, kind=kind, arch=render_arch(arch))
 
     @property
-    def sbom_format(self) -> int | None:
-        """The number of the SBOM's format, or None where the part is something else."""
-        if self.datatype != DataType.SBOM:
-            return None
-        return int(SBOM_EXTRA.unpack_from(self.extra.ljust(EXTRA_SIZE, b"\0"))[0])
-
-    @property
     def end(self) -> int:
         """The offset of the first byte after the part's data."""
         return self.offset + self.size
