@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,29 @@ SIGNALLED = (
 )
 """A script around a start that sends a signal to it when the program has said that it is ready."""
 
+AT_TERMINAL = """python3 -c '
+import os, pty, sys
+pid, terminal = pty.fork()
+if not pid:
+    os.execvp(sys.argv[1], sys.argv[1:])
+said = b""
+try:
+    while b"ready" not in said:
+        said += os.read(terminal, 100)
+    os.write(terminal, b"\\x03")
+    while block := os.read(terminal, 100):
+        said += block
+except OSError:
+    pass
+sys.stdout.write(said.decode())
+sys.stdout.flush()
+code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+sys.exit(128 - code if code < 0 else code)
+' "$@"
+"""
+"""A script around a start that gives it a terminal, and types ^C when the program has said that it is ready."""
+
+SOAK = [pytest.mark.real, pytest.mark.soak]
 SHOW_ARGUMENTS = 'for word; do printf "<%s>\\n" "$word"; done'
 
 
@@ -203,6 +226,18 @@ def test_contained_nothing_of_the_machine_is_seen_but_what_was_asked(stage: Stag
     )
     reply = stage.start(entry, ("sh", "-c", script, "sh", str(asked)), env={"TMPDIR": "/host/tmp"}, around=around)
     assert reply.stdout.splitlines() == ["/tmp", "note", "/"], reply.stderr  # noqa: S108 - what TMPDIR is set to
+
+
+@pytest.mark.parametrize(
+    "name", ["bwrap, user", *(pytest.param(f"{n}, user", marks=SOAK) for n in ("podman", "docker"))]
+)
+def test_a_terminal_is_one_inside_too_and_its_interrupt_reaches_all(
+    stage_called: Callable[[str], Stage], name: str
+) -> None:
+    stage = stage_called(name)
+    script = "test -t 0 && test -t 1 && test -t 2 && echo ready; sleep 60; echo slept"
+    reply = stage.start(stage.entry(), ("sh", "-c", script), around=AT_TERMINAL)
+    assert (reply.stdout.replace("^C", "").split(), reply.code) == (["ready"], 130), reply.stderr
 
 
 def test_contained_what_a_program_makes_can_be_started(stage: Stage) -> None:

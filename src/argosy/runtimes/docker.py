@@ -11,7 +11,7 @@ import msgspec
 from argosy.layout import entered_if_there
 from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
 from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, assignment, forced_variables
-from argosy.runtimes.podman import SHARED_MEMORY, TEMPORARY
+from argosy.runtimes.podman import AT_TERMINAL, SHARED_MEMORY, TEMPORARY
 from argosy.shell import Program
 
 START = Program(
@@ -22,6 +22,7 @@ START = Program(
 for name in {FAMILY_NAMES}; do set -- --env "$name" "$@"; done
 for group in $(id -G); do set -- --group-add "$group" "$@"; done
 limit() {{ sed -n "s/unlimited/-1/g; s/^Max $1 *\\([^ ]*\\) *\\([^ ]*\\).*/$2=\\1:\\2/p" /proc/self/limits; }}
+{AT_TERMINAL}
 set -- --ulimit "$(limit 'core file size' core)" --ulimit "$(limit 'locked memory' memlock)" "$@"
 set -- --ulimit "$(limit 'open files' nofile)" --ulimit "$(limit processes nproc)" "$@"
 exec docker run --ulimit "$(limit 'stack size' stack)" --env ARGOSY_UMASK="$(umask)" "$@"
@@ -83,7 +84,6 @@ class Docker(msgspec.Struct, frozen=True):
         variables = (Variable("HOME", person.home), *forced_variables(entry))
         return (
             *("sh", "-c", START, "argosy-docker", "--rm", "--interactive"),
-            *(("--tty",) if entry.interactive else ()),
             *("--user", f"{person.uid}:{person.gid}"),
             *FIXED,
             *_place_words(entry),

@@ -15,11 +15,15 @@ from argosy.shell import Program
 
 WAY_OUT = "remove its tree from the cache of Argosy and start again"
 
+AT_TERMINAL = '[ ! -t 0 ] || [ ! -t 1 ] || [ ! -t 2 ] || set -- --tty "$@"'
+"""In sh: a terminal inside where all three streams here are one: programs see it, and ^C reaches all of them."""
+
 START = Program(
     "start",
-    """\
+    f"""\
 # Start podman with the umask and the limits of this shell: its words are given.  By itself it raises these two limits.
-limit() { sed -n "s/^Max $1 *[^ ]* *\\([^ ]*\\).*/\\1/p" /proc/self/limits; }
+limit() {{ sed -n "s/^Max $1 *[^ ]* *\\([^ ]*\\).*/\\1/p" /proc/self/limits; }}
+{AT_TERMINAL}
 processes=$(limit processes) most=$(cat /proc/sys/kernel/pid_max)
 [ "$processes" != unlimited ] && [ "$processes" -le "$most" ] || processes=$most
 exec podman run --umask="$(umask)" --ulimit="nofile=$(limit 'open files')" --ulimit="nproc=$processes" "$@"
@@ -115,7 +119,6 @@ class Podman(msgspec.Struct, frozen=True):
         variables = (Variable("HOME", entry.person.home), *forced_variables(entry))
         return (
             *("sh", "-c", START, "argosy-podman", "--rm", "--interactive"),
-            *(("--tty",) if entry.interactive else ()),
             *FIXED,
             *(("--userns=keep-id",) if entry.person.uid != 0 else ()),
             *_place_words(entry),
