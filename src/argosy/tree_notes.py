@@ -1,4 +1,4 @@
-"""Digests of the files of a tree, noted with what tells that a file is still the same, so that few are read again.
+"""Digests of a tree's files, kept with what shows that a file has not changed, so that few are read again.
 
 A file's time of change (ctime) is set by the kernel whenever its bytes, its mode or its names change; no program can
 set it back.  What changed in the tick of the clock in which it was read is not noted: a later change in that tick

@@ -68,7 +68,7 @@ def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
 
 
 def notes_file(lock: Lock, cache: Path, *, flat: bool) -> Path:
-    """Name the file for images of a lock, whatever programs of other versions made them: Argosy itself is the same."""
+    """Name the file of notes on images of a lock: of this Argosy, and of whatever versions of other programs."""
     known = f"{VERSION} {flat} {render_lock(replace(lock, tools=Tools('')))}"
     return cache / NOTES / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
 

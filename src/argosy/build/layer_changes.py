@@ -1,4 +1,4 @@
-"""Pack of a layer what changed since the one that it was made from, and join that with what was packed before.
+"""Pack only what changed in a layer since the one that it was made from; join it with what was packed before.
 
 An image of ours as base, as in `argosy wrap update`: some packages are new, and the gigabyte of the others is in the
 base's layer already, compressed.  What is compared is the content of every file, so the same base and the same tree

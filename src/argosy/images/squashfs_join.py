@@ -46,13 +46,13 @@ XATTRS = struct.Struct("<Q2I")
 """At the xattr table: where their names and values begin, their count, nothing; then the places of a list."""
 XATTR = 16
 KEPT_FLAGS = 0x40 | 0x200 | 0x400
-"""Equal files are stored once, no xattrs, the compressor's options follow; the others say what tables there are."""
+"""Flags that stay the base's: equal files stored once, no xattrs, compressor options.  The others tell of tables."""
 ENTRIES = 256
 """Most entries of a group."""
 REACH = 1 << 15
-"""Numbers of a group's entries lie this near to its own."""
+"""How far the inode numbers of a group's entries may be from the number in its header."""
 LINKS_ON_A_PATH = 40
-"""path_resolution(7)."""
+"""Links that are followed on the way to one file: path_resolution(7)."""
 PAD = 4096
 """Bytes: loop devices and mksquashfs's own files have whole pages."""
 
@@ -293,7 +293,7 @@ class _Joint:
         return self.written_before[place]
 
     def _move_body(self, kind: int, place: int) -> tuple[int, bytes]:
-        """Give an inode's kind and what follows its head, with its bytes where they will be."""
+        """Give an inode's kind and what follows its head, with the places of its bytes in the joined file."""
         if kind == Kind.FILE:
             raw = self.above.inode(place, HEAD.size + FILE.size)
             block, fragment, offset, size = FILE.unpack_from(raw, HEAD.size)

@@ -43,7 +43,7 @@ FOLDER = struct.Struct("<2I2HI")
 LARGE_FOLDER = struct.Struct("<4I2HI")
 """Links, size, block of the listing, number of the parent, entries of an index, offset, extended attributes."""
 GROUP = struct.Struct("<3I")
-"""Before some entries of a listing: their count less one, the block of their inodes, a number that theirs add to."""
+"""Header of a group of entries: their count less one, the block of their inodes, the number theirs are added to."""
 ENTRY = struct.Struct("<HhHH")
 """An entry: offset of the inode, what to add to the number, kind, size of the name less one; then the name."""
 

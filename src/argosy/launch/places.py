@@ -1,4 +1,4 @@
-"""Where a job runs and writes: folders that Slurm does not make, and whose lack it does not tell."""
+"""Where a job runs and writes: Slurm neither makes these folders nor says that one is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge options of a job where nothing queues, or it is there already: told as not used, or refused; pure."""
+"""Judge options that mean nothing at a site without a queue, or inside an allocation: noted or refused; pure."""
 
 from __future__ import annotations
 

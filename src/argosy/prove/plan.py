@@ -110,7 +110,7 @@ def plan_prove(grounds: Grounds, record: str) -> ProvePlan:
 
 
 def _facts(grounds: Grounds) -> SlurmFacts:
-    """Give what the script of a launch with these options would say: its container starts as theirs do."""
+    """Plan the facts of a script as a launch with these options would, so that its container starts as launches' do."""
     request, host = grounds.request, grounds.host
     settled = settle_site(request, grounds.site, host)
     shape, _ = choose_shape(request.wanted, settled.site, host)

@@ -53,9 +53,9 @@ def _callers(start: Start, mount: str) -> list[str]:
 
 
 def _callers_if_apart(start: Start) -> list[str]:
-    """Show the caller's folders where the node's file systems below do not: each mount of bubblewrap takes 0.2 ms.
+    """Mount the caller's folders that no other mount shows: each one costs bubblewrap 0.2 ms.
 
-    Whether one is there is asked in any case: what the automounter brings is there from then on.
+    Whether a folder is there is asked in any case, since that makes an automounter bring it.
     """
     names = [name for name in (*_left_out(start), ".*") if name != "tmp"]
     apart = " | ".join([*(f"/{name}" for name in ("run", "var") if name in names), *(f"/{name}/*" for name in names)])
