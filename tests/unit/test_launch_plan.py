@@ -383,6 +383,23 @@ def test_the_image_and_the_command_choose_the_launcher(
     assert choose_launcher("", image, command, Shape(1, 2)).value == launcher
 
 
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        (("torchrun", "--nproc-per-node", "2", "train.py", "--lr", "1"), "-- python train.py --lr 1;"),
+        (("python", "-m", "torch.distributed.run", "train.py"), "-- python train.py;"),
+        (("/usr/bin/mpirun", "-n", "2", "hello"), "-- python train.py;"),
+    ],
+)
+def test_what_starts_ranks_itself_is_not_started_several_times(command: tuple[str, ...], meant: str) -> None:
+    image = Image("x.sif", ImageKind.SIF, "", "", packages=frozenset({"torch"}))
+    with pytest.raises(UsageError, match="starts ranks itself") as caught:
+        choose_launcher("", image, command, Shape(1, 2))
+    assert meant in caught.value.hint
+    choose_launcher("", image, command, Shape(1, 1))
+    choose_launcher("none", image, command, Shape(1, 2))
+
+
 # Whole scripts
 
 

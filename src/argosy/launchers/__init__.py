@@ -5,7 +5,7 @@ torchrun    one container per node, ``python -m torch.distributed.run`` in it st
 srun        a container per rank; rank variables from what Slurm told the task
 mpi         a container per rank, wired up by the host's MPI (PMIx, PMI-2); rank variables from that
 ray         one container per node, all of them one Ray cluster; the command runs on the first
-none        the command, once per rank, with nothing added
+none        the command, once per rank, with nothing added but its number where Slurm tells none
 ==========  ==========================================================================================================
 """
 
@@ -232,6 +232,11 @@ def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
 LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
     {"torchrun": torchrun, "srun": srun, "mpi": mpi, "ray": ray, "none": none}
 )
+STARTERS = frozenset(
+    {"accelerate", "deepspeed", "mpiexec", "mpirun", "torch.distributed.launch", "torch.distributed.run", "torchrun"}
+)
+"""Programs and modules that start ranks."""
+
 NEED_SLURM = frozenset({"srun", "mpi"})
 ONE_PER_NODE = frozenset({"ray"})
 """Launchers that start one rank on each node."""
@@ -271,11 +276,34 @@ def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:
     return ("--no-python", *words)
 
 
+def _refuse_starter(command: tuple[Word, ...]) -> None:
+    """Refuse to start several copies of what starts ranks itself: each copy would be a whole run.
+
+    Raises
+    ------
+    UsageError
+        Naming the program that is meant.
+    """
+    words = [word for word in command if isinstance(word, str)]
+    first = words[2:3] if words[1:2] == ["-m"] else words[:1]
+    name = first[0].rpartition("/")[2] if first else ""
+    if name in STARTERS:
+        script = next((place for place, word in enumerate(words) if word.endswith(".py")), len(words))
+        meant = " ".join(("python", *(words[script:] or ["train.py"])))
+        raise UsageError(
+            f"{name} starts ranks itself, as a launch does: each rank would be a whole run of its own",
+            evidence=f"-- {' '.join(words)}",
+            hint=f"name the program alone: -- {meant}; or say --ranks 1 for one {name}, --launcher none for many",
+        )
+
+
 def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: Shape) -> Choice:
     """Choose how ranks are started: torchrun for Python programs in an image with torch, else none."""
     if asked:
         find_launcher(asked)
         return Choice("launcher", asked, "asked for", "option")
+    if shape.ranks > 1:
+        _refuse_starter(command)
     is_python = bool(command) and command[0] in PYTHON_NAMES
     if is_python and "torch" in image.packages:
         return Choice("launcher", "torchrun", "a Python program, and the image has torch", "image")
