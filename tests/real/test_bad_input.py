@@ -65,7 +65,7 @@ OTHER_PYTHON = "channels: [file:///nowhere]\ndependencies:\n  - python =3.13\n  
         ("tinypkg==9\n", 7, ("tinypkg==9", "go together")),
         ("tinydep==1.5\nneedsnine\n", 7, ("needsnine", "tinydep>=9", "go together")),
         ("tinypkg\n", 0, ()),
-        ("dependencies:\n  - pip\n  - pip: [tinypkg\n", 2, ("environment.yml:4",)),
+        ("dependencies:\n  - pip\n  - pip: [tinypkg\n", 2, ("environment.yml:3",)),
         (OTHER_PYTHON, 2, ("the base has 3.11.2: conda", "file:///nowhere")),
         ("tinypkg @@ 3\n", 2, ("requirements.txt:1",)),
     ],
