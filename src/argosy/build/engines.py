@@ -189,7 +189,8 @@ def _save(engine: str, image: str, session: Session, work: Path) -> Path:
     rows: dict[str, Words] = {
         "buildah": ("buildah", "push", "--quiet", image, f"oci-archive:{out}"),
         "podman": ("podman", "save", "--quiet", "--format", "oci-archive", "-o", str(out), image),
-        "docker": ("docker", "save", "-o", str(out), image),
+        # The bare digits are no name where docker keeps its images in containerd's store.
+        "docker": ("docker", "save", "-o", str(out), f"sha256:{image}"),
     }
     command = Command(rows[engine], env=_outside(session))
     run_checked(
