@@ -101,7 +101,10 @@ class Desk:
         return found[0].read_text(errors="replace") if found else ""
 
     def wait(self, job: str, timeout: float = PATIENCE_S) -> str:
-        return self.cluster.wait_for(job, timeout=timeout)
+        try:
+            return self.cluster.wait_for(job, timeout=timeout)
+        except pytest.fail.Exception as failure:
+            pytest.fail(f"{failure}; so far it wrote\n{self.output(job)[-3000:]}")
 
     def until(self, ask: Callable[[], bool], complaint: str, timeout: float = PATIENCE_S) -> None:
         """Wait until something is so."""
