@@ -53,7 +53,8 @@ class Programs:
     @contextmanager
     def started(self, ranks: int, *words: str) -> Iterator[subprocess.Popen[str]]:
         """Start a program that does not outlive the test, nor do its ranks."""
-        torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
+        own = f"--log-dir={self.folder}-torchrun"  # else it leaves a folder in /tmp
+        torchrun = ("-m", "torch.distributed.run", "--standalone", own, f"--nproc-per-node={ranks}")
         command = [*self.python, *(torchrun if ranks else ()), str(self.examples / words[0]), *words[1:]]
         surroundings = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
         surroundings |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONIOENCODING": "utf-8"}
