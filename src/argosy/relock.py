@@ -26,7 +26,7 @@ def locked_indexes(recipe: Recipe) -> tuple[str, ...]:
     """Give where a recipe's own options look for pip packages, without credentials and folders of this machine."""
     return tuple(
         f"{option.name} {scrub(without_login(option.value))}".rstrip()
-        for option in recipe.options
+        for option in (option.for_all for option in recipe.options)
         if option.name in INDEX_OPTIONS and urlsplit(option.value).scheme in ("http", "https")
     )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from argosy.errors import UsageError
-from argosy.recipe import PipKind, Recipe, read_recipe, render_overrides, render_project, render_requirements
+from argosy.pip_config import PipConfig, plan_uv_settings
+from argosy.recipe import PipIndex, PipKind, Recipe, read_recipe, render_overrides, render_project, render_requirements
+from argosy.relock import locked_indexes
 
 SHA = "a" * 64
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -234,15 +237,73 @@ links = { index = "page" }
 
 def test_a_package_comes_from_the_index_that_its_source_names(tmp_path: Path) -> None:
     recipe = project(tmp_path, ONE_INDEX)
-    assert {line.name: line.index for line in recipe.pip if line.index} == {"torch": "https://download.example/rocm6.4"}
-    assert "torch" not in render_requirements(recipe)
-    asked = tomllib.loads(render_project(["torch>=2"], {"torch": "https://download.example/rocm6.4"}))
-    assert asked["project"]["dependencies"] == ["torch>=2"]
-    assert asked["tool"]["uv"]["sources"]["torch"] == {"index": "torch"}
+    rocm, page = PipIndex("https://download.example/rocm6.4"), PipIndex("https://download.example/page", flat=True)
+    assert {line.name: line.index for line in recipe.pip if line.index} == {"torch": rocm, "links": page}
+    assert render_requirements(recipe).splitlines()[1:] == ["numpy"]
+    asked = tomllib.loads(render_project(["torch>=2", "links"], {"torch": rocm, "links": page}))
+    assert asked["project"]["dependencies"] == ["torch>=2", "links"]
+    assert asked["tool"]["uv"]["sources"] == {"torch": {"index": "torch"}, "links": {"index": "links"}}
     assert asked["tool"]["uv"]["index"] == [
-        {"name": "torch", "url": "https://download.example/rocm6.4", "explicit": True}
+        {"name": "links", "url": "https://download.example/page", "explicit": True, "format": "flat"},
+        {"name": "torch", "url": "https://download.example/rocm6.4", "explicit": True},
     ]
     assert render_project([], {}) == ""
+
+
+def row(name: str, **more: object) -> str:
+    """Write an index of a folder of that name beside the project file."""
+    rows = "".join(f"{key} = {json.dumps(value)}\n" for key, value in more.items())
+    return f'[[tool.uv.index]]\nname = "{name}"\nurl = "{name}"\n{rows}'
+
+
+ASKS = "[project]\nname = 'x'\ndependencies = ['mine']\n"
+MINE = "[tool.uv.sources]\nmine = {index = 'own'}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "own"),
+    [
+        (row("own", explicit=True) + MINE, "", "--index {own} --index-strategy unsafe-best-match"),
+        (row("own", explicit=True, format="flat") + MINE, "", "--find-links file://{own}"),
+        (row("own", explicit=True), "", ""),
+        (row("own", format="flat") + MINE, "--find-links file://{own}", ""),
+        (row("own", format="flat", default=True), "--no-index --find-links file://{own}", ""),
+        (
+            row("other") + row("own", default=True),
+            "--default-index {own} --index {other} --index-strategy unsafe-best-match",
+            "",
+        ),
+        (
+            row("other") + row("own", format="flat", default=True),
+            "--default-index {other} --find-links file://{own}",
+            "",
+        ),
+    ],
+)
+def test_an_index_serves_whom_uv_would_let_it_serve(tmp_path: Path, text: str, arguments: str, own: str) -> None:
+    folders = {name: tmp_path / "its" / name for name in ("own", "other")}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    (tmp_path / "its" / "pyproject.toml").write_text(ASKS + text)
+    recipe = read_recipe(["its/pyproject.toml"], cwd=tmp_path)
+    planned = plan_uv_settings(PipConfig(cwd="/elsewhere"), recipe)
+    said = {name: f"file://{folder}" for name, folder in folders.items()}
+    assert " ".join(planned.arguments) == arguments.replace("file://", "").format(**said)
+    assert " ".join(planned.own) == own.replace("file://", "").format(**said)
+    if "own'}" in text:
+        assert [line.index and line.index.address for line in recipe.pip] == [str(folders["own"])]
+
+
+def test_a_lock_lets_all_be_looked_for_where_one_package_comes_from(tmp_path: Path) -> None:
+    recipe = project(tmp_path, ONE_INDEX, lock="[[package]]\nname = 'torch'\n")
+    assert ("extra-index-url", "https://download.example/rocm6.4") in [(x.name, x.value) for x in recipe.options]
+    assert "extra-index-url https://download.example/rocm6.4" in locked_indexes(project(tmp_path, ONE_INDEX))
+
+
+def test_a_flat_index_of_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such folder") as error:
+        project(tmp_path, ASKS + row("own", format="flat", default=True))
+    assert error.value.evidence == "pyproject.toml:5: own"
 
 
 def test_a_source_that_names_no_index_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:

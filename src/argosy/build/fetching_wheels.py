@@ -58,7 +58,7 @@ def _line(package: LockedPackage) -> str:
 
 def pip_variables(settings: UvSettings) -> tuple[tuple[str, str], ...]:
     """Say uv's settings in pip's words, as variables: an address may hold a login, which no process list may show."""
-    words = iter(settings.arguments)
+    words = iter((*settings.arguments, *settings.own))
     found: dict[str, list[str]] = {}
     logins = dict(settings.environment)
     for word in words:

@@ -27,7 +27,7 @@ from argosy.layout import ENV_PREFIX, ROOT
 from argosy.model import Bind
 from argosy.pip_config import UvSettings
 from argosy.process import OnLine, Reply
-from argosy.recipe import Recipe, render_constraints, render_overrides, render_project, render_requirements
+from argosy.recipe import PipIndex, Recipe, render_constraints, render_overrides, render_project, render_requirements
 from argosy.records import replace
 from argosy.session import Step
 
@@ -96,7 +96,7 @@ class Installer(msgspec.Struct, frozen=True):
     @property
     def placing(self) -> tuple[str, ...]:
         """Give the settings for installing pins: without constraints, for which uv would want hashes, too."""
-        return _without_option(self.choosing, "--constraints")
+        return (*_without_option(self.choosing, "--constraints"), *self.settings.own)
 
     def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
         """Run uv inside the base's root."""
@@ -258,7 +258,7 @@ def _exact_pins(recipe: Recipe, base: Mapping[str, str]) -> tuple[Pin, ...]:
     return tuple(parse_pin(" ".join((line.spec, *(f"--hash={x}" for x in line.hashes))), versions) for line in lines)
 
 
-def _pin_hashes(installer: Installer, wanted: Mapping[str, Row], indexes: Mapping[str, str]) -> tuple[Pin, ...]:
+def _pin_hashes(installer: Installer, wanted: Mapping[str, Row], indexes: Mapping[str, PipIndex]) -> tuple[Pin, ...]:
     """Pin what was chosen, with the hashes that the index gives."""
     if not wanted:
         return ()

@@ -155,9 +155,13 @@ def aim_torch(settings: UvSettings, recipe: Recipe, backend: Choice | None) -> U
     """Point uv at an index for torch, unless the user, a lock or pip's configuration has said where packages are."""
     if backend is None or recipe.exact:
         return settings
-    if backend.source != "option" and (NAMES_AN_INDEX.intersection(settings.arguments) or _says_build(recipe)):
+    if backend.source != "option" and (_names_index(settings) or _says_build(recipe)):
         return settings
     return replace(settings, arguments=(*settings.arguments, OPTION, backend.value))
+
+
+def _names_index(settings: UvSettings) -> bool:
+    return not NAMES_AN_INDEX.isdisjoint((*settings.arguments, *settings.own))
 
 
 def _says_build(recipe: Recipe) -> bool:
@@ -206,7 +210,7 @@ def foretell_index(target: Target, settings: UvSettings, recipe: Recipe) -> str:
     """Say from which index torch would come, also where one that the user named goes before the site's."""
     backend = target.backend
     fixed = recipe.exact or _says_build(recipe)
-    named = not fixed and NAMES_AN_INDEX.intersection(settings.arguments)
+    named = not fixed and _names_index(settings)
     if not backend or not named or aimed_index(settings):
         return _explain_index(target, settings)
     how = f"{OPTION} {backend.value} takes PyTorch's"

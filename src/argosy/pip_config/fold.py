@@ -39,6 +39,8 @@ class Wishes(msgspec.Struct, frozen=True):
     indexes: tuple[str, ...] = (PYPI,)
     no_index: bool = False
     links: tuple[str, ...] = ()
+    own_indexes: tuple[str, ...] = ()
+    own_links: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     no_binary: tuple[str, ...] = ()
     only_binary: tuple[str, ...] = ()
@@ -137,6 +139,12 @@ def _replace_indexes(wishes: Wishes, option: PipOption) -> Wishes:
     return replace(wishes, indexes=(option.value,), notes=(*wishes.notes, note) if dropped else wishes.notes)
 
 
+def _take_links(wishes: Wishes, option: PipOption) -> Wishes:
+    """Let folders or pages of links stand in PyPI's place."""
+    others = tuple(index for index in wishes.indexes if index != PYPI)
+    return replace(wishes, indexes=others, links=(*wishes.links, option.value))
+
+
 def _add_index(wishes: Wishes, option: PipOption) -> Wishes:
     return wishes if wishes.no_index else replace(wishes, indexes=(*wishes.indexes, option.value))
 
@@ -157,6 +165,9 @@ FOLDS: Mapping[str, Callable[[Wishes, PipOption], Wishes]] = MappingProxyType(
         "index-url": _replace_indexes,
         "extra-index-url": _add_index,
         "find-links": lambda wishes, option: replace(wishes, links=(*wishes.links, option.value)),
+        "default-links": _take_links,
+        "own-index": lambda wishes, option: replace(wishes, own_indexes=(*wishes.own_indexes, option.value)),
+        "own-links": lambda wishes, option: replace(wishes, own_links=(*wishes.own_links, option.value)),
         "trusted-host": lambda wishes, option: replace(wishes, hosts=(*wishes.hosts, option.value)),
         "pre": lambda wishes, _: replace(wishes, pre=True),
         "require-hashes": lambda wishes, _: replace(wishes, hashes=True),

@@ -32,12 +32,15 @@ class UvSettings(msgspec.Struct, frozen=True):
         Folders and files that uv must see where it runs.
     notes
         What was left out or is otherwise than pip has it.
+    own
+        More arguments, for installing what was chosen: the indexes that only those packages come from which name them.
     """
 
     arguments: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     local_paths: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Leave the variables out: they may hold secrets."""
@@ -66,6 +69,7 @@ def plan_uv_settings(config: PipConfig, recipe: Recipe) -> UvSettings:
         environment=tuple(pair for part in parts for pair in part.environment),
         local_paths=tuple(dict.fromkeys(path for part in parts for path in part.local_paths)),
         notes=(*wishes.notes, *(note for part in parts for note in part.notes)),
+        own=tuple(word for part in parts for word in part.own),
     )
 
 
@@ -80,11 +84,25 @@ def render_uv_settings(settings: UvSettings) -> str:
 
 
 def _plan_indexes(wishes: Wishes, config: PipConfig) -> UvSettings:
-    if wishes.no_index or not wishes.indexes:
+    indexes = tuple(dict.fromkeys(wishes.indexes or wishes.own_indexes))
+    if wishes.no_index or not indexes:
         return UvSettings(("--no-index",))
-    indexes = tuple(dict.fromkeys(wishes.indexes))
+    own = tuple(index for index in dict.fromkeys(wishes.own_indexes) if index not in indexes)
+    arguments, environment, paths = _name_indexes(indexes + own, config)
     if indexes == (PYPI,):
-        return UvSettings()
+        arguments[:2] = []
+    split = len(arguments) - 2 * len(own)
+    several = ("--index-strategy", "unsafe-best-match")
+    return UvSettings(
+        (*arguments[:split], *(several if len(indexes) > 1 else ())),
+        tuple(environment),
+        tuple(paths),
+        own=(*arguments[split:], *(several if own and len(indexes) == 1 else ())),
+    )
+
+
+def _name_indexes(indexes: tuple[str, ...], config: PipConfig) -> tuple[list[str], list[tuple[str, str]], list[str]]:
+    """Give the arguments that name indexes, the first one as the default; their logins, as variables; their folders."""
     arguments: list[str] = []
     environment: list[tuple[str, str]] = []
     paths: list[str] = []
@@ -98,19 +116,22 @@ def _plan_indexes(wishes: Wishes, config: PipConfig) -> UvSettings:
             environment.append((f"UV_INDEX_ARGOSY_{number}_PASSWORD", password))
             bare = f"argosy-{number}={bare}"
         arguments += ["--index" if number else "--default-index", bare]
-    if len(indexes) > 1:
-        arguments += ["--index-strategy", "unsafe-best-match"]
-    return UvSettings(tuple(arguments), tuple(environment), tuple(paths))
+    return arguments, environment, paths
 
 
 def _plan_links(wishes: Wishes, config: PipConfig) -> UvSettings:
-    paths = [path for link in wishes.links if (path := config.local_path(link))]
+    paths = [path for link in (*wishes.links, *wishes.own_links) if (path := config.local_path(link))]
+    urls, own = (_links_urls(links, config) for links in (wishes.links, wishes.own_links))
+    if any(split_login(url)[1] for url in (*urls, *own)):
+        return UvSettings((), (("UV_FIND_LINKS", ",".join((*urls, *own))),), tuple(paths))
+    named, of_own = (tuple(_repeat("--find-links", links)) for links in (urls, own))
+    return UvSettings(named, (), tuple(paths), own=of_own)
+
+
+def _links_urls(links: tuple[str, ...], config: PipConfig) -> list[str]:
     # uv takes a comma in --find-links for the end of one, so it is encoded; a missing folder stops it (uv 0.13).
-    urls = [_file_url(path) if (path := config.local_path(link)) else link.replace(",", "%2C") for link in wishes.links]
-    urls = list(dict.fromkeys(urls))
-    if any(split_login(url)[1] for url in urls):
-        return UvSettings((), (("UV_FIND_LINKS", ",".join(urls)),), tuple(paths))
-    return UvSettings(tuple(_repeat("--find-links", urls)), (), tuple(paths))
+    urls = (_file_url(path) if (path := config.local_path(link)) else link.replace(",", "%2C") for link in links)
+    return list(dict.fromkeys(urls))
 
 
 def _file_url(path: str) -> str:

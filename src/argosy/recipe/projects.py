@@ -141,6 +141,7 @@ def hold_to_lock(project: Part, locked: Part) -> Part:
         project,
         pip=tuple(_held(line, places.get(line.name)) for line in project.pip),
         constraints=project.constraints + locked.constraints,
+        options=tuple(option.for_all for option in project.options),
         overrides=(
             *(line for line in project.overrides if line.name not in places),
             *(line for line in locked.overrides if line.name not in own),
@@ -150,7 +151,7 @@ def hold_to_lock(project: Part, locked: Part) -> Part:
 
 
 def _held(line: PipLine, place: PipLine | None) -> PipLine:
-    line = replace(line, index="")  # its hash holds it: a mirror may bring the same file
+    line = replace(line, index=None)  # its hash holds it: a mirror may bring the same file
     if place is None or line.kind not in (PipKind.VCS, PipKind.URL, PipKind.INDEX):
         return line
     spec = at_address(line, place.spec.partition(" @ ")[2])

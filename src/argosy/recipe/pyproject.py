@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from argosy.errors import UsageError
-from argosy.recipe.records import Asked, Include, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
+from argosy.recipe.records import Asked, Include, Note, Part, PipIndex, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipe.requirements import parse_package
 from argosy.recipe.tables import Finder, finder, load_toml
 from argosy.recipe.workspaces import Workspace
@@ -40,8 +40,11 @@ class _Project(msgspec.Struct, frozen=True):
         own = self.table("tool", "uv")
         if self.workspace is None:
             return own
-        lists = [table.get("index") for table in (own, self.workspace.uv)]
-        return {**self.workspace.uv, "index": [row for rows in lists if isinstance(rows, list) for row in rows]}
+        first = own.get("index")
+        return {
+            **self.workspace.uv,
+            "index": [*(first if isinstance(first, list) else ()), *self.workspace.indexes],
+        }
 
     @property
     def sources(self) -> dict[str, Any]:
@@ -98,13 +101,17 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
     sources = {str(canonicalize_name(name)): _choose_source(source, here) for name, source in here.sources.items()}
     python = str(project.get("requires-python", "")).replace(" ", "")
     lines = _lines(wanted, here)
+    overrides = _lines(here.of_uv("override-dependencies"), here)
+    used = {name: str(source.get("index")) for name, source in sources.items()}
+    # uv looks for what an override asks for in the common indexes.
+    free = {used.get(line.name, "") for line in overrides}
     return Part(
         python=(Asked("python", python, here.where("requires-python")),) if python else (),
         pip=tuple(_sourced(line, sources.get(line.name, {}), here) for line in lines),
         constraints=tuple(_lines(here.of_uv("constraint-dependencies"), here)),
-        overrides=tuple(_lines(here.of_uv("override-dependencies"), here)),
+        overrides=tuple(overrides),
         unisolated=tuple(str(canonicalize_name(name)) for name in here.of_uv("no-build-isolation-package")),
-        options=tuple(_options(uv, {str(source.get("index")) for source in sources.values()}, here)),
+        options=tuple(_options(uv, set(used.values()), free, here)),
         includes=includes,
         notes=(
             Note(NOT_INSTALLED, here.where("[project]")),
@@ -275,14 +282,14 @@ def _sourced(line: PipLine, source: Mapping[str, Any], here: _Project) -> PipLin
     return replace(line, index=_index(str(source["index"]), line, here)) if source.get("index") else line
 
 
-def _index(name: str, line: PipLine, here: _Project) -> str:
-    """Give the address of an index by its name; nothing for a folder or page of links, which has its own option."""
+def _index(name: str, line: PipLine, here: _Project) -> PipIndex:
+    """Give an index by its name."""
     found = {str(row.get("name")): row for row in _indexes(here.uv) if row.get("name")}
     if name not in found:
         what = f"no index is named {name}, which {line.name} is to come from"
         hint = f"add a [[tool.uv.index]] of that name; there is {', '.join(found) or 'none'}"
         raise bad_line(what, here.where(f'"{name}"'), name, hint=hint)
-    return "" if found[name].get("format") == "flat" else str(found[name].get("url", ""))
+    return PipIndex(str(found[name].get("url", "")), found[name].get("format") == "flat")
 
 
 def _indexes(uv: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -312,15 +319,27 @@ def at_address(line: PipLine, address: str) -> str:
     return f"{line.name}{extras} @ {address}" + (f" ; {asked.marker}" if asked.marker else "")
 
 
-def _options(uv: Mapping[str, Any], used: set[str], here: _Project) -> Iterator[PipOption]:
-    """Give where uv looks for packages; an index that is for single packages only where one of them comes from it."""
-    for index in _indexes(uv):
-        url = str(index.get("url", ""))
-        if not url or (index.get("explicit") and str(index.get("name")) not in used):
-            continue
-        flat = index.get("format") == "flat"
-        name = "find-links" if flat else "index-url" if index.get("default") else "extra-index-url"
-        yield PipOption(name, url, here.where(url))
+_OPTIONS = {
+    "own": ("own-index", "own-links"),
+    "default": ("index-url", "default-links"),
+    "more": ("extra-index-url", "find-links"),
+}
+"""What an index is called, and what a flat one is, by whom it serves: one package, all in PyPI's place, all."""
+
+
+def _options(uv: Mapping[str, Any], used: set[str], free: set[str], here: _Project) -> Iterator[PipOption]:
+    """Give where uv looks for packages; an index that is for single packages only where one of them comes from it.
+
+    Parameters
+    ----------
+    used, free
+        Names of indexes that a package comes from, and of those that serve all the same.
+    """
+    for index in sorted(_indexes(uv), key=lambda row: not row.get("default")):  # what is to stand in PyPI's place first
+        url, name, explicit = str(index.get("url", "")), str(index.get("name")), bool(index.get("explicit"))
+        kind = "own" if explicit and name not in free else "default" if index.get("default") else "more"
+        if url and (name in used or not explicit):
+            yield PipOption(_OPTIONS[kind][index.get("format") == "flat"], url, here.where(url))
     if first := uv.get("index-url"):
         yield PipOption("index-url", str(first), here.where(str(first)))
     lists: tuple[tuple[str, str, Callable[[str], str]], ...] = (

@@ -210,8 +210,9 @@ def _from_here(path: Path, reading: _Reading) -> str:
 
 
 def _placed(part: Part, source: Source, path: str, reading: _Reading) -> Part:
-    """Look the local packages of a parsed file up, and remember the file."""
-    return _follow(replace(part, pip=(), includes=(), sources=(source,)), (*part.includes, *part.pip), path, reading)
+    """Look the local packages and folders of a parsed file up, and remember the file."""
+    own = replace(part, pip=(), includes=(), options=(), sources=(source,))
+    return _follow(own, (*part.includes, *part.options, *part.pip), path, reading)
 
 
 def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> tuple[str, Source]:
@@ -301,7 +302,7 @@ def _local(address: str) -> str:
 def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
     """Find a local package beside the file that names it, else in the current directory, where pip looks."""
     if package.kind is not PipKind.LOCAL:
-        return Part(pip=(package,))
+        return Part(pip=(_place_index(package, path, reading),))
     written = Path(package.path).expanduser() if package.path.startswith("~/") else Path(package.path)
     for folder in ((reading.cwd / path).parent, reading.cwd):
         if (folder / written).exists():
@@ -313,6 +314,14 @@ def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
     if package.path.startswith(("'", '"')):
         hint = "take the quotes out: no shell reads this file"
     raise bad_line("there is no such local package", package.where, package.text, hint=hint)
+
+
+def _place_index(package: PipLine, path: str, reading: _Reading) -> PipLine:
+    """Make the path of a package's index absolute: uv takes it from the folder of the file that names it."""
+    index = package.index
+    if index is None or "://" in index.address:
+        return package
+    return replace(package, index=replace(index, address=str((reading.cwd / path).parent / index.address)))
 
 
 def _refuse_bare(found: Path, package: PipLine) -> None:
@@ -333,10 +342,14 @@ def _place(package: PipLine, found: Path) -> Part:
 
 def _look_up_option(option: PipOption, path: str, reading: _Reading) -> Part:
     """Make the folder of ``--find-links`` absolute; one that is not there is left out and said, as pip does."""
-    if option.name != "find-links" or ("://" in option.value and not option.value.startswith("file://")):
+    if "index" in option.name and Path(path).name == "pyproject.toml" and "://" not in option.value:
+        return Part(options=(replace(option, value=str((reading.cwd / path).parent / option.value)),))
+    if not option.name.endswith("-links") or ("://" in option.value and not option.value.startswith("file://")):
         return Part(options=(option,))
     written = Path(_local(option.value))
     for folder in ((reading.cwd / path).parent, reading.cwd):
         if (folder / written).is_dir():
             return Part(options=(replace(option, value=str((folder / written).resolve())),))
+    if option.name != "find-links":
+        raise bad_line("there is no such folder", option.where, option.value, hint="a flat index is one of wheels")
     return Part(notes=(Note(f"--find-links {option.value} is left out: there is no such folder", option.where),))

@@ -45,6 +45,13 @@ class PipKind(StrEnum):
     LOCAL = "local"
 
 
+class PipIndex(msgspec.Struct, frozen=True):
+    """Where a package has to come from: an index, or a `flat` one, which is a folder or a page of links to files."""
+
+    address: str
+    flat: bool = False
+
+
 class PipLine(msgspec.Struct, frozen=True):
     """One package that pip is asked for.
 
@@ -65,7 +72,7 @@ class PipLine(msgspec.Struct, frozen=True):
     settings
         ``KEY=VALUE`` for the package's build backend.
     index
-        Address of the one index that it comes from; empty: of any.
+        The one index that it comes from; None: any.
     """
 
     text: str
@@ -79,7 +86,7 @@ class PipLine(msgspec.Struct, frozen=True):
     editable: bool = False
     hashes: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-    index: str = ""
+    index: PipIndex | None = None
 
     @property
     def requirement(self) -> str:
@@ -92,11 +99,23 @@ class PipLine(msgspec.Struct, frozen=True):
 
 
 class PipOption(msgspec.Struct, frozen=True):
-    """An option for all packages, as ``--extra-index-url``; a flag's value is empty."""
+    """An option for all packages, as ``--extra-index-url``; a flag's value is empty.
+
+    Three are no option of pip's: ``own-index`` and ``own-links`` are for the packages alone that name them,
+    ``default-links`` stands in PyPI's place.
+    """
 
     name: str
     value: str
     where: Where
+
+    @property
+    def for_all(self) -> PipOption:
+        """The same as an option of pip's: where hashes hold each package to its file, it may come from anywhere."""
+        return PipOption(_OF_PIP.get(self.name, self.name), self.value, self.where)
+
+
+_OF_PIP = {"own-index": "extra-index-url", "own-links": "find-links", "default-links": "find-links"}
 
 
 class Include(msgspec.Struct, frozen=True):

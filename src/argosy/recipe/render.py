@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping
 
-from argosy.recipe.records import PipKind, PipLine, Recipe
+from argosy.recipe.records import PipIndex, PipKind, PipLine, Recipe
 
 
 def render_requirements(recipe: Recipe) -> str:
@@ -20,21 +20,22 @@ def render_requirements(recipe: Recipe) -> str:
     return "".join(_lines(line for line in recipe.pip if not line.index))
 
 
-def render_project(asked: Iterable[str], indexes: Mapping[str, str]) -> str:
+def render_project(asked: Iterable[str], indexes: Mapping[str, PipIndex]) -> str:
     """Render requirements with an index of their own as a project, where alone uv takes that; empty without any.
 
     Parameters
     ----------
     indexes
-        The address of the index, by the name of the package.
+        The index, by the name of the package.
     """
     wanted = "".join(f"  {json.dumps(text)},\n" for text in asked)
     if not wanted:
         return ""
     rows = "".join(
-        f"[[tool.uv.index]]\nname = {json.dumps(name)}\nurl = {json.dumps(url)}\nexplicit = true\n"
-        f"[tool.uv.sources.{name}]\nindex = {json.dumps(name)}\n"
-        for name, url in sorted(indexes.items())
+        f"[[tool.uv.index]]\nname = {json.dumps(name)}\nurl = {json.dumps(index.address)}\nexplicit = true\n"
+        + ('format = "flat"\n' if index.flat else "")
+        + f"[tool.uv.sources.{name}]\nindex = {json.dumps(name)}\n"
+        for name, index in sorted(indexes.items())
     )
     return f'[project]\nname = "argosy-asks"\nversion = "0"\ndependencies = [\n{wanted}]\n{rows}'
 

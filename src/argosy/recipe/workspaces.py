@@ -44,6 +44,13 @@ class Workspace(msgspec.Struct, frozen=True):
         found = self.uv.get("sources")
         return {name: self._placed(each) for name, each in found.items()} if isinstance(found, dict) else {}
 
+    @property
+    def indexes(self) -> list[dict[str, Any]]:
+        """Give the root's indexes, for a reader that is in another folder."""
+        found = self.uv.get("index")
+        rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+        return [{**row, "url": _in_folder(str(row.get("url", "")), self.root)} for row in rows]
+
     def _placed(self, source: Any) -> Any:
         if isinstance(source, list):
             return [self._placed(each) for each in source]
@@ -54,6 +61,11 @@ class Workspace(msgspec.Struct, frozen=True):
     def member_at(self, path: str) -> bool:
         """Tell whether a folder is that of a member."""
         return Path(path) in self.members.values()
+
+
+def _in_folder(address: str, folder: Path) -> str:
+    """Give the address of an index for a reader that is in another folder: a path begins at that of its file."""
+    return address if "://" in address or not address else str(folder / address)
 
 
 def find_workspace(project: Path) -> Workspace | None:
