@@ -208,6 +208,7 @@ def render_runtimes() -> str:
     """Render the page of the runtimes from their table."""
     loaded = [load_runtime(name) for name in RUNTIMES]
     forms = {r.name: ", ".join(FORMS[form] for form in FORMS if form in r.traits.images) for r in loaded}
+    forms |= {r.name: f"{forms[r.name]}, an image that it has ({r.traits.store})" for r in loaded if r.traits.store}
     return RUNTIMES_PAGE.format(
         automatic=", ".join(AUTOMATIC),
         rows="\n".join(f"| `{r.name}` | {r.proof} | {forms[r.name]} | {r.package} |" for r in loaded),

@@ -31,10 +31,11 @@ from argosy.launch import plan_here as plan_launch
 from argosy.launch.asking import make_request, with_defaults, with_job
 from argosy.launch.attach import attach
 from argosy.launch.by_ssh import launch_by_ssh
+from argosy.launch.cancelling import cancel_jobs
 from argosy.launch.explain import Explained, explain_plan
 from argosy.launch.follow import follow_job
 from argosy.launch.interactive import launch_interactive
-from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, list_jobs, read_plan
+from argosy.launch.jobs import JobFacts, find_job, list_jobs, read_plan
 from argosy.launch.queues import list_accounts, list_queues
 from argosy.launch.reading import read_output
 from argosy.launch.story import launch_after_smoke, write_script

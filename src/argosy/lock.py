@@ -279,6 +279,17 @@ def python_names(lock: Lock) -> frozenset[str]:
     )
 
 
+def lists_all_python(lock: Lock) -> bool:
+    """Tell whether Python sees no package in the image but those of the lock.
+
+    The packages of a foreign base are not listed, nor is what a step brought; Debian as we make it has none, and
+    conda's Python sees its own alone.
+    """
+    own = any(package.kind is PackageKind.CONDA and package.name == "python" for package in lock.packages)
+    debian = lock.base.reference.startswith("debian:") and "torch" not in lock.base.reference  # +python3-torch
+    return (own or debian) and not (lock.steps or lock.stages)
+
+
 def parse_lock(text: str, where: str) -> Lock:
     """Parse a lock.
 

@@ -186,6 +186,8 @@ class Image(msgspec.Struct, frozen=True):
         Whether ``/opt/argosy/enter`` starts programs in it.
     packages
         Names of the Python packages that its lock lists, normalised.
+    complete
+        Whether its programs see no Python package but those: nothing of a base's own, and nothing that a step brought.
     torch
         Version of torch that its lock lists; empty where it lists none.
     nccl
@@ -205,6 +207,7 @@ class Image(msgspec.Struct, frozen=True):
     layer_part: int = 0
     argosy: bool = False
     packages: frozenset[str] = frozenset()
+    complete: bool = False
     torch: str = ""
     nccl: str = ""
     system: bool = False

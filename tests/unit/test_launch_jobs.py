@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.launch.cancelling import cancel_jobs
 from argosy.launch.follow import follow_job
 from argosy.launch.jobs import JobFacts, find_job, list_jobs
 from argosy.launch.reading import RankLines, read_output
@@ -336,3 +337,36 @@ def test_a_machine_without_slurm_is_said_to_be_one(tmp_path: Path) -> None:
     place = make_session(tmp_path, HOST, Nothing())
     with pytest.raises(ToolMissing, match="no Slurm on this machine"):
         list_jobs(place)
+
+
+# Cancelling
+
+
+def test_cancelling_says_what_was_cancelled_and_what_had_ended_already(tmp_path: Path) -> None:
+    write_record(tmp_path, "/x.out")
+    asked = ("scontrol", "show", "job", "--oneliner")
+    runner = FakeRunner(
+        [
+            ((*asked, "1"), Reply(0, "JobId=1 JobName=train JobState=RUNNING NodeList=n[1-2]\n", "")),
+            ((*asked, "2"), Reply(0, "JobId=2 JobName=train JobState=PENDING NodeList=(null)\n", "")),
+            ((*asked, "3"), Reply(0, "JobId=3 JobName=train JobState=COMPLETED NodeList=n1\n", "")),
+            ((*asked, "7"), FORGOTTEN),
+            (("sacct",), Reply(1, "", "Slurm accounting storage is disabled")),
+            (("scancel", "1", "2"), Reply(0, "", "")),
+        ]
+    )
+    told = cancel_jobs(make_session(tmp_path, HOST, runner), ("1", "2", "3", "7"))
+    assert told == (
+        "job 1 is cancelled (train, it ran on n[1-2])",
+        "job 2 is cancelled (train, it waited in the queue)",
+        "job 3 had ended already: ended well",
+        "job 7 had ended already: Slurm has forgotten it",
+    )
+
+
+def test_nothing_is_cancelled_where_one_number_is_nobodys(tmp_path: Path) -> None:
+    going = Reply(0, "JobId=1 JobName=train JobState=RUNNING NodeList=n1\n", "")
+    asked = ("scontrol", "show", "job", "--oneliner")
+    runner = FakeRunner([((*asked, "1"), going), ((*asked, "9"), FORGOTTEN), (("sacct",), Reply(1, "", ""))])
+    with pytest.raises(UsageError, match="there is no job 9"):
+        cancel_jobs(make_session(tmp_path, HOST, runner), ("1", "9"))

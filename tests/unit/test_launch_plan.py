@@ -28,7 +28,7 @@ from argosy.launch.shape import choose_shape
 from argosy.launch.slurm_script import NODE
 from argosy.launchers import Shape, as_torchrun_program, choose_launcher
 from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
-from argosy.model import ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Variable
+from argosy.model import Bind, ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Variable
 from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
 from argosy.shell import Program
@@ -56,11 +56,11 @@ FULL = Site(name="full", title="full nodes", scheduler="slurm", node=EIGHT, slur
 COMMAND = ("python", "train.py", "--epochs", "20")
 
 
-def plan(site: Site = LAB, host: Host = HOST, **request: Any) -> LaunchPlan:
-    asked = LaunchRequest(image=IMAGE.path, **{"command": COMMAND, "site": site.name, **request})
+def plan(site: Site = LAB, host: Host = HOST, image: Image = IMAGE, **request: Any) -> LaunchPlan:
+    asked = LaunchRequest(image=image.path, **{"command": COMMAND, "site": site.name, **request})
     gpus = asked.wanted.gpus_per_node or asked.wanted.gpus // max(1, asked.wanted.nodes)
     there = replace(host, gpus=tuple(Gpu(site.node.gpu_vendor, n, "") for n in range(gpus)))
-    return plan_launch(asked, plan_container(asked.container, IMAGE, there), site, there)
+    return plan_launch(asked, plan_container(asked.container, image, there), site, there)
 
 
 def directives(script: str) -> list[str]:
@@ -379,8 +379,29 @@ def test_a_users_command_is_said_in_torchruns_words(command: tuple[str, ...], ou
 def test_the_image_and_the_command_choose_the_launcher(
     command: tuple[str, ...], packages: set[str], launcher: str
 ) -> None:
-    image = replace(IMAGE, packages=frozenset(packages))
+    image = replace(IMAGE, packages=frozenset(packages), complete=True)
     assert choose_launcher("", image, command, Shape(1, 2)).value == launcher
+
+
+def test_a_layer_over_a_vendors_base_is_started_by_torchrun_since_the_base_may_have_torch() -> None:
+    image = replace(IMAGE, packages=frozenset({"einops"}))
+    choice = choose_launcher("", image, COMMAND, Shape(1, 2))
+    assert (choice.value, "the packages of its base" in choice.why) == ("torchrun", True)
+    assert choose_launcher("", image, COMMAND, Shape(1, 1)).value == "none"
+
+
+def test_torchrun_is_refused_before_the_queue_where_the_image_has_no_torch_for_certain() -> None:
+    bare = replace(IMAGE, packages=frozenset({"numpy"}), complete=True)
+    with pytest.raises(UsageError, match="the image has no torch") as caught:
+        plan(image=bare, launcher="torchrun")
+    assert "--launcher srun" in caught.value.hint
+    with pytest.raises(UsageError, match="the image has no torch"):
+        plan(Site(name="local", title="here"), image=bare, launcher="torchrun")
+    brought = ContainerRequest(binds=(Bind("/shared/venv", "/shared/venv"),))
+    named = ContainerRequest(variables=(Variable("PYTHONPATH", "/shared/packages"),))
+    for container in (brought, named):
+        assert "torch.distributed.run" in plan(image=bare, launcher="torchrun", container=container).script
+    assert "torch.distributed.run" in plan(image=replace(bare, complete=False), launcher="torchrun").script
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from argosy.launch.recording import (
     render_rank,
 )
 from argosy.launchers import Counts, Wish, srun
-from argosy.launchers.programs import TELL
+from argosy.launchers.programs import COPY, TELL
+from argosy.why import judge_log, read_signatures
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 TORCHRUN = """\
@@ -50,12 +51,15 @@ srun: error: node2: tasks 2-3: Terminated
 """
 
 
+IMAGE = "/shared/it's mine.sif"
+
+
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
     """Give a folder of a run, with a blank in its path."""
     folder = tmp_path / "a run"
     folder.mkdir()
-    (folder / RANK_FILE).write_text(render_rank())
+    (folder / RANK_FILE).write_text(render_rank(IMAGE))
     (folder / END_FILE).write_text(render_end(("0", "1")))
     return folder
 
@@ -119,9 +123,61 @@ def test_a_record_that_was_removed_ends_a_job_without_a_word(record: Path) -> No
 def test_a_record_that_was_removed_does_not_keep_a_rank_from_its_work(record: Path) -> None:
     (record / RANK_FILE).unlink()
     assert rank(record, SHELLS[0], 0).returncode == 0
-    record.joinpath(RANK_FILE).write_text(render_rank())
+    record.joinpath(RANK_FILE).write_text(render_rank(IMAGE))
     record.chmod(0o500)
     assert rank(record, SHELLS[0], 0).returncode == 0
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("program", "text", "code", "said"),
+    [
+        ("no-such-program", None, 127, f"no-such-program: not found in the container of {IMAGE}"),
+        ("./gone.sh", None, 127, f"./gone.sh: not found in the container of {IMAGE}"),
+        (
+            "./plain.sh",
+            "#!/bin/sh\n",
+            126,
+            "./plain.sh: permission denied: not executable in",
+        ),
+        ("./", None, 126, "./: is a folder, not a program"),
+        ("./x.sh", "#! /no/such/sh -e\n", 127, "./x.sh: its interpreter /no/such/sh is not found in the container of"),
+        ("./x.sh", "#!/bin/sh\r\n", 126, "./x.sh: bad interpreter: /bin/sh^M"),
+        ("./x.sh", "#!/bin/sh\nexit 3\n", 3, ""),
+        ("./x.sh", "exit 4\n", 4, ""),
+    ],
+)
+def test_a_program_that_cannot_start_is_named_with_its_image_and_no_file_of_ours(
+    record: Path, shell: str, program: str, text: str | None, code: int, said: str
+) -> None:
+    if text is not None:
+        (record / program).write_text(text)
+        (record / program).chmod(0o755 if "x" in program else 0o644)
+    own = {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n1"}
+    words = (shell, "-c", TELL, rank_file(str(record)), program)
+    done = subprocess.run(words, env=own, cwd=record, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stderr.startswith(f"argosy: {said}" if said else "")
+    assert done.stderr.count("\n") == (1 if said else 0)
+    assert RANK_FILE not in done.stderr
+    if said:
+        (found,) = judge_log(done.stderr, read_signatures())
+        assert found.name in {"no-exec-in-image", "not-executable", "dos-line-ends"}
+
+
+def test_copies_on_one_machine_name_a_program_that_is_not_there() -> None:
+    words = ("/bin/sh", "-c", COPY, "argosy-copy", "0", "2", "no-such-program")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    said = "argosy: no-such-program: not found in the container\n"
+    assert (done.returncode, done.stderr) == (127, said)
+    assert judge_log(said, read_signatures())[0].name == "no-exec-in-image"
+
+
+def test_a_program_of_no_container_is_looked_for_on_the_node(record: Path) -> None:
+    (record / RANK_FILE).write_text(render_rank(""))
+    words = (SHELLS[0], "-c", TELL, rank_file(str(record)), "no-such-program")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stderr == "argosy: no-such-program: not found on this node\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -14,9 +14,11 @@ from argosy.lock import (
     LockedBase,
     LockedPackage,
     LockedSource,
+    LockedStep,
     PackageKind,
     SourceKind,
     Tools,
+    lists_all_python,
     parse_lock,
     python_names,
     render_lock,
@@ -190,3 +192,22 @@ def test_no_credential_of_a_channel_ends_in_a_lock_or_bill() -> None:
     package = replace(CONDA, url="https://me:planted@a.example/t/planted/c/noarch/x.conda")
     lock = replace(LOCK, packages=(package,))
     assert "planted" not in render_lock(lock) + render_sbom(lock)
+
+
+@pytest.mark.parametrize(
+    ("reference", "packages", "steps", "complete"),
+    [
+        ("debian:bookworm", (), (), True),
+        ("debian:bookworm+git", (), (), True),
+        ("debian:bookworm+python3-torch", (), (), False),
+        ("docker://nvcr.io/nvidia/pytorch:25.10-py3", (), (), False),
+        ("docker://x", (LockedPackage("python", "3.12", kind=PackageKind.CONDA),), (), True),
+        ("docker://x", (LockedPackage("python", "3.12"),), (), False),
+        ("debian:bookworm", (), (LockedStep(run=("pip install torch",)),), False),
+    ],
+)
+def test_a_lock_tells_whether_python_sees_other_packages_than_its_own(
+    reference: str, packages: tuple[LockedPackage, ...], steps: tuple[LockedStep, ...], *, complete: bool
+) -> None:
+    base = LockedBase(reference, "sha256:" + "a" * 64, 1, "amd64")
+    assert lists_all_python(replace(LOCK, base=base, packages=packages, steps=steps, stages=())) is complete

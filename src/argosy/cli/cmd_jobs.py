@@ -9,7 +9,7 @@ import click
 from argosy.cli.common import JobGroup, open_session, print_json
 from argosy.errors import Interrupted
 from argosy.launch.follow import follow_job
-from argosy.launch.jobs import JobFacts, cancel_jobs, find_job, is_output_elsewhere, list_jobs, read_plan
+from argosy.launch.jobs import JobFacts, find_job, is_output_elsewhere, list_jobs, read_plan
 from argosy.launch.reading import read_output
 from argosy.records import asdict, replace
 from argosy.schedulers.slurm import ENDED, WAITING, judge_state
@@ -190,8 +190,11 @@ def _say_end(session: Session, facts: JobFacts) -> None:
 @click.command()
 @click.argument("jobs", nargs=-1, required=True)
 def cancel(jobs: tuple[str, ...]) -> None:
-    """Cancel JOBS."""
-    cancel_jobs(open_session(), jobs)
+    """Cancel JOBS, and say what was cancelled."""
+    from argosy.launch.cancelling import cancel_jobs  # noqa: PLC0415 - only where it is asked for
+
+    for line in cancel_jobs(open_session(), jobs):
+        click.echo(line)
 
 
 @click.command()

@@ -8,7 +8,7 @@ from argosy.errors import UsageError
 from argosy.images.identify import Kind, identify_file
 from argosy.images.opening import Opened, listed_versions
 from argosy.layout import ENTER, LOCK
-from argosy.lock import parse_lock, python_names
+from argosy.lock import lists_all_python, parse_lock, python_names
 from argosy.model import ImageKind
 from argosy.process import Command
 from argosy.records import replace
@@ -102,7 +102,8 @@ def refined(opened: Opened, session: Session) -> Opened:
     packages = python_names(lock) if lock else frozenset()
     torch, nccl = listed_versions(lock)
     content = lock.content if lock else ""
-    known = replace(image, argosy=True, digest=content, packages=packages, torch=torch, nccl=nccl)
+    whole = lock is not None and lists_all_python(lock)
+    known = replace(image, argosy=True, digest=content, packages=packages, complete=whole, torch=torch, nccl=nccl)
     return replace(opened, image=known, lock=lock)
 
 

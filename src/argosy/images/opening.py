@@ -12,7 +12,7 @@ from argosy.images.identify import Kind, identify_file
 from argosy.images.sif import FsKind, Sif, choose_system
 from argosy.images.sif_read import read_part, read_sif
 from argosy.layout import ENTER, LOCK
-from argosy.lock import Lock, parse_lock, python_names
+from argosy.lock import Lock, lists_all_python, parse_lock, python_names
 from argosy.model import Image, ImageKind
 
 LOCK_NAME = "argosy.lock"
@@ -86,6 +86,7 @@ def _open_sif(path: Path) -> Opened:
         layer_part=layer.id if layer else 0,
         argosy=lock is not None,
         packages=_package_names(lock),
+        complete=lock is not None and lists_all_python(lock),
         torch=torch,
         nccl=nccl,
         system=bool(lock and lock.system),
@@ -104,6 +105,7 @@ def _open_tree(path: Path) -> Opened:
         arch="",
         argosy=(path / ENTER.lstrip("/")).is_file(),
         packages=_package_names(lock),
+        complete=lock is not None and lists_all_python(lock),
         torch=torch,
         nccl=nccl,
     )

@@ -238,7 +238,7 @@ def _with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest
 def _plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
     """Give this machine with the GPUs of the job's nodes in the place of its own: plans need no more of a node."""
     if site.scheduler == "local":
-        return host
+        return replace(host, gpus=()) if request.container.gpu is GpuWay.NONE else host
     shape, _ = choose_shape(request.wanted, site, host)
     way = container_at_site(request.container, site).gpu
     if not shape.gpus_per_node and way is not request.container.gpu and WAY_VENDOR.get(way):

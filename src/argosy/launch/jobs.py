@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -163,6 +162,21 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     return replace(found, runs=read_runs(record)) if is_array else found
 
 
+def ask_job(session: Session, job: str) -> dict[str, str]:
+    """Ask the scheduler about one job, or about the task that stands for an array; nothing where it knows none.
+
+    Raises
+    ------
+    CheckFailed
+        When the controller does not answer.
+    """
+    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
+    if says_no_answer(reply.stderr):
+        raise no_answer(reply)
+    rows = parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
+    return _choose_task(rows) or _ask_accounting(session, job)
+
+
 def _task(row: dict[str, str]) -> int:
     """Give a task's place in its array; what waits is told in one row, and comes last."""
     own = row.get("ArrayTaskId", "0")
@@ -287,27 +301,6 @@ def read_plan(facts: JobFacts) -> dict[str, object]:
     except (OSError, ValueError):
         return {}
     return plan if isinstance(plan, dict) else {}
-
-
-def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> None:
-    """Cancel jobs, each where it was submitted.
-
-    Raises
-    ------
-    UsageError
-        When a word is no number of a job, or nobody knows one: scancel says nothing of that (24.11).
-    """
-    for job in jobs:
-        if not re.fullmatch(r"\d+(_(\d+|\[[\d,%-]+\]))?(\+\d+)?", job):
-            raise UsageError(f"{job!r} is no number of a job", hint="see your jobs with 'argosy jobs'")
-    near = tuple(job for job in jobs if not read_submitted(find_record(session, job)).get("ssh"))
-    if near:
-        ask_slurm(session, ("scancel", *near), doing="cancelling")
-    for job in jobs:
-        if job in near:
-            find_job(session, re.split("[_+]", job)[0])
-        else:
-            ask_slurm(session_of(session, find_record(session, job)), ("scancel", job), doing="cancelling")
 
 
 def is_output_elsewhere(facts: JobFacts) -> bool:

@@ -39,8 +39,9 @@ from argosy.launchers import (
     Wish,
     choose_launcher,
     find_launcher,
+    refuse_without_torch,
 )
-from argosy.model import NO_WORDS, Choice, Host, Late, Variable
+from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable
 from argosy.records import replace
 from argosy.schedulers import plan_submit
 from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
@@ -133,6 +134,8 @@ def _settle(
     shape, why_shape = choose_shape(wanted, site, host)
     launcher = choose_launcher(request.launcher, container.entry.image, request.command, shape)
     launcher = launcher_at_site(launcher, site)
+    if not _brings_packages(request.container):
+        refuse_without_torch(launcher.value, container.entry.image)
     more = _wishes(request, container, site, launcher.value)
     if site.scheduler == "local":
         _refuse_without_slurm(request, launcher.value, shape)
@@ -159,6 +162,11 @@ def _settle(
         options=options,
         at_site=at_site,
     )
+
+
+def _brings_packages(request: ContainerRequest) -> bool:
+    """Tell whether Python may see packages in the container that are not the image's."""
+    return bool(request.binds) or any(variable.name in {"PATH", "PYTHONPATH"} for variable in request.variables)
 
 
 def _refuse_without_slurm(request: LaunchRequest, launcher: str, shape: Shape) -> None:

@@ -18,6 +18,9 @@ END_FILE = "end.sh"
 CORES = "@CORES@"
 """Where the end's program has the cores of the plan."""
 
+PLACE = "@PLACE@"
+"""Where the rank's program says in what it looked for a program."""
+
 
 def rank_file(record: str) -> str:
     """Give the file by which each rank notes what it was given; empty where nothing is noted."""
@@ -43,9 +46,16 @@ def render_end_call(record: str) -> str:
     )
 
 
-def render_rank() -> str:
-    """Give the program that notes what a rank was given."""
-    return (DATA / RANK_FILE).read_text()
+def render_rank(image: str) -> str:
+    """Give the program that notes what a rank was given, and refuses a program that is not there.
+
+    Parameters
+    ----------
+    image
+        Its path; empty without a container.
+    """
+    place = f"in the container of {image}" if image else "on this node"
+    return (DATA / RANK_FILE).read_text().replace(PLACE, quote(place))
 
 
 def render_end(cores: tuple[str, ...]) -> str:

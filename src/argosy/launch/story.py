@@ -139,7 +139,8 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
         script = folder / "job.sh"
         write_text(script, plan.script)
         write_text(folder / "job.json", _render_record(plan))
-        own = {END_FILE: render_end(plan.cores), RANK_FILE: render_rank()} if plan.scheduler == "slurm" else {}
+        slurm = plan.scheduler == "slurm"
+        own = {END_FILE: render_end(plan.cores), RANK_FILE: render_rank(plan.image)} if slurm else {}
         for name, text in {ATTACH: plan.attach, **own}.items():
             if text:
                 write_text(folder / name, text)

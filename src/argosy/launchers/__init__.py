@@ -307,8 +307,25 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
     is_python = bool(command) and command[0] in PYTHON_NAMES
     if is_python and "torch" in image.packages:
         return Choice("launcher", "torchrun", "a Python program, and the image has torch", "image")
-    if shape.ranks > 1 and is_python and not image.argosy:
-        return Choice(
-            "launcher", "torchrun", "a Python program on several ranks; the image does not list packages", "image"
+    if shape.ranks > 1 and is_python and not image.complete:
+        why = "a Python program on several ranks; the image does not list " + (
+            "the packages of its base" if image.argosy else "packages"
         )
+        return Choice("launcher", "torchrun", why, "image")
     return Choice("launcher", "none", "no Python program with torch: the command runs once per rank", "image")
+
+
+def refuse_without_torch(launcher: str, image: Image) -> None:
+    """Refuse torchrun in an image that has no torch for certain: the job would fail after its time in the queue.
+
+    Raises
+    ------
+    UsageError
+        With what to do.
+    """
+    if launcher == "torchrun" and image.complete and "torch" not in image.packages:
+        raise UsageError(
+            "the launcher torchrun is a part of torch, and the image has no torch",
+            evidence=f"{image.path} lists all its Python packages: {len(image.packages)}, and torch is none of them",
+            hint="add torch to its environment and build again; or without it: --launcher srun, mpi or none",
+        )

@@ -52,6 +52,8 @@ class Traits(msgspec.Struct, frozen=True):
     ----------
     images
         Forms of image that it starts.
+    store
+        Word for an image of a store that it keeps itself; empty where it has none.
     caller
         What of the caller's environment enters, in words.
     unlike
@@ -73,6 +75,7 @@ class Traits(msgspec.Struct, frozen=True):
     images: frozenset[ImageKind]
     caller: str
     unlike: str = ""
+    store: str = ""
     by_srun: bool = False
     unpacks: bool = False
     host_mpi: bool = True

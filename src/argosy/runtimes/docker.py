@@ -57,6 +57,7 @@ TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
     caller=f"nothing but {', '.join(f'{family}*' for family in FAMILIES)}",
     unlike="devices are docker's few and the GPUs; docker passes signals on, all but KILL: that ends docker alone",
+    store=f"{DAEMON}NAME",
     host_mpi=False,
 )
 

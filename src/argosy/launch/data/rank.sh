@@ -24,3 +24,27 @@ if argosy_note && [ -z "${NCCL_DEBUG:-}" ] &&
     NCCL_DEBUG_FILE=${0%/*}/nccl-${SLURM_RESTART_COUNT:-0}-%h-%p.log
     export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE
 fi 2>/dev/null
+# What a shell says of a program that is not there would name this file.
+argosy_refuse() { printf 'argosy: %s: %s\n' "$1" "$2" >&2; exit "$3"; }
+argosy_at=@PLACE@ argosy_name=${1:-}
+case $argosy_name in
+    */*)
+        [ -e "$argosy_name" ] || argosy_refuse "$argosy_name" "not found $argosy_at" 127
+        [ ! -d "$argosy_name" ] || argosy_refuse "$argosy_name" "is a folder, not a program" 126
+        [ -x "$argosy_name" ] || argosy_refuse "$argosy_name" "permission denied: not executable $argosy_at" 126
+        argosy_first='' && { read -r argosy_first < "$argosy_name" || :; } 2>/dev/null
+        case $argosy_first in
+            '#!'*"$(printf '\r')")
+                argosy_first=${argosy_first#??} && argosy_first=${argosy_first%?}
+                argosy_refuse "$argosy_name" "bad interpreter: $argosy_first^M" 126
+                ;;
+            '#!'*)
+                argosy_first=${argosy_first#??} && argosy_first=${argosy_first#"${argosy_first%%[! ]*}"}
+                argosy_first=${argosy_first%%[[:space:]]*}
+                [ -e "$argosy_first" ] ||
+                    argosy_refuse "$argosy_name" "its interpreter $argosy_first is not found $argosy_at" 127
+                ;;
+        esac
+        ;;
+    ?*) command -v "$argosy_name" >/dev/null || argosy_refuse "$argosy_name" "not found $argosy_at" 127 ;;
+esac
