@@ -25,6 +25,7 @@ from argosy.pip_config import (
 )
 from argosy.process import Command, RealRunner, Reply
 from argosy.recipe import PipOption, Recipe, Where, read_recipe, render_requirements
+from argosy.recipe.records import PYPI
 from argosy.scrub import split_login
 
 WORDS = st.from_regex(r"[a-z0-9,+]{1,6}", fullmatch=True)
@@ -57,6 +58,9 @@ def config_of(*folders: str, **values: str) -> PipConfig:
 
 def option(name: str, value: str = "") -> PipOption:
     return PipOption(name, value, Where("r.txt", 1))
+
+
+BEST = "--index-strategy unsafe-best-match"
 
 
 def values_of(name: str, planned: UvSettings) -> list[str]:
@@ -234,6 +238,53 @@ def test_no_index_holds_whatever_a_file_adds() -> None:
 
 def test_nothing_configured_leaves_uv_as_it_is() -> None:
     assert plan_uv_settings(PipConfig(), Recipe()) == UvSettings()
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments"),
+    [
+        ({"UV_INDEX": "mine=https://a.example/s"}, f"--default-index {PYPI} --index https://a.example/s {BEST}"),
+        ({"UV_DEFAULT_INDEX": "https://a.example/s", "PIP_INDEX_URL": "https://b.example/s"},
+         "--default-index https://a.example/s"),
+        ({"UV_DEFAULT_INDEX": "site=https://a.example/s", "UV_INDEX_URL": "https://old.example/s"},
+         "--default-index https://a.example/s"),
+        ({"UV_INDEX": "https://a.example/?x=1 b=https://b", "PIP_EXTRA_INDEX_URL": "https://c"},
+         f"--default-index {PYPI} --index https://c --index https://a.example/?x=1 --index https://b {BEST}"),
+        ({"UV_EXTRA_INDEX_URL": "https://a.example/s", "PIP_NO_INDEX": "1"}, "--no-index"),
+        ({"UV_FIND_LINKS": "HOME/my wheels,https://a.example/page", "PIP_FIND_LINKS": "HOME/gone"},
+         "--find-links file://HOME/my%20wheels --find-links https://a.example/page"),
+        ({"UV_INSECURE_HOST": "a.example b.example:80"},
+         "--allow-insecure-host a.example --allow-insecure-host b.example:80"),
+        ({"UV_INDEX": " ", "UV_PYTHON": "3.9", "UV_SYSTEM_PYTHON": "1"}, ""),
+    ],
+)  # fmt: skip
+def test_what_uvs_variables_say_holds_beside_pips(tmp_path: Path, variables: dict[str, str], arguments: str) -> None:
+    (tmp_path / "my wheels").mkdir()
+    home = str(tmp_path)
+    told = {"PIP_CONFIG_FILE": "/dev/null"} | {key: value.replace("HOME", home) for key, value in variables.items()}
+    planned = plan_uv_settings(read(tmp_path, told), Recipe())
+    assert " ".join(planned.arguments) == arguments.replace("HOME", home)
+
+
+def test_a_named_index_of_uvs_has_the_login_of_its_variables(tmp_path: Path) -> None:
+    told = {
+        "UV_INDEX": "my-site.eu=https://a.example/s",
+        "UV_INDEX_MY_SITE_EU_USERNAME": "me",
+        "UV_INDEX_MY_SITE_EU_PASSWORD": "p@s/",
+        "PIP_CONFIG_FILE": "/dev/null",
+    }
+    planned = plan_uv_settings(read(tmp_path, told), Recipe())
+    assert values_of("--index", planned) == ["argosy-1=https://a.example/s"]
+    assert dict(planned.environment)["UV_INDEX_ARGOSY_1_PASSWORD"] == told["UV_INDEX_MY_SITE_EU_PASSWORD"]
+
+
+def test_variables_of_uv_that_would_change_what_is_chosen_are_named(tmp_path: Path) -> None:
+    told = {"UV_EXCLUDE_NEWER": "2024-01-01", "UV_TORCH_BACKEND": "auto", "PIP_CONFIG_FILE": "/dev/null"}
+    planned = plan_uv_settings(read(tmp_path, told), Recipe())
+    assert planned.notes == (
+        "variable UV_EXCLUDE_NEWER: 'exclude-newer' is not followed: no time limit is set; a lock holds versions",
+        "variable UV_TORCH_BACKEND: 'torch-backend' is not followed: say it with --torch-backend",
+    )
 
 
 def make_wheel(folder: Path, name: str, version: str) -> None:

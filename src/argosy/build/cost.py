@@ -1,4 +1,4 @@
-"""Measure what a build cost beside time: disk and memory at their highest, against what they may be."""
+"""Measure what a build cost beside time: disk and memory at their highest."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.images.identify import render_size
-
 BLOCK = 512
 KIBIBYTE = 1024
-MEMORY_DUE = 1_000_000_000
-"""No build needs more at once, whatever is built: mksquashfs is given a limit, the rest works in streams."""
-
-ROUNDING = 16 << 20
-"""What uv, the lock and the rounding to blocks take in the smallest build: a megabyte of packages needs as much."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -77,17 +70,3 @@ def _peak_memory() -> int:
     """Give the bytes of the largest process since this one began: itself, and each that it waited for."""
     both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return max(resource.getrusage(who).ru_maxrss for who in both) * KIBIBYTE
-
-
-def judge_cost(cost: Cost, base_bytes: int) -> tuple[str, ...]:
-    """Say what a layer's build took more of than it should: base + 2 x new bytes of disk, 1 GB of memory."""
-    due = base_bytes + 2 * cost.new + ROUNDING
-    notes = []
-    if cost.disk > due:
-        notes.append(
-            f"the build took {render_size(cost.disk)} of disk at once, more than the base and twice what is new: "
-            f"{render_size(due)}"
-        )
-    if cost.memory > MEMORY_DUE:
-        notes.append(f"a program of the build took {render_size(cost.memory)} of memory, more than 1 GB")
-    return tuple(notes)

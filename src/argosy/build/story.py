@@ -19,7 +19,7 @@ from argosy.build.clock import Clock
 from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_conda, open_workshop
 from argosy.build.conflicts import hidden_notes, replaceable, vendor_builds
 from argosy.build.content import content_over
-from argosy.build.cost import judge_cost, measure_cost
+from argosy.build.cost import measure_cost
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
 from argosy.build.finishing import Finished, Made, finish_layer, variables_over
 from argosy.build.for_site import aimed, naming_bases, refuse_elsewhere, site_of
@@ -121,8 +121,7 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
         cost = measure_cost(work, made.tree, request.output, before=cost)
         if request.keep:
             keep_layer(session, layer_key(lock), made.tree)
-    dear = () if request.flatten else judge_cost(cost, base.image.base_size)
-    made = replace(made, notes=(*made.notes, *differences(order, lock), *dear))
+    made = replace(made, notes=(*made.notes, *differences(order, lock)))
     return replace(_report(request, base, lock, made, size, clock), cost=cost)
 
 

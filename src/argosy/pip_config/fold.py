@@ -26,6 +26,12 @@ NOT_TRANSLATED = {
     "platform": "packages are chosen for the base",
     "python-version": "packages are chosen for the base",
     "use-feature": "it is about pip's own insides",
+    "exclude-newer": "no time limit is set; a lock holds versions",
+    "index-strategy": "the best version of all indexes is taken, as by pip",
+    "override": "overrides are read from a pyproject.toml",
+    "resolution": "the newest versions are chosen",
+    "torch-backend": "say it with --torch-backend",
+    "config-file": "no configuration of uv's is read but its variables",
     "uploaded-prior-to": "no time limit is set",
 }
 

@@ -1,4 +1,4 @@
-"""Read the configuration files and variables that pip reads, in pip's order; it never judges what they say.
+"""Read the files and variables that pip reads, in pip's order, then those of uv; it never judges what they say.
 
 Source: "Configuration" in pip's documentation.  Later ones win: global, user, site, the file that PIP_CONFIG_FILE
 names, variables; and whatever the file, [install] wins over [global].
@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from argosy.errors import UsageError
+from argosy.pip_config.uv_variables import read_uv_variables
 
 SECTIONS = ("global", "install")
 LISTS = ("extra-index-url", "find-links", "trusted-host", "constraint", "build-constraint")
@@ -103,10 +104,24 @@ def read_pip_config(
     for group in (*found.values(), dict(_variables(environment))):
         # pip takes an empty value for none at all, once all files are merged.
         settings |= {key: setting for key, setting in group.items() if setting.value}
+    for setting in _uv_variables(environment):
+        settings[setting.key] = _joined(settings.get(setting.key), setting)
     if "cert" not in settings:
         settings |= _certificate(environment)
     config = PipConfig(tuple(settings[key] for key in sorted(settings)), str(home), str(cwd or Path.cwd()))
     return _look_up(config, environment, home)
+
+
+def _uv_variables(environment: Mapping[str, str]) -> Iterator[PipSetting]:
+    for name, key, value in read_uv_variables(environment):
+        yield PipSetting(key, value, f"variable {name}")
+
+
+def _joined(before: PipSetting | None, setting: PipSetting) -> PipSetting:
+    """Add a list to what was said before; of a single value the later one wins."""
+    if before is None or setting.key not in LISTS:
+        return setting
+    return PipSetting(setting.key, f"{before.value} {setting.value}", f"{before.source}, {setting.source}")
 
 
 def _config_files(environment: Mapping[str, str], home: Path, prefix: Path | None) -> Iterator[Path]:
