@@ -12,6 +12,7 @@ from argosy.images.skopeo import (
     Fault,
     SkopeoWay,
     explain_failure,
+    explain_pull,
     is_insecure,
     judge_fault,
     last_word,
@@ -130,3 +131,36 @@ def test_an_image_for_other_machines_only_is_refused_with_both_named() -> None:
 def test_an_unreadable_manifest_is_an_image_error(text: str) -> None:
     with pytest.raises(ImageError, match="no readable manifest"):
         parse_manifest(text, "amd64", "it")
+
+
+NO_HOST = "dial tcp: lookup r.eu: no such host"
+BUILDAH = "Error: creating build container: initializing source docker://"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (f'{BUILDAH}r.eu:5000/a:1: Get "https://r.eu:5000/v2/": {NO_HOST}\n(exit code 125)',
+         "r.eu:5000 cannot be reached; check the registry's name"),
+        (f'{BUILDAH}debian:1: Get "https://registry-1.docker.io/v2/": {NO_HOST}',
+         "registry-1.docker.io cannot be reached"),
+        (f"{BUILDAH}nvcr.io/a:1: reading manifest 1 in nvcr.io/a: unauthorized: authentication required",
+         "nvcr.io does not let us read nvcr.io/a:1; 'skopeo login nvcr.io'"),
+        (f"{BUILDAH}debian:none: reading manifest none in docker.io/library/debian: manifest unknown",
+         "there is no image debian:none in the registry; check name and tag; 'skopeo list-tags docker://debian'"),
+        (f'FATAL:   While performing build: conveyor failed to get: Get "https://r.eu/v2/": {NO_HOST}',
+         "r.eu cannot be reached"),
+        (f'failed to resolve source metadata for r.eu/x:1: failed to do request: Head "https://r.eu/v2/x": {NO_HOST}',
+         "r.eu cannot be reached"),
+        ("pull access denied for none-such, repository does not exist or may require 'docker login'",
+         "docker.io does not let us read none-such"),
+        (f'Error response from daemon: Get "https://r.eu/v2/": {NO_HOST}', "r.eu cannot be reached"),
+        ("STEP 2/3: RUN curl https://r.eu/v2\ncurl: (7) Connection refused", ""),
+        ("Reading package lists... not found\n(exit code 1)", ""),
+        ("FATAL: conveyor failed to get: failed to retrieve path for a.sif: lstat a.sif: no such file", ""),
+    ],
+)  # fmt: skip
+def test_why_an_engine_could_not_fetch_its_base_is_said(said: str, told: str) -> None:
+    found = explain_pull(f"$ buildah build .\n{said}")
+    assert told in found
+    assert bool(told) == found.startswith("the base could not be fetched: ")

@@ -15,6 +15,7 @@ from argosy.build.definitions import HEREDOC, Format, dockerfile_in, read_defini
 from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.images.docker_store import daemon_hint
 from argosy.images.opening import GO_ARCH
+from argosy.images.skopeo import explain_pull
 from argosy.process import Command, Words, run_checked
 from argosy.session import Session, Step
 
@@ -105,6 +106,7 @@ def run_definition(path: Path, options: EngineOptions, session: Session, work: P
     except ToolFailed as error:
         if NO_OWNERS.search(error.evidence):
             error.hint = NEEDS_SUB_USERS
+        error.hint = explain_pull(error.evidence) or error.hint
         raise
     return Made(out, _why(engine, RUNTIMES, session))
 
@@ -133,7 +135,7 @@ def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: P
     except ToolFailed as error:
         if NO_HEREDOC in error.evidence and HEREDOC.search(file.read_text(errors="replace")):
             error.hint = HEREDOC_HINT
-        error.hint = daemon_hint(error.evidence) or error.hint
+        error.hint = daemon_hint(error.evidence) or explain_pull(error.evidence) or error.hint
         raise
     image = told.read_text().strip().removeprefix("sha256:")
     return Made(_save(engine, image, session, work), _why(engine, BUILDERS, session))

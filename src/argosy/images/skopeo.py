@@ -100,6 +100,16 @@ PATTERNS = (
 AWAY = frozenset({Fault.NETWORK, Fault.SERVER, Fault.RATE})
 """Faults that pass: an image fetched before may be used meanwhile."""
 
+_PULL = re.compile(
+    r"initializing source|reading manifest|conveyor failed to get|source metadata for|pull access denied|/v2/"
+)
+"""What buildah and podman, apptainer, and docker say of an image that they cannot fetch."""
+
+_PULLED = re.compile(r"(?:initializing source docker://|source metadata for |pull access denied for )(?P<name>\S+)")
+_ASKED = re.compile(r"https?://(?P<host>[^/\s\"]+)/v2/")
+_ADDRESS = re.compile(r"docker://\S+|https?://\S+")
+_OF_REGISTRIES = (Fault.RATE, Fault.MISSING, Fault.LOGIN, Fault.TLS, Fault.NETWORK, Fault.SERVER)
+
 
 def parse_insecure(environment: Mapping[str, str]) -> frozenset[str]:
     """Read the registries that may be asked without TLS, from ARGOSY_INSECURE_REGISTRIES=host[:port],…."""
@@ -258,14 +268,21 @@ def _explain_registry(fault: Fault, reference: Reference, evidence: str, *, push
         what = f"{registry} does not let us write {reference}"
         hint = f"'skopeo login {registry}' as one who may write there; some registries want the project made first"
         return ToolFailed(what, evidence=evidence, hint=hint)
+    what, hint = _say_fault(fault, registry, str(reference), reference.name)
+    what = what or f"{reference} could not be {'pushed' if pushing else 'fetched'}"
+    return kind(what, evidence=evidence, hint=hint)
+
+
+def _say_fault(fault: Fault, registry: str, image: str, name: str) -> tuple[str, str]:
+    """Say what a fault is and what to do; two empty texts where neither is known."""
     login = f"'skopeo login {registry}'"
     texts = {
         Fault.MISSING: (
-            f"there is no image {reference} in the registry",
-            f"check name and tag; 'skopeo list-tags docker://{reference.name}' lists the tags",
+            f"there is no image {image} in the registry",
+            f"check name and tag; 'skopeo list-tags docker://{name}' lists the tags",
         ),
         Fault.LOGIN: (
-            f"{registry} does not let us read {reference}",
+            f"{registry} does not let us read {image}",
             f"{login}, or check the spelling: some registries say the same of a name that does not exist",
         ),
         Fault.RATE: (
@@ -279,5 +296,20 @@ def _explain_registry(fault: Fault, reference: Reference, evidence: str, *, push
         Fault.NETWORK: (f"{registry} cannot be reached", "check the registry's name, the network and https_proxy"),
         Fault.SERVER: (f"{registry} has trouble of its own", "try again later"),
     }
-    what, hint = texts.get(fault, (f"{reference} could not be {'pushed' if pushing else 'fetched'}", ""))
-    return kind(what, evidence=evidence, hint=hint)
+    return texts.get(fault, ("", ""))
+
+
+def explain_pull(said: str) -> str:
+    """Say why an engine could not fetch the image that a file builds upon, by its own words; empty where it did."""
+    last = next((line for line in reversed(said.splitlines()) if _PULL.search(line)), "")
+    fault = judge_fault(_ADDRESS.sub(" ", last))
+    if not last or fault not in _OF_REGISTRIES:
+        return ""
+    named, asked = _PULLED.search(last), _ASKED.search(last)
+    image = named["name"].rstrip(":,.") if named else ""
+    first = image.partition("/")[0]
+    its = first if "/" in image and re.search(r"[.:]|^localhost$", first) else "docker.io" if image else "the registry"
+    what, hint = _say_fault(
+        fault, asked["host"] if asked else its, image or "the base", re.sub(r"[:@][^/]*$", "", image)
+    )
+    return f"the base could not be fetched: {what}; {hint}"
