@@ -52,7 +52,7 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[Laun
     session = open_session(verbose=verbose)
     request = replace(change(cmd_launch.read_request(session, **options)), here=here)
     if ssh:
-        cmd_launch.refuse_several(ssh=True, here=here, script=script is not None)
+        cmd_launch.refuse_with_ssh(ssh, here=here, script=script is not None)
     if dry_run or script is not None:
         shown = None if dry_run else script
         kept = script is not None

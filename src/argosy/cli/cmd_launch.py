@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -140,7 +141,7 @@ def _launch(
     *, dry_run: bool, script: Path | None, here: bool, follow: bool, as_json: bool, verbose: bool, interactive: bool,
     smoke_first: bool, ssh: str, **options: Any,
 ) -> int:  # fmt: skip
-    refuse_several(here=here, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first)
+    _refuse_several(here=here, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first)
     if as_json and not dry_run:
         raise UsageError(
             "--json needs --dry-run", hint="of a job that was submitted tells: argosy jobs show JOB --json"
@@ -148,7 +149,7 @@ def _launch(
     session = open_session(verbose=verbose)
     request = replace(read_request(session, **options), here=here)
     if ssh:
-        refuse_several(ssh=True, here=here, interactive=interactive, smoke_first=smoke_first, script=script is not None)
+        refuse_with_ssh(ssh, here=here, interactive=interactive, script=script is not None)
     if dry_run or script is not None:
         kept = script is not None
         return show_plan(request, session, script if not dry_run else None, as_json=as_json, kept=kept, ssh=ssh)
@@ -157,7 +158,7 @@ def _launch(
 
         return launch_interactive(request, session).code
     if smoke_first:
-        return _smoke_first(request, session, follow=follow)
+        return _smoke_first(request, session, ssh, follow=follow)
     launched = start(request, session, ssh)
     if not launched.job:
         return launched.code
@@ -181,11 +182,31 @@ def _preview(request: LaunchRequest, session: Session, ssh: str) -> LaunchPlan:
     return preview(request, session, parse_remote(ssh))
 
 
-def refuse_several(**wishes: bool) -> None:
+def _refuse_several(**wishes: bool) -> None:
     """Refuse options that say different things of the same."""
     several = [option(name) for name, wished in wishes.items() if wished]
     if len(several) > 1:
         raise UsageError(f"{' and '.join(several)} exclude each other", hint="say one of them")
+
+
+NOT_BY_SSH = MappingProxyType(
+    {
+        "here": "log in there, and in the allocation carry out what --dry-run prints: sh job.sh",
+        "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
+        "script": "--dry-run prints the script as it would stand there: send its output to a file",
+    }
+)
+"""Options that mean a machine which one works on -> what to do instead."""
+
+
+def refuse_with_ssh(ssh: str, **wishes: bool) -> None:
+    """Refuse the options that need Argosy there, each with its alternative."""
+    for name in (name for name, wished in wishes.items() if wished):
+        raise UsageError(
+            f"{option(name)} cannot be used with --ssh",
+            evidence=f"--ssh {ssh} submits a job there, where no Argosy need be",
+            hint=NOT_BY_SSH[name],
+        )
 
 
 def show_plan(
@@ -203,10 +224,11 @@ def show_plan(
     return 0
 
 
-def _smoke_first(request: LaunchRequest, session: Session, *, follow: bool) -> int:
+def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: bool) -> int:
     from argosy.launch.story import launch_after_smoke  # noqa: PLC0415 - only where it is asked for
+    from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
 
-    smoke, launched = launch_after_smoke(request, session)
+    smoke, launched = launch_after_smoke(request, session, parse_remote(ssh) if ssh else None)
     click.echo(f"job {smoke.job} is the smoke run; the job itself starts when that went well", err=True)
     if follow:
         code = _follow(session, smoke.job, request)

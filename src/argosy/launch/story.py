@@ -6,7 +6,9 @@ import json
 import os
 import re
 import time
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +20,9 @@ from argosy.records import asdict, replace
 from argosy.schedulers.slurm import parse_job_id
 from argosy.session import Session
 from argosy.sites import Site
+
+if TYPE_CHECKING:
+    from argosy.ssh import Remote
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
@@ -88,16 +93,30 @@ def note_job(plan: LaunchPlan, folder: Path, job: str, *, profile: str, here: st
     write_text(folder / "submitted.json", json.dumps(told) + "\n")
 
 
-def launch_after_smoke(request: LaunchRequest, session: Session) -> tuple[Launched, Launched]:
+def launch_after_smoke(
+    request: LaunchRequest, session: Session, remote: Remote | None = None
+) -> tuple[Launched, Launched]:
     """Submit a smoke run, and the launch itself to start when that ended well; Slurm removes it where it did not.
 
     Both are planned before the first is submitted, so that what cannot be meant submits neither.
+
+    Parameters
+    ----------
+    remote
+        Where both are submitted by ssh; None for here.
     """
-    plan_here(request, session, dry=True)
-    smoke = launch(replace(request, smoke=True), session)
+    if remote is None:
+        plan_here(request, session, dry=True)
+        submit_one = partial(launch, session=session)
+    else:
+        from argosy.launch.by_ssh import launch_by_ssh, preview  # noqa: PLC0415 - only where it is asked for
+
+        preview(request, session, remote)
+        submit_one = partial(launch_by_ssh, session=session, remote=remote)
+    smoke = submit_one(replace(request, smoke=True))
     after = ",".join(filter(None, (request.options.dependency, f"afterok:{smoke.job}")))
     extra = (*request.extra, "--kill-on-invalid-dep=yes")
-    return smoke, launch(replace(request, options=replace(request.options, dependency=after), extra=extra), session)
+    return smoke, submit_one(replace(request, options=replace(request.options, dependency=after), extra=extra))
 
 
 def _carry_out(command: Command, session: Session, site: Site) -> int:

@@ -131,6 +131,14 @@ def test_a_failed_job_says_which_rank_failed_first(laptop: Laptop) -> None:
     assert "rank 1" in said.stderr
 
 
+def test_a_smoke_run_comes_first_from_afar_too(laptop: Laptop) -> None:
+    said = laptop.launch("--smoke-first", "--follow", command=("echo", "it runs"))
+    assert said.stdout.count("it runs") == 2
+    bad = laptop.launch("--smoke-first", "--follow", command=("false",), check=False)
+    assert bad.code == 1
+    assert laptop.argosy("jobs", "--ssh", "far").stdout == "no jobs of yours wait or run\n"
+
+
 REFUSED = (
     (("--ssh", "nowhere"), "nowhere is not reached by ssh"),
     (("--ssh", "far:/nodir"), "there is no folder /nodir at far"),
@@ -139,7 +147,7 @@ REFUSED = (
     (("--partition", "none"), "Invalid partition"),
     (("--chdir", "none"), "/none to run in"),
     (("--site", "local"), "name the profile of the cluster with --site"),
-    (("--here",), "--ssh and --here exclude each other"),
+    (("--here",), "carry out what --dry-run prints"),
 )
 
 
