@@ -33,7 +33,7 @@ def parse_conda_spec(text: str, where: Where) -> CondaSpec:
         When conda would not understand it either.
     """
     line = text
-    text = re.sub(r"\s+#.*\Z", "", text).strip()
+    text = re.sub(r"\s+#.*\Z" if "/" in text else r"#.*\Z", "", text).strip()  # an address may hold one
     if named := _parse_file(text, where):
         return named
     extra: dict[str, str] = {}

@@ -12,7 +12,7 @@ from argosy.nearest import nearest_word
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]]*\])?"
 _REWRITES = (
     # What was written, and what it usually means.  Order: the most specific first.
-    (re.compile(r"^(?:python[\d.]* -m )?pip[\d.]* install (?:-U |--upgrade )?"), ""),
+    (re.compile(r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?pip[\d.]* install (?:-U |--upgrade )?"), ""),
     (re.compile(r"^[-*] +"), ""),
     (re.compile(r"""^["'](.*)["'],?$"""), r"\1"),
     (re.compile(r"^[\w./:-]+::"), ""),
@@ -32,10 +32,28 @@ _REWRITES = (
 
 _SEVERAL = re.compile(rf"^(?:{_NAME}(?:[=<>!~]=?[\w.*]+)?(?:\s*,\s*|\s+|$)){{2,}}$")
 
+_PROGRAMS = "conda|mamba|micromamba|apt|apt-get|brew|dnf|yum|module|source|export|cd|git|bash|curl|wget"
+
 _OF_OTHERS = (
     (
         re.compile(r"^\w[\w.-]*=[^=\s/]+=\w+$"),
         "a line of 'conda list --export': 'conda env export' writes an environment.yml",
+    ),
+    (
+        re.compile(r"^[\w.-]+\s+\d\S*\s+\S*_\d+(?:\s+[\w./:-]+)?$"),
+        "a line of 'conda list': 'conda env export' writes an environment.yml",
+    ),
+    (
+        re.compile(r"^[\w.-]+==\S+\s+\(/"),
+        "a package that is installed from a folder: name the folder, or NAME==VERSION alone",
+    ),
+    (
+        re.compile(r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?(?:uv )?pip[\d.]* install (?:.* )?-(?!U |-upgrade )"),
+        "a command: write what stands behind 'install', each option and each package on a line of its own",
+    ),
+    (
+        re.compile(rf"^(?:[!%$>] *)?(?:sudo )?(?:{_PROGRAMS})\s+[A-Za-z./~-]"),
+        "a command: name the packages, one a line; what it is to do can be a [[step]] of an argosy.toml",
     ),
     (re.compile(r"^Package\s+Version\b"), "a table of 'pip list': 'pip freeze' writes a requirements file"),
     (re.compile(r"^(?:WARNING|ERROR|DEPRECATION): "), "a message that got into the file: take it out"),

@@ -313,6 +313,9 @@ def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
         hint = "this path is of the machine that made the conda package: 'pip list --format freeze' gives versions"
     if package.path.startswith(("'", '"')):
         hint = "take the quotes out: no shell reads this file"
+    if re.match(r"(?:www\.)?(?:github|gitlab)\.[\w.]+/[\w.-]+/[\w.-]+", package.path):
+        hint = f"write git+https://{package.path}"
+    hint = hint or "a path begins at the folder of the file that names it, or at the current folder"
     raise bad_line("there is no such local package", package.where, package.text, hint=hint)
 
 

@@ -99,7 +99,7 @@ def _pair_options(words: list[str], where: Where, line: str) -> Iterator[_Option
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
-        if not word.startswith("--") and len(word) > len("-r"):
+        if word.startswith("-") and not word.startswith("--") and len(word) > len("-r"):
             name, equals, value = word[:2], "=", word[2:].removeprefix("=")
         name = SHORT.get(name, SAME.get(name, name))
         if name in FLAGS:
@@ -115,7 +115,7 @@ def _pair_options(words: list[str], where: Where, line: str) -> Iterator[_Option
 
 def _unknown(name: str, where: Where, line: str) -> UsageError:
     if not name.startswith("-"):
-        hint = "quote a path with blanks"
+        hint = "give each package its own line, and quote a path with blanks"
         return bad_line(f"'{name}' is more than the option before it takes", where, line, hint=hint)
     hint = suggest_for_option(name, (*VALUED, *FLAGS, *OF_ONE_PACKAGE))
     return bad_line(f"a requirements file knows no option {name}", where, line, hint=hint)
