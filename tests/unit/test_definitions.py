@@ -110,6 +110,21 @@ def test_an_unknown_word_is_said_with_its_line_and_the_nearest(
     assert caught.value.hint == f"did you mean {meant}?"
 
 
+@pytest.mark.parametrize("line", ["   %pip install x", "  %post", "\t%", "%"])
+def test_what_apptainer_takes_for_a_section_in_the_middle_of_a_script_is_said(tmp_path: Path, line: str) -> None:
+    (tmp_path / "file").write_text(f"Bootstrap: docker\nFrom: x\n%post\n{line}\n")
+    with pytest.raises(UsageError, match="is no section where it stands") as caught:
+        read_definition(tmp_path / "file", Format.DEFINITION)
+    assert "file:4:" in caught.value.evidence
+    assert "an indented one too" in caught.value.hint
+
+
+def test_a_byte_order_mark_before_a_definition_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(DEFINITION, encoding="utf-8-sig")
+    with pytest.raises(UsageError, match="byte order mark"):
+        read_definition(tmp_path / "file", Format.DEFINITION)
+
+
 @pytest.mark.parametrize("kind", list(Format))
 def test_a_file_that_builds_on_nothing_is_refused(tmp_path: Path, kind: Format) -> None:
     (tmp_path / "file").write_text("# nothing\n")

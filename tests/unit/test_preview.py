@@ -13,7 +13,7 @@ from argosy.build.node_plan import NodeWishes
 from argosy.build.preview import preview_build, preview_on_node, render_preview
 from argosy.build.report import BuildRequest
 from argosy.emulation import emulating
-from argosy.errors import CheckFailed, UsageError
+from argosy.errors import CheckFailed, ToolMissing, UsageError
 from argosy.process import FakeRunner
 from argosy.records import replace
 from argosy.session import Session
@@ -55,7 +55,7 @@ def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Se
     [
         ("debian:bookworm", "", "made first"),
         ("debian:zurg", "", "made first, if there is a suite zurg"),
-        ("docker://ubuntu", "", "fetched or made first"),
+        ("docker://ubuntu", "", "fetched first, where it is not here yet"),
         ("tools:1", "", "3.0 MB, copied as it is"),
         ("/appl/x.sif", "lumi-g", "not on this machine, looked for at lumi-g"),
     ],
@@ -68,6 +68,40 @@ def test_what_is_done_with_the_base_is_told(
     Path(request_.base).rename(catalog / "tools/1.sif")
     there = replace(session, places=replace(session.places, images=(catalog,)))
     assert preview_build(replace(request_, base=base, site=site), there).base_how == how
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "programs", "said"),
+    [
+        ("Dockerfile", "FROM debian\n", ("podman", "docker"), "built first, by podman"),
+        ("base.def", "Bootstrap: docker\nFrom: debian\n", ("apptainer",), "built first, by apptainer"),
+        ("Dockerfile", "FROM debian\nRUNN true\n", ("docker",), "a Dockerfile has no 'RUNN'"),
+        ("base.def", "%post\n", ("apptainer",), "is no definition file"),
+        ("Dockerfile", "FROM debian\n", (), "nothing here builds those"),
+    ],
+)
+def test_a_dry_run_reads_what_an_engine_would_build(
+    session: Session, request_: BuildRequest, name: str, text: str, programs: tuple[str, ...], said: str
+) -> None:
+    file = request_.output.with_name(name)
+    file.write_text(text)
+    there = replace(
+        session, host=replace(session.host, programs={**session.host.programs, **dict.fromkeys(programs, "/x")})
+    )
+    asked = replace(request_, base=str(file))
+    try:
+        told = preview_build(asked, there).base_how
+    except (ToolMissing, UsageError) as error:
+        told = str(error)
+    assert said in told
+
+
+def test_of_a_build_on_a_node_no_engine_is_wanted_here(session: Session, request_: BuildRequest) -> None:
+    file = request_.output.with_name("Dockerfile")
+    file.write_text("FROM debian\n")
+    request = replace(request_, site="alps-daint", base=str(file))
+    preview = preview_on_node(request, NodeWishes(account="g1", time="5"), session)
+    assert preview.base_how == "built first, by the engine that is there"
 
 
 def test_a_debian_that_is_in_the_cache_is_told_with_its_size(session: Session, request_: BuildRequest) -> None:

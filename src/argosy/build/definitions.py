@@ -14,6 +14,7 @@ from pathlib import Path
 from argosy.errors import UsageError
 from argosy.nearest import nearest_word
 from argosy.recipe.lines import decode
+from argosy.shell import quote
 
 SECTIONS = [
     "setup",
@@ -85,7 +86,9 @@ INSTRUCTIONS = [
 ]
 """docs.docker.com/reference/dockerfile, read 2026-11."""
 
-_SECTION = re.compile(r"%([A-Za-z][A-Za-z0-9]*)(?=\s|\Z)")
+_SECTION = re.compile(r"(?P<indent>\s*)%(?P<name>\S*)")
+_INDENTED = "apptainer takes each line that begins with % for a section, an indented one too: let it begin otherwise"
+_MARKED = "\ufeff".encode()
 _HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
 HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
 _DOCKER_NAME = re.compile(r"(?:Dockerfile|Containerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z")
@@ -125,19 +128,24 @@ def read_definition(path: Path, kind: Format) -> None:
         With file and line and the nearest word; or when it cannot be read, or is empty.
     """
     try:
-        text = decode(path.read_bytes(), str(path))
+        data = path.read_bytes()
+        text = decode(data, str(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read", evidence=error.strerror or str(error)) from error
     known, rows = (SECTIONS, _sections(text)) if kind is Format.DEFINITION else (INSTRUCTIONS, _instructions(text))
+    if kind is Format.DEFINITION and data.startswith(_MARKED):
+        hint = f"take it out: tail -c +4 {quote(str(path))} > without-mark.def"
+        raise UsageError(f"{path} begins with a byte order mark, which apptainer does not understand", hint=hint)
     found = list(rows)
     for number, word, shown, words in found:
         if word not in (words or known):
             near = nearest_word(word, words or known)
             mark = "%" if shown.startswith("%") else ""
+            other = f"known: {', '.join(words or known)}" if word else _INDENTED
             raise UsageError(
-                f"a {kind} has no {shown!r}",
+                f"a {kind} has no {shown!r}" if word else f"{shown!r} is no section where it stands",
                 evidence=f"{path}:{number}: {text.splitlines()[number - 1].strip()}",
-                hint=f"did you mean {mark}{near}?" if near else f"known: {', '.join(words or known)}",
+                hint=f"did you mean {mark}{near}?" if near else other,
             )
     needed = "Bootstrap:" if kind is Format.DEFINITION else "FROM"
     if not any(shown.lower() == needed.rstrip(":").lower() for _, _, shown, _ in found):
@@ -153,7 +161,7 @@ def _sections(text: str) -> Iterator[Row]:
     for number, line in enumerate(text.splitlines(), 1):
         if found := _SECTION.match(line):
             header = False
-            yield number, found[1].lower(), f"%{found[1]}", []
+            yield number, "" if found["indent"] else found["name"].lower(), f"%{found['name']}", []
         elif key := _HEAD.match(line):
             # A stage begins with a header again, wherever the one before it ended.
             header = header or key[1].lower() == "bootstrap"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.build.definitions import HEREDOC, Format, dockerfile_in, read_definition
+from argosy.build.definitions import HEREDOC, Format, definition_format, dockerfile_in, read_definition
 from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.images.docker_store import daemon_hint
 from argosy.images.opening import GO_ARCH
@@ -88,8 +88,7 @@ def run_definition(path: Path, options: EngineOptions, session: Session, work: P
     ToolMissing, ToolFailed, UsageError
         When no engine is here, it fails (its last lines are the evidence), or the file holds an unknown section.
     """
-    read_definition(path, Format.DEFINITION)
-    engine = _find(RUNTIMES, f"{path.name} is a definition file", "base.sif", path, session)
+    engine = _engine_of(path, Format.DEFINITION, session)
     out = work / "defined.sif"
     # Apptainer takes the rootless way itself; SingularityCE has to be told.
     fake = ("--fakeroot",) if engine == "singularity" and session.host.person.uid != 0 else ()
@@ -120,8 +119,7 @@ def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: P
         As `run_definition`.
     """
     context, file = _context(path, options, session)
-    read_definition(file, Format.DOCKERFILE)
-    engine = _find(BUILDERS, f"{file.name} is a Dockerfile", "image.tar", file, session)
+    engine = _engine_of(file, Format.DOCKERFILE, session)
     told = work / "image-id"
     arguments = _arguments(options, "--platform", session)
     # docker keeps the container of an instruction that fails unless it is told not to.
@@ -139,6 +137,32 @@ def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: P
         raise
     image = told.read_text().strip().removeprefix("sha256:")
     return Made(_save(engine, image, session, work), _why(engine, BUILDERS, session))
+
+
+def foretell_engine(reference: str, options: EngineOptions, session: Session, *, here: bool) -> str:
+    """Say by what a base would be made; which engines another machine has is not known.
+
+    Raises
+    ------
+    ToolMissing, UsageError
+        As the making does before it begins.
+    """
+    path = Path(reference)
+    if reference.startswith(STORE):
+        return "taken out of podman's store first"
+    kind = definition_format(path, options.dockerfile) or Format.DOCKERFILE
+    file = path if kind is Format.DEFINITION else _context(path, options, session)[1]
+    if not here:
+        read_definition(file, kind)
+        return "built first, by the engine that is there"
+    return f"built first, by {_engine_of(file, kind, session)}"
+
+
+def _engine_of(file: Path, kind: Format, session: Session) -> str:
+    """Look a description through, and choose who builds it."""
+    read_definition(file, kind)
+    engines, made = (RUNTIMES, "base.sif") if kind is Format.DEFINITION else (BUILDERS, "image.tar")
+    return _find(engines, f"{file.name} is a {kind}", made, file, session)
 
 
 def _arguments(options: EngineOptions, architecture: str, session: Session) -> Iterator[str]:

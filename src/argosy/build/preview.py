@@ -12,6 +12,7 @@ from argosy.build.asking import settle_request
 from argosy.build.base import base_file, is_made
 from argosy.build.bootstrap import debian_file
 from argosy.build.debian import is_known, parse_debian
+from argosy.build.engines import foretell_engine
 from argosy.build.exporting import refuse_output
 from argosy.build.for_site import aimed, site_of
 from argosy.build.needs import plan_needs
@@ -81,8 +82,8 @@ MOST_NAMES = 40
 """Of more packages the first are named for people; ``--json`` names all."""
 
 
-def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
-    """Read what is asked for, and give what would be done.
+def preview_build(request: BuildRequest, session: Session, *, here: bool = True) -> BuildPreview:
+    """Read what is asked for, and give what would be done, on this machine where that is not a compute node's task.
 
     Raises
     ------
@@ -97,7 +98,8 @@ def preview_build(request: BuildRequest, session: Session) -> BuildPreview:
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, order.recipe), order.recipe, target.backend)
     carrier = next(iter(candidates(session.host, request.carrier)))
-    (size, how), work = _judge_base(order.base, plan_needs(order.recipe), request, session), session.work_parent()
+    size, how = _judge_base(order.base, plan_needs(order.recipe), request, session, here=here)
+    work = session.work_parent()
     pip, conda = _asked(order)
     return BuildPreview(
         output=str(request.output),
@@ -128,7 +130,7 @@ def preview_on_node(request: BuildRequest, wishes: NodeWishes, session: Session)
     """
     site = find_build_site(request, session)
     there = replace(session, host=replace(session.host, arch=site.node.arch or session.host.arch))
-    preview = preview_build(request, there)
+    preview = preview_build(request, there, here=False)
     fetched = ("the nodes have no network: base and packages are fetched here first",)
     return replace(
         preview,
@@ -140,7 +142,9 @@ def preview_on_node(request: BuildRequest, wishes: NodeWishes, session: Session)
     )
 
 
-def _judge_base(base: str, needs: tuple[str, ...], request: BuildRequest, session: Session) -> tuple[int, str]:
+def _judge_base(
+    base: str, needs: tuple[str, ...], request: BuildRequest, session: Session, *, here: bool
+) -> tuple[int, str]:
     """Give the size of the base's file and what is done with it; that of another site need not be on this machine."""
     if base.startswith("debian:"):
         made = debian_file(base, session, needs)
@@ -148,10 +152,12 @@ def _judge_base(base: str, needs: tuple[str, ...], request: BuildRequest, sessio
             return made.stat().st_size, f"{render_size(made.stat().st_size)}, made before"
         suite, _ = parse_debian(base, session.host.environment)
         return 0, "made first" if is_known(suite) else f"made first, if there is a suite {suite}"
-    if is_reference(base) or is_made(base, request.engine):
-        return 0, "fetched or made first"
-    if request.site and not Path(base).exists():
+    if is_reference(base):
+        return 0, "fetched first, where it is not here yet"
+    if request.site and not is_made(base, request.engine) and not Path(base).exists():
         return 0, f"not on this machine, looked for at {request.site}"
+    if is_made(base, request.engine):
+        return 0, foretell_engine(base, request.engine, session, here=here)
     file = base_file(base, session)
     size = file.stat().st_size if file.is_file() else 0
     return size, f"{render_size(size)}, copied as it is" if size else "packed first"
