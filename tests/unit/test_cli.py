@@ -130,7 +130,7 @@ def test_help_imports_no_story() -> None:
         (("launch", "nothing.sif", "--json", "--", "true"), 125, "--json needs --dry-run"),
         (("launch", "x.sif", "--ssh", "far:/w", "--here", "--", "true"), 125, "what --dry-run prints: sh job.sh"),
         (("launch", "x.sif", "--ssh", "far:/w", "--interactive"), 125, "argosy attach JOB"),
-        (("launch", "x.sif", "--ssh", "far:/w", "--script", "j.sh", "--", "true"), 125, "--dry-run prints the script"),
+        (("launch", "x.sif", "--ssh", "far:/w", "--script", "j.sh", "--", "true"), 2, "--dry-run prints the script"),
         (("jobs", "15"), 2, "argosy jobs show 15"),
         (("cancel", "my-job"), 2, "'my-job' is no number of a job"),
         (("verify", __file__), 7, "nothing in it tells of a network"),
