@@ -24,7 +24,7 @@ from argosy.launch.rendezvous import PORT, render_rendezvous
 from argosy.launch.resume import Resume, plan_resume
 from argosy.launch.story import submission_environment
 from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, RANK, TORCHRUN
-from argosy.model import ContainerRequest, Image, ImageKind, Variable
+from argosy.model import Choice, ContainerRequest, Image, ImageKind, Variable
 from argosy.process import Command, Reply
 from argosy.sites import Site
 from tests.unit.machines import make_host, make_session
@@ -211,6 +211,16 @@ def test_what_slurm_refuses_stands_in_its_own_words_with_a_way_out(said: str, hi
     error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", line), SITE)
     assert line in str(error)
     assert hint in error.hint
+
+
+def test_a_refused_option_that_nobody_typed_is_traced_to_its_variable() -> None:
+    rows = (
+        Choice("--constraint", "zz", "your default, SBATCH_CONSTRAINT", "environment"),
+        Choice("SBATCH_X", "not used", "y", "environment"),
+    )
+    reply = Reply(1, "", "sbatch: error: Batch job submission failed: Invalid feature specification")
+    error = explain_sbatch(Command(("sbatch", "x")), reply, SITE, rows)
+    assert error.evidence.endswith("\n--constraint=zz is your default, SBATCH_CONSTRAINT")
 
 
 # What runs in a container

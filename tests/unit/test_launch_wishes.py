@@ -312,6 +312,17 @@ def test_the_folders_of_output_and_error_are_made() -> None:
         output_folders(plan(options=JobOptions(error="/b/%j/x")), "alice")
 
 
+def test_a_percent_sign_in_a_folders_name_is_no_pattern_and_a_backslash_is_refused() -> None:
+    there = replace(HOST, cwd="/w/50%j done")
+    made = plan(host=there)
+    assert made.output == "/w/50%%j done/train-%j.out"
+    assert output_folders(made, "alice") == (Path("/w/50%j done"),)
+    asked = make_request({"image": "x.sif", "command": ("true",), "output": "logs/%x-%j.out"}, there)
+    assert asked.options.output == "/w/50%%j done/logs/%x-%j.out"
+    with pytest.raises(UsageError, match="a backslash cannot stand"):
+        output_folders(plan(host=replace(HOST, cwd="/w/back\\slash")), "alice")
+
+
 def test_an_output_that_nobody_could_write_is_refused_before_the_queue(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     with pytest.raises(UsageError, match="is a folder, and no file"):

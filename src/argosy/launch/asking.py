@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from argosy.containers import parse_container, parse_versions
 from argosy.errors import UsageError
+from argosy.launch.naming import as_pattern
 from argosy.launch.records import LaunchRequest
 from argosy.launch.shape import Wanted
 from argosy.model import Host
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 SHAPE = Wanted.__struct_fields__
 JOB = tuple(name for name in JobOptions.__struct_fields__ if name != "dependency")
 PATHS = ("output", "error", "chdir", "log_dir", "checkpoint")
+PATTERNS = ("output", "error")
+"""Paths in which Slurm fills in what stands after a percent sign."""
+
 LISTS = ("bind", "env", "torchrun_arg", "sbatch_arg", "before")
 """Options that may be given several times: those of the file come first."""
 
@@ -42,7 +46,8 @@ def make_request(words: Mapping[str, Any], host: Host) -> LaunchRequest:
     said = {key: value for key, value in words.items() if value}
     for key in PATHS:
         if key in said:
-            said[key] = str(Path(host.cwd, Path(said[key]).expanduser()))
+            folder = as_pattern(host.cwd) if key in PATTERNS else host.cwd
+            said[key] = str(Path(folder, Path(said[key]).expanduser()))
     after = str(said.get("after", "")).replace(",", ":")
     options = {name: said[name] for name in JOB if name in said}
     return LaunchRequest(

@@ -23,3 +23,8 @@ def file_name(name: str) -> str:
 def option(name: str) -> str:
     """Give the option of a name: ``--gpu-type`` of ``gpu_type``."""
     return f"--{name.replace('_', '-')}"
+
+
+def as_pattern(folder: str) -> str:
+    """Write a folder's own name so that Slurm fills nothing in."""
+    return folder.replace("%", "%%")

@@ -11,6 +11,9 @@ from argosy.launch.records import LaunchPlan
 from argosy.refusals import refuse_folder
 from argosy.store import explained
 
+PATTERN = re.compile(r"%([\w%])")
+"""What Slurm fills in: sbatch(1), filename pattern."""
+
 
 def make_output_folders(plan: LaunchPlan, user: str) -> None:
     """Make the folders that a job writes its output to: Slurm ends it without a word where it cannot.
@@ -48,14 +51,21 @@ def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
     for name, path in _outputs(plan).items():
         if path == os.devnull:
             continue
-        folder = str(Path(path).parent).replace("%x", plan.name).replace("%u", user)
-        if re.search(r"%[\w%]", folder):
+        if "\\" in path:
+            raise UsageError(
+                "a backslash cannot stand in the path of an output: Slurm drops it, and fills in no %j then",
+                evidence=f"--{name} {path}",
+                hint=f"say another --{name}, or start from a folder whose name has none",
+            )
+        known = {"%": "%", "x": plan.name, "u": user}
+        folder = str(Path(path).parent)
+        if any(letter not in known for letter in PATTERN.findall(folder)):
             raise UsageError(
                 "Slurm makes no folders, and this one has no name yet",
                 evidence=f"--{name} {path}",
-                hint="use %j in the name of the file only",
+                hint="use %j in the name of the file only; a percent sign itself is written %%",
             )
-        out.append(Path(folder))
+        out.append(Path(PATTERN.sub(lambda match: known[match[1]], folder)))
     return tuple(out)
 
 

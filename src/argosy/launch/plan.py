@@ -23,7 +23,7 @@ from argosy.launch.at_site import (
     with_site_words,
 )
 from argosy.launch.limits import check_limits
-from argosy.launch.naming import file_name, name_of
+from argosy.launch.naming import as_pattern, file_name, name_of
 from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.launch.script import ScriptFacts, render_script
 from argosy.launch.shape import choose_shape, one_rank_per_node
@@ -283,7 +283,7 @@ def _plan_options(
     SiteError
         When the site requires an option that nobody gave.
     """
-    folder = f"{host.cwd}/" if host.cwd else ""
+    folder = f"{as_pattern(host.cwd)}/" if host.cwd else ""
     output = request.options.output or f"{folder}{file_name(name)}-%j.out"
     if request.here:
         return replace(request.options, output=output), ()

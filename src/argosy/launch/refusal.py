@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from argosy.errors import ArgosyError, SiteError
 from argosy.launch.slurm_calls import no_answer
+from argosy.model import Choice
 from argosy.process import Command, Reply, failed
 from argosy.schedulers.slurm import says_no_answer
 from argosy.sites import Site
 
 
-def explain_sbatch(command: Command, reply: Reply, site: Site) -> ArgosyError:
-    """Say what Slurm refused, in its own words, and what to do."""
+def explain_sbatch(command: Command, reply: Reply, site: Site, choices: Iterable[Choice] = ()) -> ArgosyError:
+    """Say what Slurm refused, in its own words, and what to do.
+
+    Parameters
+    ----------
+    choices
+        Those of the plan: what an option comes from that the user did not type.
+    """
     error = failed(command, reply, doing="submitting the job", hint="")
     text = reply.stderr
+    usual = (row for row in choices if row.source == "environment" and row.what.startswith("--"))
+    error.evidence = "\n".join((error.evidence, *(f"{row.what}={row.value} is {row.why}" for row in usual)))
     hints = (
         (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then add --account"),
         (r"nvalid partition", "see the partitions with: sinfo -s; then add --partition"),

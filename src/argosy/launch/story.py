@@ -208,7 +208,7 @@ def submit(
     command = Command(words, env=submission_environment(session))
     reply = run_slurm(session, command)
     if reply.code != 0:
-        raise explain_sbatch(command, reply, site)
+        raise explain_sbatch(command, reply, site, plan.choices)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
