@@ -48,6 +48,7 @@ def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
         When a name is not known before the job has a number.
     """
     out: list[Path] = []
+    known = {"%": "%", "x": plan.name, "u": user}
     for name, path in _outputs(plan).items():
         if path == os.devnull:
             continue
@@ -57,7 +58,6 @@ def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
                 evidence=f"--{name} {path}",
                 hint=f"say another --{name}, or start from a folder whose name has none",
             )
-        known = {"%": "%", "x": plan.name, "u": user}
         folder = str(Path(path).parent)
         if any(letter not in known for letter in PATTERN.findall(folder)):
             raise UsageError(
