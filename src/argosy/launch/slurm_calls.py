@@ -37,8 +37,8 @@ def run_slurm(session: Session, command: Command) -> Reply:
         raise ToolMissing(
             "there is no Slurm on this machine",
             evidence=error.evidence,
-            hint="run this on a login node of the cluster, where need be after 'module load slurm'; launch, jobs and queues "
-            "reach one from here by --ssh HOST",
+            hint="run this on a login node of the cluster, where need be after 'module load slurm'; launch, jobs and "
+            "queues reach one from here by --ssh HOST",
         ) from error
 
 
