@@ -315,7 +315,7 @@ def test_the_folders_of_output_and_error_are_made() -> None:
 def test_a_percent_sign_in_a_folders_name_is_no_pattern_and_a_backslash_is_refused() -> None:
     there = replace(HOST, cwd="/w/50%j done")
     made = plan(host=there)
-    assert made.output == "/w/50%%j done/train-%j.out"
+    assert made.output == "/w/50%%j done/t-%j.out"
     assert output_folders(made, "alice") == (Path("/w/50%j done"),)
     asked = make_request({"image": "x.sif", "command": ("true",), "output": "logs/%x-%j.out"}, there)
     assert asked.options.output == "/w/50%%j done/logs/%x-%j.out"
@@ -540,6 +540,9 @@ def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> 
     with pytest.raises(UsageError, match="fewer cores than that") as caught:
         inside(environment=few, wanted=Wanted(cpus_per_rank=4))
     assert caught.value.evidence == "4 rank(s) on a node with 4 each; it has 12"
+    with pytest.raises(UsageError, match="fewer cores than ranks") as caught:
+        inside(environment={**INSIDE, "SLURM_JOB_CPUS_PER_NODE": "1(x2)"})
+    assert caught.value.hint.startswith("allocate more, as with salloc --cpus-per-task=4")
 
 
 def test_options_that_come_too_late_for_an_allocation_are_named_or_refused() -> None:

@@ -122,12 +122,18 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
     Raises
     ------
     UsageError
-        When more were asked for.
+        When more were asked for, or there is not one for each rank.
     """
     shape, _ = choose_shape(wanted, site, host)
     cores = [int(number) for number in re.findall(r"(?:^|,)(\d+)", host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))]
     if not cores or shape.cpus_per_rank * shape.ranks_per_node <= min(cores):
         return 0
+    if min(cores) < shape.ranks_per_node:
+        raise UsageError(
+            f"the allocation has fewer cores than ranks: {min(cores)} core(s) on a node for {shape.ranks_per_node} ranks",
+            evidence=f"SLURM_JOB_CPUS_PER_NODE is {host.environment['SLURM_JOB_CPUS_PER_NODE']}",
+            hint=f"allocate more, as with salloc --cpus-per-task={shape.ranks_per_node}; or start fewer with --ranks",
+        )
     if wanted.cpus_per_rank and typed:
         raise UsageError(
             "the allocation has fewer cores than that",
