@@ -130,8 +130,8 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
         return 0
     if min(cores) < shape.ranks_per_node:
         raise UsageError(
-            f"the allocation has fewer cores than ranks: {min(cores)} core(s) on a node for {shape.ranks_per_node} ranks",
-            evidence=f"SLURM_JOB_CPUS_PER_NODE is {host.environment['SLURM_JOB_CPUS_PER_NODE']}",
+            "the allocation has fewer cores than ranks",
+            evidence=f"{min(cores)} core(s) on a node, and {shape.ranks_per_node} ranks",
             hint=f"allocate more, as with salloc --cpus-per-task={shape.ranks_per_node}; or start fewer with --ranks",
         )
     if wanted.cpus_per_rank and typed:
