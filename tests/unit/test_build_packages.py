@@ -32,12 +32,12 @@ from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
 from argosy.build.rooms import Room
 from argosy.build.search_path import write_search_path
 from argosy.build.tools import installed_uv
-from argosy.build.uv_faults import explain_uv, naming_lines
+from argosy.build.uv_faults import explain_uv, explain_warnings, naming_lines
 from argosy.errors import CheckFailed, UsageError
 from argosy.lock import SourceKind
 from argosy.pip_config import UvSettings
 from argosy.process import Reply
-from argosy.recipe import read_recipe
+from argosy.recipe import parse_requirements, read_recipe
 from argosy.recipe.records import PipKind, PipLine, Recipe, Where
 from tests.unit.machines import make_host
 
@@ -369,3 +369,20 @@ def test_uv_is_found_where_pip_put_it_for_one_user(tmp_path: Path, monkeypatch: 
     """``pip install --user`` runs the system's Python, which has no uv beside it, and PATH need not name the place."""
     monkeypatch.setattr("sys.executable", str(tmp_path / "python3"))
     assert installed_uv(make_host(environment={"PATH": str(tmp_path)})).name == "uv"
+
+
+def test_what_uv_warns_of_is_said_with_the_line_that_asks_for_it() -> None:
+    said = """\
+Resolved 8 packages in 251ms
+warning: `attrs==21.1.0` is yanked (reason: "Not on Python 3.4.")
+warning: `click==8.2.2` is yanked
+warning: The package `jax==0.6.0` does not have an extra named `cuda12-pip`
+warning: The package `jax==0.6.0` does not have an extra named `cuda12-pip`
+warning: Failed to hardlink files
+"""
+    asked = parse_requirements("numpy\njax[cuda12_pip]\nattrs==21.1.0\n", "r.txt", environment={})
+    assert list(explain_warnings(said, [line for line in asked if isinstance(line, PipLine)])) == [
+        "r.txt:3: attrs==21.1.0 was taken back by its authors: Not on Python 3.4.",
+        "click==8.2.2 was taken back by its authors",
+        "r.txt:2: jax==0.6.0 has no extra 'cuda12-pip': nothing is installed for it",
+    ]

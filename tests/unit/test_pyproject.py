@@ -329,3 +329,17 @@ earth2grid = ["torch"]
     told = [str(note) for note in project(tmp_path, text).notes if "extra-build" in note.text]
     said = "is built without its extra-build-dependencies: --no-build-isolation builds it against what is there"
     assert told == [f"pyproject.toml:5: torch-sparse {said}"]
+
+
+def test_a_uv_lock_without_its_project_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "uv.lock").write_text("version = 1\n")
+    with pytest.raises(UsageError, match=r"with the pyproject\.toml beside it"):
+        read_recipe(["uv.lock"], cwd=tmp_path)
+
+
+@pytest.mark.parametrize(("name", "hint"), [("pdm.lock", "pdm export"), ("setup.py", "a line with its folder")])
+def test_files_of_other_tools_are_answered_with_what_to_name(tmp_path: Path, name: str, hint: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match="is not understood") as error:
+        read_recipe([name], cwd=tmp_path)
+    assert hint in error.value.hint

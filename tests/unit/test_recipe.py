@@ -282,7 +282,7 @@ def test_files_that_contradict_each_other_are_refused_with_both_lines(
     assert "b.yml:1" in caught.value.evidence
 
 
-@pytest.mark.parametrize("name", ["base.sif", "Dockerfile", "setup.cfg", "notes.md"])
+@pytest.mark.parametrize("name", ["base.sif", "Dockerfile", "tox.ini", "notes.md"])
 def test_a_file_of_another_kind_is_refused_with_what_is_understood(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("x", encoding="utf-8")
     with pytest.raises(UsageError) as caught:

@@ -21,7 +21,7 @@ from argosy.build.local_sources import bring_in
 from argosy.build.pins import Pin, Row, is_pin, parse_pin, pin_of, read_chosen, render_pin, render_pins
 from argosy.build.rooms import UV_INSIDE, WORK_INSIDE, Room
 from argosy.build.search_path import site_folders, write_search_path
-from argosy.build.uv_faults import explain_uv, naming_lines
+from argosy.build.uv_faults import explain_uv, explain_warnings, naming_lines
 from argosy.build.uv_progress import UvProgress
 from argosy.layout import ENV_PREFIX, ROOT
 from argosy.model import Bind
@@ -225,7 +225,10 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
         *installer.file("-r", "requirements.in", requirements),
         *installer.file("-r", "asked/pyproject.toml", placed),
     )
-    chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)
+    reply = installer.uv_checked(*words, doing="choosing versions")
+    chosen = read_chosen(reply, asked)
+    for warning in explain_warnings(reply.stderr, recipe.pip):
+        installer.room.session.reporter.note(warning)
     if unbuilt := [pin_of(name, row) for name, row in chosen.items() if "version" not in row]:
         _build_ahead(installer, unbuilt, step)
         chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)

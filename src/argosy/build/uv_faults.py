@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
+from packaging.utils import canonicalize_name
+
 from argosy.build.git_access import advise_on_git
 from argosy.build.rooms import UV_INSIDE, Room
 from argosy.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed
@@ -21,6 +23,10 @@ MOST_LINES = 8
 NO_SOLUTION = "No solution found"
 STATUS = re.compile(r"HTTP status \w+ error \((?P<said>(?P<code>\d{3})[^)]*)\) for url")
 REFUSED = re.compile(r"401 Unauthorized|403 Forbidden")
+_WARNING = re.compile(
+    r"warning: (?:The package )?`([^`]+)` "
+    r"(?:does not have an extra named `([^`]+)`|is yanked(?: \(reason: \"(.*)\"\))?)"
+)
 UNKNOWN_PACKAGE = re.compile(r"Because (\S+) was not found in (?:the package registry|the provided package locations)")
 DAMAGED = re.compile(r"Failed to deserialize cache entry|The wheel is invalid|Failed to read from zip file")
 OTHER_PYTHON = re.compile(r"current Python version \([^)]*\) does not satisfy Python([<>=!~][\w.,<>=!~]*\w)")
@@ -113,3 +119,18 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
     if files := [value for word, value in pairwise(settings.arguments) if word == "--constraints"]:
         hint += f"; pip's configuration constrains, too: {', '.join(files)}"
     return NoVersions("no versions of the packages go together here", evidence=evidence, hint=hint)
+
+
+def explain_warnings(said: str, asked: Iterable[PipLine]) -> Iterator[str]:
+    """Say what uv warns of and goes on: a release that was taken back, an extra that there is none of."""
+    lines = tuple(asked)
+    for found in dict.fromkeys(_WARNING.findall(said)):
+        package, extra, reason = found
+        name = canonicalize_name(package.partition("==")[0])
+        where = next(
+            (f"{line.where}: " for line in lines if line.name == name and extra in canonicalize_name(line.text)), ""
+        )
+        if extra:
+            yield f"{where}{package} has no extra '{extra}': nothing is installed for it"
+        else:
+            yield f"{where}{package} was taken back by its authors{f': {reason}' if reason else ''}"

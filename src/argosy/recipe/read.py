@@ -61,8 +61,11 @@ OF_ANY_NAME = (".yml", ".yaml", ".txt", ".lock")
 NOT_YET = {
     "pixi.toml": "a pixi project: name the pixi.lock that 'pixi lock' writes",
     "Pipfile": "a pipenv project: name the Pipfile.lock that 'pipenv lock' writes",
+    "pdm.lock": "a lock of PDM: name the requirements.txt that 'pdm export -o requirements.txt' writes",
+    "setup.py": "a project: a line with its folder, as ./, in a requirements.txt installs it and what it needs",
+    "setup.cfg": "a project: a line with its folder, as ./, in a requirements.txt installs it and what it needs",
 }
-"""Files that leave their versions to another tool, and what to name in their place."""
+"""Files that are left to another tool, and what to name in their place."""
 
 MOST_BYTES = 16 << 20
 """No environment file is this long; an image given by mistake is."""
@@ -170,6 +173,8 @@ def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part
     if name not in ("pyproject.toml", "uv.lock"):
         return None
     folder = Path(path).parent
+    if name == "uv.lock" and not (reading.cwd / folder / "pyproject.toml").is_file():
+        raise UsageError(f"{path} is read with the pyproject.toml beside it, and there is none", hint="copy both")
     workspace = find_workspace(reading.cwd / folder)
     part = _read_member(str(folder / "pyproject.toml"), extras, workspace, reading)
     lock = str(folder / "uv.lock")
