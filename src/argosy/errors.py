@@ -94,10 +94,12 @@ class NoVersions(CheckFailed):
 
 
 class Stopped(ArgosyError):
-    """The user or the machine asked us to stop; everything half-made has been removed."""
+    """The user or the machine asked us to stop; everything half-made has been removed, or is told."""
 
-    def __init__(self, signal_number: int) -> None:
-        super().__init__("stopped; nothing half-made was left behind")
+    def __init__(
+        self, signal_number: int, what: str = "stopped; nothing half-made was left behind", hint: str = ""
+    ) -> None:
+        super().__init__(what, hint=hint)
         self.code = 128 + signal_number
 
 

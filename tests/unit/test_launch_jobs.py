@@ -11,15 +11,20 @@ from typing import Any
 
 import pytest
 
-from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.errors import CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.launch.cancelling import cancel_jobs
 from argosy.launch.follow import follow_job
+from argosy.launch.history import past_jobs
 from argosy.launch.jobs import JobFacts, find_job, list_jobs
 from argosy.launch.reading import RankLines, read_output
-from argosy.launch.record import find_record
+from argosy.launch.record import find_record, read_submitted
+from argosy.launch.records import LaunchPlan
+from argosy.launch.story import submit
+from argosy.launchers import Shape
 from argosy.process import Command, FakeRunner, Reply
 from argosy.records import replace
 from argosy.session import Session
+from argosy.sites import Site
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
@@ -370,3 +375,62 @@ def test_nothing_is_cancelled_where_one_number_is_nobodys(tmp_path: Path) -> Non
     runner = FakeRunner([((*asked, "1"), going), ((*asked, "9"), FORGOTTEN), (("sacct",), Reply(1, "", ""))])
     with pytest.raises(UsageError, match="there is no job 9"):
         cancel_jobs(make_session(tmp_path, HOST, runner), ("1", "9"))
+
+
+# Killed while a job was submitted
+
+
+def test_a_job_whose_number_nobody_could_note_is_found_by_its_script_and_then_known(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x.out")
+    (record / "submitted.json").write_text(json.dumps({"job": "", "output": "/x.out", "site": "lab"}))
+    assert find_record(make_session(tmp_path), "7") is None
+    line = f"JobId=7 JobState=RUNNING NodeList=n1 Command={record}/job.sh StdOut=/x.out\n"
+    found = find_job(session(tmp_path, [(("scontrol", "show", "job"), Reply(0, line, ""))]), "7")
+    assert found.record == str(record)
+    assert find_record(make_session(tmp_path), "7") == record
+    assert read_submitted(record) == {"job": "7", "output": "/x.out", "site": "lab"}
+
+
+def test_a_record_is_taken_for_no_other_job_than_its_own(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x.out")
+    line = f"JobId=9 JobState=RUNNING NodeList=n1 Command={record}/job.sh StdOut=/x.out\n"
+    found = find_job(session(tmp_path, [(("scontrol", "show", "job"), Reply(0, line, ""))]), "9")
+    assert found.record == ""
+    other = line.replace(str(record), "/elsewhere/runs/x")
+    found = find_job(session(tmp_path, [(("scontrol", "show", "job"), Reply(0, other, ""))]), "9")
+    assert found.record == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("ends", "7 0 0 n1 100 200\n"), ("ranks-n1", "rank=0 local=0 host=n1 job=7 restart=0\n")]
+)
+def test_a_job_whose_number_nobody_could_note_is_known_by_what_it_noted(tmp_path: Path, name: str, text: str) -> None:
+    record = write_record(tmp_path, "/x.out")
+    (record / "submitted.json").write_text(json.dumps({"job": "", "output": "/x.out", "site": "lab"}))
+    (record / name).write_text(text)
+    assert find_record(make_session(tmp_path), "7") == record
+    assert [job.id for job in past_jobs(make_session(tmp_path), most=5)] == ["7"]
+
+
+class Stopping(FakeRunner):
+    """A Slurm that takes the job, while we are asked to stop."""
+
+    def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
+        if command.words[0] == "sbatch":
+            raise Interrupted(15)
+        return super().run(command)
+
+
+@pytest.mark.parametrize(("seen", "said"), [("7", "stopped; job 7 is submitted, and goes on"), ("", "no such job")])
+def test_who_is_stopped_while_a_job_is_submitted_hears_whether_it_is(tmp_path: Path, seen: str, said: str) -> None:
+    folder = tmp_path / "runs/a"
+    folder.mkdir(parents=True)
+    rows = f"5|/other/job.sh\n{seen}|{folder}/job.sh\n" if seen else "5|/other/job.sh\n"
+    there = make_session(tmp_path, HOST, Stopping([(("timeout",), Reply(0, rows, ""))]))
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    site = Site(name="lab", title="the lab", scheduler="slurm")
+    with pytest.raises(Stopped) as caught:
+        submit(plan, ("sbatch", f"{folder}/job.sh"), folder, there, site, profile="lab")
+    assert said in str(caught.value)
+    assert caught.value.code == 143
+    assert read_submitted(folder)["job"] == seen

@@ -229,7 +229,6 @@ def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: 
     from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
 
     smoke, launched = launch_after_smoke(request, session, parse_remote(ssh) if ssh else None)
-    click.echo(f"job {smoke.job} is the smoke run; the job itself starts when that went well", err=True)
     if follow:
         code = _follow(session, smoke.job, request)
         if code:

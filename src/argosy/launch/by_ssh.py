@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from argosy.errors import CheckFailed, UsageError
+from argosy.errors import CheckFailed, Interrupted, Stopped, UsageError
 from argosy.images.far import open_far
 from argosy.images.opening import Opened
 from argosy.images.signing import find_signers
@@ -152,7 +152,14 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     for line in noted_choices(plan.choices):
         session.reporter.note(line)
     keep_record(plan, folder)
-    reply = run_text(there.runner, "".join(_submission(plan, request, there, folder, record)))
+    try:
+        reply = run_text(there.runner, "".join(_submission(plan, request, there, folder, record)))
+    except Interrupted as stopped:
+        raise Stopped(
+            stopped.signal_number,
+            f"stopped while the job was submitted at {remote.host}, where it may be",
+            hint=f"look with 'argosy jobs --ssh {remote.host}' before you launch it again",
+        ) from stopped
     if reply.code == NO_CONNECTION and not reply.stdout.strip():
         raise CheckFailed(
             f"the connection to {remote.host} was lost while the job was submitted",

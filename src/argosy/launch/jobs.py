@@ -16,6 +16,7 @@ from argosy.launch.ending import RankEnd, judge_end
 from argosy.launch.ranks import RankFacts
 from argosy.launch.record import (
     Run,
+    adopt_record,
     can_read,
     find_output,
     find_outputs,
@@ -144,6 +145,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     facts = _choose_task(rows) or _ask_accounting(session, job)
     if record is None and "ArrayJobId" in facts:
         record = find_record(session, facts["ArrayJobId"])
+    record = record or adopt_record(session, facts)
     if not facts and record is None:
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"

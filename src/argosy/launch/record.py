@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -88,8 +89,39 @@ def find_record(session: Session, job: str) -> Path | None:
 
 
 def read_submitted(record: Path | None) -> dict[str, str]:
-    """Read what was noted when the job was submitted: its number, output, site and time."""
-    return _words(record, "submitted.json")
+    """Read what was noted when the job was submitted: its number, output, site and time.
+
+    Who was killed while a job was submitted noted no number: then it is what the job itself noted.
+    """
+    told = _words(record, "submitted.json")
+    return told | {"job": _own_number(record)} if told.get("job") == "" else told
+
+
+def _own_number(record: Path | None) -> str:
+    """Give the number that a job noted of itself at its end, or its first rank; empty where none did."""
+    runs = read_runs(record)
+    files = sorted(record.glob("ranks-*")) if record and not runs else []
+    match = re.search(r"\bjob=(\d+)", _text(record, files[0].name)) if files else None
+    return runs[0].job if runs else match[1] if match else ""
+
+
+def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
+    """Find the record of a job by the script that Slurm says it runs, and note the number there.
+
+    Who was killed while the job was submitted could not note it.
+    """
+    record = Path(facts.get("Command", "")).parent
+    job = facts.get("ArrayJobId") or facts.get("JobId", "")
+    if not job or record.parent != session.places.state / "runs":
+        return None
+    told = _words(record, "submitted.json")
+    if told.get("job") != "":
+        return None
+    from argosy.store import write_text  # noqa: PLC0415 - hardly ever
+
+    with contextlib.suppress(OSError):
+        write_text(record / "submitted.json", json.dumps(told | {"job": job}) + "\n")
+    return record
 
 
 def can_read(file: str | Path) -> bool:

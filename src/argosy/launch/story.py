@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from argosy.errors import Interrupted
 from argosy.launch.grounds import find_site, plan_here
 from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.model import Host
@@ -114,6 +115,7 @@ def launch_after_smoke(
         preview(request, session, remote)
         submit_one = partial(launch_by_ssh, session=session, remote=remote)
     smoke = submit_one(replace(request, smoke=True))
+    session.reporter.note(f"job {smoke.job} is the smoke run; the job itself starts when that went well")
     after = ",".join(filter(None, (request.options.dependency, f"afterok:{smoke.job}")))
     extra = (*request.extra, "--kill-on-invalid-dep=yes")
     return smoke, submit_one(replace(request, options=replace(request.options, dependency=after), extra=extra))
@@ -206,7 +208,13 @@ def submit(
     for line in warn_before(plan, session.host.cwd):
         session.reporter.note(line)
     command = Command(words, env=submission_environment(session))
-    reply = run_slurm(session, command)
+    note_job(plan, folder, "", profile=profile)  # who is killed from here on leaves a job that is found by its script
+    try:
+        reply = run_slurm(session, command)
+    except Interrupted as stopped:
+        from argosy.launch.stopped import explain_stop  # noqa: PLC0415 - hardly ever
+
+        raise explain_stop(session, plan, folder, stopped, profile=profile) from stopped
     if reply.code != 0:
         raise explain_sbatch(command, reply, site, plan.choices)
     job = parse_job_id(reply.stdout)
