@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 import subprocess
@@ -26,7 +27,7 @@ from argosy.build.conflicts import (
     vendor_builds,
 )
 from argosy.build.debian import parse_debian
-from argosy.build.hashes import refuse_unhashed
+from argosy.build.hashes import found_hashes, package_of, refuse_unhashed
 from argosy.build.packages import write_namesakes
 from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
 from argosy.build.rooms import Room
@@ -34,7 +35,7 @@ from argosy.build.search_path import write_search_path
 from argosy.build.tools import installed_uv
 from argosy.build.uv_faults import explain_uv, explain_warnings, naming_lines
 from argosy.errors import CheckFailed, UsageError
-from argosy.lock import SourceKind
+from argosy.lock import LockedPackage, SourceKind
 from argosy.pip_config import UvSettings
 from argosy.process import Reply
 from argosy.recipe import parse_requirements, read_recipe
@@ -386,3 +387,29 @@ warning: Failed to hardlink files
         "click==8.2.2 was taken back by its authors",
         "r.txt:2: jax==0.6.0 has no extra 'cuda12-pip': nothing is installed for it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "package"),
+    [
+        ("Flask_Login-0.6.3-py3-none-any.whl", ("flask-login", "0.6.3")),
+        ("torch-2.9.0a0+vendor-cp311-cp311-linux_x86_64.whl", ("torch", "2.9.0a0+vendor")),
+        ("mpi4py-4.0.1.tar.gz", ("mpi4py", "4.0.1")),
+        ("a.whl", ("", "")),
+        ("README.txt", ("", "")),
+        ("", ("", "")),
+    ],
+)
+def test_a_file_of_a_folder_of_wheels_names_its_package(file: str, package: tuple[str, str]) -> None:
+    assert package_of(file) == package
+
+
+def test_the_hashes_of_all_files_of_a_package_are_found_in_folders(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for file in (one / "a-1-py3-none-any.whl", one / "a-2-py3-none-any.whl", one / "notes", other / "a-1.tar.gz"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(file.name)
+    packages = [LockedPackage("a", "1"), LockedPackage("b", "1"), LockedPackage("a", "2", source=SourceKind.LOCAL)]
+    digests = sorted(hashlib.sha256(name.encode()).hexdigest() for name in ("a-1-py3-none-any.whl", "a-1.tar.gz"))
+    found = found_hashes(packages, (str(one), str(other), str(tmp_path / "gone")))
+    assert found == {"a": tuple(digests), "b": ()}

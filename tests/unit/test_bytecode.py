@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import marshal
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.bytecode import PLAIN, compile_conda, compile_layer
+from argosy.build.bytecode import COMPILE, PLAIN, compile_conda, compile_layer
 from argosy.build.conda_env import Compile
 from argosy.build.kept_code import Compiled
 from argosy.build.rooms import WORK_INSIDE, Room
@@ -242,3 +245,47 @@ def test_byte_code_does_not_depend_on_what_the_builder_or_the_base_says_to_pytho
     monkeypatch.chdir(hostile)
     assert compile_now(room, "one") == 1
     assert code.read_bytes() == first
+
+
+FULL = """\
+import builtins, errno, os
+there = builtins.open
+class Full:
+    def __init__(self, file): self.file = file
+    def __enter__(self): return self
+    def __exit__(self, *_): self.file.close()
+    def write(self, data):
+        self.file.write(data[:7])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+builtins.open = lambda name, mode="r", **rest: Full(there(name, mode)) if mode == "xb" else there(name, mode, **rest)
+"""
+
+
+def run_compile(program: str, *modules: Path) -> subprocess.CompletedProcess[str]:
+    words = modules[0].parent / "compile.txt"
+    words.write_text("".join(f"{module}\n" for module in modules))
+    command = (sys.executable, "-B", "-s", "-S", "-c", program, str(words), "2")
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_byte_code_is_what_python_makes_itself(tmp_path: Path) -> None:
+    taken = [Path(module.__file__ or "") for module in (json, shutil, subprocess, py_compile, pytest)]
+    modules = [Path(shutil.copy(module, tmp_path / f"m{number}.py")) for number, module in enumerate(taken)]
+    assert run_compile(COMPILE, *modules).returncode == 0
+    for module in modules:
+        made = Path(importlib.util.cache_from_source(str(module)))
+        ours = made.read_bytes()
+        py_compile.compile(str(module), doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+        # Which of its parts byte code names twice depends on what else is in memory: compared is what is loaded.
+        assert ours[:16] == made.read_bytes()[:16]
+        assert marshal.loads(ours[16:]) == marshal.loads(made.read_bytes()[16:])  # noqa: S302 - it was made above
+
+
+def test_a_full_disk_is_told_and_leaves_no_half_byte_code(tmp_path: Path) -> None:
+    modules = [tmp_path / "a.py", tmp_path / "b.py"]
+    for module in modules:
+        module.write_text("A = 1\n")
+    done = run_compile(FULL + COMPILE, *modules)
+    assert done.returncode == 1
+    assert "a.py: No space left on device" in done.stderr
+    assert not list(tmp_path.rglob("*.pyc"))

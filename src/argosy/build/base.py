@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from argosy.build.base_digest import digest_ahead
 from argosy.build.bootstrap import make_debian
 from argosy.build.definitions import Format, definition_format
 from argosy.build.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.packing import pack_tar, run_pack
 from argosy.emulation import machine_named
-from argosy.entering import file_identity, layer_key
+from argosy.entering import layer_key
 from argosy.errors import ImageError, UsageError
 from argosy.images.catalog import find_held, nearest_held
 from argosy.images.fetching import fetch_image
@@ -24,11 +24,11 @@ from argosy.images.references import Reference, file_reference, guess_reference,
 from argosy.images.squashfs import read_superblock
 from argosy.layout import APPTAINER_ENV, PROFILE, ROOT
 from argosy.lock import Lock
-from argosy.model import Image, ImageKind
+from argosy.model import Image
 from argosy.records import replace
 from argosy.refusals import near_file
 from argosy.session import Session, Step
-from argosy.store import explained, remove_tree, write_text
+from argosy.store import remove_tree
 from argosy.trees import put_back_layer, run_unsquashfs, take_layer
 
 NO_OPTIONS = EngineOptions()
@@ -45,8 +45,8 @@ class Base(msgspec.Struct, frozen=True):
         As the user gave it.
     opened
         The file: its base partition is copied byte for byte; its layer, where it has one, is taken over.
-    digest
-        ``sha256:…`` of the bytes of the base's squashfs.
+    digesting
+        Waits for `digest`, which may be taken while the build goes on.
     added
         Debian packages that were added because the environment needs them.
     how
@@ -55,7 +55,7 @@ class Base(msgspec.Struct, frozen=True):
 
     reference: str
     opened: Opened
-    digest: str
+    digesting: Callable[[], str]
     added: tuple[str, ...] = ()
     how: str = ""
 
@@ -68,6 +68,11 @@ class Base(msgspec.Struct, frozen=True):
     def lock(self) -> Lock | None:
         """What is known to be in it, where Argosy made it."""
         return self.opened.lock
+
+    @property
+    def digest(self) -> str:
+        """``sha256:…`` of the bytes of the base's squashfs."""
+        return self.digesting()
 
     @property
     def time(self) -> int:
@@ -115,7 +120,7 @@ def open_base(
         return _packed_base(reference, path, session, work)
     opened = _with_arch(open_image(path.absolute()), session)
     _check_target(opened.image, session)
-    return Base(reference, opened, _digest_of(opened.image, session))
+    return Base(reference, opened, digest_ahead(opened.image, session))
 
 
 def is_made(reference: str, options: EngineOptions) -> bool:
@@ -166,7 +171,7 @@ def _fetched_base(reference: Reference, session: Session) -> Base:
     fetched = fetch_image(reference, session)
     opened = open_image(fetched.path)
     _check_target(opened.image, session)
-    return Base(fetched.reference, opened, _digest_of(opened.image, session))
+    return Base(fetched.reference, opened, digest_ahead(opened.image, session))
 
 
 def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Base:
@@ -177,7 +182,7 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
     else:
         run_pack(session, path, out, time=int(path.stat().st_mtime), all_root=not session.host.can_mount)
     opened = _with_arch(open_image(out), session)
-    return Base(reference, opened, _digest_of(opened.image, session))
+    return Base(reference, opened, digest_ahead(opened.image, session))
 
 
 def _with_arch(opened: Opened, session: Session) -> Opened:
@@ -201,7 +206,7 @@ def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Ba
         opened = open_image(make_debian(reference, session, needs)[0])
     opened = _with_arch(opened, session)
     _check_target(opened.image, session)
-    return Base(reference, opened, _digest_of(opened.image, session), added)
+    return Base(reference, opened, digest_ahead(opened.image, session), added)
 
 
 def take_over_layer(base: Base, session: Session, tree: Path, *, kept: bool) -> None:
@@ -233,27 +238,3 @@ def putting_back(base: Base, session: Session, tree: Path) -> Iterator[None]:
         if base.lock:
             put_back_layer(session, layer_key(base.lock), tree)
         raise
-
-
-def _digest_of(image: Image, session: Session) -> str:
-    """Give the digest of the base's bytes, remembered by the file's identity, so that a base is read through once."""
-    if image.kind is ImageKind.TREE:
-        raise ImageError(f"{image.path} is a folder", hint="this is a defect: a folder is packed before it is a base")
-    memo = session.places.cache / "digests" / file_identity(image, image.base_offset)[:32]
-    if memo.is_file():
-        return memo.read_text().strip()
-    digest = f"sha256:{_hash_slice(Path(image.path), image.base_offset, image.base_size)}"
-    with explained(memo.parent):
-        memo.parent.mkdir(parents=True, exist_ok=True)
-        write_text(memo, digest + "\n")
-    return digest
-
-
-def _hash_slice(path: Path, offset: int, size: int) -> str:
-    total = hashlib.sha256()
-    with path.open("rb") as file:
-        file.seek(offset)
-        while size > 0 and (block := file.read(min(size, 1 << 20))):
-            total.update(block)
-            size -= len(block)
-    return total.hexdigest()

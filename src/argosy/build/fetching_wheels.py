@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from argosy.build.finishing import Made
-from argosy.build.hashes import is_file_of
+from argosy.build.hashes import package_of
 from argosy.build.rooms import WORK_INSIDE
 from argosy.build.torch_index import INDEX, OPTION
 from argosy.errors import CheckFailed
@@ -27,8 +27,8 @@ def fetch_wheels(made: Made, packages: Iterable[LockedPackage], folder: Path) ->
     CheckFailed
         When one of them has no wheel, or it cannot be fetched: pip's words are the evidence.
     """
-    there = [file.name for file in folder.iterdir()]
-    pip = [package for package in packages if not any(is_file_of(name, package) for name in there)]
+    there = {package_of(file.name) for file in folder.iterdir()}
+    pip = [package for package in packages if (package.name, package.version) not in there]
     if not pip:
         return
     (folder / "lock.txt").write_text("".join(f"{_line(package)}\n" for package in pip))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -57,21 +58,22 @@ def _is_commit(row: Row, recipe: Recipe) -> bool:
     return commit is not None and any(commit[1] in line.spec for line in recipe.pip)
 
 
-def found_hashes(package: LockedPackage, folders: Iterable[str]) -> tuple[str, ...]:
-    """Give the sha256 of each file of a package in folders of wheels, of which an index tells no hashes."""
-    if package.source is not SourceKind.INDEX:
-        return ()
-    files = (file for folder in folders if Path(folder).is_dir() for file in sorted(Path(folder).iterdir()))
-    return tuple(sorted({digest_of_file(file) for file in files if is_file_of(file.name, package)}))
+def found_hashes(packages: Iterable[LockedPackage], folders: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Give, by package, the sha256 of each of its files in folders of wheels, of which an index tells no hashes."""
+    wanted = {(p.name, p.version): p.name for p in packages if p.source is SourceKind.INDEX}
+    there = (file for folder in folders if Path(folder).is_dir() for file in sorted(Path(folder).iterdir()))
+    files = [(name, file) for file in there if (name := wanted.get(package_of(file.name)))]
+    found: dict[str, set[str]] = {name: set() for name in wanted.values()}
+    with ThreadPoolExecutor() as pool:
+        for (name, _), digest in zip(files, pool.map(digest_of_file, [file for _, file in files]), strict=True):
+            found[name].add(digest)
+    return {name: tuple(sorted(digests)) for name, digests in found.items()}
 
 
-def is_file_of(name: str, package: LockedPackage) -> bool:
-    """Tell whether a file's name is that of a package: a wheel or source of its version."""
+def package_of(file: str) -> tuple[str, str]:
+    """Give the package and version that the name of a wheel or source names; two empty words for other names."""
     try:
-        if name.endswith(".whl"):
-            found, version, *_ = parse_wheel_filename(name)
-        else:
-            found, version = parse_sdist_filename(name)
-    except (InvalidWheelFilename, InvalidSdistFilename):
-        return False
-    return (found, str(version)) == (package.name, package.version)
+        name, version, *_ = parse_wheel_filename(file) if file.endswith(".whl") else parse_sdist_filename(file)
+    except (InvalidSdistFilename, InvalidWheelFilename):
+        return "", ""
+    return name, str(version)

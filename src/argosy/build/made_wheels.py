@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from argosy.build.hashes import is_file_of
+from argosy.build.hashes import package_of
 from argosy.build.packages import MADE, Installer
 from argosy.build.pins import Pin
 from argosy.build.rooms import WORK_INSIDE
@@ -80,7 +80,7 @@ def _with_file(apart: Installer, pin: Pin, folder: Path, step: Step, *, bare: bo
 
 def _made(cache: Path, package: LockedPackage) -> Path:
     for wheel in sorted(cache.rglob("*.whl")):
-        if wheel.is_file() and is_file_of(wheel.name, package):
+        if wheel.is_file() and package_of(wheel.name) == (package.name, package.version):
             return wheel
     raise CheckFailed(
         f"no wheel of {package.name} {package.version} came out of its build",

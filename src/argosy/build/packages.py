@@ -234,8 +234,8 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
         chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)
     wanted = {name: row for name, row in chosen.items() if base.get(name) != row["version"]}
     pins = _pin_hashes(installer, wanted, indexes)
-    bare = [pin.package for pin in pins if not pin.package.sha256]
-    own = {package.name: found_hashes(package, installer.settings.local_paths) for package in bare}
+    bare = (pin.package for pin in pins if not pin.package.sha256)
+    own = found_hashes(bare, installer.settings.local_paths)
     own |= asked_hashes((*recipe.pip, *recipe.constraints))
     if REQUIRE_HASHES in installer.settings.arguments:
         refuse_unhashed(recipe, wanted)
