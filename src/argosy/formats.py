@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from argosy.layout import ENTER, ROOT, Activation
-from argosy.shell import join, quote
+from argosy.shell import join, quote, safe_path
 
 FAMILIES = ("APPTAINER", "SINGULARITY")
 
@@ -42,14 +42,15 @@ def render_use(form: OutputFormat, output: Path, *, base: str, program: str, act
     """Say how an output is used: command lines, and for a layer the variables that a bind does not bring."""
     if form is OutputFormat.LAYER:
         return _render_layer_use(output, base, program, activation)
-    lines = [f"run it: argosy run {quote(str(output))} -- {program}"]
+    shown = safe_path(str(output))
+    lines = [f"run it: argosy run {shown} -- {program}"]
     if form is OutputFormat.SQSH:
-        lines.append(f"or:     apptainer exec {quote(str(output))} {program}")
+        lines.append(f"or:     apptainer exec {shown} {program}")
         lines.append(f"or:     srun --container-image={quote(str(output))} {program}")
     if form in {OutputFormat.OCI, OutputFormat.OCI_ARCHIVE}:
         lines.append(f"or:     podman pull {quote(f'{form}:{output}')}")
     if form is OutputFormat.DOCKER_ARCHIVE:
-        lines.append(f"or:     docker load -i {quote(str(output))}")
+        lines.append(f"or:     docker load -i {shown}")
     return tuple(lines)
 
 

@@ -53,6 +53,11 @@ def quote(word: Word) -> str:
     return f'"{word.expression}"' if isinstance(word, Late) else shlex.quote(word)
 
 
+def safe_path(path: str) -> str:
+    """Render the path of a file so that no program takes it for an option."""
+    return quote(f"./{path}" if path.startswith("-") else path)
+
+
 def in_double_quotes(text: str) -> str:
     """Write plain text so that it may stand beside expressions in a `Late`."""
     return re.sub(r'([$`"\\])', r"\\\1", text)

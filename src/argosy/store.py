@@ -112,6 +112,7 @@ def _rename_new(beside: Path, path: Path) -> None:
         os.link(beside, path)
     except FileExistsError:
         refuse_existing(path, force=False)
+        beside.rename(path)  # what had the name has gone again
     except OSError as error:
         # Hard links are refused by some file systems (vfat, some FUSE): the check a moment ago must do there.
         if error.errno not in NO_HARD_LINKS:
@@ -126,6 +127,9 @@ def refuse_existing(path: Path, *, force: bool) -> None:
     if path.exists() and not path.is_file():
         # Put in its place, a file would take a device such as /dev/null away from the whole machine.
         raise UsageError(f"{path} is a device or a pipe, which no file replaces", hint="name a file")
+    if path.is_symlink() and not path.exists() and not force:
+        hint = "name that file with -o, or --force to put a file in the link's place"
+        raise UsageError(f"{path} is a link to {path.readlink()}, which is not there", hint=hint)
     if path.exists() and not force:
         raise UsageError(f"{path} exists already", hint="give another name with -o, or --force to replace it")
 

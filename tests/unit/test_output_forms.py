@@ -50,6 +50,17 @@ def test_a_layer_is_used_by_a_bind_and_enter_or_by_variables() -> None:
     assert "export SINGULARITYENV_A='b c'" in lines
 
 
+def test_a_name_that_begins_with_a_dash_is_shown_as_no_option() -> None:
+    none = Activation((), (), ())
+    told = [
+        render_use(form, Path("-x y.img"), base="", program="true", activation=none)
+        for form in (OutputFormat.SIF, OutputFormat.SQSH, OutputFormat.DOCKER_ARCHIVE)
+    ]
+    assert [lines[0] for lines in told] == ["run it: argosy run './-x y.img' -- true"] * 3
+    assert told[1][1] == "or:     apptainer exec './-x y.img' true"
+    assert told[2][1] == "or:     docker load -i './-x y.img'"
+
+
 def test_of_a_started_programs_environment_the_images_own_part_is_kept() -> None:
     rows = "HOME=/root PWD=/ APPTAINER_NAME=x LD_LIBRARY_PATH=/vendor:/.singularity.d/libs LANG= V=w PATH=/v/bin"
     text = "\0".join([*rows.split(), "BAD NAME=1", "TWO=a\nb", ""])

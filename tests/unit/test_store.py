@@ -297,3 +297,26 @@ def test_an_error_that_is_explained_already_is_not_explained_again(tmp_path: Pat
     with pytest.raises(UsageError) as raised, explained(tmp_path):
         raise ours
     assert raised.value is ours
+
+
+def test_a_link_to_what_is_not_there_takes_no_file_without_being_told(tmp_path: Path) -> None:
+    (tmp_path / "x").symlink_to("gone")
+    with (
+        pytest.raises(UsageError, match="is a link to gone, which is not there"),
+        whole_file(tmp_path / "x", force=False),
+    ):
+        pytest.fail("the block was entered")
+    with whole_file(tmp_path / "x", force=True) as beside:
+        beside.write_text("all")
+    assert not (tmp_path / "x").is_symlink()
+    assert (tmp_path / "x").read_text() == "all"
+
+
+def test_a_name_that_was_taken_for_a_moment_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(*_: object) -> None:
+        raise FileExistsError(errno.EEXIST, "taken")
+
+    monkeypatch.setattr(os, "link", taken)
+    with whole_file(tmp_path / "x", force=False) as beside:
+        beside.write_text("all")
+    assert (tmp_path / "x").read_text() == "all"

@@ -6,7 +6,7 @@ import msgspec
 
 from argosy.images.identify import render_size
 from argosy.images.opening import Opened
-from argosy.shell import quote
+from argosy.shell import safe_path
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ def describe_image(opened: Opened) -> ImageDescription:
         python=lock.python if lock else "",
         parts=parts,
         packages=tuple(Package(p.name, p.version) for p in lock.packages) if lock else (),
-        how_to_run=f"argosy run {quote(image.path)} -- {'python' if lock and lock.python else 'COMMAND'}",
+        how_to_run=f"argosy run {safe_path(image.path)} -- {'python' if lock and lock.python else 'COMMAND'}",
     )
 
 
