@@ -217,7 +217,7 @@ class RealRunner:
         given: IO[bytes] | int = source or (subprocess.PIPE if command.stdin is not None else subprocess.DEVNULL)
         self._find(command)
         return subprocess.Popen(
-            (*_guard(), *command.words) if capture else command.words,
+            (*_guard("KILL" if capture else "TERM"), *command.words),
             cwd=command.cwd,
             env=dict(command.env) if command.env is not None else None,
             stdin=given if capture else None,
@@ -235,9 +235,10 @@ def find_program(name: str, path: str | None = None) -> str | None:
 
 
 @cache
-def _guard() -> Words:
+def _guard(signal_name: str) -> Words:
+    """Give the words that end a program with us, also where we are killed: one with the terminal is asked to."""
     setpriv = find_program("setpriv")
-    return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
+    return (setpriv, "--pdeathsig", signal_name, "--") if setpriv else ()
 
 
 def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine | None) -> Reply:

@@ -150,3 +150,17 @@ def test_only_the_last_run_of_a_requeued_job_counts() -> None:
     assert judge_end(first + last) == RankEnd(3, "node2", 42)
     assert judge_end(first + last + "argosy: job 7 ended with code 42\n") == RankEnd(3, "node2", 42)
     assert judge_end(first + "argosy: job 7 ended with code 9\n" + "argosy: job 7 ended with code 9\n") is None
+
+
+def test_what_srun_was_asked_to_end_has_no_rank_that_failed_first() -> None:
+    text = """\
+srun: forcing job termination
+srun: Job step aborted: Waiting up to 5 seconds for job step to finish.
+slurmstepd-node1: error: *** STEP 64.1 ON node1 CANCELLED AT 2026-11-22T19:03:20 ***
+srun: error: node1: task 0: Killed
+srun: Terminating StepId=64.1
+srun: error: node2: task 1: Killed
+"""
+    assert judge_end(text) is None
+    own = "srun: error: node2: task 1: Exited with exit code 3\n"
+    assert judge_end(own + text) == RankEnd(1, "node2", 3)

@@ -230,6 +230,20 @@ def test_a_signal_that_another_thread_takes_is_passed_on_while_errors_are_copied
     assert child.returncode == 0
 
 
+def test_what_has_the_terminal_is_asked_to_end_where_we_are_killed() -> None:
+    text = """
+        import sys
+        from argosy.process import Command, RealRunner
+        program = "trap 'echo ended; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+        RealRunner().hand_over(Command(("sh", "-c", program)))
+    """
+    with run_python(text) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.kill()
+        assert child.stdout.read() == "ended\n"
+
+
 def test_a_fake_answers_from_its_table_and_remembers() -> None:
     fake = FakeRunner([(("sbatch",), Reply(0, "17\n", ""))])
     assert fake.run(Command(("sbatch", "--parsable", "x"))).stdout == "17\n"

@@ -27,6 +27,8 @@ SRUN_CODE = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): Exited with exit 
 SRUN_SIGNAL = re.compile(rf"srun: error: (\S+): tasks? ([\d,-]+): ({'|'.join(SIGNALS)})")
 ENDED_BY_OTHERS = re.compile(r"srun: (?:\S+: _step_signal: )?(?:Terminating |forcing |Job step aborted)|CANCELLED AT ")
 """From where on SIGTERM is what Slurm sends to the ranks that are left."""
+STOPPED = re.compile(r"srun: forcing job termination")
+"""srun itself was asked to end: no rank had failed before the others, and how they end says nothing of them."""
 TORCHRUN = re.compile(
     r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n"
     r"\s*time\s*: \S+\s*\n\s*host\s*: (\S+)\s*\n\s*rank\s*: (\d+) [^\n]*\n\s*exitcode\s*: (-?\d+)"
@@ -86,6 +88,8 @@ def _judge_run(text: str) -> RankEnd | None:
         match, _ = min(own, key=lambda pair: pair[1])
         code = int(match[3])
         return RankEnd(int(match[2]), match[1], code if code >= 0 else 128 - code)
+    stopped = STOPPED.search(text)
+    text = text[: stopped.start()] if stopped else text
     others = ENDED_BY_OTHERS.search(text)
     signals = (
         match

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +134,14 @@ def _read(job: str, record: Path) -> PastJob:
     last = last_run(runs)
     first = read_first(record) if last and last.code else None
     code = first.code if first else last.code if last else 0
-    name, site, time = str(plan.get("name", "")), submitted.get("site", ""), submitted.get("time", "")
+    name, site, time = str(plan.get("name", "")), submitted.get("site", ""), submitted.get("time") or _made(record)
     return PastJob(job, name, site, time, str(record), last, plan, code)
+
+
+def _made(record: Path) -> str:
+    """Give the time by which a record is named; empty where it is named otherwise."""
+    found = re.match(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-", record.name)
+    return "{}-{}-{}T{}:{}:{}".format(*found.groups()) if found else ""
 
 
 def _duration(seconds: int) -> str:

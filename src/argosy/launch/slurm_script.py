@@ -274,7 +274,7 @@ def _signals(facts: SlurmFacts) -> Iterator[str]:
     yield unset + """; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }"""
     passed = [name for name in ("USR1", "USR2") if not facts.resume or facts.resume.signal != name]
     yield "; ".join(f"trap 'pass {name}' {name}" for name in passed)
-    yield f"trap '[ -n \"$step\" ] || exit 143; {'stopped=yes; ' if facts.resume else ''}pass TERM' TERM INT"
+    yield f"trap '[ -n \"$step\" ] || exit 143; {'stopped=yes; ' if facts.resume else ''}pass TERM' TERM INT HUP"
     if facts.resume:
         yield from render_warning(facts.resume)
     more = '; rm -f "$environment"' if document else ""

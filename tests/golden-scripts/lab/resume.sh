@@ -43,7 +43,7 @@ fi
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
 trap 'pass USR1' USR1
-trap '[ -n "$step" ] || exit 143; stopped=yes; pass TERM' TERM INT
+trap '[ -n "$step" ] || exit 143; stopped=yes; pass TERM' TERM INT HUP
 warn() {
     [ -z "$warned" ] || return 0
     warned=yes; pass USR2

@@ -40,7 +40,7 @@ has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TA
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
 trap 'pass USR1' USR1; trap 'pass USR2' USR2
-trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT
+trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT HUP
 trap 'rm -f "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
 
 # The rendezvous: the first host, node03 of node[03-07,9], and a free port there, below the ephemeral ones.
