@@ -35,6 +35,13 @@ FULL_DISK_HINT = (
     "free some space or files (df -h, df -i and quota -s tell which), or choose another place with --work-dir, "
     "--output or ARGOSY_CACHE"
 )
+LIMITS = {
+    128 + signal.SIGKILL: "it was killed, mostly because memory ran out: go to where there is more, as a compute node",
+    128 + signal.SIGXCPU: "it used up the time that one program may compute here: ulimit -t, or go to a compute node",
+    128 + signal.SIGXFSZ: "it wrote more than one file may hold here: ulimit -f",
+}
+"""What to do where the machine ended a program."""
+
 PACKAGES = {
     "bwrap": "bubblewrap",
     "mksquashfs": "squashfs-tools",
@@ -127,7 +134,7 @@ def failed(command: Command, reply: Reply, *, doing: str, hint: str = "") -> Arg
     full = next((line for line in text if any(mark in line.lower() for mark in FULL_DISK)), None)
     if full is not None:
         return CheckFailed(f"{doing} failed: no space left", evidence="\n".join(lines), hint=FULL_DISK_HINT)
-    return ToolFailed(f"{doing} failed", evidence="\n".join(lines), hint=hint)
+    return ToolFailed(f"{doing} failed", evidence="\n".join(lines), hint=LIMITS.get(reply.code, hint))
 
 
 def shorten_command(command: Command) -> str:

@@ -78,6 +78,13 @@ def test_a_failure_shows_the_command_its_last_lines_and_the_code() -> None:
     assert caught.value.hint == "count less"
 
 
+@pytest.mark.parametrize(("name", "said"), [("KILL", "memory ran out"), ("XCPU", "ulimit -t"), ("XFSZ", "ulimit -f")])
+def test_what_the_machine_ended_says_which_limit_it_met(name: str, said: str) -> None:
+    with pytest.raises(ToolFailed) as caught:
+        run_checked(RealRunner(), Command(("sh", "-c", f"kill -{name} $$")), doing="packing", hint="another")
+    assert said in caught.value.hint
+
+
 @pytest.mark.parametrize("said", ["write: No space left on device", "Disk quota exceeded", "no space left on device"])
 def test_a_full_disk_is_said_in_plain_words_whoever_met_it(said: str) -> None:
     runner = FakeRunner([(("packer",), Reply(1, "", said))])

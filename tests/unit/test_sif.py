@@ -263,8 +263,10 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", fail)
-    with pytest.raises(CheckFailed, match="No space left on device"):
-        write(tmp_path / "a.sif", PARTS)
+    with pytest.raises(CheckFailed, match="no space left") as caught:
+        write(tmp_path / ".a.sif.1.00000000.part", PARTS)
+    assert f"while writing {tmp_path} (" in caught.value.evidence
+    assert "--output" in caught.value.hint
 
 
 def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from argosy.errors import CheckFailed, ImageError
 from argosy.images import sif as form
 from argosy.images.sif import DataType, FsKind, PartKind, SbomFormat
+from argosy.refusals import explain_os_error
 
 if TYPE_CHECKING:
     import uuid
@@ -271,8 +272,7 @@ def _write_faults(path: Path) -> Iterator[None]:
     except FileExistsError as error:
         raise CheckFailed(f"{path} exists", hint="remove it, or name another file") from error
     except OSError as error:
-        hint = "make space, or name a place where you may write"
-        raise CheckFailed(f"{path} could not be written", evidence=error.strerror or str(error), hint=hint) from error
+        raise explain_os_error(error, path.parent) from error
 
 
 def _write_at(descriptor: int, offset: int, pieces: Iterable[Piece]) -> None:
