@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.containers import ContainerPlan
-from argosy.entering import file_identity
 from argosy.errors import CheckFailed, UsageError
+from argosy.images.opening import file_identity
 from argosy.leases import Owner, lease
 from argosy.model import Attach, Host, Image
 from argosy.records import replace

@@ -6,8 +6,9 @@ import sys
 
 import msgspec
 
+from argosy.asked_command import refuse_missing_binds, refuse_no_program
 from argosy.containers import ContainerPlan, refuse_outside_jobs
-from argosy.entering import enter, outer_environment, refuse_missing_binds, refuse_no_program, with_shell
+from argosy.entering import enter, outer_environment, with_shell
 from argosy.errors import UsageError
 from argosy.model import ContainerRequest
 from argosy.process import Command

@@ -23,7 +23,7 @@ LAYERS = tuple(
         "gpus cdi carriers containers images binding node_picture formats seccomp",
         "gpu_probe probe emulation",
         "session tree_notes trees",
-        "entering opening cache",
+        "asked_command entering opening cache",
         "dev",
         "build wrap startup running launch collectives trials ways lint why verify prove doctor check survey",
         "api compat",

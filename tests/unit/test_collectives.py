@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
+from argosy.asked_command import named_binds
 from argosy.collectives import OPERATIONS, benchmark_command, parse_size
-from argosy.entering import named_binds
 from argosy.errors import UsageError
 from argosy.launch.naming import name_of
 from argosy.model import ContainerRequest

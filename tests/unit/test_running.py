@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from argosy.asked_command import refuse_missing_program, refuse_no_program, refuse_quoted_line
 from argosy.build.bootstrap import explain_bootstrap, private_namespace
 from argosy.cli.app import app
 from argosy.containers import ContainerPlan, plan_container
-from argosy.entering import refuse_missing_program, refuse_no_program, refuse_quoted_line
 from argosy.errors import ToolFailed, ToolMissing, UsageError
 from argosy.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.opening import open_session

@@ -14,12 +14,11 @@ from argosy.build.definitions import Format, definition_format
 from argosy.build.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.build.packing import pack_tar, run_pack
 from argosy.emulation import machine_named
-from argosy.entering import layer_key
 from argosy.errors import ImageError, UsageError
 from argosy.images.catalog import find_held, nearest_held
 from argosy.images.fetching import fetch_image
 from argosy.images.identify import Kind, identify_file
-from argosy.images.opening import GO_ARCH, Opened, check_arch, open_image
+from argosy.images.opening import GO_ARCH, Opened, check_arch, layer_key, open_image
 from argosy.images.references import Reference, file_reference, guess_reference, is_reference, parse_reference
 from argosy.images.squashfs import read_superblock
 from argosy.layout import APPTAINER_ENV, PROFILE, ROOT

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from argosy.entering import file_identity
 from argosy.errors import ImageError
+from argosy.images.opening import file_identity
 from argosy.model import Image, ImageKind
 from argosy.session import Session
 from argosy.store import explained, write_text

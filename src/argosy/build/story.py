@@ -63,10 +63,10 @@ from argosy.build.torch_index import (
     explain_target,
     explaining_torch,
 )
-from argosy.entering import layer_key
 from argosy.errors import CheckFailed, UsageError
 from argosy.formats import OutputFormat, render_use
 from argosy.images.identify import render_size
+from argosy.images.opening import layer_key
 from argosy.images.sif_write import FileSlice, Piece, whole_of
 from argosy.layout import (
     ENV_PREFIX,

@@ -1,7 +1,8 @@
-"""Open an image file or folder and give what it is as an `Image`; it starts no program and changes nothing."""
+"""Open an image file or folder and give what it is as an `Image`, and its name in the cache; it changes nothing."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -142,3 +143,27 @@ def check_arch(image: Image, machine: str, hint: str = RUN_THERE) -> None:
 def wrong_arch(name: str, has: str, wanted: str, hint: str = RUN_THERE) -> ImageError:
     """Make the error for an image of another architecture than the one that is wanted, both as Go names them."""
     return ImageError(f"{name} is for another kind of machine", evidence=f"image: {has}; wanted: {wanted}", hint=hint)
+
+
+def layer_key(lock: Lock) -> str:
+    """Give the cache's name of a layer: by content, since a copy of an image, or one built again, has the same one.
+
+    Half of each digest, 128 bits, joined: to hash them once more would load OpenSSL at each start.
+    """
+    half = 32
+    return lock.base.digest.removeprefix("sha256:")[:half] + lock.content.removeprefix("sha256:")[:half]
+
+
+def file_identity(image: Image, offset: int = 0) -> str:
+    """Tell files apart on this disk, for images that do not say what is in them: by place, size and time.
+
+    Parameters
+    ----------
+    offset
+        Of the part that is meant, in bytes from the file's beginning.
+    """
+    import hashlib  # noqa: PLC0415 - images that Argosy made are known by their digests
+
+    status = Path(image.path).stat()
+    facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns, offset]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.asked_command import refuse_missing_binds, refuse_missing_program, refuse_no_program
 from argosy.containers import ContainerPlan, left_to_nodes, named_image
-from argosy.entering import enter, refuse_missing_binds, refuse_missing_program, refuse_no_program
+from argosy.entering import enter
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
 from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site

@@ -11,10 +11,10 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from argosy.entering import enter, layer_key
+from argosy.entering import enter
 from argosy.errors import ImageError, UsageError
 from argosy.images.finding import refined
-from argosy.images.opening import Opened, open_image
+from argosy.images.opening import Opened, layer_key, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.model import ContainerRequest
 from argosy.records import replace
