@@ -164,3 +164,15 @@ srun: error: node2: task 1: Killed
     assert judge_end(text) is None
     own = "srun: error: node2: task 1: Exited with exit code 3\n"
     assert judge_end(own + text) == RankEnd(1, "node2", 3)
+
+
+def test_who_is_killed_after_slurm_ended_the_step_did_not_fail_first() -> None:
+    text = """\
+srun: Job step aborted: Waiting up to 5 seconds for job step to finish.
+slurmstepd-node1: error: *** STEP 79.0 ON node1 CANCELLED AT 2026-11-22T19:10:42 ***
+srun: error: node2: task 1: Killed
+srun: Terminating StepId=79.0
+srun: error: node1: task 0: Exited with exit code 143
+"""
+    assert judge_end(text) is None
+    assert judge_end(text + "srun: error: node1: task 2: Exited with exit code 6\n") == RankEnd(2, "node1", 6)

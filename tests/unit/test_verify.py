@@ -14,13 +14,14 @@ from argosy.binding import render_core_list
 from argosy.cli.app import app
 from argosy.launch.ranks import RankFacts, parse_cores, parse_ranks
 from argosy.launchers import Shape
+from argosy.process import FakeRunner, Reply
 from argosy.records import replace
 from argosy.sites import Site, read_site
 from argosy.verify import Expected, NetFacts, judge_run, parse_netlog
 from argosy.verify.bandwidth import Measured, parse_bandwidth
 from argosy.verify.earlier import Earlier, find_earlier, list_earlier, render_history
 from argosy.verify.judging import Check, Verdict
-from argosy.verify.story import expect
+from argosy.verify.story import expect, verify_job
 from tests.unit.machines import make_session
 
 CORPUS = Path(__file__).parents[1] / "corpus/nccl"
@@ -252,3 +253,26 @@ def test_the_command_judges_logs_and_its_code_says_so() -> None:
     assert CliRunner().invoke(app, ["verify", bad, "--site", "lumi-g"]).exit_code == 7
     anywhere = CliRunner().invoke(app, ["verify", good])
     assert (anywhere.exit_code, anywhere.output.split()[:2]) == (0, ["network", "ok"])
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("CANCELLED", "it was cancelled (code 143): the rest is of the time before"),
+        ("RUNNING", "it runs: the rest is what it showed so far"),
+        ("COMPLETED", None),
+    ],
+)
+def test_a_job_that_did_not_reach_its_end_is_not_taken_for_one_that_did(
+    tmp_path: Path, state: str, said: str | None
+) -> None:
+    record = tmp_path / "runs/20260101-000000-abc"
+    record.mkdir(parents=True)
+    (record / "submitted.json").write_text('{"job": "7", "output": "/none", "site": ""}')
+    (record / "ranks-n1").write_text("rank=0 local=0 host=n1 job=7 restart=0 cores=0 devices=0\n")
+    line = f"JobId=7 JobState={state} ExitCode=0:0 NodeList=n1 StdOut=/none\n"
+    runner = FakeRunner([(("scontrol",), Reply(0, line, ""))])
+    _, verdict = verify_job(make_session(tmp_path, runner=runner), "7")
+    ends = [check.said for check in verdict.checks if check.name == "end"]
+    assert ends == ([said] if said else [])
+    assert [check.name for check in verdict.checks[-2:]] == ["ranks", "cores"]

@@ -15,6 +15,7 @@ from argosy.cli.app import app
 from argosy.errors import UsageError
 from argosy.launch.jobs import JobFacts
 from argosy.opening import open_session
+from argosy.process import FakeRunner, Reply
 from argosy.why import (
     SHIPPED,
     explain_job_end,
@@ -25,6 +26,7 @@ from argosy.why import (
     signature_files,
 )
 from argosy.why.literals import needed_words, skeleton
+from tests.unit.machines import make_session
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus/logs").glob("*.log"))
 SIGNATURES = read_signatures()
@@ -83,8 +85,28 @@ def test_a_long_log_is_read_from_its_end_and_lines_keep_their_numbers(
     monkeypatch.setattr("argosy.why.story.MOST_BYTES", 1000)
     log = tmp_path / "long.out"
     log.write_text("a line of sixteen\n" * 500 + "ModuleNotFoundError: No module named 'einops'\n")
-    _, (found,) = explain_log(open_session(), str(log))
+    (found,) = explain_log(open_session(), str(log)).findings
     assert (found.name, found.line) == ("module-missing", 501)
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "errors"),
+    [
+        ("CANCELLED", "job 7 was cancelled (code 143)", 0),
+        ("COMPLETED", "job 7 ended well (code 0)", 1),
+        ("RUNNING", "job 7 runs", 1),
+    ],
+)
+def test_why_says_of_a_job_how_it_ended_and_blames_no_rank_of_a_cancelled_one(
+    tmp_path: Path, state: str, end: str, errors: int
+) -> None:
+    output = tmp_path / "out"
+    output.write_text("slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-22T19:10:14 ***\n")
+    line = f"JobId=7 JobState={state} ExitCode=0:0 NodeList=n1 StdOut={output}\n"
+    there = make_session(tmp_path, runner=FakeRunner([(("scontrol",), Reply(0, line, ""))]))
+    found = explain_log(there, "7")
+    assert found.end == end
+    assert len(found.findings) == errors
 
 
 def test_a_user_adds_errors_and_overrides_ours(tmp_path: Path) -> None:

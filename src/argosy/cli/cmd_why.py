@@ -24,8 +24,9 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     session = open_session(quiet=True)
     found = [explain_log(session, log) for log in logs]
     if as_json:
-        print_json([{"log": name, "findings": [asdict(each) for each in findings]} for name, findings in found])
+        print_json([asdict(each) for each in found])
     else:
-        for name, findings in found:
-            click.echo(render_findings(findings, name) if findings else f"{name}: no known error")
-    ctx.exit(0 if any(findings for _, findings in found) else CheckFailed.code)
+        for each in found:
+            click.echo(each.end, nl=bool(each.end))
+            click.echo(render_findings(each.findings, each.log) if each.findings else f"{each.log}: no known error")
+    ctx.exit(0 if any(each.findings for each in found) else CheckFailed.code)

@@ -28,7 +28,9 @@ SRUN_SIGNAL = re.compile(rf"srun: error: (\S+): tasks? ([\d,-]+): ({'|'.join(SIG
 ENDED_BY_OTHERS = re.compile(r"srun: (?:\S+: _step_signal: )?(?:Terminating |forcing |Job step aborted)|CANCELLED AT ")
 """From where on SIGTERM is what Slurm sends to the ranks that are left."""
 STOPPED = re.compile(r"srun: forcing job termination")
-"""srun itself was asked to end: no rank had failed before the others, and how they end says nothing of them."""
+"""srun itself was asked to end: no rank had failed before, and how they end from there on says nothing of them."""
+ABORTED = re.compile(r"srun: Job step aborted")
+"""The step was ended by Slurm, or by a rank (MPI_Abort): who is killed from there on did not fail first."""
 TORCHRUN = re.compile(
     r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n"
     r"\s*time\s*: \S+\s*\n\s*host\s*: (\S+)\s*\n\s*rank\s*: (\d+) [^\n]*\n\s*exitcode\s*: (-?\d+)"
@@ -90,13 +92,14 @@ def _judge_run(text: str) -> RankEnd | None:
         return RankEnd(int(match[2]), match[1], code if code >= 0 else 128 - code)
     stopped = STOPPED.search(text)
     text = text[: stopped.start()] if stopped else text
-    others = ENDED_BY_OTHERS.search(text)
+    others, aborted = ENDED_BY_OTHERS.search(text), ABORTED.search(text)
     signals = (
         match
         for match in SRUN_SIGNAL.finditer(text)
         if match[3] != "Terminated" or others is None or match.start() < others.start()
     )
     ends = [(match.start(), _of_srun(match)) for match in (*SRUN_CODE.finditer(text), *signals)]
+    ends = [(at, end) for at, end in ends if not aborted or at < aborted.start() or end.code not in {143, 137}]
     # 143 and 137 are what srun's own ending of the others leaves, where a shell stands between.
     first = [end for end in sorted(ends, key=lambda end: end[0]) if end[1].code not in {143, 137}] or sorted(
         ends, key=lambda end: end[0]

@@ -19,7 +19,7 @@ from argosy.session import Session
 from argosy.sites import Site
 from argosy.trials import TRIAL
 from argosy.verify.earlier import find_earlier
-from argosy.verify.judging import Expected, Verdict, judge_run, judge_trial
+from argosy.verify.judging import UNKNOWN, Check, Expected, Verdict, judge_run, judge_trial
 from argosy.verify.logs import read_ends_of
 from argosy.verify.netlog import NetFacts, parse_netlog
 from argosy.verify.nodes import Trial, parse_trials
@@ -65,7 +65,20 @@ def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Ve
     profile = _profile(session, site) if site else _planned_profile(session, facts)
     measured = evidence.net.measured
     earlier = find_earlier(session, Path(facts.record), measured) if measured and facts.record else None
-    return evidence, judge_run(evidence.net, evidence.ranks, evidence.expected, profile, earlier)
+    verdict = judge_run(evidence.net, evidence.ranks, evidence.expected, profile, earlier)
+    return evidence, _with_end(facts, verdict)
+
+
+def _with_end(facts: JobFacts, verdict: Verdict) -> Verdict:
+    """Say first of a job that has not ended well that what it proved is of the time before."""
+    if not verdict.checks or (facts.kind == ENDED and not facts.code):
+        return verdict
+    how = (
+        f" (code {facts.code}): the rest is of the time before" if facts.code else ": the rest is what it showed so far"
+    )
+    hint = f"see why: argosy logs {facts.id}" if facts.code else ""
+    check = Check("end", UNKNOWN, f"it {facts.meaning}{how}", hint)
+    return Verdict((check, *verdict.checks))
 
 
 def find_bad_nodes_of(session: Session, job: str) -> tuple[str, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
+
 from argosy.errors import UsageError
 from argosy.launch.ending import last_runs
 from argosy.launch.jobs import JobFacts, find_job
 from argosy.launch.record import can_read
 from argosy.records import replace
-from argosy.schedulers.slurm import FROM_OUTSIDE, is_job_id
+from argosy.schedulers.slurm import ENDED, FROM_OUTSIDE, is_job_id
 from argosy.session import Session
 from argosy.why.judging import Finding, judge_log, render_finding
 from argosy.why.signatures import read_signatures, signature_files
@@ -21,8 +23,16 @@ MOST_BYTES = 2 << 20
 BLOCK = 1 << 20
 
 
-def explain_log(session: Session, log: str) -> tuple[str, tuple[Finding, ...]]:
-    """Give the name of a log and the known errors in it.
+class Explained(msgspec.Struct, frozen=True):
+    """A log, the known errors in it, and, where it is a job's, how that ended."""
+
+    log: str
+    findings: tuple[Finding, ...]
+    end: str = ""
+
+
+def explain_log(session: Session, log: str) -> Explained:
+    """Find the known errors in a log; of a job that was ended from outside not what only follows of its end.
 
     Parameters
     ----------
@@ -36,24 +46,30 @@ def explain_log(session: Session, log: str) -> tuple[str, tuple[Finding, ...]]:
     """
     signatures = read_signatures(signature_files(session.host.environment))
     if log == "-":
-        return "standard input", judge_log(sys.stdin.buffer.read().decode(errors="replace"), signatures)
-    path = find_log(session, log)
+        return Explained("standard input", judge_log(sys.stdin.buffer.read().decode(errors="replace"), signatures))
+    path, facts = _find_log(session, log)
     text, before = _read_end(path)
-    found = judge_log(text, signatures)
-    return str(path), tuple(replace(each, line=each.line + before) for each in found)
+    found = [each for each in judge_log(text, signatures) if facts is None or _is_told(each, facts)]
+    end = facts.verdict if facts and facts.kind == ENDED else f"job {log} {facts.meaning}" if facts else ""
+    return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end)
 
 
-def find_log(session: Session, log: str) -> Path:
-    """Give the file of a log, or of what a job printed."""
+def _is_told(finding: Finding, facts: JobFacts) -> bool:
+    """Tell whether an error is of the job's own: one that was ended from outside has what follows of its end."""
+    return not (facts.code and facts.state.split(maxsplit=1)[0] in FROM_OUTSIDE and finding.level == "symptom")
+
+
+def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
+    """Give the file of a log, or of what a job printed, and what is known of that."""
     path = Path(log)
     if path.is_file():
-        return path
+        return path, None
     if not is_job_id(log):
         raise UsageError(f"there is no log {log!r}", hint="give a file, the number of a job, or - for standard input")
     facts = find_job(session, log, or_record=True)
     if not facts.output or not can_read(facts.output):
         raise UsageError(f"job {log} has written nothing", evidence=f"it {facts.meaning}; output: {facts.output}")
-    return Path(facts.output)
+    return Path(facts.output), facts
 
 
 def _read_end(path: Path) -> tuple[str, int]:
@@ -93,7 +109,5 @@ def explain_job_end(session: Session, facts: JobFacts) -> str:
     if not facts.code or not facts.output or not can_read(facts.output):
         return ""
     found = _judge_last_run(session, Path(facts.output))
-    # What was ended from outside has no rank that failed first, only what follows of its end.
-    outside = facts.state.split(maxsplit=1)[0] in FROM_OUTSIDE
-    told = [each for each in found if not (outside and each.level == "symptom")]
+    told = [each for each in found if _is_told(each, facts)]
     return render_finding(told[0], facts.output) if told else ""
