@@ -20,6 +20,12 @@ bring_up() {
   start_fabric "$lifeline"
   for name in $(machines); do start_machine "$name"; done
   wait_until "$IDLE_SECONDS" all_idle || fail_with_logs "not all nodes are idle after $IDLE_SECONDS s"
+  compile_checkout
+}
+
+# As an installed program is: its users may not write beside its modules, and each start would compile them.
+compile_checkout() {
+  run_on ctl root / "$VENV/bin/python" -m compileall -q "$REPO/src" > "$RUN/log/compileall.log" 2>&1 || :
 }
 
 read_up_options() {
