@@ -73,3 +73,5 @@ def install(venv: Path, requirements: list[str], cache: Path) -> None:
     subprocess.run([uv, "venv", "--quiet", "--no-config", "--python", sys.executable, venv], env=env, check=True)
     words = (uv, "pip", "install", "--quiet", "--no-config", "--python", venv / "bin" / "python")
     subprocess.run([*words, *settings.arguments, *requirements], env=env, check=True)
+    # Once, and not by each of the first program's ranks: the byte code of a thousand modules is written.
+    subprocess.run([venv / "bin" / "python", "-c", "import torch.distributed.run, sklearn.datasets"], check=True)

@@ -176,6 +176,7 @@ def test_sacct_answers_where_accounting_is_asked_for(new_cluster: NewCluster) ->
         assert shown.splitlines() == ["1|COMPLETED"]
 
 
+@pytest.mark.soak  # likewise, for tests that are of the soak
 def test_bookworms_slurm_runs_too(new_cluster: NewCluster) -> None:
     with new_cluster("--bookworm", "2") as own:
         shown = own.sh(f"{SRUN} -N2 sh -c 'srun --version; test -x /usr/bin/bwrap'").stdout

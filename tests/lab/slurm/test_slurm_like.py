@@ -63,22 +63,22 @@ ALL = {
 
 
 @pytest.mark.parametrize(
-    ("site", "scripts"),
+    ("site", "scripts", "program"),
     [
-        ("lumi-g", ("one-node-srun",)),
-        ("nvidia-apptainer", ("many-nodes",)),
-        *(pytest.param(site, tuple(ALL[site]), marks=pytest.mark.soak, id=f"{site}-all") for site in ALL),
+        ("lumi-g", ("one-node-srun",), "meet.py"),
+        ("nvidia-apptainer", ("many-nodes",), "train.py"),
+        *(pytest.param(site, tuple(ALL[site]), "train.py", marks=pytest.mark.soak, id=f"{site}-all") for site in ALL),
     ],
 )
 def test_a_sites_scripts_run_unchanged_on_a_cluster_of_its_shape(
-    site: str, scripts: tuple[str, ...], new_cluster: NewCluster, torch_image: Path, tmp_path: Path
+    site: str, scripts: tuple[str, ...], program: str, new_cluster: NewCluster, torch_image: Path, tmp_path: Path
 ) -> None:
     bind = project(torch_image, tmp_path / "project")
     most = max(map(nodes_of, scripts))
     with new_cluster("--like", site, "--bind", bind, str(most)) as cluster:
         before = {node: set(files_of_tmp(cluster, node)) for node in cluster.nodes}
         for script in scripts:
-            judge_ranks(run_golden(cluster, site, script), site, nodes_of(script), ALL[site][script])
+            judge_ranks(run_golden(cluster, site, script, HERE / program), site, nodes_of(script), ALL[site][script])
         for node in cluster.nodes:
             left = set(files_of_tmp(cluster, node)) - before[node]
             # torch's own cache is one for all jobs; that of MIOpen is asked for by the profile

@@ -84,9 +84,7 @@ def test_pi_is_pi_on_one_rank_and_on_four(torch_desk: Desk, ranks: int, shape: t
 
 
 def test_steps_are_shared_out_by_the_number_of_ranks(torch_desk: Desk) -> None:
-    steps = {}
-    for ranks, shape in ((1, ()), (4, FOUR)):
-        program = ("python", str(EXAMPLES / "ddp/train.py"), "1", "1", "--snapshot", f"{ranks}.pt")
-        text = torch_desk.follow(*shape, "--cpus-per-rank", "2", command=program).stdout
-        steps[ranks] = re.findall(r"Steps: (\d+)", text)
-    assert steps == {1: ["64"], 4: ["16"] * 4}
+    # Of 64: what one process has is in the tests of the examples.
+    program = ("python", str(EXAMPLES / "ddp/train.py"), "1", "1", "--snapshot", "4.pt")
+    text = torch_desk.follow(*FOUR, "--cpus-per-rank", "2", command=program).stdout
+    assert re.findall(r"Steps: (\d+)", text) == ["16"] * 4
