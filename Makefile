@@ -7,11 +7,10 @@ BIN = $(VENV)/bin
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
 # What failed is run once more, alone: on a busy machine a real cluster may miss its time.  Twice is a failure.
-# The longest come first: what shares the lab's cluster, and the pages, are one process's work each.
 EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
 AGAIN = echo "once more, alone, what failed:"; $(BIN)/pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 
-.PHONY: setup demo check test soak bench clean
+.PHONY: setup demo check test prepare soak bench clean
 
 setup: $(STAMP)
 
@@ -29,8 +28,12 @@ check: $(STAMP)
 	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
 	$(BIN)/pytest -q -n auto tests/unit
 
-test: check
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j2 check prepare
 	$(BIN)/pytest -q -n 4 --dist loadgroup $(EACH) || { $(AGAIN) $(EACH); }
+
+prepare: $(STAMP)
+	@$(BIN)/python -m tests.prepare
 
 soak: $(STAMP)
 	ARGOSY_SOAK=1 $(BIN)/pytest -q tests

@@ -15,12 +15,40 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-OWN_CLUSTERS = ("tests/lab/test_", "tests/lab/slurm/test_slurm_like.py", "tests/lab/slurm/test_slurm_survey.py")
-"""Files of the lab whose tests start clusters of their own."""
+FIRST = (
+    "tests/docs/test_docs.py",
+    "tests/lab/slurm/test_slurm_ends.py",
+    "tests/contract/test_runtimes.py",
+    "tests/lab/slurm/test_slurm_time.py",
+    "tests/real/test_projects.py",
+    "tests/examples/test_examples.py",
+    "tests/real/test_locks.py",
+    "tests/lab/test_lab_cluster.py",
+    "tests/real/test_conda.py",
+    "tests/lab/slurm/test_slurm_mpi.py",
+    "tests/real/test_builds.py",
+    "tests/lab/slurm/test_slurm_ranks.py",
+    "tests/real/test_bad_input.py",
+    "tests/lab/slurm/test_slurm_faults.py",
+    "tests/real/test_wrap.py",
+    "tests/lab/slurm/test_slurm_places.py",
+    "tests/real/test_registry.py",
+    "tests/lab/slurm/test_slurm_by_ssh.py",
+    "tests/real/test_bundles.py",
+    "tests/lab/slurm/test_slurm_build.py",
+)
+"""What takes longest comes first: no process is left with it at the end.  The kinds alternate: the tests of a cluster
+wait more than they compute, those of builds compute."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files in the order in which they are handed out."""
+    places = {file: place for place, file in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(FIRST)))
 
 
 class ByFixtures(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """What shares the lab's cluster is one group, what starts its own another; elsewhere a file is, for its images.
+    """A file is a group, for its images; each process that gets one of the lab's starts a cluster, in some seconds.
 
     Of the manual's pages those that need the cluster stand apart: one process would take longer than all the others.
     xdist's own groups are marks that it writes into a private field of pytest, which pytest 9.2 no longer has.
@@ -28,10 +56,6 @@ class ByFixtures(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, test = nodeid.partition("::")
-        if path.startswith(OWN_CLUSTERS):
-            return "clusters"
-        if path.startswith("tests/lab/"):
-            return "lab"
         return "pages of the lab" if "a_slurm_page" in test else path
 
 
