@@ -51,6 +51,7 @@ A, B = "a" * 64, "b" * 64
         (f"tinypkg==2.0 --hash=sha256:{B} --hash=sha256:{A}", "tinypkg", "2.0", SourceKind.INDEX, (A, B)),
         ("Tiny.Pkg==2.0+cu128", "tiny-pkg", "2.0+cu128", SourceKind.INDEX, ()),
         ("tinypkg @ file:///x/tinypkg-2.0.whl", "tinypkg", "9", SourceKind.LOCAL, ()),
+        ("tinypkg @ file:///x==1/tinypkg-2.0.whl", "tinypkg", "9", SourceKind.LOCAL, ()),
         ("tinypkg @ git+https://h/r@abc", "tinypkg", "9", SourceKind.VCS, ()),
         ("tinypkg[extra]==2.0", "tinypkg", "2.0", SourceKind.INDEX, ()),
     ],
@@ -62,6 +63,14 @@ def test_a_pin_is_read_with_its_hashes_and_where_it_comes_from(
     package = pin.package
     assert (package.name, package.version, package.source, package.sha256) == (name, version, kind, hashes)
     assert parse_pin(render_pin(pin), {"tinypkg": "9"}) == pin
+
+
+@pytest.mark.parametrize(
+    ("address", "kept"),
+    [("file:///x/tinypkg-2.0.whl", ""), ("https://me:planted@h/tinypkg-2.0.whl", "https://***@h/tinypkg-2.0.whl")],
+)
+def test_an_address_is_locked_where_it_means_something_elsewhere_and_without_a_login(address: str, kept: str) -> None:
+    assert parse_pin(f"tinypkg @ {address} ; python_version > '3'", {"tinypkg": "9"}).package.url == kept
 
 
 def test_each_console_script_of_the_base_gets_a_namesake_that_starts_the_layers_python(tmp_path: Path) -> None:
@@ -136,6 +145,7 @@ def test_only_versions_that_no_index_has_are_a_vendors() -> None:
 )
 def test_a_vendors_build_stands_for_its_release(asked: str, met: bool) -> None:  # noqa: FBT001
     assert meets(BUILDS["torch"], Requirement(asked)) is met
+    assert meets("no version", Requirement(asked)) is (asked in {"torch", "torch @ https://h/torch.whl"})
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["==", ">=", "<=", "<", ">", "~="]))

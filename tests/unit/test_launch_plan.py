@@ -26,13 +26,14 @@ from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_launch
 from argosy.launch.rendezvous import PORT
 from argosy.launch.shape import choose_shape
 from argosy.launch.slurm_script import NODE
-from argosy.launchers import Shape, as_torchrun_program, choose_launcher
+from argosy.launchers import Counts, Shape, Wish, as_torchrun_program, choose_launcher, torchrun
 from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
 from argosy.model import Bind, ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Variable
 from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
 from argosy.shell import Program
 from argosy.sites import Node, Site, Slurm
+from argosy.sites.parts import Setting
 from tests.unit.machines import make_host
 
 KEPT = Path(__file__).parents[1] / "golden-scripts" / "lab"
@@ -104,6 +105,11 @@ def test_numbers_that_cannot_be_meant_are_refused_with_them(wanted: Wanted, numb
     assert refused.value.code == 2
     for number in numbers:
         assert number in str(refused.value)
+
+
+def test_a_rank_has_a_core_where_they_are_more_than_the_gpus_cores() -> None:
+    site = msgspec.structs.replace(LAB, node=Node(cores=8, gpus=2), slurm=Slurm(cpus_per_gpu=2))
+    assert choose_shape(Wanted(gpus_per_node=1, ranks=4), site, HOST)[0] == Shape(1, 4, 1, 1)
 
 
 def test_a_step_has_what_slurm_gave_where_jobs_ask_for_no_cores() -> None:
@@ -204,6 +210,32 @@ def test_full_nodes_are_bound_and_asked_for_whole() -> None:
     step = script[script.index("\nsrun ") :]
     assert "--cpus-per-task" not in step
     assert "unset SRUN_CPUS_PER_TASK" in script
+
+
+@pytest.mark.parametrize("cores", [6, 8])
+def test_another_number_of_cores_than_the_maps_is_given_without_the_map(cores: int) -> None:
+    script = plan(FULL, wanted=Wanted(gpus_per_node=8, cpus_per_rank=cores), launcher="srun").script
+    assert f"--cpus-per-task={cores}" in directives(script)
+    assert "mask_cpu" not in script
+
+
+def test_whole_nodes_that_the_user_asked_for_are_no_choice_of_the_sites() -> None:
+    for exclusive, said in ((False, ["yes"]), (True, [])):
+        made = plan(FULL, wanted=Wanted(gpus_per_node=8), options=JobOptions(exclusive=exclusive))
+        assert [row.value for row in made.choices if row.what == "--exclusive"] == said
+        assert "--exclusive" in directives(made.script)
+
+
+def test_what_the_user_or_the_caller_says_of_a_variable_is_all_that_is_said_of_it() -> None:
+    site = msgspec.structs.replace(
+        FULL, settings=(Setting(name="NCCL_DEBUG", value="WARN"), Setting(name="X_MINE", value="site"))
+    )
+    host = replace(HOST, environment={**HOST.environment, "NCCL_DEBUG": "INFO"})
+    own = ContainerRequest(variables=(Variable("X_MINE", "option"),))
+    made = plan(site, host, container=own, launcher="srun")
+    rows = [(row.what, row.value, row.source) for row in made.choices if row.what in {"NCCL_DEBUG", "X_MINE"}]
+    assert rows == [("NCCL_DEBUG", "INFO", "environment"), ("X_MINE", "option", "option")]
+    assert made.script.count("X_MINE=") == 1
 
 
 @pytest.mark.parametrize("beside", [True, False], ids=["beside a mask", "not beside a mask"])
@@ -370,6 +402,14 @@ def test_srun_needs_a_scheduler() -> None:
 )
 def test_a_users_command_is_said_in_torchruns_words(command: tuple[str, ...], ours: tuple[str, ...]) -> None:
     assert as_torchrun_program(command) == ours
+
+
+def test_workers_are_bound_by_one_alone_and_start_unbuffered() -> None:
+    wish = Wish(("python", "-u", "t.py"), Counts("1", "2"), cores=("0-1", "2-3"))
+    bound = torchrun(wish).command
+    assert bound[bound.index("argosy-bind") + 1 :] == ("0-1;2-3", "python", "-u", "t.py")
+    own = torchrun(replace(wish, extra=("--numa-binding=node",))).command
+    assert own[-2:] == ("--numa-binding=node", "t.py")
 
 
 @pytest.mark.parametrize(

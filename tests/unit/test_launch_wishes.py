@@ -476,6 +476,8 @@ def test_more_cores_than_a_node_has_are_refused_and_hardware_threads_said(arch: 
     plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most))
     (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=8)).choices if row.what == "cores per rank"]
     assert "more than its 8 cores" in row.why
+    (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=4)).choices if row.what == "cores per rank"]
+    assert row.why == "asked for"
 
 
 # Inside an allocation

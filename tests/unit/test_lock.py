@@ -117,6 +117,7 @@ def test_the_order_of_packages_does_not_change_the_bytes() -> None:
         ('"content": "sha256:', '"content": "md5:', "no sha256"),
         ('"source": "local"', '"source": "elsewhere"', "elsewhere"),
         ('"uv": "0.13.8"', '"uv": "1", "uv": "2"', "twice"),
+        ('"OMP_NUM_THREADS",', "", "lock.variables[0] has 1 items, not 2"),
         ('  "content"', '  "base": {}, "content"', "twice"),
     ],
 )

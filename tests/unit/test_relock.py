@@ -113,6 +113,12 @@ def test_a_comparison_tells_what_came_went_and_changed() -> None:
         "~ variable A 1 -> 2",
         "+ variable B 1",
     ]
+    assert [str(change) for change in compare_locks(other, LOCK)] == [
+        "~ package numpy (pypi) 2.0 -> 1.26.4",
+        "+ package tool (conda) 1.0 h0",
+        "~ variable A 2 -> 1",
+        "- variable B 1",
+    ]
     assert compare_locks(LOCK, LOCK) == ()
 
 

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from argosy.errors import ImageError
+from argosy.images import squashfs_join
 from argosy.images.sif_write import FileSlice, Piece, whole_of
 from argosy.images.squashfs import Superblock, read_superblock
 from argosy.images.squashfs_files import dead_share
 from argosy.images.squashfs_join import can_join, is_packed_alike, join_squashfs, takes_away
-from argosy.images.squashfs_tables import HEAD, Kind, open_tables
+from argosy.images.squashfs_tables import GROUP, HEAD, Kind, open_tables
 
 Tree = dict[str, str | None]
 """Path -> a file's content; ``/`` before it: a link's target; None: a folder; ``WHITEOUT``: a mark of removal."""
@@ -175,6 +176,21 @@ def test_many_files_fill_many_blocks_of_each_table(tmp_path: Path) -> None:
     layer["b/00007-" + "n" * 40] = "new"
     found = tree_in(joined(tmp_path, base, layer, *ZSTD), tmp_path / "out")
     assert found == base | layer | {"b": None}
+
+
+def test_a_group_of_a_listing_has_256_entries_at_most(tmp_path: Path) -> None:
+    # Short links: more than that have their inodes in one block.
+    layer: Tree = {f"d/{number:03}": "/x" for number in range(300)}
+    found = tree_in(joined(tmp_path, {"d/a": "x"}, layer), tmp_path / "out")
+    assert found == {"d": None, "d/a": "x", **layer}
+
+
+def test_entries_whose_numbers_are_far_apart_are_in_groups_of_their_own() -> None:
+    def groups(number: int) -> int:
+        items = [(b"a", squashfs_join._Item(Kind.FILE, 1, 0)), (b"b", squashfs_join._Item(Kind.FILE, number, 32))]
+        return sum(len(part) == GROUP.size for part in squashfs_join._render_listing(items))  # a name has one letter
+
+    assert [groups(number) for number in (2, 1 << 15, (1 << 15) + 1)] == [1, 1, 2]
 
 
 def test_a_joined_image_is_a_base_for_the_next_layer(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ def test_an_image_made_by_other_steps_is_not_what_the_lock_says(project: Project
     assert is_same(lock, lock)
     assert not is_same(lock, replace(lock, steps=lock.steps[1:]))
     assert not is_same(lock, replace(lock, stages=()))
+    assert not is_same(lock, replace(lock, content=f"sha256:{'f' * 64}"))
+    assert not is_same(lock, replace(lock, base=replace(lock.base, digest=f"sha256:{'f' * 64}")))
 
 
 def test_who_may_run_a_copied_file_counts_and_its_group_does_not(tmp_path: Path) -> None:

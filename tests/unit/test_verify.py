@@ -224,6 +224,13 @@ def test_each_fault_is_found_by_its_check_and_by_no_other(ranks: tuple[RankFacts
     assert [each.name for each in verdict.checks if each.state == "bad"] == [name]
 
 
+def test_cores_that_ranks_share_are_bad_only_where_they_compute_on_one() -> None:
+    for cores, state in (("0", "bad"), ("0-1", "ok")):
+        ranks = tuple(replace(each, cores=cores) for each in RANKS)
+        (judged,) = (each for each in judge_run(NetFacts(), ranks, TWO_NODES, ANY).checks if each.name == "cores")
+        assert (judged.state, "shared by ranks of node1" in judged.said) == (state, True)
+
+
 def test_a_rank_that_is_there_several_times_is_named_with_how_often() -> None:
     same = tuple(replace(each, rank=max(each.rank, 1)) for each in RANKS)
     ranks = check(judge_run(NetFacts(), same, TWO_NODES, ANY), "ranks")

@@ -68,8 +68,19 @@ def test_no_text_that_has_a_pattern_lacks_all_the_words_that_it_needs(pattern: s
     assert not words or any(word in skeleton(text.split("\n")) for word in words)
 
 
+def test_what_may_be_missing_or_in_other_letters_is_not_needed() -> None:
+    assert needed_words("(?:abcd)*e") == needed_words("(?i:abcd)e") == needed_words("abcd|e") == frozenset()
+    assert needed_words("(?:abcd)+e") == {"abcd"}
+
+
 def test_each_known_error_needs_words_so_that_a_long_log_is_searched_for_few() -> None:
     assert [each.name for each in SIGNATURES if not needed_words(each.match)] == []
+
+
+def test_what_stands_behind_the_length_of_any_message_is_no_error() -> None:
+    said = "RuntimeError: No CUDA GPUs are available"
+    assert judge_log(f"{' ' * 1000}{said}", SIGNATURES)
+    assert judge_log(f"{' ' * 2000}{said}", SIGNATURES) == ()
 
 
 def test_a_line_of_megabytes_and_control_characters_do_no_harm() -> None:

@@ -87,6 +87,12 @@ def test_activating_another_prefix_leaves_the_first(prefix: Path) -> None:
     assert done.stdout.splitlines() == [f"{other}/bin:/usr/bin:/bin", "/usr/bin:/bin"]
 
 
+def test_the_script_is_read_by_its_mere_name(prefix: Path) -> None:
+    script = 'cd "$1"; PATH=/usr/bin:/bin; . activate; echo "$ARGOSY_ACTIVE"'
+    done = subprocess.run(["/bin/bash", "-euc", script, "x", prefix], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"{prefix}\n", "")
+
+
 def test_the_activate_script_passes_shellcheck(tmp_path: Path) -> None:
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
@@ -98,6 +104,7 @@ def test_the_activate_script_passes_shellcheck(tmp_path: Path) -> None:
 
 def test_a_module_has_a_name_that_can_be_typed(prefix: Path) -> None:
     assert module_name("my env, 2") == "my-env-2"
+    assert module_name("...") == "environment"
     assert sorted(path.name for path in (prefix / "modulefiles").iterdir()) == ["my-env", "my-env.lua"]
 
 
