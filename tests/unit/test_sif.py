@@ -207,7 +207,7 @@ def test_parts_are_copied_between_files_byte_for_byte(tmp_path: Path) -> None:
     old = read_sif(tmp_path / "a.sif")
     write(tmp_path / "b.sif", [plan_copied_part(old, part) for part in old.parts[:5]])
     new = read_sif(tmp_path / "b.sif")
-    for before, after in zip(old.parts, new.parts, strict=False):
+    for before, after in zip(old.parts[:5], new.parts, strict=True):
         assert (after.name, after.group, after.extra) == (before.name, before.group, before.extra)
         assert read_part(new.path, after) == read_part(old.path, before)
 

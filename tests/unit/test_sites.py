@@ -372,7 +372,9 @@ def test_the_gdr_level_is_set_for_old_rocm_only(rocm: str, *, is_set: bool) -> N
 
 def test_each_choice_of_a_site_knows_its_source_and_date() -> None:
     facts = Facts(nodes="2", vendor="amd", mode="cray")
-    for row in resolve(read_site("lumi-g"), facts, 8).choices:
+    rows = resolve(read_site("lumi-g"), facts, 8).choices
+    assert rows
+    for row in rows:
         assert row.evidence.startswith("https://")
         assert row.checked == "2026-11-20"
         assert row.proof == "documented"

@@ -18,10 +18,11 @@ FOUR = ("--nodes", "2", "--ranks", "4", "--cpus-per-rank", "2")
 LAUNCHERS = ("srun", "none", "torchrun")
 
 FAIL = """\
-import os, signal, sys, time
+import os, pathlib, signal, sys, time
 rank = int(os.environ.get("RANK") or os.environ["SLURM_PROCID"])
+pathlib.Path(f"begun-{rank}").touch()
 if rank == int(sys.argv[1]):
-    time.sleep(1)
+    while len(list(pathlib.Path().glob("begun-?"))) < 4: time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGKILL) if sys.argv[2] == "KILL" else sys.exit(int(sys.argv[2]))
 time.sleep(300)
 """

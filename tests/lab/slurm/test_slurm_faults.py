@@ -131,7 +131,8 @@ def test_a_controller_that_is_down_is_explained_and_following_outlives_it(
     new_desk: Callable[..., AbstractContextManager[Desk]],
 ) -> None:
     with new_desk("--slurm", "MessageTimeout=2") as desk:
-        job = desk.submit("--nodes", "2", "--launcher", "none", command=("sh", "-c", "echo begun; sleep 8; echo over"))
+        command = ("sh", "-c", "echo begun; until [ -e go ]; do sleep 0.1; done; echo over")
+        job = desk.submit("--nodes", "2", "--launcher", "none", command=command)
         desk.until_written(job, "begun", 2)
         words = desk.cluster.words("exec", "-u", "alice", "-w", desk.folder, "ctl", "argosy", "logs", "-f", job)
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as follower:
@@ -143,6 +144,7 @@ def test_a_controller_that_is_down_is_explained_and_following_outlives_it(
             assert "the Slurm controller does not answer" in refused.stderr
             assert desk.argosy("jobs", check=False).code == 7
             desk.cluster.sh("slurmctld", user="root")
+            desk.write("go", "")
             out, said = follower.communicate(timeout=100)
         assert follower.returncode == 0, said
         assert out.count("over") == 2

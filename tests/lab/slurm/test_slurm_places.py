@@ -71,7 +71,8 @@ def test_two_launches_in_one_allocation_never_share_a_port(desk: Desk) -> None:
 
 
 def test_two_jobs_on_one_node_at_once_have_ports_of_their_own(desk: Desk) -> None:
-    command = ("sh", "-c", 'exec "$@"; sleep 3', "x", *desk.telling)
+    both = 'touch "begun-$SLURM_JOB_ID"; until [ "$(ls begun-* | wc -l)" = 2 ]; do sleep 0.1; done; exec "$@"'
+    command = ("sh", "-c", both, "x", *desk.telling)
     jobs = [desk.submit("--ranks", "1", "--nodelist", "node1", "--sbatch-arg=--hold", command=command) for _ in "ab"]
     desk.sh(f"scontrol release {' '.join(jobs)}")
     for job in jobs:

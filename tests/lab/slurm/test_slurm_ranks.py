@@ -34,7 +34,9 @@ JAX_READS = ("SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCAL
 
 
 def test_each_rank_is_told_what_programs_look_for(desk: Desk) -> None:
-    for number, row in enumerate(desk.tell(*FOUR, "--cpus-per-rank", "2", "--launcher", "srun")):
+    told = desk.tell(*FOUR, "--cpus-per-rank", "2", "--launcher", "srun")
+    assert len(told) == 4
+    for number, row in enumerate(told):
         given = row["set"]
         assert [given[name] for name in ("RANK", "LOCAL_RANK", "NODE_RANK")] == [
             str(number),
