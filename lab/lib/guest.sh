@@ -45,13 +45,14 @@ install_indexes() {
 
 # A settings file below a home belongs to the home's owner, the folders on the way too.
 install_owned() {
-  local uid=${1#*:} home=$2 path=$3 folder
-  install -D -m 644 -o "$uid" -g "$uid" "$4" "$home/$path"
-  folder=${path%/*}
-  while [ "$folder" != . ]; do
-    chown "$uid:$uid" "$home/$folder"
-    folder=$(dirname "$folder")
+  local uid=${1#*:} home=$2 folder=$3
+  local -a folders=()
+  install -D -m 644 -o "$uid" -g "$uid" "$4" "$home/$folder"
+  while [ "${folder%/*}" != "$folder" ]; do
+    folder=${folder%/*}
+    folders+=("$home/$folder")
   done
+  [ "$uid" = 0 ] || chown "$uid:$uid" "${folders[@]}"
 }
 
 home_of() { if [ "$1" = root ]; then echo /root; else echo "/home/$1"; fi; }

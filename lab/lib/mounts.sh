@@ -48,9 +48,9 @@ make_device() {
 bind_into() {
   local root=$1 source=$2 target=$1$3
   if [ -d "$source" ]; then
-    mkdir -p "$target"
+    [ -d "$target" ] || mkdir -p "$target"
   else
-    mkdir -p "${target%/*}"
+    [ -d "${target%/*}" ] || mkdir -p "${target%/*}"
     [ -e "$target" ] || : > "$target"
   fi
   mount --bind "$source" "$target"
