@@ -91,8 +91,12 @@ _INDENTED = "apptainer takes each line that begins with % for a section, an inde
 _MARKED = "\ufeff".encode()
 _HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
 HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
-_DOCKER_NAME = re.compile(r"(?:Dockerfile|Containerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z")
-_DEFINITION_NAME = re.compile(r".*\.def\Z|(?:Singularity|Apptainer)(?:\.[\w.-]+)?\Z")
+_DOCKER_NAME = re.compile(
+    r"(?:[Dd]ockerfile|[Cc]ontainerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z"
+)
+_DEFINITION_NAME = re.compile(
+    r".*\.(?:def|singularity|apptainer)\Z|(?:Singularity|Apptainer)(?:[._-][\w.-]+)?\Z|singularity\.[\w.-]+\Z"
+)
 
 
 class Format(StrEnum):
@@ -116,7 +120,8 @@ def definition_format(path: Path, dockerfile: str = "") -> Format | None:
 
 def dockerfile_in(folder: Path) -> Path | None:
     """Find the Dockerfile of a context."""
-    return next((folder / name for name in ("Containerfile", "Dockerfile") if (folder / name).is_file()), None)
+    names = ("Containerfile", "Dockerfile", "dockerfile")
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def read_definition(path: Path, kind: Format) -> None:
