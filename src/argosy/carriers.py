@@ -22,7 +22,7 @@ from collections.abc import Mapping
 import msgspec
 
 from argosy import seccomp
-from argosy.errors import ToolMissing
+from argosy.errors import ToolMissing, UsageError
 from argosy.layout import DEFAULT_PATH
 from argosy.model import Bind, Choice, Host
 from argosy.process import Command, Words
@@ -116,7 +116,11 @@ def candidates(host: Host, asked: str = "") -> tuple[Choice, ...]:
     ------
     ToolMissing
         When there is none, or the one asked for lacks its programs.
+    UsageError
+        When nothing is called what was asked for: a project file may hold any word.
     """
+    if asked not in {"", *CARRIERS}:
+        raise UsageError(f"no carrier is called {asked!r}", hint=f"there is {', '.join(CARRIERS)}")
     rows = [
         ("root", host.can_mount and {"bwrap", "unshare"} <= set(host.programs), "root may mount file systems"),
         (

@@ -65,11 +65,10 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
     """
     where = re.search(r" - at `(?:key in )?\$\.?(.*?)`", message)
     keys = (*within, *re.findall(r"\.\.\.|[^.\[\]]+", where[1] if where else ""))
+    shown = ".".join("KEY" if key == "..." else key for key in keys)
     unknown = re.search(r"unknown field `(.*?)`", message)
     if not unknown:
-        return Fault(
-            find_line(text, keys), ".".join(keys), TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0])
-        )
+        return Fault(find_line(text, keys), shown, TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0]))
     word = unknown[1]
     known = _field_names(kind, keys)
     near = nearest_word(word, known)

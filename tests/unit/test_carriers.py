@@ -22,7 +22,7 @@ from argosy.carriers import (
     needs_tree,
     plan_inside,
 )
-from argosy.errors import ToolMissing
+from argosy.errors import ToolMissing, UsageError
 from argosy.layout import DEFAULT_PATH
 from argosy.model import Bind, Host, Person
 from argosy.seccomp import Step, plan_old_calls, plan_owners, render_filter
@@ -255,3 +255,9 @@ def test_under_proot_calls_newer_than_it_are_not_there(machine: str, number: int
 def test_a_machine_whose_calls_are_not_known_gets_no_filter() -> None:
     assert render_filter(plan_owners("ppc64le")) == b""
     assert len(render_filter(plan_owners("aarch64"))) == 8 * len(plan_owners("aarch64"))
+
+
+def test_a_carrier_of_no_known_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match="no carrier is called 'foo'") as caught:
+        candidates(make_host(), "foo")
+    assert "userns" in caught.value.hint

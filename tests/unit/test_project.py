@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from argosy.build.order import read_order
+from argosy.build.report import BuildRequest
 from argosy.cli.cmd_launch import launch
 from argosy.errors import UsageError
 from argosy.images.finding import find_image
@@ -128,12 +130,35 @@ def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None
             "a whole number is wanted",
         ),
         ("[[stage]]\nname='a'\nbase='b'\nrun='c'\nresults={a='/b'}\n" * 2, 7, "two stages"),
+        ("[step]\nrun = 'a'\n", 1, "[[step]]"),
+        ("[image]\nbuild_args = { A = 1 }\n", 2, "image.build_args.KEY: text in quotes"),
     ],
 )
 def test_what_cannot_be_meant_is_said_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
     error = refusal(tmp_path, text)
     assert f"argosy.toml:{line}:" in error.evidence
     assert said in str(error)
+
+
+def test_a_link_to_a_project_file_that_is_gone_is_said(tmp_path: Path) -> None:
+    (tmp_path / "argosy.toml").symlink_to("gone.toml")
+    with pytest.raises(UsageError, match=r"is a link to gone\.toml, which is not there"):
+        find_project(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"), [("step", "to = '/x'\n"), ("stage", "name='a'\nbase='b'\nrun='c'\nresults={a='/b'}\n")]
+)
+def test_what_is_to_be_copied_and_is_not_there_is_told_before_anything_is_made(
+    tmp_path: Path, kind: str, more: str
+) -> None:
+    (tmp_path / "argosy.toml").write_text(f"[[{kind}]]\ncopy = ['there', 'gone']\n{more}")
+    (tmp_path / "there").touch()
+    project = read_project(tmp_path / "argosy.toml")
+    request = BuildRequest((), "debian:bookworm", tmp_path / "x.sif", project=project)
+    with pytest.raises(UsageError, match="the project has no file gone") as caught:
+        read_order(request, make_session(tmp_path))
+    assert caught.value.evidence.startswith("argosy.toml:2:")
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -159,3 +159,9 @@ def test_torch_has_the_rocm_of_a_base_that_the_site_knows(driver: str, base: str
     choice = choose_backend("", site, base)
     assert choice
     assert choice.value == index
+
+
+@pytest.mark.parametrize("word", ["abc", "12.x", "v12", "12."])
+def test_a_cuda_that_is_no_version_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="is no version of CUDA"):
+        choose_cuda(word, None)

@@ -69,6 +69,8 @@ def read_order(request: BuildRequest, session: Session) -> Order:
     for base in (request.base, *(stage.base for stage in stages)):
         if base.startswith("debian:"):
             parse_debian(base, session.host.environment)
+    if request.project:
+        request.project.refuse_missing()
     if not request.locked:
         return Order(_read_files(request, session), request.base, project=request.project)
     lock = read_lock(request.locked, session)

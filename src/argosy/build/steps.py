@@ -111,9 +111,8 @@ def run_steps(room: Room, project: Project, session: Session, step: Step, *, bef
             name = each.to if not each.to.endswith("/") else f"{each.to}{each.fetch.url.rstrip('/').rpartition('/')[2]}"
             _copy_in(room, file, name, project.where("step", number, "fetch"), step)
         for word in words(each.copy):
-            _copy_in(
-                room, _file_of(project, word, "step", number), each.to, project.where("step", number, "copy"), step
-            )
+            source = project.file_of(word, "step", number)
+            _copy_in(room, source, each.to, project.where("step", number, "copy"), step)
         for line in words(each.run):
             _run_line(room, line, project.where("step", number, "run"), step)
 
@@ -121,13 +120,6 @@ def run_steps(room: Room, project: Project, session: Session, step: Step, *, bef
 def _describe_step(step: StepTable) -> str:
     """Say a step in a few words."""
     return step.fetch.url if step.fetch else (words(step.run) or words(step.copy))[0]
-
-
-def _file_of(project: Project, word: str, *place: str | int) -> Path:
-    path = project.folder / word
-    if not path.exists():
-        raise project.fault(f"the project has no file {word}", *place, "copy", hint="paths begin at the project file")
-    return path
 
 
 def _copy_in(room: Room, source: Path, target: str, where: str, step: Step) -> None:
@@ -259,7 +251,7 @@ def _work_in_stage(
     project: Project, number: int, stage: StageTable, room: Room, taken: Path, step: Step
 ) -> list[Result]:
     for word in words(stage.copy):
-        source = _file_of(project, word, "stage", number)
+        source = project.file_of(word, "stage", number)
         _copy_in(room, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
     for line in words(stage.run):
         _run_line(room, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)

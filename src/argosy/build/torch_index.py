@@ -143,6 +143,8 @@ def _tenths(version: str) -> int:
 def choose_cuda(asked: str, site: Site | None) -> Choice:
     """Choose the CUDA that conda's packages are chosen for; an empty one: no NVIDIA GPU is assumed."""
     if asked:
+        if not re.fullmatch(r"\d+(\.\d+)*", asked):
+            raise UsageError(f"{asked!r} is no version of CUDA", hint="nvidia-smi on a node tells it, as 12.8")
         return Choice("cuda", asked, "asked for", "option")
     if site and site.node.gpu_vendor == "nvidia":
         known = f"the driver of {site.name} supports it"

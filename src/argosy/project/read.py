@@ -16,6 +16,7 @@ PROJECT_FILE = "argosy.toml"
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 HINTS = {
     "a time without quotes is there": 'write a time in quotes, as in time = "00:15:00"',
+    "a list in [ ] is wanted, and a table is there": "begin each with two brackets: [[step]], [[stage]]",
     "a list in [ ] is wanted": 'write a list of words, as in ["python", "train.py"]',
 }
 """What is wrong -> what to do about it, where that does not say it already."""
@@ -30,6 +31,10 @@ def find_project(folder: Path) -> Project | None:
         When it is not valid.
     """
     path = folder / PROJECT_FILE
+    if path.is_symlink() and not path.exists():
+        raise UsageError(
+            f"{path} is a link to {path.readlink()}, which is not there", hint="mend the link, or remove it"
+        )
     return read_project(path) if path.is_file() else None
 
 

@@ -247,6 +247,33 @@ class Project(msgspec.Struct, frozen=True):
         """Give ``file:line`` of a key, for a message: ``where("job", "train", "nodes")``."""
         return f"{self.shown}:{find_line(self.text, tuple(map(str, keys)))}"
 
+    def file_of(self, word: str, *place: str | int) -> Path:
+        """Give a file of the project that a table's ``copy`` names.
+
+        Raises
+        ------
+        UsageError
+            When it is not there.
+        """
+        path = self.folder / word
+        if not path.exists():
+            raise self.fault(f"the project has no file {word}", *place, "copy", hint="paths begin at the project file")
+        return path
+
+    def refuse_missing(self) -> None:
+        """Refuse a project whose steps or stages copy what is not there, before anything is made.
+
+        Raises
+        ------
+        UsageError
+            Naming the first that is missing.
+        """
+        copied = (("step", [row.copy for row in self.table.step]), ("stage", [row.copy for row in self.table.stage]))
+        for kind, lists in copied:
+            for number, files in enumerate(lists):
+                for word in words(files):
+                    self.file_of(word, kind, number)
+
     def fault(self, what: str, *keys: str | int, hint: str = "") -> UsageError:
         """Make the error for a value that cannot be meant."""
         return UsageError(what, evidence=f"{self.where(*keys)}: {'.'.join(map(str, keys))}", hint=hint)
