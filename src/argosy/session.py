@@ -42,6 +42,7 @@ class Places(msgspec.Struct, frozen=True):
 
 def places_from(environment: dict[str, str], home: Path) -> Places:
     """Choose the folders: ARGOSY_CACHE, ARGOSY_STATE and ARGOSY_IMAGES first, then the XDG base directories."""
+    home = home.absolute()
 
     def usual(name: str, default: str) -> Path:
         """Give our folder below one of XDG, whose specification says to ignore relative ones."""
@@ -60,8 +61,8 @@ def places_from(environment: dict[str, str], home: Path) -> Places:
 
 
 def _at_home(path: str, home: Path) -> Path:
-    """Read a path whose ``~`` came through a shell, in quotes."""
-    return home / path[2:] if path.startswith("~/") else Path(path)
+    """Read a path whose ``~`` came through a shell, in quotes; runtimes mount nothing of a relative one."""
+    return home / path[2:] if path.startswith("~/") else Path(path).absolute()
 
 
 class Step(msgspec.Struct):

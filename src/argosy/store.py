@@ -120,8 +120,8 @@ def _rename_new(beside: Path, path: Path) -> None:
         beside.rename(path)
 
 
-def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse to overwrite without being told to."""
+def refuse_existing(path: Path, *, force: bool, otherwise: str = "give another name with -o, or") -> None:
+    """Refuse to overwrite without being told to; `otherwise` says what else there is but ``--force``."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file")
     if path.exists() and not path.is_file():
@@ -131,7 +131,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         hint = "name that file with -o, or --force to put a file in the link's place"
         raise UsageError(f"{path} is a link to {path.readlink()}, which is not there", hint=hint)
     if path.exists() and not force:
-        raise UsageError(f"{path} exists already", hint="give another name with -o, or --force to replace it")
+        raise UsageError(f"{path} exists already", hint=f"{otherwise} --force to replace it")
 
 
 def sweep_parts(path: Path) -> None:

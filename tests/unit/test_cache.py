@@ -128,5 +128,7 @@ def test_folders_of_ours_are_named_by_variables_with_a_home_in_them() -> None:
     usual = places_from({"XDG_CACHE_HOME": "relative", "XDG_STATE_HOME": "/state"}, home)
     assert (usual.cache, usual.state) == (home / ".cache/argosy", Path("/state/argosy"))
     assert usual.images == (home / ".local/share/argosy/images",)
+    near = places_from({"ARGOSY_CACHE": "near"}, Path("relative"))
+    assert (near.cache, near.state) == (Path.cwd() / "near", Path.cwd() / "relative/.local/state/argosy")
     named = places_from({"ARGOSY_CACHE": "~/c:d", "ARGOSY_IMAGES": "~/one:/two"}, home)
     assert (named.cache, named.images) == (home / "c:d", (home / "one", Path("/two")))

@@ -21,7 +21,7 @@ from argosy.images.catalog import (
     render_age,
     render_entries,
 )
-from argosy.images.keeping import guess_name, remove_image, tag_image
+from argosy.images.keeping import PullRequest, guess_name, pull_image, remove_image, tag_image
 from argosy.images.references import parse_reference
 from argosy.model import Host
 from argosy.opening import open_session
@@ -87,6 +87,11 @@ def test_an_alias_moves_and_an_image_never_gives_way(session: Session) -> None:
         tag_image("a:1", "b", session)
     with pytest.raises(UsageError, match="no name for an image"):
         tag_image("a:1", "../b", session)
+    with pytest.raises(UsageError, match="the name of a file") as raised:
+        pull_image(PullRequest(str(session.places.images[0] / "b.sif"), "c.sif"), session)
+    assert raised.value.hint == "call it c"
+    with pytest.raises(UsageError, match="'' is no name for an image"):
+        pull_image(PullRequest(str(session.places.images[0] / "b.sif"), ""), session)
     assert (session.places.images[0] / "b.sif").read_bytes() == b"xxx"
 
 

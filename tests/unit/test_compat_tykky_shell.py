@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,14 @@ def test_the_prompt_stays_where_that_is_asked(place: Path) -> None:
     script = "PS1='$ '; . tools/tykky.sh; tykky activate 'all mine/env1'; echo \"$PS1\""
     assert shell("bash", place, script) == "(env1) $"
     assert shell("bash", place, script, TYKKY_CHANGE_PS1="0") == "$"
+
+
+@pytest.mark.parametrize("words", ["conda-containerize --help", "pip-containerize new -h", "wrap-install --help"])
+def test_the_help_of_a_command_reaches_who_reads_it_through_a_pipe(words: str) -> None:
+    command = [sys.executable, "-m", "argosy.cli", "compat", "run", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: {words.rpartition(' ')[0]}")
 
 
 @pytest.mark.parametrize("name", COMPLETERS)

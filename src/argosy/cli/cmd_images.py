@@ -84,11 +84,11 @@ def _list_of_site(name: str, *, as_json: bool) -> None:
 
 @images.command("pull")
 @click.argument("image")
-@click.argument("name", default="")
+@click.argument("name", default=None, required=False)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A file instead of a name in the catalog.")
 @click.option("--force", is_flag=True, help="Replace the image if there is one of that name.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def pull(image: str, name: str, output: Path | None, *, force: bool, as_json: bool) -> None:
+def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_json: bool) -> None:
     """Bring IMAGE, docker://…, oras://… or a file, into the catalog as NAME or NAME:TAG.
 
     \b

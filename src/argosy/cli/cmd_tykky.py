@@ -24,10 +24,14 @@ def _command(name: str) -> click.Command:
     @click.command(name, context_settings={"ignore_unknown_options": True, "help_option_names": []})
     @click.argument("words", nargs=-1, type=click.UNPROCESSED)
     def command(words: tuple[str, ...]) -> None:
-        if words:
-            answer(parse_words(name, list(words)))
-        else:
+        if not words:
             click.echo(render_help(name), nl=False)
+            return
+        try:
+            read = parse_words(name, list(words))
+        except SystemExit:
+            return  # --help was printed
+        answer(read)
 
     return command
 

@@ -303,8 +303,11 @@ def new_file(text: str, session: Session) -> Path:
         raise UsageError(
             f"{text!r} is no name for an image",
             evidence="a name is NAME or NAME:TAG, of letters, digits, '_', '.', '+' and '-'",
-            hint="choose another name, or give a file with -o",
+            hint="choose another name",
         )
+    if text.endswith(SUFFIXES):
+        known = text.rpartition(".")[0]
+        raise UsageError(f"{text!r} is the name of a file, and a name here has no ending", hint=f"call it {known}")
     path = word.file(session.places.images[0])
     with explained(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

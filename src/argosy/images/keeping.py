@@ -30,13 +30,13 @@ class PullRequest(msgspec.Struct, frozen=True):
     image
         As `argosy run` takes it.
     name
-        In the catalog; empty takes the name that the reference has.
+        In the catalog; None takes the name that the reference has.
     output
         A file instead.
     """
 
     image: str
-    name: str = ""
+    name: str | None = None
     output: Path | None = None
     force: bool = False
 
@@ -49,8 +49,9 @@ def pull_image(request: PullRequest, session: Session) -> Path:
     ArgosyError
         As `find_image` does; UsageError when something of that name is there already.
     """
-    wanted = request.output or new_file(request.name or guess_name(request.image), session)
-    refuse_existing(wanted, force=request.force)
+    name = guess_name(request.image) if request.name is None else request.name
+    wanted = request.output or new_file(name, session)
+    refuse_existing(wanted, force=request.force, otherwise="give another name, or")
     source = find_image(request.image, session)
     if source.is_dir():
         hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
