@@ -198,7 +198,13 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
     [
         ("invalid partition specified: x", "sinfo -s"),
         ("Invalid account or account/partition combination specified", "--account"),
+        ("No partition specified or system default partition", "no default one"),
+        ("User's group not permitted to use this partition", "you may not use it"),
         ("Invalid qos specification", "--qos"),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "too many jobs"),
+        ("Invalid generic resource (gres) specification", "--gpu-type"),
+        ("Invalid job array specification", "MaxArraySize"),
+        ("Node count specification invalid", "fewer nodes"),
         ("Requested node configuration is not available", "fewer"),
         ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
         ("Job dependency problem", "--after"),

@@ -10,6 +10,8 @@ from argosy.errors import UsageError
 from argosy.launch.ranks import RankFacts
 from argosy.launch.records import LaunchRequest
 from argosy.launch.shape import Wanted
+from argosy.launchers import refuse_without_torch
+from argosy.model import Image, ImageKind
 from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
 from argosy.trials import as_trial, leave_out, trial_command
@@ -122,3 +124,17 @@ def test_what_a_trial_found_bad_is_left_out_beside_what_is_named() -> None:
 def test_what_is_no_job_cannot_be_left_out() -> None:
     with pytest.raises(UsageError, match="'n1' is no number of a job"):
         exclude("@n1")
+
+
+def test_where_no_node_answered_none_is_called_bad() -> None:
+    verdict = judge_trial((), (), Expected(nodes=3, hosts=HOSTS))
+    (check,) = [check for check in verdict.checks if check.name == "nodes"]
+    assert (check.state, check.nodes) == ("bad", ())
+    assert "--exclude" not in check.hint
+
+
+def test_an_image_that_has_no_torch_for_certain_is_not_measured() -> None:
+    image = Image("/shared/x.sif", ImageKind.SIF, "", "", argosy=True, packages=frozenset({"numpy"}), complete=True)
+    request = as_trial(LaunchRequest("x.sif", trial_command()))
+    with pytest.raises(UsageError, match="what measures is made of torch"):
+        refuse_without_torch("none", image, needed=request.needs_torch)

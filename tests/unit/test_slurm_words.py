@@ -90,6 +90,10 @@ def test_names_and_comments_of_several_lines_make_no_further_jobs() -> None:
         ("JobHeldUser", "it is held: scontrol release 7"),
         ("launch failed requeued held", "its start failed on a node, and it is held: scontrol release 7"),
         ("launch_failed_requeued_held", "its start failed on a node, and it is held: scontrol release 7"),
+        (
+            "uid_2001_not_in_group_permitted_to_use_this_partition_(gpu)._groups_allowed:_root",
+            "you may not use that partition: argosy cancel 7, and name another",
+        ),
         ("QOSMaxNodePerJobLimit", "its QOS or account gives one job less than it asks for: 'argosy queues'"),
         ("AssocMaxWallDurationPerJobLimit", "its QOS or account gives one job less than it asks for: 'argosy queues'"),
         ("AssocGrpBillingMinutes", "the account's budget is used up: ask its owner, or name another"),

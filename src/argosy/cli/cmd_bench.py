@@ -36,7 +36,8 @@ def bench() -> None:
 
 def _collectives(ctx: click.Context, /, *, operation: str, most: str, **options: Any) -> None:
     options["command"] = benchmark_command(operation, most)
-    _measure(ctx, options, lambda request: replace(request, name=request.name or f"bench-{operation}"))
+    name = f"bench-{operation}"
+    _measure(ctx, options, lambda request: replace(request, name=request.name or name, needs_torch=True))
 
 
 def _nodes(ctx: click.Context, /, **options: Any) -> None:

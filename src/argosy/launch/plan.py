@@ -135,7 +135,7 @@ def _settle(
     launcher = choose_launcher(request.launcher, container.entry.image, request.command, shape)
     launcher = launcher_at_site(launcher, site)
     if not _brings_packages(request.container):
-        refuse_without_torch(launcher.value, container.entry.image)
+        refuse_without_torch(launcher.value, container.entry.image, needed=request.needs_torch)
     more = _wishes(request, container, site, launcher.value)
     if site.scheduler == "local":
         _refuse_without_slurm(request, launcher.value, shape)

@@ -49,6 +49,8 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         Whether it is a short test (see `argosy.launch.smoke`).
     apart
         Whether ranks do not speak to each other, so that one that fails ends none of the others.
+    needs_torch
+        Whether the command, which is ours, imports torch.
     here
         Whether it runs as steps of the present allocation (see `argosy.launch.in_allocation`).
     choices
@@ -80,6 +82,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     stage: str = ""
     smoke: bool = False
     apart: bool = False
+    needs_torch: bool = False
     here: bool = False
     choices: tuple[Choice, ...] = ()
     given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)

@@ -315,17 +315,24 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
     return Choice("launcher", "none", "no Python program with torch: the command runs once per rank", "image")
 
 
-def refuse_without_torch(launcher: str, image: Image) -> None:
+def refuse_without_torch(launcher: str, image: Image, *, needed: bool = False) -> None:
     """Refuse torchrun in an image that has no torch for certain: the job would fail after its time in the queue.
+
+    Parameters
+    ----------
+    needed
+        Whether the command needs torch, whatever starts it.
 
     Raises
     ------
     UsageError
         With what to do.
     """
-    if launcher == "torchrun" and image.complete and "torch" not in image.packages:
-        raise UsageError(
-            "the launcher torchrun is a part of torch, and the image has no torch",
-            evidence=f"{image.path} lists all its Python packages: {len(image.packages)}, and torch is none of them",
-            hint="add torch to its environment and build again; or without it: --launcher srun, mpi or none",
-        )
+    if not (needed or launcher == "torchrun") or not image.complete or "torch" in image.packages:
+        return
+    build = "add torch to its environment and build again"
+    raise UsageError(
+        f"{'what measures' if needed else 'the launcher torchrun'} is made of torch, and the image has no torch",
+        evidence=f"{image.path} lists all its Python packages: {len(image.packages)}, and torch is none of them",
+        hint=f"{build}; or name another image" if needed else f"{build}; or without it: --launcher srun, mpi or none",
+    )

@@ -16,6 +16,10 @@ STUCK = (
     (r"PartitionTimeLimit", "its --time is more than the partition gives: argosy cancel {job}, and ask for less"),
     (r"PartitionNodeLimit", "its --nodes are more than the partition gives: argosy cancel {job}, and ask for fewer"),
     (r"Partition(Down|Inactive)", CLOSED),
+    (
+        r"uid[ _]\d+[ _]not[ _]in[ _]group[ _].*",
+        "you may not use that partition: argosy cancel {job}, and name another",
+    ),
     (r"Invalid(Account|QOS)|(Account|QOS)NotAllowed", NOT_TAKEN),
     (r"(QOS|Assoc)Max\w+Per(Job|Node)\w*", "its QOS or account gives one job less than it asks for: 'argosy queues'"),
     (r"(QOS|Assoc)Grp(?!\w*Run)\w*Minutes\w*", "the account's budget is used up: ask its owner, or name another"),

@@ -33,7 +33,8 @@ def as_trial(request: LaunchRequest) -> LaunchRequest:
     wanted = replace(request.wanted, ranks=request.wanted.nodes or 1)
     told = Choice(TRIAL, "each node alone", "a node that fails or hangs keeps no other from answering", "bench nodes")
     name = request.name or NAME
-    return replace(request, wanted=wanted, name=name, launcher="none", apart=True, choices=(*request.choices, told))
+    measured = replace(request, wanted=wanted, name=name, launcher="none", apart=True, needs_torch=True)
+    return replace(measured, choices=(*request.choices, told))
 
 
 def leave_out(request: LaunchRequest, bad_nodes_of: Callable[[str], tuple[str, ...]]) -> LaunchRequest:

@@ -251,7 +251,10 @@ def _judge_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: Ear
 
 
 def _judge_nodes(trials: Sequence[Trial], expected: Expected) -> Check:
-    """Judge nodes that were tried each alone."""
+    """Judge nodes that were tried each alone; where none answered, it is the program that failed, and no node."""
+    if not trials:
+        hint = "see why the program failed: argosy why JOB"
+        return Check("nodes", BAD, "none answered, which tells nothing of any", hint)
     bad = find_bad_nodes(trials, expected.hosts, expected.gpus)
     hosts = {trial.host for trial in trials}
     devices = len(trials)

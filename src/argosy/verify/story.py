@@ -77,7 +77,7 @@ def _with_end(facts: JobFacts, verdict: Verdict) -> Verdict:
         f" (code {facts.code}): the rest is of the time before" if facts.code else ": the rest is what it showed so far"
     )
     hint = f"see why: argosy logs {facts.id}" if facts.code else ""
-    check = Check("end", UNKNOWN, f"it {facts.meaning}{how}", hint)
+    check = Check("end", UNKNOWN, f"it {facts.meaning.partition(':')[0]}{how}", hint)
     return Verdict((check, *verdict.checks))
 
 
