@@ -434,3 +434,24 @@ def test_who_is_stopped_while_a_job_is_submitted_hears_whether_it_is(tmp_path: P
     assert said in str(caught.value)
     assert caught.value.code == 143
     assert read_submitted(folder)["job"] == seen
+
+
+@pytest.mark.parametrize("word", ["", "0", "abc", "7.0", "-1", "7_", "7;id"])
+def test_a_word_that_is_no_number_of_a_job_is_not_asked_of_slurm(tmp_path: Path, word: str) -> None:
+    runner = FakeRunner()
+    with pytest.raises(UsageError, match="is no number of a job"):
+        find_job(make_session(tmp_path, HOST, runner), word)
+    with pytest.raises(UsageError, match="is no number of a job"):
+        cancel_jobs(make_session(tmp_path, HOST, runner), (word,))
+    assert runner.seen == []
+
+
+def test_a_task_of_a_job_that_is_no_array_is_told_as_not_there(tmp_path: Path) -> None:
+    record = write_record(tmp_path, "/x.out")
+    (record / "job.json").write_text('{"directives": ["--nodes=1"]}')
+    replies: list[tuple[tuple[str, ...], Reply]] = [(("scontrol",), FORGOTTEN), (("sacct",), Reply(1, "", ""))]
+    with pytest.raises(UsageError, match="there is no job 7_3"):
+        find_job(session(tmp_path, replies), "7_3")
+    (record / "job.json").write_text('{"directives": ["--array=0-5"]}')
+    assert find_job(session(tmp_path, replies), "7_3").record == str(record)
+    assert find_job(session(tmp_path, replies), "7_[2-5%1]").id == "7"

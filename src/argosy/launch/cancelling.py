@@ -11,7 +11,7 @@ from argosy.launch.slurm_calls import ask_slurm
 from argosy.schedulers.slurm import ENDED, judge_state
 from argosy.session import Session
 
-JOB = re.compile(r"(\d+)(_(\d+|\[[\d,%-]+\]))?(\+\d+)?")
+JOB = re.compile(r"([1-9]\d*)(_(\d+|\[[\d,%-]+\]))?(\+\d+)?")
 """A job, a task of an array or several of them, a component of a heterogeneous job."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ from argosy.schedulers.slurm import (
     RUNNING,
     WAITING,
     JobRow,
+    is_job_id,
     judge_code,
     judge_state,
     parse_exit_code,
@@ -129,10 +131,13 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     Raises
     ------
     UsageError
-        When neither knows such a job.
+        When it is no number, or neither knows such a job.
     CheckFailed
         When the controller does not answer.
     """
+    job = re.sub(r"_\[[\d,%-]+\]$", "", job)  # tasks that wait, as squeue writes them: the array tells of them
+    if not is_job_id(job):  # of none, or of 0, scontrol tells all jobs
+        raise UsageError(f"{job!r} is no number of a job", hint="see your jobs with 'argosy jobs'")
     record = find_record(session, job)
     session = session_of(session, record)
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
@@ -146,7 +151,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     if record is None and "ArrayJobId" in facts:
         record = find_record(session, facts["ArrayJobId"])
     record = record or adopt_record(session, facts)
-    if not facts and record is None:
+    if not facts and (record is None or ("_" in job and not _is_array(record))):
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
@@ -162,6 +167,14 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     if max(len(rows), len(outputs)) > 1 or is_array:  # several without an array are those of a job's components
         found = replace(found, outputs=outputs, id=job if found.kind == ENDED and not found.code else found.id)
     return replace(found, runs=read_runs(record)) if is_array else found
+
+
+def _is_array(record: Path) -> bool:
+    """Tell whether a job was submitted as an array; a task of another has no end of its own."""
+    try:
+        return '"--array=' in (record / "job.json").read_text()
+    except OSError:
+        return True
 
 
 def ask_job(session: Session, job: str) -> dict[str, str]:

@@ -174,7 +174,7 @@ def render_directive(option: str) -> str:
 
 def is_job_id(text: str) -> bool:
     """Tell whether a word is the number of a job, of an array's task or of a component: ``7``, ``7_2``, ``7+1``."""
-    return bool(re.fullmatch(r"\d+([_+]\d+)?", text))
+    return bool(re.fullmatch(r"[1-9]\d*([_+]\d+)?", text))
 
 
 def parse_job_id(text: str) -> str:
