@@ -289,3 +289,34 @@ def test_a_full_disk_is_told_and_leaves_no_half_byte_code(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "a.py: No space left on device" in done.stderr
     assert not list(tmp_path.rglob("*.pyc"))
+
+
+def test_a_package_is_compiled_in_the_same_order_whatever_else_there_is_and_on_however_many_processors(
+    room: Room,
+) -> None:
+    def groups() -> list[list[str]]:
+        text = (Path(room.scratch) / "work/compile.txt").read_text()
+        return [[Path(line).stem for line in group.splitlines()] for group in text.split("\n\n")]
+
+    def fill(*names: str) -> None:
+        shutil.rmtree(Path(room.scratch) / "layer", ignore_errors=True)
+        for name in names:
+            put(room, name, f"'{name}'\n")
+            site = site_of(room)
+            for number in range(70):
+                (site / name / f"{name}{number:02}.py").write_text(f"A = {number} in {{'x', 'y'}}\n" * (number + 1))
+            record = site / f"{name}-1.0.dist-info/RECORD"
+            record.write_text("".join(f"{name}/{file.name},,\n" for file in (site / name).glob("*.py")))
+        (site_of(room) / "loose.py").write_text("A = 1\n")
+
+    ones = sorted(("__init__", *(f"one{number:02}" for number in range(70))))
+    fill("one")
+    compile_now(room, "one")
+    assert groups() == [ones[:64], ones[64:], ["loose"]] or groups() == [ones[64:], ones[:64], ["loose"]]
+    alone = codes_of(room)
+    shutil.rmtree(Path(room.scratch) / "cache")
+    fill("one", "two")
+    compile_now(room, "one", "two")
+    assert [group for group in groups() if group[0] in {"__init__", "one63"}].count(ones[:64]) == 1
+    assert ones[64:] in groups()
+    assert {path: code for path, code in codes_of(room).items() if "/two" not in path} == alone

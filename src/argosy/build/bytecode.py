@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +19,9 @@ from argosy.model import Bind
 from argosy.session import Step
 
 LIST = "compile.txt"
+GROUP = 64
+"""Modules of a package that one process compiles; a number of their own would make byte code another's."""
+
 TESTS = frozenset({"test", "tests"})
 """Names of folders of tests inside packages."""
 
@@ -61,32 +64,42 @@ def write(folder, name, data):
             os.unlink(target)
         raise
 
-paths = open(sys.argv[1], encoding="utf-8", errors="surrogateescape").read().splitlines()
-several = int(sys.argv[2])
-children = []
-for number in range(several):
-    child = os.fork()
-    if child:
-        children.append(child)
-        continue
-    for count, path in enumerate(paths[number::several]):
+def compile_group(paths):
+    for path in paths:
         try:
             compile_file(path)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 sys.stderr.write("%s: %s\\n" % (path, os.strerror(error.errno)))
                 sys.stderr.flush()
-                os._exit(1)
-        if number == 0 and count % 100 == 99:
-            sys.stderr.write("compiling byte code: %d of %d modules\\n" % (several * (count + 1), len(paths)))
-            sys.stderr.flush()
-    os._exit(0)
-for code in [os.waitpid(child, 0)[1] for child in children]:
+                return 1
+    return 0
+
+text = open(sys.argv[1], encoding="utf-8", errors="surrogateescape").read()
+groups = [group.split("\\n") for group in text[:-1].split("\\n\\n")]
+waiting, most, started, done, ended = groups[::-1], int(sys.argv[2]), {}, 0, False
+while waiting or started:
+    if waiting and len(started) < most:
+        group = waiting.pop()
+        child = os.fork()
+        if not child:
+            os._exit(compile_group(group))
+        started[child] = len(group)
+        continue
+    child, code = os.wait()
     if code:
-        sys.exit("a compiling process was ended")
+        waiting, ended = [], True
+    done += started.pop(child)
+    sys.stderr.write("compiling byte code: %d of %d modules\\n" % (done, sum(map(len, groups))))
+    sys.stderr.flush()
+if ended:
+    sys.exit("a compiling process was ended")
 """
 """Runs under the environment's Python, as compileall does, which takes a tenth more time and says nothing of a full
-disk.  What cannot be compiled or written for another reason is left out."""
+disk.  What cannot be compiled or written for another reason is left out.
+
+Each group of modules gets a process that has compiled nothing before: Python's byte code says which parts of it are
+used twice, and counts what earlier modules left in memory."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -150,11 +163,12 @@ def _compile(
     prefix = layer / ENV_PREFIX.lstrip("/")
     places = ((package, kept.place(package)) for package in new)
     missing = [(package, at) for package, at in places if not kept.bring(package, at)]
-    found = ((size, path) for size, path, compiled in _modules(str(folder), kept.tag) if not compiled)
-    todo = sorted(found, reverse=True)
+    todo = [(path, size) for size, path, compiled in _modules(str(folder), kept.tag) if not compiled]
     if not todo:
         return
-    (work / LIST).write_text("".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for _, path in todo))
+    groups = _groups(dict(todo), [package for package, _ in missing])
+    inside = ("".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for path in group) for group in groups)
+    (work / LIST).write_text("\n".join(inside))
     step.say(f"compiling byte code: {len(todo)} modules")
     room.run_checked(
         *(*START, COMPILE, f"{WORK_INSIDE}/{LIST}", str(room.session.host.cpus)),
@@ -163,6 +177,20 @@ def _compile(
     )
     for package, at in missing:
         kept.keep(package, at)
+
+
+def _groups(sizes: Mapping[str, int], packages: Iterable[Modules]) -> list[list[str]]:
+    """Put modules into groups, the largest first: those of one package, and those of none, in the order of their paths.
+
+    So what is compiled before a module is the same whatever else there is to compile, and on however many processors.
+    """
+    rest, parts = set(sizes), list[list[str]]()
+    for package in packages:
+        parts.append(sorted(rest.intersection(f"{package.root}/{module}" for module in package.paths)))
+        rest.difference_update(parts[-1])
+    parts.append(sorted(rest))
+    groups = [paths[first : first + GROUP] for paths in parts for first in range(0, len(paths), GROUP)]
+    return sorted(groups, key=lambda group: -sum(sizes[path] for path in group))
 
 
 @contextmanager
