@@ -32,10 +32,15 @@ FIRST = (
     "tests/lab/slurm/test_slurm_faults.py",
     "tests/real/test_wrap.py",
     "tests/lab/slurm/test_slurm_places.py",
+    "tests/real/test_interrupts.py",
+    "tests/real/test_same_bytes.py",
     "tests/real/test_registry.py",
     "tests/lab/slurm/test_slurm_by_ssh.py",
+    "tests/real/test_kills.py",
+    "tests/real/test_other_machines.py",
     "tests/real/test_bundles.py",
     "tests/lab/slurm/test_slurm_build.py",
+    "tests/bench/test_quick_bench.py",
 )
 """What takes longest comes first: no process is left with it at the end.  The kinds alternate: the tests of a cluster
 wait more than they compute, those of builds compute."""
