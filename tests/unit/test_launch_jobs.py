@@ -369,6 +369,12 @@ def test_cancelling_says_what_was_cancelled_and_what_had_ended_already(tmp_path:
     )
 
 
+def test_of_several_tasks_it_is_not_said_where_they_ran(tmp_path: Path) -> None:
+    shown = Reply(0, "JobId=1 ArrayJobId=1 ArrayTaskId=0 JobName=train JobState=RUNNING NodeList=n1\n", "")
+    runner = FakeRunner([(("scontrol", "show", "job", "--oneliner", "1"), shown)])
+    assert cancel_jobs(make_session(tmp_path, HOST, runner), ("1_[3-5]",)) == ("job 1_[3-5] is cancelled (train)",)
+
+
 def test_nothing_is_cancelled_where_one_number_is_nobodys(tmp_path: Path) -> None:
     going = Reply(0, "JobId=1 JobName=train JobState=RUNNING NodeList=n1\n", "")
     asked = ("scontrol", "show", "job", "--oneliner")

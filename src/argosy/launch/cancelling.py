@@ -57,7 +57,8 @@ def _look(session: Session, job: str) -> tuple[str, str]:
     if facts:
         state = facts.get("JobState", "")
         kind, meaning = judge_state(state)
-        told = ", ".join(filter(None, (facts.get("JobName", ""), _where(facts, meaning))))
+        where = "" if "[" in job else _where(facts, meaning)  # of several tasks each is somewhere else
+        told = ", ".join(filter(None, (facts.get("JobName", ""), where)))
         return kind, meaning if kind == ENDED else f" ({told})"
     if record is None:
         raise UsageError(
