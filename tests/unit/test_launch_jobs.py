@@ -461,3 +461,12 @@ def test_a_task_of_a_job_that_is_no_array_is_told_as_not_there(tmp_path: Path) -
     (record / "job.json").write_text('{"directives": ["--array=0-5"]}')
     assert find_job(session(tmp_path, replies), "7_3").record == str(record)
     assert find_job(session(tmp_path, replies), "7_[2-5%1]").id == "7"
+
+
+def test_slurms_programs_without_a_cluster_are_told_as_such(tmp_path: Path) -> None:
+    said = (
+        "squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: Could not establish a configuration source"
+    )
+    with pytest.raises(CheckFailed, match="find no cluster") as caught:
+        list_jobs(session(tmp_path, [(("squeue",), Reply(1, "", said))]))
+    assert "SLURM_CONF" in caught.value.hint

@@ -7,6 +7,8 @@ from argosy.process import Command, Reply, Words, failed
 from argosy.schedulers.slurm import says_no_answer
 from argosy.session import Session
 
+NO_CLUSTER = "Could not establish a configuration source"
+
 
 def ask_slurm(session: Session, words: Words, *, doing: str) -> str:
     """Ask Slurm something; give what it prints.
@@ -30,9 +32,11 @@ def run_slurm(session: Session, command: Command) -> Reply:
     ------
     ToolMissing
         When there is no Slurm here.
+    CheckFailed
+        When its programs know no cluster.
     """
     try:
-        return session.runner.run(command)
+        reply = session.runner.run(command)
     except ToolMissing as error:
         raise ToolMissing(
             "there is no Slurm on this machine",
@@ -40,6 +44,13 @@ def run_slurm(session: Session, command: Command) -> Reply:
             hint="run this on a login node of the cluster, where need be after 'module load slurm'; launch, jobs and "
             "queues reach one from here by --ssh HOST",
         ) from error
+    if reply.code != 0 and NO_CLUSTER in reply.stderr:
+        raise CheckFailed(
+            "Slurm's programs are here, and find no cluster",
+            evidence=reply.stderr.strip().splitlines()[-1],
+            hint="run this on a login node; or export SLURM_CONF=FILE, or load Slurm's module, as your site says",
+        )
+    return reply
 
 
 def no_answer(reply: Reply) -> CheckFailed:
