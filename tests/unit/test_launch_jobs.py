@@ -470,3 +470,22 @@ def test_slurms_programs_without_a_cluster_are_told_as_such(tmp_path: Path) -> N
     with pytest.raises(CheckFailed, match="find no cluster") as caught:
         list_jobs(session(tmp_path, [(("squeue",), Reply(1, "", said))]))
     assert "SLURM_CONF" in caught.value.hint
+
+
+class Filling(FakeRunner):
+    """A Slurm that takes the job, while the disk of its record fills up."""
+
+    def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
+        note = Path(command.words[-1]).parent / "submitted.json"
+        note.unlink()
+        (note / "in the way").mkdir(parents=True)
+        return Reply(0, "7\n", "")
+
+
+def test_a_job_whose_number_cannot_be_noted_is_submitted_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "runs/a"
+    folder.mkdir(parents=True)
+    plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
+    site = Site(name="lab", title="the lab", scheduler="slurm")
+    there = make_session(tmp_path, HOST, Filling())
+    assert submit(plan, ("sbatch", f"{folder}/job.sh"), folder, there, site, profile="lab").job == "7"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from argosy.errors import Interrupted
+from argosy.errors import ArgosyError, Interrupted
 from argosy.launch.grounds import find_site, plan_here
 from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.model import Host
@@ -220,7 +220,10 @@ def submit(
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
-    note_job(plan, folder, job, profile=profile)
+    try:
+        note_job(plan, folder, job, profile=profile)
+    except (OSError, ArgosyError) as error:  # the job is there all the same, and is found by its script
+        session.reporter.note(f"job {job} is submitted; its number could not be noted: {error}")
     return Launched(0, job, str(folder))
 
 
