@@ -182,6 +182,22 @@ def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> 
     assert "does not run: it was cancelled" in late.stderr
 
 
+@pytest.mark.parametrize(("sent", "code"), [("KILL", 137), ("TERM", 143)])
+def test_who_is_stopped_while_a_job_is_submitted_finds_it_with_its_record(desk: Desk, sent: str, code: int) -> None:
+    (desk.here / "bin").mkdir()
+    desk.write("bin/sbatch", f'#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\nkill -s {sent} "$PPID"; sleep 60\n')
+    path = {"PATH": f"{desk.folder}/bin:/usr/local/bin:/usr/bin:/bin"}
+    done = desk.argosy(*desk.words(command=("echo", "it runs")), env=path, check=False)
+    assert done.code == code
+    job = desk.sh("squeue --noheader --states=all --user=alice --format=%A | sort -n | tail -n 1").stdout.strip()
+    assert sent == "KILL" or f"stopped; job {job} is submitted, and goes on" in done.stderr
+    desk.wait(job)
+    assert json.loads(desk.argosy("jobs", "show", job, "--json").stdout)["record"]
+    assert desk.argosy("jobs", "--past", "1").stdout.startswith(job)
+    assert desk.argosy("logs", job).stdout.startswith("it runs")
+    assert desk.argosy("cancel", job).stdout == f"job {job} had ended already: ended well\n"
+
+
 def test_jobs_tell_why_they_wait_and_queues_what_is_free(desk: Desk) -> None:
     job = desk.submit("--sbatch-arg=--hold", "--name", "a | b", command=("true",))
     assert "JobHeldUser" in desk.argosy("jobs").stdout
