@@ -176,3 +176,12 @@ srun: error: node1: task 0: Exited with exit code 143
 """
     assert judge_end(text) is None
     assert judge_end(text + "srun: error: node1: task 2: Exited with exit code 6\n") == RankEnd(2, "node1", 6)
+
+
+@pytest.mark.parametrize(
+    "said", ["what runs before the ranks failed (code 3)", "the image cannot be copied to /x on every node"]
+)
+def test_what_fails_before_the_ranks_begin_is_no_rank(said: str) -> None:
+    task = "srun: error: node1: task 0: Exited with exit code 3\n"
+    assert judge_end(f"{task}argosy: {said}\n") is None
+    assert judge_end(task) == RankEnd(0, "node1", 3)

@@ -29,6 +29,10 @@ ENDED_BY_OTHERS = re.compile(r"srun: (?:\S+: _step_signal: )?(?:Terminating |for
 """From where on SIGTERM is what Slurm sends to the ranks that are left."""
 STOPPED = re.compile(r"srun: forcing job termination")
 """srun itself was asked to end: no rank had failed before, and how they end from there on says nothing of them."""
+BEFORE_RANKS = re.compile(
+    r"^argosy: (?:what runs before the ranks failed|the image cannot be copied to )", re.MULTILINE
+)
+"""The run ended before its ranks began: srun's tasks were those of `--before` or `--stage`."""
 ABORTED = re.compile(r"srun: Job step aborted")
 """The step was ended by Slurm, or by a rank (MPI_Abort): who is killed from there on did not fail first."""
 TORCHRUN = re.compile(
@@ -84,6 +88,8 @@ def _judge_run(text: str) -> RankEnd | None:
     torchrun's own report is believed first: to srun, torchrun is a task as any other.  Of several reports the earliest
     failure counts; nodes that only lost the others report later.
     """
+    if BEFORE_RANKS.search(text):
+        return None
     blocks = list(zip(TORCHRUN.finditer(text), TORCHRUN_TIME.findall(text), strict=False))
     own = [pair for pair in blocks if int(pair[0][3]) != -15] or blocks  # noqa: PLR2004 - TERM came from outside
     if own:
