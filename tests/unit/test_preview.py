@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from argosy.build.node_plan import NodeWishes
 from argosy.build.preview import preview_build, preview_on_node, render_preview
 from argosy.build.report import BuildRequest
 from argosy.emulation import emulating
-from argosy.errors import CheckFailed, ToolMissing, UsageError
+from argosy.errors import CheckFailed, ImageError, ToolMissing, UsageError
 from argosy.process import FakeRunner
 from argosy.records import replace
 from argosy.session import Session
@@ -32,14 +35,18 @@ def request_(tmp_path: Path) -> BuildRequest:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/setup.py").touch()
     base = tmp_path / "base.sif"
-    base.write_bytes(b"\0" * 3_000_000)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/data").write_bytes(os.urandom(3_000_000))
+    words = ("mksquashfs", str(tmp_path / "root"), str(base), "-quiet", "-no-progress")
+    subprocess.run(words, check=True)
+    shutil.rmtree(tmp_path / "root")
     return BuildRequest((recipe,), str(base), tmp_path / "out.sif")
 
 
 def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Session, request_: BuildRequest) -> None:
     before = sorted(Path(request_.base).parent.iterdir())
     preview = preview_build(request_, session)
-    assert preview.base_bytes == 3_000_000
+    assert preview.base_bytes == Path(request_.base).stat().st_size
     assert preview.conda == ("python", "numpy")
     assert preview.pip[0] == "torch"
     assert len(preview.pip) == 2
@@ -227,3 +234,9 @@ def test_where_a_python_comes_from_is_foretold(session: Session, request_: Build
     assert said not in preview_build(request_, session).notes
     recipe.write_text("dependencies: [python=3.11, {pip: [six]}]\n")
     assert said in preview_build(request_, session).notes
+
+
+def test_a_file_that_is_no_image_is_refused_before_anything_is_made(session: Session, request_: BuildRequest) -> None:
+    Path(request_.base).write_text("no image\n")
+    with pytest.raises(ImageError, match="is not an image that can be run"):
+        preview_build(request_, session)

@@ -31,6 +31,7 @@ from argosy.store import remove_tree
 from argosy.trees import put_back_layer, run_unsquashfs, take_layer
 
 NO_OPTIONS = EngineOptions()
+PACKED_FIRST = frozenset({Kind.ROOT_DIRECTORY, Kind.TAR})
 OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
 """What a flat image of ours holds of its layer."""
 
@@ -111,15 +112,35 @@ def open_base(
     if is_reference(reference):
         return _fetched_base(parse_reference(reference), session)
     path = base_file(reference, session)
-    kind = identify_file(path)
-    wanted = file_reference(kind.kind, path.absolute())
+    kind = identify_file(path).kind
+    wanted = file_reference(kind, path.absolute())
     if wanted is not None:
         return _fetched_base(wanted, session)
-    if kind.kind in {Kind.ROOT_DIRECTORY, Kind.TAR}:
+    if kind in PACKED_FIRST:
         return _packed_base(reference, path, session, work)
+    opened = _open_here(path, session)
+    return Base(reference, opened, digest_ahead(opened.image, session))
+
+
+def is_copied(path: Path, session: Session) -> bool:
+    """Tell whether a base's file is copied as it is; it is packed first otherwise.
+
+    Raises
+    ------
+    ImageError, UsageError
+        When it can be no base.
+    """
+    kind = identify_file(path).kind
+    if kind in PACKED_FIRST or file_reference(kind, path.absolute()) is not None:
+        return False
+    _open_here(path, session)
+    return True
+
+
+def _open_here(path: Path, session: Session) -> Opened:
     opened = _with_arch(open_image(path.absolute()), session)
     _check_target(opened.image, session)
-    return Base(reference, opened, digest_ahead(opened.image, session))
+    return opened
 
 
 def is_made(reference: str, options: EngineOptions) -> bool:

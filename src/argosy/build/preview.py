@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.build.asking import settle_request
-from argosy.build.base import base_file, is_made
+from argosy.build.base import base_file, is_copied, is_made
 from argosy.build.bootstrap import debian_file
 from argosy.build.debian import is_known, parse_debian
 from argosy.build.engines import foretell_engine
@@ -159,7 +159,7 @@ def _judge_base(
     if is_made(base, request.engine):
         return 0, foretell_engine(base, request.engine, session, here=here)
     file = base_file(base, session)
-    size = file.stat().st_size if file.is_file() else 0
+    size = file.stat().st_size if is_copied(file, session) else 0
     return size, f"{render_size(size)}, copied as it is" if size else "packed first"
 
 
