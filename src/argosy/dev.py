@@ -69,7 +69,9 @@ def opened_dev(plan: ContainerPlan) -> Iterator[None]:
         When it cannot be made, or somebody else holds it, or the image's unpacked files are another user's.
     """
     folder = Path(plan.entry.dev)
-    with explained(folder):
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", hint="name another one: --dev-dir DIR")
+    with explained(folder, "--dev-dir"):
         if not folder.exists():
             folder.mkdir(parents=True)
             if folder.parent.match(FOLDER):

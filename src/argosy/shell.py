@@ -58,6 +58,11 @@ def safe_path(path: str) -> str:
     return quote(f"./{path}" if path.startswith("-") else path)
 
 
+def as_comment(text: str) -> str:
+    """Keep a user's text within its comment: no line breaks, no control characters."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def in_double_quotes(text: str) -> str:
     """Write plain text so that it may stand beside expressions in a `Late`."""
     return re.sub(r'([$`"\\])', r"\\\1", text)

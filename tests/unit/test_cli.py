@@ -41,6 +41,15 @@ def start(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["run --dev-dir  x.sif -- true", "shell --dev-dir  x.sif", "wrap x.sif --prefix e -w ", "wrap update e -w "],
+)
+def test_an_empty_word_for_a_folder_is_an_unset_variable(words: str) -> None:
+    said = argosy(*words.split(" "))
+    assert "an empty word names no file or folder" in said.stderr
+
+
 def test_help_lists_every_command_and_says_what_argosy_is() -> None:
     said = start("--help")
     assert said.returncode == 0

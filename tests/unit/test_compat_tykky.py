@@ -78,6 +78,11 @@ def test_a_command_without_words_and_one_that_is_asked_for_help_tell_what_it_tak
         assert "arguments are required" in compat_run(program, "new")[1]
 
 
+def test_an_empty_word_for_paths_is_an_unset_variable() -> None:
+    with pytest.raises(UsageError, match="names no path"):
+        parse_words("wrap-container", ["x.sif", "-w", ""])
+
+
 def test_a_conda_environment_sees_the_host_as_under_tykky() -> None:
     asked = new("conda-containerize new --mamba --prefix env -r req.txt --post post.sh environment.yml")
     assert asked.prefix == CWD / "env"

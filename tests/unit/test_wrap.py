@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from argosy.model import Attach, Bind, GpuWay
 from argosy.records import replace
 from argosy.sites import read_site
 from argosy.wrap.asking import plan_recipe
-from argosy.wrap.folders import judge_place
+from argosy.wrap.folders import bring_file, judge_place
 from argosy.wrap.gpu_build import judge_gpu_build
 from argosy.wrap.inside import parse_look
 from argosy.wrap.places import refuse_prefix, sweep, switch, versions, write_version
@@ -27,11 +28,11 @@ from argosy.wrap.plan import (
     plan_paths,
     shadowed_folders,
 )
-from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, UpdateRequest, Version
+from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
 from argosy.wrap.render import render_start, render_wrapper
 from argosy.wrap.starters_bwrap import render_join, render_names
 from argosy.wrap.starting import Start
-from argosy.wrap.story import history, plan_update, prune, rollback, update
+from argosy.wrap.story import history, plan_update, prune, rollback, update, wrap
 from argosy.wrap.tops import How, Root, Top
 from argosy.wrap.venvs import render_venv
 from tests.unit.machines import make_session
@@ -387,6 +388,7 @@ def test_inside_already_the_program_itself_is_started(prefix: Path) -> None:
     [
         (("-m", "pip", "install", "numpy"), "argosy wrap update"),
         (("-m", "pip", "uninstall", "numpy"), "argosy wrap update"),
+        (("-m", "pip", "-q", "--no-color", "install", "numpy"), "argosy wrap update"),
     ],
 )
 def test_installing_with_pip_answers_with_the_command_that_does_it(
@@ -397,6 +399,45 @@ def test_installing_with_pip_answers_with_the_command_that_does_it(
     assert done.returncode == 125
     assert said in done.stderr
     call(prefix, "-m", "pip", "install", "--target", "x", "numpy")
+    call(prefix, "-m", "pip", "show", "install")
+
+
+def test_a_current_folder_that_was_removed_is_said(prefix: Path) -> None:
+    gone = prefix.parent / "gone"
+    gone.mkdir()
+    script = ["dash", "-c", 'rmdir "$PWD"; exec dash "$1"', "sh", str(prefix / "bin/python")]
+    env = {"PATH": f"{prefix.parent}/tools:/usr/bin:/bin"}
+    done = subprocess.run(script, env=env, cwd=gone, capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert "the folder that you are in was removed" in done.stderr
+
+
+def test_a_name_with_a_line_break_starts_nothing_of_its_own(prefix: Path) -> None:
+    name = "x\ntouch made"
+    program = prefix / "versions/3/bin" / name
+    program.write_text(render_wrapper(name, 3))
+    program.chmod(0o755)
+    (prefix / "versions/3/start.sh").write_text(render_start(replace(START, what=name)))
+    assert call(prefix, program=str(prefix / "bin" / name))[0]
+    assert not (prefix.parent / "made").exists()
+
+
+def test_a_folder_without_programs_is_refused_before_it_is_copied(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    request = WrapRequest(tmp_path / "env", Recipe(SourceKind.FOLDER, (str(tmp_path / "data"),)), Settings())
+    with pytest.raises(UsageError, match="has no folder bin"):
+        wrap(request, make_session(tmp_path / "cache"))
+    assert not (tmp_path / "env").exists()
+
+
+def test_sockets_and_pipes_of_an_installation_stay_where_they_are(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(tmp_path / "socket"))
+    (tmp_path / "file").write_text("x")
+    for name in ("pipe", "socket", "file"):
+        bring_file(str(tmp_path / name), str(tmp_path / f"{name}.new"))
+    assert [path.name for path in tmp_path.glob("*.new")] == ["file.new"]
 
 
 def test_a_missing_image_and_a_missing_runtime_are_said_with_the_way_out(prefix: Path) -> None:

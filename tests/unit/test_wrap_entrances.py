@@ -11,7 +11,7 @@ import pytest
 
 from argosy.errors import CheckFailed, UsageError
 from argosy.process import FakeRunner, Reply
-from argosy.wrap.entrances import module_name, render_activate, render_lua, render_tcl
+from argosy.wrap.entrances import module_name, render_activate, render_activate_fish, render_lua, render_tcl
 from argosy.wrap.kernel import KernelRequest, add_kernel
 from argosy.wrap.places import switch, write_entrances, write_version
 from argosy.wrap.records import Recipe, Settings, SourceKind, Version, Wrapped
@@ -57,6 +57,19 @@ def test_an_activated_prefix_gives_its_commands_and_takes_them_back(prefix: Path
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_name_of_a_prefix_is_text_in_every_file_and_in_the_prompt(tmp_path: Path, shell: str) -> None:
+    name = "e\n$(touch made) `touch made`; touch made"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "activate").write_text(render_activate(str(tmp_path), name))
+    script = 'PS1="$ "; . "$1/activate"; echo "$PS1"'
+    done = subprocess.run([shell, "-c", script, "x", tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout == "(e _(touch made) _touch made_; touch made) $ \n"
+    assert not (tmp_path / "made").exists()
+    for text in (render_lua("/p", name, "x"), render_tcl(name, "x"), render_activate_fish(name)):
+        assert not any(line.startswith("$(touch") for line in text.splitlines())
+
+
 @pytest.mark.skipif(not FISH, reason="fish is not installed here")
 def test_fish_activates_a_prefix_and_another_one_and_goes_back(prefix: Path) -> None:
     other = prefix.with_name("other")
@@ -73,10 +86,10 @@ def test_fish_activates_a_prefix_and_another_one_and_goes_back(prefix: Path) -> 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_prompt_tells_the_name_of_the_prefix_as_it_is(prefix: Path, shell: str) -> None:
+def test_the_prompt_tells_the_name_of_the_prefix_without_signs_that_a_prompt_replaces(prefix: Path, shell: str) -> None:
     script = """PS1='> '; . "$1/activate"; printf '%s\n' "$PS1"; deactivate; printf '%s\n' "$PS1" """
     done = subprocess.run([shell, "-c", script, "x", prefix], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["(my $env) > ", "> "]
+    assert done.stdout.splitlines() == ["(my _env) > ", "> "]
 
 
 def test_activating_another_prefix_leaves_the_first(prefix: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from argosy.cli.common import PROJECT_FILE, Decorated, container_options, open_session
+from argosy.cli.common import NAMED_TEXT, PROJECT_FILE, Decorated, container_options, open_session
 from argosy.containers import parse_bind, parse_container
 from argosy.running import RunRequest, plan_run, render_run
 from argosy.running import run as run_story
@@ -23,7 +23,9 @@ FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
 def _dev_options(command: Decorated) -> Decorated:
     """Add the options that let the image be written into."""
     dev = click.option("--dev", is_flag=True, help="Let the image be written into: it stays in .argosy/dev here.")
-    folder = click.option("--dev-dir", "dev_folder", default="", metavar="DIR", help="--dev, with a folder of yours.")
+    folder = click.option(
+        "--dev-dir", "dev_folder", type=NAMED_TEXT, metavar="DIR", help="--dev, with a folder of yours."
+    )
     return dev(folder(command))
 
 
@@ -57,11 +59,18 @@ def shell(ctx: click.Context, /, image: str, **options: Any) -> None:
 
 
 def _start(
-    image: str, command: tuple[str, ...], *, dry_run: bool, verbose: bool, dev: bool, dev_folder: str, **container: Any
+    image: str,
+    command: tuple[str, ...],
+    *,
+    dry_run: bool,
+    verbose: bool,
+    dev: bool,
+    dev_folder: str | None,
+    **container: Any,
 ) -> int:
     session = open_session(verbose=verbose)
     wanted = parse_container(_with_project(session, **container), session.host.environment)
-    request = RunRequest(image, command, wanted, dev or bool(dev_folder), dev_folder)
+    request = RunRequest(image, command, wanted, dev or dev_folder is not None, dev_folder or "")
     if not dry_run:
         return run_story(request, session)
     plan, planned = plan_run(request, session, dry=True)

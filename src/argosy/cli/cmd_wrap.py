@@ -63,7 +63,7 @@ def _start_options(command: Any) -> Any:
     """Add the options that say how commands start; not given, an update keeps what was said before."""
     for option in reversed(
         (
-            click.option("-w", "--wrapper-paths", "paths", multiple=True, metavar="PATH[,PATH…]",
+            click.option("-w", "--wrapper-paths", "paths", multiple=True, type=NAMED_TEXT, metavar="PATH[,PATH…]",
                          help="Folders or programs inside whose commands are wrapped."),
             click.option("-B", "--bind", "binds", multiple=True, metavar="SRC[:DST[:ro]]",
                          help="Bind mount, repeatable."),
@@ -263,12 +263,12 @@ def render_report(report: WrapReport, shown: Path) -> str:
     """Say what there is now, and how to use it."""
     version = report.version
     size = f"{render_size(version.size)} · {report.seconds:.0f} s"
-    commands = len(version.commands)
+    commands = f"{len(version.commands)} command{'s' * (len(version.commands) != 1)}"
     before = f", {report.previous} is kept" if report.previous else ""
     return "\n".join(
         (
             *report.notes,
-            f"{shown}: version {version.number}{before} · {commands} commands of {version.recipe} · {size}",
+            f"{shown}: version {version.number}{before} · {commands} of {version.recipe} · {size}",
             f"use it: {_render_use(str(shown.absolute() / 'bin'))}",
         )
     )

@@ -158,6 +158,8 @@ def parse_words(program: str, words: list[str]) -> Words:
         )
     if given.get("uv") and program == "conda-containerize" and not given.get("mamba"):
         raise UsageError("--uv needs --mamba", hint="leave --uv away: pip packages are installed by uv anyway")
+    if given.get("paths") == "":
+        raise UsageError("-w: an empty word names no path", hint="is a variable of your shell not set?")
     names = Words.__struct_fields__
     taken = {name: value for name, value in given.items() if name in names and value is not None}
     taken["paths"] = tuple(part for part in (given.get("paths") or "").split(",") if part)

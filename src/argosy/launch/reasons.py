@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 from argosy.model import Choice, Variable
-from argosy.shell import render_assignment
+from argosy.shell import as_comment, render_assignment
 
 WIDTH = 108
 LONGEST_VALUE, LONGEST_BESIDE = 64, 80
@@ -70,11 +70,6 @@ def _name_inside(variable: Variable) -> str:
     """Give a variable's name inside the container: ``X`` for ``APPTAINERENV_X``."""
     family, _, name = variable.name.partition("ENV_")
     return name if family in {"APPTAINER", "SINGULARITY"} else variable.name
-
-
-def as_comment(text: str) -> str:
-    """Keep a user's text within its comment: no line breaks, no control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _row(group: tuple[Choice, ...]) -> str:

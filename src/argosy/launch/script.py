@@ -8,11 +8,11 @@ import msgspec
 
 from argosy.containers import ContainerPlan
 from argosy.gpus import WAY_VENDOR
-from argosy.launch.reasons import as_comment, render_choices, render_exports, split_choices
+from argosy.launch.reasons import render_choices, render_exports, split_choices
 from argosy.launchers import Shape, Started
 from argosy.model import Choice, ImageKind, Word
 from argosy.runtimes import FILES
-from argosy.shell import name_programs, quote, render_command, render_programs
+from argosy.shell import as_comment, name_programs, quote, render_command, render_programs
 from argosy.version import VERSION
 
 VENDOR_NODES = {"nvidia": "/dev/nvidiactl", "amd": "/dev/kfd", "intel": "/dev/dri"}

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import re
 
-from argosy.shell import quote
+from argosy.shell import as_comment, quote
 from argosy.version import VERSION as ARGOSY
 
 ACTIVATE = "activate"
 ACTIVATE_FISH = "activate.fish"
 MODULES = "modulefiles"
+PROMPT_SIGNS = re.compile(r"[$`\\%!]")
+"""What shells replace, and run, in a prompt."""
 MODULE_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
@@ -26,7 +28,7 @@ def render_activate(prefix: str, name: str) -> str:
     """Render the script that a shell sources; bash and zsh tell where it lies, other shells find it at `prefix`."""
     return f"""\
 # shellcheck shell=sh
-# Read this by the shell: . {quote(f"{name}/{ACTIVATE}")}      It puts the commands of this folder first on PATH.
+# Read this by the shell: . {_told(name, ACTIVATE)}      It puts the commands of this folder first on PATH.
 # Back again: deactivate      Made by Argosy {ARGOSY}, which need not be here.
 argosy_dir={quote(prefix)}
 if [ -n "${{BASH_VERSION-}}" ]; then
@@ -46,7 +48,7 @@ if argosy_dir=$(CDPATH="" cd -- "${{argosy_dir%/*}}" 2> /dev/null && pwd) && [ -
     export ARGOSY_ACTIVE PATH
     if [ -z "${{VIRTUAL_ENV_DISABLE_PROMPT-}}" ] && [ -n "${{PS1-}}" ]; then
         argosy_prompt=$PS1
-        PS1={quote(f"({name}) ")}$PS1
+        PS1={quote(f"({PROMPT_SIGNS.sub('_', as_comment(name))}) ")}$PS1
     fi
     deactivate() {{
         PATH=:$PATH:
@@ -70,7 +72,7 @@ unset -v argosy_dir
 def render_activate_fish(name: str) -> str:
     """Render the script that fish sources; its prompt is a function of the user's, and stays as it is."""
     return f"""\
-# Read this by fish: source {quote(f"{name}/{ACTIVATE_FISH}")}      It puts the commands of this folder first on PATH.
+# Read this by fish: source {_told(name, ACTIVATE_FISH)}      It puts the commands of this folder first on PATH.
 # Back again: deactivate      Made by Argosy {ARGOSY}, which need not be here.
 set -q ARGOSY_ACTIVE; and functions -q deactivate; and deactivate
 set -gx ARGOSY_ACTIVE (realpath (dirname (status filename)))
@@ -86,7 +88,7 @@ end
 def render_lua(prefix: str, name: str, what: str) -> str:
     """Render the modulefile of Lmod."""
     return f"""\
--- Lmod: module use {quote(f"{name}/{MODULES}")}; module load {module_name(name)}      Made by Argosy {ARGOSY}.
+-- Lmod: module use {_told(name, MODULES)}; module load {module_name(name)}      Made by Argosy {ARGOSY}.
 local prefix = string.match(myFileName(), "^(/.*)/{MODULES}/[^/]+$") or {_lua(prefix)}
 whatis("Name: " .. {_lua(name)})
 whatis("Description: " .. {_lua(what)})
@@ -100,7 +102,7 @@ def render_tcl(name: str, what: str) -> str:
     """Render the modulefile of Environment Modules, which Lmod reads as well."""
     return f"""\
 #%Module1.0
-# module use {quote(f"{name}/{MODULES}")}; module load {module_name(name)}      Made by Argosy {ARGOSY}.
+# module use {_told(name, MODULES)}; module load {module_name(name)}      Made by Argosy {ARGOSY}.
 set prefix [file dirname [file dirname $ModulesCurrentModulefile]]
 module-whatis {_tcl(what)}
 proc ModulesHelp {{ }} {{
@@ -117,6 +119,10 @@ def render_kernel(python: str, title: str) -> str:
     words = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec = {"argv": words, "display_name": title, "language": "python", "metadata": {"debugger": True}}
     return json.dumps(spec, indent=1) + "\n"
+
+
+def _told(name: str, file: str) -> str:
+    return as_comment(quote(f"{name}/{file}"))
 
 
 def _lua(text: str) -> str:

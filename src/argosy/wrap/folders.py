@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
@@ -96,6 +97,12 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
     return Placed(folder / "image.sif", at, needs, inside)
 
 
+def bring_file(source: str, target: str) -> None:
+    """Bring a file; a socket or a pipe belongs to a program that runs now, and is left out."""
+    if stat.S_ISREG(Path(source).lstat().st_mode):
+        link_file(source, target)
+
+
 def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Session, work: Path) -> str:
     """Bring the files to where they belong in the layer, and say where that is."""
     if source.is_dir():
@@ -104,7 +111,7 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
         at = recipe.at or named or str(source)
         place = tree / at.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, place, symlinks=True, copy_function=link_file)
+        shutil.copytree(source, place, symlinks=True, copy_function=bring_file)
         return at
     if identify_file(source).kind not in ARCHIVES:
         hint = "give the folder of an installation, or an archive of conda-pack"

@@ -6,7 +6,7 @@ program's own.  Everything that depends on the node or the caller is asked of th
 
 from __future__ import annotations
 
-from argosy.shell import in_double_quotes, quote
+from argosy.shell import as_comment, in_double_quotes, quote
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.starters import render_apptainer
 from argosy.wrap.starters_bwrap import render_bwrap
@@ -16,10 +16,10 @@ from argosy.wrap.venvs import ON_TOP
 
 def render_wrapper(name: str, number: int) -> str:
     """Render the file of one command."""
-    start = f"../../{number}/start.sh"
+    start, what = f"../../{number}/start.sh", as_comment(name)
     return f"""\
 #!/bin/sh
-# {name}, inside the container of this prefix; start.sh tells how.  Made by Argosy {ARGOSY}, which need not be here.
+# {what}, inside the container of this prefix; start.sh tells how.  Made by Argosy {ARGOSY}, which need not be here.
 argosy_name={quote(name)} argosy_self=$0
 case $0 in */*) ;; *) argosy_self=./$0 ;; esac
 # Called by a link, as from an environment made on top: follow it.
@@ -42,7 +42,7 @@ def _head(start: Start) -> str:
     return f"""\
 # shellcheck shell=sh
 # How each command of this prefix starts: the files in bin/ read this.  Made by Argosy {ARGOSY}; it needs no Argosy.
-#     what     {start.what}
+#     what     {as_comment(start.what)}
 #     version  {start.number}
 #     runtime  {start.runtime}
 # No program is started before the runtime, which takes this process's place.
@@ -52,6 +52,7 @@ argosy_fail() {{
     [ -z "${{2-}}" ] || printf "  -> %s\\n" "$2" >&2
     exit 125
 }}
+case $PWD in /*) ;; *) argosy_fail "the folder that you are in was removed" "change to one that exists: cd" ;; esac
 argosy_absolute() {{
     argosy_here=$PWD
     {{ CDPATH="" cd -- "$1" && argosy_folder=$PWD && CDPATH="" cd -- "$argosy_here"; }} || argosy_fail "cannot enter $1"
@@ -119,8 +120,9 @@ def _or(text: str) -> str:
 def _refuse_install() -> str:
     return """\
 # An image never changes: what pip would install goes into the next version.
-case $argosy_name:${1-}:${2-}:${3-} in
-pip*:install:* | pip*:uninstall:* | python*:-m:pip:install | python*:-m:pip:uninstall)
+case "$argosy_name: $* " in
+pip*": install "* | pip*": uninstall "* | pip*": -"*" install "* | pip*": -"*" uninstall "* | \
+    python*": -m pip install "* | python*": -m pip uninstall "* | python*": -m pip -"*" install "*)
     case " $* " in
     *" --target"* | *" -t "* | *" --prefix"* | *" --root"* | *" --dry-run "* | *" --help "* | *" -h "*) ;;
     *)

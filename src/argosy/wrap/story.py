@@ -67,6 +67,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     prefix = request.prefix
     if request.recipe.kind is SourceKind.FOLDER and (request.recipe.before or request.recipe.after):
         raise UsageError("scripts belong to an image that is built", hint="run them on the installation, then wrap it")
+    _refuse_without_programs(request)
     refuse_prefix(prefix)
     existed = prefix.is_dir()
     recipe = choose_partitions(request.recipe, request.settings.runtime, session)
@@ -79,6 +80,18 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     except BaseException:
         _clear(prefix, keep=existed)
         raise
+
+
+def _refuse_without_programs(request: WrapRequest) -> None:
+    """Refuse an installation that would be copied whole before its missing programs are noticed."""
+    source = Path(request.recipe.sources[0])
+    if request.recipe.kind is not SourceKind.FOLDER or request.settings.paths or not source.is_dir():
+        return
+    if not (source / "bin").is_dir():
+        raise UsageError(
+            f"{source} has no folder bin, so which commands shall be wrapped?",
+            hint="name the folder of an installation, or where its programs are: -w FOLDER,…",
+        )
 
 
 def update(request: UpdateRequest, settings: Settings | None, session: Session) -> WrapReport:
