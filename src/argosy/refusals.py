@@ -62,6 +62,9 @@ def explain_os_error(error: OSError, folder: Path, elsewhere: str = ELSEWHERE) -
         return CheckFailed(f"{name} cannot be written", evidence=str(error), hint=hint)
     if error.errno in NOT_THERE:
         return UsageError(f"no such file or folder: {name}", evidence=str(error), hint="check the path")
+    if error.errno in {errno.EEXIST, errno.ELOOP} and not name.is_dir():
+        what = f"a link to {name.readlink()}, which is not there" if name.is_symlink() else "a file"
+        return UsageError(f"{name} is {what}, where a folder is wanted", hint=f"name another, by {elsewhere}")
     return CheckFailed(f"the file system refused: {error.strerror or error}", evidence=str(name))
 
 

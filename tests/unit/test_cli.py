@@ -50,6 +50,16 @@ def test_an_empty_word_for_a_folder_is_an_unset_variable(words: str) -> None:
     assert "an empty word names no file or folder" in said.stderr
 
 
+@pytest.mark.parametrize("words", ["cache info", "cache gc", "images ls"])
+@pytest.mark.parametrize("place", ["file", "loop"])
+def test_a_file_in_place_of_the_cache_is_no_defect(tmp_path: Path, words: str, place: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    there = str(tmp_path / place)
+    said = argosy(*words.split(), ARGOSY_CACHE=there, ARGOSY_STATE=there, ARGOSY_IMAGES=there)
+    assert "defect" not in said.stderr
+
+
 def test_help_lists_every_command_and_says_what_argosy_is() -> None:
     said = start("--help")
     assert said.returncode == 0

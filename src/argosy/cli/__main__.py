@@ -41,6 +41,11 @@ MACHINE_REFUSES = {
         "a name is too long for the file system",
         "see whether a quote is missing on the command line",
     ),
+    errno.ENOTDIR: (
+        "a file stands where a folder should be",
+        "check the path; ARGOSY_CACHE and ARGOSY_STATE name folders",
+    ),
+    errno.ELOOP: ("a symbolic link leads back to itself", "see where it leads with: ls -l PATH"),
     errno.E2BIG: ("the command line is longer than the system allows", "put the words into a file or script"),
     errno.EMFILE: ("too many files are open", "raise the limit with: ulimit -n 4096"),
     errno.EIO: ("the disk or file server cannot be read or written", "try again; tell the support team if it stays"),

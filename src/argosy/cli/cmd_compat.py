@@ -41,7 +41,7 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     from argosy.store import explained, refuse_existing, whole_file  # noqa: PLC0415 - likewise
 
     names = programs_of(tool)
-    with explained(folder):
+    with explained(folder, "FOLDER"):
         folder.mkdir(parents=True, exist_ok=True)
     programs = {name: render_program(name, sys.executable) for name in names}
     texts = programs | (render_files(str(folder.absolute())) if "wrap-install" in names else {})

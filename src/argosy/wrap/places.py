@@ -73,7 +73,7 @@ def alone(prefix: Path, session: Session, *, doing: str, new: bool = False) -> I
     """
     if not new and not (prefix / VERSIONS).is_dir():
         open_prefix(prefix)
-    with explained(prefix):
+    with explained(prefix, "--prefix"):
         prefix.mkdir(parents=True, exist_ok=True)
     if not os.access(prefix, os.W_OK):
         raise CheckFailed(f"{prefix} cannot be written", hint="name a folder that you may write to")
