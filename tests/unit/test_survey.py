@@ -208,8 +208,8 @@ def test_runtimes_tell_their_versions() -> None:
 
 
 def test_names_of_hosts_become_patterns() -> None:
-    assert name_pattern("nid001234.site.example") == "nid*"
-    assert name_pattern("gpu-2-11") == "gpu-*-*"
+    assert name_pattern("nid001234.site.example") == "nid[0-9]*"
+    assert name_pattern("gpu-2-11") == "gpu-[0-9]*-[0-9]*"
 
 
 def test_the_script_asks_every_question_and_its_answers_are_read_back() -> None:
@@ -272,7 +272,7 @@ def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_
     assert node.gpu_cpus == ("1-3", "4-6", "9-11", "12-14")
     assert len(plan_masks(node)) == 4
     assert (node.nics, node.nic, node.nic_gbit, node.tmp_in_memory) == (2, "InfiniBand", 200, True)
-    assert site.identity.hosts == ("login*", "nid*")
+    assert site.identity.hosts == ("login[0-9]*", "nid[0-9]*")
     assert (site.runtime.name, site.runtime.version, site.launcher.mpi) == ("apptainer", "1.4.5", "pmix")
     assert node.sources["gpu_numa"] == "asked: nvidia-smi topo -m on nid1"
     assert (site.slurm.version, site.slurm.gpu_option) == ("24.11.5", "gpus-per-node")

@@ -12,6 +12,7 @@ from argosy.survey.node_facts import draft_machine
 from argosy.survey.questions import GPU_STEPS, asked
 from argosy.survey.records import Draft, Fact
 from argosy.survey.replies import (
+    NUMBER,
     NodeShape,
     SlurmNode,
     SlurmPartition,
@@ -109,7 +110,7 @@ def _no_gpu_steps(replies: Replies) -> Iterator[Fact]:
 
 
 def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[SlurmNode, ...]) -> Draft:
-    patterns = sorted({name_pattern(node.name) for node in nodes} | {name_pattern(replies.host)} - {"*"})
+    patterns = sorted({name_pattern(node.name) for node in nodes} | {name_pattern(replies.host)} - {NUMBER})
     name = config.get("clustername", "")
     facts = [Fact("identity", "clusters", [name], asked("config", replies.host))] if name else []
     few = 0 < len(patterns) <= TOO_MANY_PATTERNS

@@ -280,9 +280,13 @@ def parse_runtimes(text: str) -> dict[str, str]:
     return {name: version.removesuffix(".") for name, version in rows}
 
 
+NUMBER = "[0-9]*"
+"""Of a name, as a pattern."""
+
+
 def name_pattern(name: str) -> str:
-    """Give a pattern of names like this one: ``nid001234`` -> ``nid*``, ``gpu-2-11`` -> ``gpu-*-*``."""
-    return re.sub(r"\d+", "*", name.partition(".")[0])
+    """Give a pattern of names like this one: ``nid001234`` -> ``nid[0-9]*``; ``c*`` would be every name in c."""
+    return re.sub(r"\d+", NUMBER, name.partition(".")[0])
 
 
 def _expand_ranges(text: str) -> tuple[int, ...]:
