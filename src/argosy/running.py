@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -103,6 +104,10 @@ def dev_note(request: RunRequest, folder: str, cwd: str) -> str:
 
 
 def _lasting(request: RunRequest) -> str:
+    from argosy.images.prefix import current_version  # noqa: PLC0415 - only where it is said
+
+    if current_version(Path(request.image)) is not None:
+        return f"argosy wrap update {quote(request.image)} PACKAGE…"
     return f"argosy build requirements.txt --base {quote(request.image)} -o NEW.sif"
 
 

@@ -120,7 +120,7 @@ def _rename_new(beside: Path, path: Path) -> None:
         beside.rename(path)
 
 
-def refuse_existing(path: Path, *, force: bool, otherwise: str = "give another name with -o, or") -> None:
+def refuse_existing(path: Path, *, force: bool, otherwise: str = "give another name, or") -> None:
     """Refuse to overwrite without being told to; `otherwise` says what else there is but ``--force``."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file")

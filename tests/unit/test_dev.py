@@ -83,7 +83,10 @@ def test_unpacked_files_of_another_user_are_said(tmp_path: Path) -> None:
     assert "ARGOSY_CACHE" in caught.value.hint
 
 
-def test_the_note_names_the_folder_and_the_way_to_an_image() -> None:
+def test_the_note_names_the_folder_and_the_way_to_an_image(tmp_path: Path) -> None:
+    (tmp_path / "bin").symlink_to("versions/1/bin")
+    wrapped = dev_note(RunRequest(str(tmp_path), ()), "/project/.argosy/dev/x-bwrap", "/project")
+    assert f"argosy wrap update {tmp_path} PACKAGE…" in wrapped
     note = dev_note(RunRequest("my.sif", ()), "/project/.argosy/dev/x-bwrap", "/project")
     assert "stays in .argosy/dev/x-bwrap" in note
     assert "argosy build requirements.txt --base my.sif -o NEW.sif" in note

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from argosy.cli.common import NAMED
 from argosy.version import VERSION
 
 MARKS = ("--system", "--base-image", "--conda-env", "--accept-licenses")
@@ -49,10 +50,10 @@ def cotainr(ctx: click.Context) -> None:
 
 
 @cotainr.command("build", cls=CotainrBuild)
-@click.argument("image_path", type=click.Path(path_type=Path))
+@click.argument("image_path", type=NAMED)
 @click.option("--base-image", default="", metavar="BASE", help="Base: a file, docker://NAME, debian:SUITE.")
 @click.option("--system", default="", metavar="NAME", help="Base of a site, by its name: see 'cotainr info'.")
-@click.option("--conda-env", type=click.Path(path_type=Path), help="environment.yml; also requirements.txt or a lock.")
+@click.option("--conda-env", type=NAMED, help="environment.yml; also requirements.txt or a lock.")
 @click.option("--accept-licenses", is_flag=True, help="Nothing to accept: no Miniforge is installed.")
 @click.option("-v", "--verbose", count=True, help="Show each command.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")

@@ -51,7 +51,7 @@ def pull_image(request: PullRequest, session: Session) -> Path:
     """
     name = guess_name(request.image) if request.name is None else request.name
     wanted = request.output or new_file(name, session)
-    refuse_existing(wanted, force=request.force, otherwise="give another name, or")
+    refuse_existing(wanted, force=request.force)
     source = find_image(request.image, session)
     if source.is_dir():
         hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
