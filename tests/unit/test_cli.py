@@ -16,6 +16,8 @@ import pytest
 
 from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS
+from argosy.wrap.places import switch, write_version
+from argosy.wrap.records import Recipe, Settings, SourceKind, Version
 
 CONTROL = "\x1b"
 
@@ -58,6 +60,17 @@ def test_a_file_in_place_of_the_cache_is_no_defect(tmp_path: Path, words: str, p
     there = str(tmp_path / place)
     said = argosy(*words.split(), ARGOSY_CACHE=there, ARGOSY_STATE=there, ARGOSY_IMAGES=there)
     assert "defect" not in said.stderr
+
+
+def test_an_empty_word_for_a_package_is_an_unset_variable(tmp_path: Path) -> None:
+    version = Version(
+        1, "a", "", "new", "0", Recipe(SourceKind.FILES, ("/a/r.txt",)), Settings(), "apptainer", "image.sif"
+    )
+    (tmp_path / "versions/1/bin").mkdir(parents=True)
+    write_version(tmp_path / "versions/1", version)
+    switch(tmp_path, 1)
+    said = argosy("wrap", "update", str(tmp_path), "")
+    assert "an empty word names no package" in said.stderr
 
 
 def test_help_lists_every_command_and_says_what_argosy_is() -> None:

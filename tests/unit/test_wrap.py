@@ -32,7 +32,7 @@ from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, UpdateRequ
 from argosy.wrap.render import render_start, render_wrapper
 from argosy.wrap.starters_bwrap import render_join, render_names
 from argosy.wrap.starting import Start
-from argosy.wrap.story import history, plan_update, prune, rollback, update, wrap
+from argosy.wrap.story import history, plan_notes, plan_update, prune, rollback, update, wrap
 from argosy.wrap.tops import How, Root, Top
 from argosy.wrap.venvs import render_venv
 from tests.unit.machines import make_session
@@ -129,6 +129,11 @@ def test_an_update_keeps_what_was_asked_and_adds_to_it() -> None:
         plan_update(UpdateRequest(Path("p"), image="x.sif"), old)
     with pytest.raises(UsageError, match="wraps an image"):
         plan_update(UpdateRequest(Path("p"), files=("x",)), Recipe(SourceKind.IMAGE, ("x.sif",)))
+
+
+def test_what_is_bound_and_not_here_is_said(tmp_path: Path) -> None:
+    binds = (Bind(str(tmp_path), "/here"), Bind("/nope", "/nope"), Bind("/nor", "/nor", optional=True))
+    assert plan_notes((), binds) == ("--bind /nope: it is not on this machine; the commands start only where it is",)
 
 
 def test_the_last_word_on_a_package_holds() -> None:

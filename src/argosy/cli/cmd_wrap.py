@@ -11,7 +11,7 @@ import msgspec
 from argosy.cli.building import PACKAGE_OPTIONS, package_options
 from argosy.cli.common import NAMED, NAMED_TEXT, WholeLines, open_session, print_json
 from argosy.containers import parse_bind
-from argosy.errors import CheckFailed
+from argosy.errors import CheckFailed, UsageError
 from argosy.images.identify import render_size
 from argosy.model import GpuWay
 from argosy.nearest import nearest_word
@@ -161,6 +161,8 @@ def update(prefix: Path, what: tuple[str, ...], image: str, after: tuple[Path, .
 
 def _refuse_missing(packages: tuple[str, ...]) -> None:
     for word in packages:
+        if not word.strip():
+            raise UsageError("an empty word names no package", hint="is a variable of your shell not set?")
         if word.endswith((".txt", ".yml", ".yaml")):
             raise missing_file(word, Path.cwd())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from argosy.errors import ImageError, UsageError
 from argosy.images.finding import refined
 from argosy.images.opening import Opened, layer_key, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
-from argosy.model import ContainerRequest
+from argosy.model import Bind, ContainerRequest
 from argosy.records import replace
 from argosy.session import Session
 from argosy.shell import quote
@@ -270,14 +271,19 @@ def _furnish(prefix: Path, number: int, draft: _Draft, brought: Brought, session
         size=_size(opened),
         trees=(*own, root.folder) if root.folder else own,
         commands=commands.commands,
-        notes=_notes(commands.hidden),
+        notes=plan_notes(commands.hidden, settings.binds),
     )
     furnish(image.parent, version, plan, inside, commands, root)
     return version
 
 
-def _notes(hidden: tuple[tuple[str, str, str], ...]) -> tuple[str, ...]:
-    return tuple(f"{name}: {taken} is wrapped, {other} is hidden by it" for name, taken, other in hidden)
+def plan_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, ...]) -> tuple[str, ...]:
+    """Say which commands are hidden by others, and what is to be bound and is not on this machine."""
+    gone = [bind.source for bind in binds if not bind.optional and not os.path.lexists(bind.source)]
+    return (
+        *(f"{name}: {taken} is wrapped, {other} is hidden by it" for name, taken, other in hidden),
+        *(f"--bind {source}: it is not on this machine; the commands start only where it is" for source in gone),
+    )
 
 
 def _size(opened: Opened) -> int:
