@@ -67,10 +67,10 @@ class Compiled(msgspec.Struct, frozen=True):
 
     def place(self, package: Modules) -> Path:
         """Give the folder that keeps the byte code of a package's modules as they are."""
-        digest = hashlib.sha256(self.python.encode())
+        root, digest = str(package.root), hashlib.sha256(self.python.encode())
         for module in package.paths:
             with suppress(OSError):
-                text = (package.root / module).read_bytes()
+                text = _read(f"{root}/{module}")
                 digest.update(f"\0{module}\0{len(text)}\0".encode() + text)
         return self.folder / digest.hexdigest()
 
@@ -99,7 +99,7 @@ class Compiled(msgspec.Struct, frozen=True):
                 beside.mkdir(parents=True)
                 for code in self._codes(package):
                     with suppress(FileNotFoundError):
-                        kept.append(Kept(code, zlib.crc32((root / code).read_bytes())))
+                        kept.append(Kept(code, zlib.crc32(_read(f"{root}/{code}"))))
                         _link(f"{root}/{code}", f"{beside}/{len(kept) - 1}")
                 (beside / LIST).write_bytes(msgspec.json.encode(kept))
                 remove_tree(place)
@@ -115,8 +115,10 @@ class Compiled(msgspec.Struct, frozen=True):
             yield f"{folder}{slash}__pycache__/{file.removesuffix('.py')}.{self.tag}.pyc"
 
     def _drop(self, package: Modules) -> None:
+        root = str(package.root)
         for code in self._codes(package):
-            (package.root / code).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(f"{root}/{code}")  # noqa: PTH108 - 10,000 of them
 
 
 def wheel_modules(site: Path, record: Path) -> Modules:
@@ -126,10 +128,14 @@ def wheel_modules(site: Path, record: Path) -> Modules:
     return Modules(site, tuple(path for path in paths if not path.startswith("/") and ".." not in path))
 
 
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - 10,000 of them
+        return file.read()
+
+
 def _bring(kept: str, target: str, crc: int) -> bool:
-    with open(kept, "rb", buffering=0) as file:  # noqa: PTH123 - 10,000 of them
-        if zlib.crc32(file.read()) != crc:
-            return False
+    if zlib.crc32(_read(kept)) != crc:
+        return False
     _link(kept, target)
     return True
 
