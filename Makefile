@@ -1,4 +1,4 @@
-# make demo    the main job: build an image, launch two ranks, train      make test    all tests (some 20 minutes)
+# make demo    the main job: build an image, launch two ranks, train      make test    all tests (some 16 minutes)
 # make check   lint, types, unit tests (under a minute)                   make bench   the figures of docs/reference/figures.md
 # make soak    the full figures of the expensive loops                    make setup   what all of them need
 SHELL = /bin/sh

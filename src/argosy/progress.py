@@ -29,6 +29,11 @@ def render_packages(count: int) -> str:
     return f"{count or 'no'} package{'' if count == 1 else 's'}"
 
 
+def render_commands(count: int) -> str:
+    """Give ``1 command`` or ``12 commands``."""
+    return f"{count} command{'' if count == 1 else 's'}"
+
+
 def _render_seconds(seconds: float) -> str:
     """Give ``40 s`` or ``3 min``: nobody waits for the seconds of minutes."""
     return f"{seconds:.0f} s" if seconds < 2 * MINUTE else f"{seconds / MINUTE:.0f} min"

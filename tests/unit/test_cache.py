@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.cache import CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
+from argosy.cli.cmd_cache import gc
 from argosy.leases import this_owner
 from argosy.opening import open_session
 from argosy.records import asdict, replace
@@ -132,3 +134,11 @@ def test_folders_of_ours_are_named_by_variables_with_a_home_in_them() -> None:
     assert (near.cache, near.state) == (Path.cwd() / "near", Path.cwd() / "relative/.local/state/argosy")
     named = places_from({"ARGOSY_CACHE": "~/c:d", "ARGOSY_IMAGES": "~/one:/two"}, home)
     assert (named.cache, named.images) == (home / "c:d", (home / "one", Path("/two")))
+
+
+@pytest.mark.parametrize(
+    ("size", "code"), [("500M", 0), ("1.5G", 0), ("1.5gb", 0), ("7", 0), (".5G", 2), ("1.5X", 2), ("-1G", 2)]
+)
+def test_a_size_to_keep_may_have_a_fraction(size: str, code: int, tmp_path: Path) -> None:
+    done = CliRunner(env={"ARGOSY_CACHE": str(tmp_path)}).invoke(gc, [f"--keep={size}", "--dry-run"])
+    assert done.exit_code == code, done.output

@@ -83,7 +83,7 @@ def _span(text: str) -> float | None:
 
 
 def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.upper())
     if text and found is None:
         raise click.BadParameter(f"{text!r} is no size; write 500M or 20G.", param_hint="--keep")
-    return int(found[1]) * UNITS[found[2]] if found else -1
+    return int(float(found[1]) * UNITS[found[2]]) if found else -1

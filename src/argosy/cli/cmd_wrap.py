@@ -15,6 +15,7 @@ from argosy.errors import CheckFailed, UsageError
 from argosy.images.identify import render_size
 from argosy.model import GpuWay
 from argosy.nearest import nearest_word
+from argosy.progress import render_commands
 from argosy.records import asdict, replace
 from argosy.refusals import missing_file
 from argosy.shell import quote
@@ -194,7 +195,7 @@ def history(prefix: Path, *, as_json: bool) -> None:
         size = render_size(version.size)
         click.echo(
             f"{'*' if now else ' '} {version.number:>3}  {version.made}  {size:>8}  "
-            f"{len(version.commands):>5} commands  {version.reason}"
+            f"{render_commands(len(version.commands)):>14}  {version.reason}"
         )
 
 
@@ -265,7 +266,7 @@ def render_report(report: WrapReport, shown: Path) -> str:
     """Say what there is now, and how to use it."""
     version = report.version
     size = f"{render_size(version.size)} · {report.seconds:.0f} s"
-    commands = f"{len(version.commands)} command{'s' * (len(version.commands) != 1)}"
+    commands = render_commands(len(version.commands))
     before = f", {report.previous} is kept" if report.previous else ""
     return "\n".join(
         (

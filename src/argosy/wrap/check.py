@@ -11,6 +11,7 @@ from argosy.images.finding import refined
 from argosy.images.opening import open_image
 from argosy.images.prefix import version_folder
 from argosy.process import Command
+from argosy.progress import render_commands
 from argosy.runtimes import load_runtime
 from argosy.session import Session
 from argosy.shell import quote
@@ -67,7 +68,7 @@ def _files(folder: Path, version: Version) -> Finding:
     if gone:
         hint = "argosy wrap update DIR makes them anew"
         return Finding("files", well=False, said=f"missing: {', '.join(gone[:8])}", hint=hint)
-    return Finding("files", well=True, said=f"{len(version.commands)} commands of version {version.number}")
+    return Finding("files", well=True, said=f"{render_commands(len(version.commands))} of version {version.number}")
 
 
 def _image(folder: Path, version: Version, prefix: Path, session: Session) -> Finding:

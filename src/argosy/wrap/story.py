@@ -18,6 +18,7 @@ from argosy.images.finding import refined
 from argosy.images.opening import Opened, layer_key, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.model import Bind, ContainerRequest
+from argosy.progress import render_commands
 from argosy.records import replace
 from argosy.session import Session
 from argosy.shell import quote
@@ -230,7 +231,7 @@ def _advance(prefix: Path, draft: _Draft, bring: Bring, session: Session, *, pre
         brought = bring(folder, session)
         with session.step("wrap", "its commands") as step:
             version = _furnish(prefix, number, draft, brought, session)
-            step.result = f"{len(version.commands)} commands, started by {version.runtime}"
+            step.result = f"{render_commands(len(version.commands))}, started by {version.runtime}"
     write_entrances(prefix, version)
     switch(prefix, number)
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
