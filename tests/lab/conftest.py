@@ -116,7 +116,8 @@ class Cluster:
 
     def wait_for(self, job: str, *, timeout: float = PATIENCE_S) -> str:
         """Wait until a job has ended and Slurm has cleaned up after it; return its state."""
-        ended = self.on("ctl", ["timeout", f"{timeout:g}", "bash", "-euc", ENDED, "ended", job], check=False)
+        waiting = ["timeout", f"{timeout:g}", "bash", "-euc", ENDED, "ended", job]
+        ended = self.on("ctl", waiting, check=False, timeout=timeout + PATIENCE_S)
         if ended.code == TIMED_OUT:
             pytest.fail(f"job {job} did not end within {timeout:g} s")
         assert ended.code == 0, ended.stderr
