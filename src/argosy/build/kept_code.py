@@ -26,6 +26,8 @@ BYTECODE = "bytecode"
 """Folder of the cache."""
 
 LIST = "list.json"
+WAY = 2
+"""Number of the way in which byte code is compiled: another way may give other bytes, which are not taken."""
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -67,7 +69,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
     def place(self, package: Modules) -> Path:
         """Give the folder that keeps the byte code of a package's modules as they are."""
-        root, digest = str(package.root), hashlib.sha256(self.python.encode())
+        root, digest = str(package.root), hashlib.sha256(f"{WAY} {self.python}".encode())
         for module in package.paths:
             with suppress(OSError):
                 text = _read(f"{root}/{module}")
