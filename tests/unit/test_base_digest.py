@@ -1,0 +1,56 @@
+"""The digest of a base: taken beside the build, remembered by the file, and its fault told where it is waited for."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from argosy.build.base_digest import digest_ahead
+from argosy.errors import ImageError
+from argosy.model import Image, ImageKind
+from argosy.records import replace
+from argosy.session import Session
+from tests.unit.machines import make_host, make_session
+
+DATA = os.urandom(3_000_000)  # more than is read at once
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return make_session(tmp_path, make_host())
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    file = tmp_path / "base.sif"
+    file.write_bytes(b"head" + DATA + b"tail")
+    return Image(str(file), ImageKind.SIF, "", "amd64", base_offset=4, base_size=len(DATA))
+
+
+def test_the_digest_is_that_of_the_bases_bytes_alone(image: Image, session: Session) -> None:
+    assert digest_ahead(image, session)() == f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+
+
+def test_a_file_is_read_once_and_another_one_in_its_place_again(image: Image, session: Session) -> None:
+    digest_ahead(image, session)()
+    (memo,) = (session.places.cache / "digests").iterdir()
+    memo.write_text("sha256:remembered\n")
+    assert digest_ahead(image, session)() == "sha256:remembered"
+    Path(image.path).write_bytes(bytes(len(DATA) + 9))
+    assert digest_ahead(image, session)() == f"sha256:{hashlib.sha256(bytes(len(DATA))).hexdigest()}"
+
+
+def test_what_cannot_be_read_is_told_where_the_digest_is_waited_for(image: Image, session: Session) -> None:
+    waiting = digest_ahead(replace(image, base_offset=-1), session)
+    for _ in range(2):
+        with pytest.raises((OSError, ValueError), match=r"negative|Invalid argument"):
+            waiting()
+    assert not (session.places.cache / "digests").exists()
+
+
+def test_a_folder_is_no_base(image: Image, session: Session) -> None:
+    with pytest.raises(ImageError, match="is a folder"):
+        digest_ahead(replace(image, kind=ImageKind.TREE), session)
