@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 import struct
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +22,18 @@ from argosy.images import squashfs_join
 from argosy.images.sif_write import FileSlice, Piece, whole_of
 from argosy.images.squashfs import Superblock, read_superblock
 from argosy.images.squashfs_files import dead_share
-from argosy.images.squashfs_join import can_join, is_packed_alike, join_squashfs, takes_away
-from argosy.images.squashfs_tables import GROUP, HEAD, Kind, open_tables
+from argosy.images.squashfs_join import INDEX, can_join, is_packed_alike, join_squashfs, takes_away
+from argosy.images.squashfs_tables import (
+    BLOCK,
+    ENTRY,
+    EXTENDED,
+    GROUP,
+    HEAD,
+    LARGE_FOLDER,
+    Kind,
+    Tables,
+    open_tables,
+)
 
 Tree = dict[str, str | None]
 """Path -> a file's content; ``/`` before it: a link's target; None: a folder; ``WHITEOUT``: a mark of removal."""
@@ -84,9 +97,10 @@ def tree_of(folder: Path) -> Tree:
 
 def make(folder: Path, tree: Tree) -> Path:
     folder.mkdir()
+    for parent in {os.path.dirname(name) for name in tree}:  # noqa: PTH120 - as quick as thousands of files need it
+        (folder / parent).mkdir(parents=True, exist_ok=True)
     for name, content in tree.items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         if content is None:
             path.mkdir(exist_ok=True)
         elif content == WHITEOUT:
@@ -188,9 +202,172 @@ def test_a_group_of_a_listing_has_256_entries_at_most(tmp_path: Path) -> None:
 def test_entries_whose_numbers_are_far_apart_are_in_groups_of_their_own() -> None:
     def groups(number: int) -> int:
         items = [(b"a", squashfs_join._Item(Kind.FILE, 1, 0)), (b"b", squashfs_join._Item(Kind.FILE, number, 32))]
-        return sum(len(part) == GROUP.size for part in squashfs_join._render_listing(items))  # a name has one letter
+        listing, _ = squashfs_join._render_listing(items)
+        return (len(listing) - 2 * (ENTRY.size + 1)) // GROUP.size
 
     assert [groups(number) for number in (2, 1 << 15, (1 << 15) + 1)] == [1, 1, 2]
+
+
+class Indexed(NamedTuple):
+    """An entry of a folder's index: byte of the listing, block of the listings, the name there."""
+
+    at: int
+    block: int
+    name: bytes
+
+
+def index_of(tables: Tables, place: int) -> list[Indexed]:
+    """Read the index of the folder whose inode is at a place."""
+    kind, *_ = HEAD.unpack(tables.inode(place, HEAD.size))
+    if kind != Kind.FOLDER + EXTENDED:
+        return []
+    end = HEAD.size + LARGE_FOLDER.size
+    count = LARGE_FOLDER.unpack(tables.inode(place, end)[HEAD.size :])[4]
+    found = []
+    for _ in range(count):
+        at, block, size = INDEX.unpack(tables.inode(place, end + INDEX.size)[end:])
+        end += INDEX.size + size + 1
+        found.append(Indexed(at, block, tables.inode(place, end)[-size - 1 :]))
+    return found
+
+
+def names_from(tables: Tables, place: int, entry: Indexed) -> Iterator[bytes]:
+    """Read a folder's names from an entry of its index, as the kernel does: from its block, a group's header first."""
+    folder = tables.folder(place)
+    left = folder.size - 3 - entry.at
+    offset = (folder.offset + entry.at) % BLOCK
+    data = tables.stream(tables.numbers.listing_table, entry.block, offset, left)
+    at = 0
+    while at < left:
+        count, _, _ = GROUP.unpack_from(data, at)
+        at += GROUP.size
+        for _ in range(count + 1):
+            *_, size = ENTRY.unpack_from(data, at)
+            at += ENTRY.size + size + 1
+            yield data[at - size - 1 : at]
+
+
+def check_index(image: Path) -> dict[str, int]:
+    """Check the index of each folder; give the number of entries of those that have some."""
+    counts = {}
+    with open_tables(whole_of(image)) as tables:
+        waiting = [("", tables.numbers.root)]
+        while waiting:
+            path, place = waiting.pop()
+            entries = list(tables.listing(tables.folder(place)))
+            names = [entry.name for entry in entries]
+            waiting += [
+                (f"{path}/{entry.name.decode()}", entry.place) for entry in entries if entry.kind == Kind.FOLDER
+            ]
+            index = index_of(tables, place)
+            if index:
+                counts[path] = len(index)
+            for entry in index:
+                assert list(names_from(tables, place, entry)) == names[names.index(entry.name) :]
+            starts = [0, *(entry.at for entry in index), tables.folder(place).size - 3]
+            assert all(0 <= after - before <= BLOCK + GROUP.size for before, after in itertools.pairwise(starts))
+    return counts
+
+
+def many(folder: str, letter: str, count: int) -> Tree:
+    return {f"{folder}/{letter}{number:05}-{'n' * (number % 120)}": str(number) for number in range(count)}
+
+
+LARGE_BASE: Tree = many("base", "b", 700) | many("both", "b", 700) | {"base-few/b": "b", "both-few/b": "b"}
+LARGE_LAYER: Tree = many("layer", "l", 3000) | many("both", "l", 700) | {"layer-few/l": "l", "both-few/l": "l"}
+
+
+@pytest.mark.parametrize("options", [ZSTD, (*ZSTD, "-noI"), (*ZSTD, "-b", "4096")])
+def test_large_folders_have_an_index_after_joining(tmp_path: Path, options: tuple[str, ...]) -> None:
+    image = joined(tmp_path, LARGE_BASE, LARGE_LAYER, *options)
+    of_base, of_layer = check_index(tmp_path / "b.sqfs"), check_index(tmp_path / "l.sqfs")
+    counts = check_index(image)
+    assert set(counts) == {"/base", "/both", "/layer"}
+    assert counts["/base"] == of_base["/base"]
+    assert counts["/layer"] == of_layer["/layer"]
+    assert counts["/both"] in range(of_base["/both"] + of_layer["/both"], of_base["/both"] + of_layer["/both"] + 2)
+
+
+def test_the_index_is_the_one_that_mksquashfs_writes(tmp_path: Path) -> None:
+    # Names of one file: all have one inode, so the groups do not depend on where the inodes are.
+    layer = make(tmp_path / "l", {"d/a": "a"})
+    for name in many("d", "n", 2000):
+        (layer / name).hardlink_to(layer / "d/a")
+    options = (*ZSTD, "-no-xattrs")
+    above = pack(layer, tmp_path / "l.sqfs", *options)
+    below = pack(make(tmp_path / "b", {"b": "b"}), tmp_path / "b.sqfs", *options)
+    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
+
+    def index_in(path: Path) -> list[tuple[int, bytes]]:
+        with open_tables(whole_of(path)) as tables:
+            places = {entry.name: entry.place for entry in tables.walk()}
+            return [(entry.at, entry.name) for entry in index_of(tables, places[b"d"])]
+
+    assert len(index_in(above)) > 10
+    assert index_in(image) == index_in(above)
+
+
+LENGTHS = st.lists(st.integers(0, 240), min_size=1, max_size=60)
+
+
+@settings(max_examples=15)
+@given(LENGTHS, LENGTHS, st.integers(0, 200), st.integers(0, 400))
+def test_any_large_folder_has_an_index(
+    tmp_path_factory: pytest.TempPathFactory, short: list[int], long: list[int], below: int, above: int
+) -> None:
+    folder = tmp_path_factory.mktemp("any-large")
+    base: Tree = {f"d/{number:04}b{'n' * short[number % len(short)]}": "/x" for number in range(below)}
+    layer: Tree = {f"d/{number:04}l{'n' * long[number % len(long)]}": "/x" for number in range(above)}
+    image = joined(folder, base | {"o": "/x" * short[0]}, layer, *ZSTD)
+    size = sum(len(name.removeprefix("d/").encode()) + ENTRY.size for name in base | layer)
+    assert check_index(image).get("/d", 0) >= size // (BLOCK + GROUP.size)
+    assert tree_in(image, folder / "out").keys() - {"d", "o"} == base.keys() | layer.keys()
+
+
+@contextlib.contextmanager
+def kernel_mount(image: Path, folder: Path) -> Iterator[Path]:
+    """Mount an image by the kernel's own driver."""
+    folder.mkdir()
+    words = ["mount", "-t", "squashfs", "-o", "loop,ro", str(image), str(folder)]
+    subprocess.run(words, check=True)
+    try:
+        yield folder
+    finally:
+        words = ["umount", str(folder)]
+        subprocess.run(words, check=True)
+
+
+@pytest.fixture
+def with_kernel(tmp_path: Path) -> None:
+    """Skip a test unless the kernel mounts an image that mksquashfs wrote."""
+    image = pack(make(tmp_path / "probe", {"a": "a"}), tmp_path / "probe.sqfs", *ZSTD)
+    try:
+        with kernel_mount(image, tmp_path / "probed"):
+            pass
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("the kernel mounts no squashfs here: this needs root, loop devices and its squashfs driver")
+
+
+def listed(image: Path) -> list[tuple[str, str, str]]:
+    """Give the lines of unsquashfs -lls as mode, name and size; a folder's size depends on where its inodes are."""
+    words = ["unsquashfs", "-lls", "-d", "", str(image)]
+    found = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+    rows = [line.split(maxsplit=5) for line in found]
+    return [(row[0], " ".join(row[5:]), "" if row[0].startswith("d") else row[2]) for row in rows]
+
+
+@pytest.mark.usefixtures("with_kernel")
+def test_the_kernel_finds_each_name_of_large_folders(tmp_path: Path) -> None:
+    image = joined(tmp_path, LARGE_BASE, LARGE_LAYER, *ZSTD)
+    expected = LARGE_BASE | LARGE_LAYER
+    with kernel_mount(image, tmp_path / "mounted") as mounted:
+        for name in reversed(expected):
+            assert (mounted / name).read_text() == expected[name]
+        for name in itertools.islice(expected, 0, None, 500):  # reads the rest of the folder each time
+            assert not (mounted / f"{name}+").exists()
+        assert tree_of(mounted) == expected | dict.fromkeys(name.partition("/")[0] for name in expected)
+        again = pack(mounted, tmp_path / "again", *ZSTD)
+    assert listed(image) == listed(again)
 
 
 def test_a_joined_image_is_a_base_for_the_next_layer(tmp_path: Path) -> None:

@@ -45,6 +45,12 @@ OWNER = struct.Struct("<I")
 XATTRS = struct.Struct("<Q2I")
 """At the xattr table: where their names and values begin, their count, nothing; then the places of a list."""
 XATTR = 16
+INDEX = struct.Struct("<3I")
+"""An entry of a folder's index: byte of the listing, block of the listings, size of the name less one; then the name.
+
+The kernel finds a name, or goes on with a listing, from the last entry that is not past it.  Without an index it reads
+the listing from its first byte each time.
+"""
 KEPT_FLAGS = 0x40 | 0x200 | 0x400
 """Flags that stay the base's: equal files stored once, no xattrs, compressor options.  The others tell of tables."""
 ENTRIES = 256
@@ -326,12 +332,13 @@ class _Joint:
         """Write listings and inodes of the folders that changed, those inside others first; give the root's place."""
         for folder in reversed(self.folders):
             items = sorted(folder.items.items())
-            listing = b"".join(_render_listing(items))
+            listing, index = _render_listing(items)
             block, offset = self.listings.add(listing)
             links = 2 + sum(item.kind == Kind.FOLDER for _, item in items)
             head = HEAD.pack(Kind.FOLDER + EXTENDED, *folder.head, folder.number)
-            numbers = (links, len(listing) + 3, block, folder.parent_number, 0, offset, folder.xattrs)
-            folder.place = place_of(*self.inodes.add(head + LARGE_FOLDER.pack(*numbers)))
+            numbers = (links, len(listing) + 3, block, folder.parent_number, len(index), offset, folder.xattrs)
+            body = LARGE_FOLDER.pack(*numbers) + _render_index(index, block, offset)
+            folder.place = place_of(*self.inodes.add(head + body))
         return self.root.place
 
     def _fragments(self) -> bytes:
@@ -365,20 +372,46 @@ def _owners(tables: Tables) -> bytes:
     return tables.records(tables.numbers.owner_table, tables.numbers.owners, OWNER.size)
 
 
-def _render_listing(items: list[tuple[bytes, _Item]]) -> Iterator[bytes]:
-    """Write a folder's listing: entries in groups that share a block of inodes and have numbers near to each other."""
-    group = list[tuple[bytes, int, int, _Item]]()
+def _render_listing(items: list[tuple[bytes, _Item]]) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """Write a folder's listing: entries in groups that share a block of inodes and have numbers near to each other.
+
+    Returns
+    -------
+    listing
+        The groups, one after the other.
+    index
+        Groups that are some 8 KiB apart, each as its first byte in the listing and its first name.
+    """
+    groups, index = list[list[tuple[bytes, int, int, _Item]]](), list[tuple[int, bytes]]()
+    size = indexed = 0
     for name, item in items:
         place = item.folder.place if item.folder else item.place
         block, offset = place >> 16, place & 0xFFFF
-        if group and (
-            group[0][1] != block or len(group) == ENTRIES or not -REACH <= item.number - group[0][3].number < REACH
-        ):
-            yield from _render_group(group)
-            group = []
-        group.append((name, block, offset, item))
-    if group:
-        yield from _render_group(group)
+        is_far = size + ENTRY.size + len(name) - indexed > BLOCK
+        if is_far or not (groups and _fits(groups[-1], block, item.number)):
+            if is_far:
+                indexed = size
+                index.append((size, name))
+            groups.append([])
+            size += GROUP.size
+        groups[-1].append((name, block, offset, item))
+        size += ENTRY.size + len(name)
+    return b"".join(part for group in groups for part in _render_group(group)), index
+
+
+def _fits(group: list[tuple[bytes, int, int, _Item]], block: int, number: int) -> bool:
+    """Tell whether a group takes one more entry: that of the inode with this number in this block."""
+    _, blocks, _, first = group[0]
+    return blocks == block and len(group) < ENTRIES and -REACH <= number - first.number < REACH
+
+
+def _render_index(index: list[tuple[int, bytes]], block: int, offset: int) -> bytes:
+    """Write the index of a folder whose listing begins at a place in the row of blocks, none of them compressed."""
+    entries = bytearray()
+    for at, name in index:
+        blocks = (offset + at) // BLOCK
+        entries += INDEX.pack(at, block + blocks * (LENGTH.size + BLOCK), len(name) - 1) + name
+    return bytes(entries)
 
 
 def _render_group(group: list[tuple[bytes, int, int, _Item]]) -> Iterator[bytes]:
