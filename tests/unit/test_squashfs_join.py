@@ -370,6 +370,76 @@ def test_the_kernel_finds_each_name_of_large_folders(tmp_path: Path) -> None:
     assert listed(image) == listed(again)
 
 
+def fill(folder: Path, name: str, owner: int) -> Path:
+    """Make a tree with each kind of inode, in a folder of its own and in one that all such trees have."""
+    inside = make(folder, {f"{name}/file": SEVERAL, f"{name}/link": "/file", f"{name}/none": "", "all": None}) / name
+    (folder / f"all/{name}-hard").hardlink_to(inside / "file")
+    os.truncate(inside / "none", 1_000_000)
+    with (inside / "sparse").open("wb") as file:
+        file.seek(3_000_000)
+        file.write(os.urandom(100))
+    os.mkfifo(inside / "pipe")
+    os.mknod(inside / "device", stat.S_IFBLK | 0o640, os.makedev(300, 1000))
+    (inside / "pipe-hard").hardlink_to(inside / "pipe")
+    os.chown(inside / "sparse", owner, owner + 1)
+    (inside / "sparse").chmod(0o6711)
+    os.utime(inside / "sparse", (1, owner))
+    return folder
+
+
+def facts_of(folder: Path) -> dict[str, object]:
+    """Give what stat says of each path; of a folder without its time and size, which depend on how it was made."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        facts: list[int] = [status.st_mode, status.st_uid, status.st_gid, status.st_nlink, status.st_rdev]
+        if not path.is_dir():
+            facts += status.st_blocks, status.st_size, int(status.st_mtime)
+        if stat.S_ISREG(status.st_mode):
+            facts.append(hash(path.read_bytes()))
+        found[str(path.relative_to(folder))] = facts
+    assert len({path.lstat().st_ino for path in folder.rglob("*")}) == len(found) - 4  # two hard links in each tree
+    return found
+
+
+@pytest.mark.usefixtures("with_kernel")
+@pytest.mark.parametrize("options", [ZSTD, (*ZSTD, "-b", "4096"), ("-no-fragments",), (*ZSTD, "-always-use-fragments")])
+def test_the_kernel_shows_what_mksquashfs_packs_of_both_trees(tmp_path: Path, options: tuple[str, ...]) -> None:
+    base, layer = fill(tmp_path / "b", "base", 1000), fill(tmp_path / "l", "layer", 2000)
+    below = pack_as_it_is(base, tmp_path / "b.sqfs", *options)
+    above = pack_as_it_is(layer, tmp_path / "l.sqfs", *options)
+    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
+    words = ["cp", "-a", f"{layer}/.", str(base)]
+    subprocess.run(words, check=True)
+    with kernel_mount(pack_as_it_is(base, tmp_path / "both", *options), tmp_path / "packed") as packed:
+        expected = facts_of(packed)
+    with kernel_mount(image, tmp_path / "mounted") as mounted:
+        assert facts_of(mounted) == expected
+    with open_tables(whole_of(image)) as tables:
+        root = tables.folder(tables.numbers.root)
+        assert root.parent == tables.numbers.inodes + 1
+
+
+def pack_as_it_is(tree: Path, out: Path, *options: str) -> Path:
+    words = ["mksquashfs", str(tree), str(out), "-noappend", "-quiet", "-no-progress", "-no-xattrs", *options]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
+def test_a_list_without_records_may_have_no_place(tmp_path: Path) -> None:
+    options = (*ZSTD, "-no-fragments", "-no-xattrs")
+    images = []
+    for name in ("b", "l"):
+        image = pack(make(tmp_path / name, {name: name}), tmp_path / f"{name}.sqfs", *options)
+        data = bytearray(image.read_bytes())
+        struct.pack_into("<Q", data, 80, 2**64 - 1)  # the fragments' list, as squashfs-tools-ng writes it
+        image.write_bytes(data)
+        images.append(whole_of(image))
+    assert dead_share(images[0]) == 0
+    image = written(join_squashfs(*images, time=0), tmp_path / "j")
+    assert tree_in(image, tmp_path / "out") == {"b": "b", "l": "l"}
+
+
 def test_a_joined_image_is_a_base_for_the_next_layer(tmp_path: Path) -> None:
     first = joined(tmp_path, {"a": SEVERAL, "d/b": "b"}, {"d/c": SEVERAL + "c"}, *ZSTD)
     more = pack(make(tmp_path / "more", {"d/e": "e", "a": WHITEOUT}), tmp_path / "more.sqfs", *ZSTD, "-no-xattrs")

@@ -172,6 +172,7 @@ class _Joint:
         """New places of the layer's inodes by the old ones: those of hard links are met several times."""
         root = below.folder(numbers.root)
         self.root = _Folder(root.number, None, root, below.listing(root))
+        self.root.parent_number = numbers.inodes + above.numbers.inodes + 1  # no inode has it, as in mksquashfs
         self.folders = [self.root]
         """Those that are written anew, each before what it holds."""
 

@@ -226,6 +226,8 @@ class Tables:
 
     def places(self, table: int, count: int, size: int) -> tuple[int, ...]:
         """Give where the blocks of a list of `count` records of `size` bytes begin; `table` is where that stands."""
+        if not count:
+            return ()  # squashfs-tools-ng gives no place for a list without records
         blocks = -(-count * size // BLOCK)
         return tuple(place for (place,) in PLACE.iter_unpack(self.read(table, blocks * PLACE.size)))
 
