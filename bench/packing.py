@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
 
-from argosy.records import replace
+from argosy.images.sif_write import whole_of, write_pieces
+from argosy.images.squashfs_join import join_squashfs
 from bench.inputs import Inputs
-from bench.meter import Usage
+from bench.meter import Usage, run_timed
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
 from bench.records import Budget, Outcome, Row, many, one
 from bench.tasks import CommandTask, PackTask, Way
@@ -21,6 +26,7 @@ FLAT_SHARE_OF_APPTAINER = Budget(0.125)
 PEAK = Budget(1000)
 BASE_SIZE = Budget(1, at_least=True)
 READ_SHARE = Budget(1.1)
+LISTED_FILES = 7000
 
 
 def run_packing(inputs: Inputs, *, quick: bool) -> Outcome:
@@ -36,6 +42,7 @@ def run_packing(inputs: Inputs, *, quick: bool) -> Outcome:
         *_our_rows(delta, flat, copied, inputs),
         *_anew_rows(delta, flat, anew[0]),
         *_compressor_rows(inputs),
+        *_listing_rows(runs=1 if quick else 5),
     ]
     if missing:
         return Outcome(tuple(rows), (f"packing: no comparison with apptainer build: {missing}",))
@@ -129,6 +136,51 @@ def _compressor_rows(inputs: Inputs) -> list[Row]:
     words = ("sh", "-c", pipe, "sh", str(inputs.layer_tree))
     cpu = [run_task(HERE, CommandTask(words), Usage).cpu / inputs.layer_bytes * GIGA for _ in range(3)]
     return [many("packing.zstd.cpu_per_gb", "zstd -1 alone, for comparison: CPU per GB", cpu, "s")]
+
+
+def _listing_rows(runs: int) -> list[Row]:
+    """Time `ls -l` of a large folder on a kernel mount, which reads its index; none if this machine mounts none."""
+    if os.geteuid() != 0:
+        return []
+    with open_folder() as folder:
+        tree, base = folder / "tree", folder / "base"
+        base.mkdir()
+        (tree / "large").mkdir(parents=True)
+        for number in range(LISTED_FILES):
+            (tree / f"large/operator_{number:05}_native_dispatch.h").write_text(str(number))
+        packed = folder / "packed.sqfs"
+        _pack_plainly(tree, packed)
+        _pack_plainly(base, folder / "base.sqfs")
+        joined = folder / "joined.sqfs"
+        write_pieces(joined, join_squashfs(whole_of(folder / "base.sqfs"), whole_of(packed), time=0))
+        try:
+            flat = [_list_mounted(joined, folder) for _ in range(runs)]
+            theirs = [_list_mounted(packed, folder) for _ in range(runs)]
+        except subprocess.CalledProcessError:
+            return []
+    key, what = "packing.kernel_ls", f"ls -l of {LISTED_FILES} files, kernel mount"
+    return [
+        many(f"{key}.flat", f"{what}: flat", flat, "s", against=f"{key}.mksquashfs"),
+        many(f"{key}.mksquashfs", f"{what}: mksquashfs", theirs, "s"),
+    ]
+
+
+def _pack_plainly(tree: Path, out: Path) -> None:
+    words = ("mksquashfs", str(tree), str(out), "-comp", "zstd", "-no-xattrs", "-quiet", "-no-progress")
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
+def _list_mounted(image: Path, folder: Path) -> float:
+    """Mount an image anew, so that the kernel knows no name of it; give the seconds of `ls -l`."""
+    mounted = folder / "mounted"
+    mounted.mkdir(exist_ok=True)
+    mount = ("mount", "-t", "squashfs", "-o", "loop,ro", str(image), str(mounted))
+    subprocess.run(mount, check=True)
+    try:
+        return run_timed(("ls", "-l", str(mounted / "large")), os.environ)
+    finally:
+        umount = ("umount", str(mounted))
+        subprocess.run(umount, check=True)
 
 
 def _apptainer_rows(steps: dict[Way, Usage]) -> list[Row]:
