@@ -243,7 +243,7 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_under_the_output_is_no_defect_of_argosy(unbuffered: str) -> None:
-    said = shell("$ARGOSY sites ls > /dev/full", PYTHONUNBUFFERED=unbuffered)
+    said = shell('"$ARGOSY" sites ls > /dev/full', PYTHONUNBUFFERED=unbuffered)
     assert said.returncode == 7
     assert "no space is left" in said.stderr
     assert "defect" not in said.stderr
@@ -253,13 +253,13 @@ def test_a_full_disk_under_the_output_is_no_defect_of_argosy(unbuffered: str) ->
 def test_a_removed_working_folder_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    said = shell(f"cd '{folder}' && rmdir '{folder}' && $ARGOSY why nothing")
+    said = shell(f"cd '{folder}' && rmdir '{folder}' && \"$ARGOSY\" why nothing")
     assert said.returncode == 2
     assert "the folder that you are in was removed" in said.stderr
 
 
 def test_closed_standard_streams_end_nothing() -> None:
-    said = shell("$ARGOSY --version <&- >&-")
+    said = shell('"$ARGOSY" --version <&- >&-')
     assert (said.returncode, said.stderr) == (0, "")
 
 
