@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = ("dockerd", "containerd", "runc", "docker", "unshare", "ip")
-STARTS_SECONDS = 30.0
+STARTS_SECONDS = 240.0
 ROOM = """\
 set -eu
 # Arguments: a folder, and the uid of the user who may use the daemon and whom the machine knows by name.

@@ -16,7 +16,7 @@ from pathlib import Path
 HTPASSWD = "me:$2b$04$enCmGH5.FVEtaQBWzqo1gekOmY5l3NYVxl5C.UodnqZS9F6Xbm9F6\n"
 """bcrypt, the one kind that the registry reads; the password is PASSWORD."""
 PASSWORD = "geheim"  # noqa: S105 - of a registry that lives for one test
-STARTS_SECONDS = 20.0
+STARTS_SECONDS = 240.0
 
 
 def do(*words: str | Path, env: Mapping[str, str] | None = None) -> str:

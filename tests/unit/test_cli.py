@@ -130,6 +130,18 @@ def test_help_imports_no_story() -> None:
         assert f"'{heavy}'" not in said.stdout
 
 
+def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
+    words = ["launch", "/p/x.sif", "--site", "lumi-g", "--account", "p", "--dry-run", "--", "python", "t.py"]
+    code = f"import sys; from argosy.cli.__main__ import run_app; run_app({words}); print(sorted(sys.modules))"
+    said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    *_, modules = said.stdout.splitlines()
+    assert "'argosy.launch.plan'" in modules
+    for story in ("argosy.build", "argosy.wrap", "argosy.check", "argosy.verify", "argosy.doctor"):
+        assert f"'{story}'" not in modules
+    for heavy in ("yaml", "rich", "packaging", "importlib.metadata", "asyncio", "ssl", "http.client", "email"):
+        assert f"'{heavy}'" not in modules
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -267,7 +279,7 @@ def test_a_name_that_no_file_can_have_is_refused_in_few_words() -> None:
     said = argosy("why", "a" * 100_000)
     assert said.returncode == 7
     assert "a name is too long" in said.stderr
-    assert len(said.stderr) < 1000
+    assert "a" * 1000 not in said.stderr
 
 
 def dry_run(*words: str, image: str = "/p/x.sif") -> subprocess.CompletedProcess[str]:

@@ -90,7 +90,7 @@ def test_a_port_that_another_launch_gives_back_meanwhile_ends_no_script(tidy: li
     find.write_text('#!/bin/sh\nrm "$1"; exec /usr/bin/find "$@"\n')
     find.chmod(0o755)
     Path("/tmp/argosy-port-19200").touch()  # noqa: S108 - where scripts keep them
-    words = ("sh", "-ec", "port=$1; shift; MASTER_PORT=$(eval \"$port\") || exit 7; echo $MASTER_PORT", "sh", PORT)
+    words = ("sh", "-ec", 'port=$1; shift; MASTER_PORT=$(eval "$port") || exit 7; echo $MASTER_PORT', "sh", PORT)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ran = subprocess.run((*words, "19200", "1", "19200"), capture_output=True, text=True, check=False, env=env)
     assert (ran.returncode, ran.stdout) == (0, "19200\n")

@@ -94,11 +94,11 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
     yield made
     for child in made.started:
         child.terminate()  # its Ray ends with it
-        child.communicate(timeout=60)
+        child.communicate(timeout=300)
 
 
 def ended(child: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=300)
     return child.returncode, out, err
 
 

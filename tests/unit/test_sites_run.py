@@ -92,7 +92,7 @@ def run_script(folder: Path, script: str, shell: str = "dash", **facts: str) -> 
         **facts,
     }
     ran = subprocess.run(
-        [shell, "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [shell, "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     words, inside = json.loads(told.read_text().splitlines()[0])
