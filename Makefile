@@ -3,43 +3,43 @@
 # make soak    the full figures of the expensive loops                    make setup   what all of them need
 SHELL = /bin/sh
 VENV ?= .venv
-BIN = $(VENV)/bin
+PY = "$(VENV)/bin/python"
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
 # What failed is run once more, alone: on a busy machine a real cluster may miss its time.  Twice is a failure.
 EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
-AGAIN = echo "once more, alone, what failed:"; $(BIN)/pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
+AGAIN = echo "once more, alone, what failed:"; $(PY) -m pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 
 .PHONY: setup demo check test prepare soak bench clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml tools/setup
-	sh tools/setup $(PYTHON) $(VENV)
-	@touch $@
+	sh tools/setup "$(PYTHON)" "$(VENV)"
+	@touch "$@"
 
 demo: $(STAMP)
-	@$(BIN)/python examples/demo.py
+	@$(PY) examples/demo.py
 
 check: $(STAMP)
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
 	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
-	$(BIN)/pytest -q -n auto tests/unit
+	$(PY) -m pytest -q -n auto tests/unit
 
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 check prepare
-	$(BIN)/pytest -q -n 4 --dist loadgroup $(EACH) || { $(AGAIN) $(EACH); }
+	$(PY) -m pytest -q -n 4 --dist loadgroup $(EACH) || { $(AGAIN) $(EACH); }
 
 prepare: $(STAMP)
-	@$(BIN)/python -m tests.prepare
+	@$(PY) -m tests.prepare
 
 soak: $(STAMP)
-	ARGOSY_SOAK=1 $(BIN)/pytest -q tests
+	ARGOSY_SOAK=1 $(PY) -m pytest -q tests
 
 bench: $(STAMP)
-	$(BIN)/python -m bench
+	$(PY) -m bench
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf "$(VENV)" .mypy_cache .ruff_cache .pytest_cache

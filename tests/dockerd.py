@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = ("dockerd", "containerd", "runc", "docker", "unshare", "ip")
-STARTS_SECONDS = 30.0
+STARTS_SECONDS = 240.0
 ROOM = """\
 set -eu
 # Arguments: a folder, and the uid of the user who may use the daemon and whom the machine knows by name.
@@ -88,4 +88,5 @@ def _answered(daemon: Daemon, process: subprocess.Popen[bytes]) -> None:
         log = daemon.folder / "log"
         said = log.read_text()[-2000:] if log.exists() else ""
         assert process.poll() is None, f"dockerd ended:\n{said}"
-        assert time.monotonic() < end, f"dockerd does not answer:\n{said}"
+        if time.monotonic() > end:
+            pytest.fail(f"dockerd does not answer:\n{said}")

@@ -20,6 +20,13 @@ require_plain_path() {
   esac
 }
 
+# The checkout is bound as a whole and is in no list of mount options: only a variable like PYTHONPATH splits its path.
+require_checkout_path() {
+  case $1 in
+    *[:\\]* | *$'\n'*) die "a checkout's path must be without colon, backslash and line break: '$1'" ;;
+  esac
+}
+
 require_program() {
   command -v "$1" > /dev/null || die "$1 is missing: apt-get install $2"
 }
@@ -31,6 +38,6 @@ require_machine() {
   require_program flock util-linux
   require_program setpriv util-linux
   require_plain_path "$LAB"
-  require_plain_path "$REPO"
+  require_checkout_path "$REPO"
   mkdir -p "$LAB/log" "$LAB/mnt"
 }

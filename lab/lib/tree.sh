@@ -52,7 +52,7 @@ build_root() {
     words+=(--dpkgopt="${line/=/ }" --extract-hook="rm -rf \"\$1\"${line#*=}")
   done < <(recipe_dpkg_options)
   words+=(--include="$(recipe_packages "$variant" | tr -s ' \n' ',' | sed 's/,$//')")
-  words+=(--customize-hook="$REPO/lab/lib/customize.sh \"\$1\"" "$suite" "$LAB/building/root")
+  words+=(--customize-hook="$(printf %q "$REPO/lab/lib/customize.sh") \"\$1\"" "$suite" "$LAB/building/root")
   for line in "$suite" $(recipe_extra_suites "$variant"); do words+=("deb $mirror $line main"); done
   say "building $path from $mirror (about a minute)"
   run_builder "${path##*/}" "${words[@]}"

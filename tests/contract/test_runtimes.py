@@ -40,7 +40,7 @@ SIGNALLED = (
     # The program's output is the pipe's only writer, so a container that does not start ends the test as well.
     'rm -f out; mkfifo out; "$@" > out & pid=$!; '
     # podman drops a signal that comes before it waits for its container, which may have begun; a hang has an end.
-    "again() {{ for n in 1 2 3; do sleep 5; kill -{signal} $pid; done; kill -KILL $pid; }}; "
+    "again() {{ for n in $(seq 60); do sleep 5; kill -{signal} $pid; done; kill -KILL $pid; }}; "
     '{{ read -r line; [ "$line" != ready ] || kill -{signal} $pid; again > /dev/null 2>&1 & again=$!; cat; }} < out; '
     "kill $again; wait $pid"
 )
@@ -235,7 +235,7 @@ def test_a_terminal_is_one_inside_too_and_its_interrupt_reaches_all(
     stage_called: Callable[[str], Stage], name: str
 ) -> None:
     stage = stage_called(name)
-    script = "test -t 0 && test -t 1 && test -t 2 && echo ready; sleep 60; echo slept"
+    script = "test -t 0 && test -t 1 && test -t 2 && echo ready; sleep 600; echo slept"
     reply = stage.start(stage.entry(), ("sh", "-c", script), around=AT_TERMINAL)
     assert (reply.stdout.replace("^C", "").split(), reply.code) == (["ready"], 130), reply.stderr
 
@@ -257,7 +257,7 @@ def test_contained_a_program_ends_by_a_signal_as_anywhere(stage: Stage) -> None:
     entry = stage.entry(contain=True, workdir="/", binds=())
     # Too early a TERM ends podman alone: so for it the signal is one of those that are sent again.
     said = "begun" if stage.runtime == "podman" else "ready"
-    reply = stage.start(entry, ("sh", "-c", f"echo {said}; exec sleep 60"), around=SIGNALLED.format(signal="TERM"))
+    reply = stage.start(entry, ("sh", "-c", f"echo {said}; exec sleep 600"), around=SIGNALLED.format(signal="TERM"))
     assert reply.stderr in {"", "Terminated\n"}, "it took more than signals to end it"
     # podman 4.3 may say 0 of a program that a signal ended.
     assert reply.code == 143 or stage.runtime == "podman"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -78,6 +79,17 @@ def test_hostile_arguments_arrive_unchanged(lab: Lab) -> None:
     words = ["a b", "$HOME", "`id`", "", "*", "-n", "new\nline", "'\"", "é"]
     ran = lab.run(["printf", "<%s>", *words], cwd="/")
     assert ran.stdout == "".join(f"<{word}>" for word in words)
+
+
+def test_a_checkout_at_a_path_with_blanks_is_run_as_any(lab: Lab, tmp_path: Path) -> None:
+    assert lab.root.is_dir()
+    checkout = tmp_path / "a clone, it's one"
+    for name in ("lab", "src"):
+        shutil.copytree(REPO / name, checkout / name)
+    shutil.copy(REPO / "pyproject.toml", checkout)
+    start = [str(checkout / "lab/in"), "-u", "root", "-w", str(checkout / "src"), "--"]
+    assert run_program([*start, "pwd"]) == f"{checkout}/src\n"
+    assert run_program([*start, "argosy", "--version"]).startswith("argosy ")
 
 
 def test_exit_codes_are_the_commands_own(lab: Lab) -> None:

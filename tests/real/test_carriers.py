@@ -191,7 +191,7 @@ def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices:
     (project / "cache/tools").symlink_to(alices.cache / "tools")
     builds = [shop.start(*words, around=shared, PATH=path) for shop in shops]
     for shop, child in zip(shops, builds, strict=True):
-        _, said = child.communicate(timeout=120)
+        _, said = child.communicate(timeout=240)
         assert child.returncode == 0, said
         ran = shop.argosy("run", "x.sif", "--", "tinypkg", around=shared, PATH=path)
         assert ran.out == "tinypkg 2.0\n", ran.err
@@ -204,7 +204,7 @@ def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices:
 def test_a_proot_that_is_ended_leaves_none_of_its_own_files() -> None:
     need("proot")
     proot = shutil.which("proot") or ""
-    words = (sys.executable, "-I", WITHOUT_NEW_CALLS, proot, "sh", "-c", "echo started; exec sleep 100")
+    words = (sys.executable, "-I", WITHOUT_NEW_CALLS, proot, "sh", "-c", "echo started; exec sleep 600")
     with subprocess.Popen(words, stdout=subprocess.PIPE, process_group=0) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"started\n"

@@ -114,12 +114,12 @@ def test_a_build_that_is_interrupted_leaves_no_container(
         assert events.stdout is not None
         made = events.stdout.readline().decode().strip()
         os.killpg(child.pid, signal.SIGINT)
-        _, err = child.communicate(timeout=60)
+        _, err = child.communicate(timeout=240)
         events.terminate()
     assert (child.returncode, "stopped" in err) == (130, True)
     # It is there no more, or ends within this.
     wait = ("docker", "--host", daemon.address, "wait", made)
-    subprocess.run(wait, capture_output=True, check=False, timeout=60)
+    subprocess.run(wait, capture_output=True, check=False, timeout=240)
     assert daemon.docker("ps", "--quiet") == ""
 
 

@@ -35,7 +35,7 @@ TELL_USR1 = """
 import os, signal, sys, time
 signal.signal(signal.SIGUSR1, lambda *_: (os.write(1, b"saved\\n"), os._exit(3)))
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,11 @@ from argosy.session import Places, QuietReporter, Session
 
 ALICE = Person(1000, 1000, "alice", "/home/alice")
 NOWHERE = Path("/nowhere")
+
+
+def python_program(text: str) -> str:
+    """Write a Python program that starts anywhere: a ``#!`` line takes no blank, and few characters of a path."""
+    return f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} \"$0\" \"$@\"\n' '''\n{text}"
 
 
 def make_host(*programs: str, **changes: Any) -> Host:

@@ -174,3 +174,34 @@ def test_tests_start_commands_through_the_program_whose_options_they_inherit() -
         f"{path.name}: {hit}" for path in (ROOT / "tests").rglob("*.py") for hit in alone.findall(path.read_text())
     ]
     assert found == []
+
+
+CLOCKS = frozenset(("time", "monotonic", "perf_counter", "process_time", "getrusage", "elapsed", "took"))
+FIGURES = re.compile(r"""\brows\[["'][\w.]+\.(calls|forks|bytes|cpu)""")
+
+
+def test_no_test_compares_a_time_or_a_figure_with_a_limit() -> None:
+    """They depend on the path, on the build of Python and on the load: the bench reports them."""
+    found = []
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = text_of(path)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Assert):
+                called = {ast.unparse(call.func).rpartition(".")[2] for call in calls_in(node)}
+                found += [f"{path.name}:{node.lineno}" for _ in called & CLOCKS]
+            elif isinstance(node, ast.Compare) and FIGURES.search(ast.get_source_segment(text, node) or ""):
+                found += [f"{path.name}:{node.lineno}" for sign in node.ops if isinstance(sign, (ast.LtE, ast.Lt))]
+    assert found == []
+
+
+def calls_in(node: ast.AST) -> list[ast.Call]:
+    return [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+
+
+def test_nothing_starts_a_program_by_a_line_that_takes_no_blank() -> None:
+    """The path of a checkout may hold blanks: a ``#!`` line takes none, and in a recipe of make it stands in quotes."""
+    line = "#!" + "{sys.executable}"
+    assert [path.name for path in (ROOT / "tests").rglob("*.py") if line in text_of(path)] == []
+    recipes = [row for row in text_of(ROOT / "Makefile").splitlines() if row.startswith("\t")]
+    assert [row for row in recipes if re.search(r'(?<!")\$\((VENV|@|PYTHON)\b', row)] == []
+    assert re.findall(r"\$\(VENV\)/bin/(?!python)\S*", text_of(ROOT / "Makefile")) == []

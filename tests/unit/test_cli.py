@@ -130,6 +130,18 @@ def test_help_imports_no_story() -> None:
         assert f"'{heavy}'" not in said.stdout
 
 
+def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
+    words = ["launch", "/p/x.sif", "--site", "lumi-g", "--account", "p", "--dry-run", "--", "python", "t.py"]
+    code = f"import sys; from argosy.cli.__main__ import run_app; run_app({words}); print(sorted(sys.modules))"
+    said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    *_, modules = said.stdout.splitlines()
+    assert "'argosy.launch.plan'" in modules
+    for story in ("argosy.build", "argosy.wrap", "argosy.check", "argosy.verify", "argosy.doctor"):
+        assert f"'{story}'" not in modules
+    for heavy in ("yaml", "rich", "packaging", "importlib.metadata", "asyncio", "ssl", "http.client", "email"):
+        assert f"'{heavy}'" not in modules
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -243,7 +255,7 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_under_the_output_is_no_defect_of_argosy(unbuffered: str) -> None:
-    said = shell("$ARGOSY sites ls > /dev/full", PYTHONUNBUFFERED=unbuffered)
+    said = shell('"$ARGOSY" sites ls > /dev/full', PYTHONUNBUFFERED=unbuffered)
     assert said.returncode == 7
     assert "no space is left" in said.stderr
     assert "defect" not in said.stderr
@@ -253,13 +265,13 @@ def test_a_full_disk_under_the_output_is_no_defect_of_argosy(unbuffered: str) ->
 def test_a_removed_working_folder_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    said = shell(f"cd '{folder}' && rmdir '{folder}' && $ARGOSY why nothing")
+    said = shell(f"cd '{folder}' && rmdir '{folder}' && \"$ARGOSY\" why nothing")
     assert said.returncode == 2
     assert "the folder that you are in was removed" in said.stderr
 
 
 def test_closed_standard_streams_end_nothing() -> None:
-    said = shell("$ARGOSY --version <&- >&-")
+    said = shell('"$ARGOSY" --version <&- >&-')
     assert (said.returncode, said.stderr) == (0, "")
 
 
@@ -267,7 +279,7 @@ def test_a_name_that_no_file_can_have_is_refused_in_few_words() -> None:
     said = argosy("why", "a" * 100_000)
     assert said.returncode == 7
     assert "a name is too long" in said.stderr
-    assert len(said.stderr) < 1000
+    assert "a" * 1000 not in said.stderr
 
 
 def dry_run(*words: str, image: str = "/p/x.sif") -> subprocess.CompletedProcess[str]:

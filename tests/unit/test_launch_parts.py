@@ -85,6 +85,18 @@ def test_launches_at_the_same_moment_never_choose_the_same_port(tidy: list[str])
     assert "" not in tidy
 
 
+def test_a_port_that_another_launch_gives_back_meanwhile_ends_no_script(tidy: list[str], tmp_path: Path) -> None:
+    find = tmp_path / "find"
+    find.write_text('#!/bin/sh\nrm "$1"; exec /usr/bin/find "$@"\n')
+    find.chmod(0o755)
+    Path("/tmp/argosy-port-19200").touch()  # noqa: S108 - where scripts keep them
+    words = ("sh", "-ec", 'port=$1; shift; MASTER_PORT=$(eval "$port") || exit 7; echo $MASTER_PORT', "sh", PORT)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ran = subprocess.run((*words, "19200", "1", "19200"), capture_output=True, text=True, check=False, env=env)
+    assert (ran.returncode, ran.stdout) == (0, "19200\n")
+    tidy.append("19200")
+
+
 def test_what_a_killed_launch_left_is_taken_back_after_a_while(tidy: list[str]) -> None:
     tidy.append(choose_port("sh", 19100, 1, 19100))
     assert tidy == ["19100"]

@@ -114,9 +114,10 @@ def test_an_interrupted_program_is_ended_with_its_children(tmp_path: Path) -> No
         watcher.join()
         signal.signal(signal.SIGTERM, before)
     assert len(seen) == 2
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while alive := [pid for pid in seen if is_alive(pid)]:
-        assert time.monotonic() < deadline, f"still there: {alive}"
+        if time.monotonic() > deadline:
+            pytest.fail(f"still there: {alive}")
 
 
 def test_an_interrupt_while_a_program_is_being_started_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +229,7 @@ def test_a_signal_that_another_thread_takes_is_passed_on_while_errors_are_copied
         def heard(block):
             threading.Thread(target=hit).start()
 
-        program = "trap 'exit 9' USR1; echo ready >&2; n=0; while [ $n -lt 50 ]; do n=$((n+1)); sleep 0.01; done"
+        program = "trap 'exit 9' USR1; echo ready >&2; n=0; while [ $n -lt 30000 ]; do n=$((n+1)); sleep 0.01; done"
         print([RealRunner().hand_over(Command(("sh", "-c", program)), heard) for _ in range(4)])
     """
     with run_python(text) as child:

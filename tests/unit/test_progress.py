@@ -74,22 +74,22 @@ def test_a_log_gets_no_progress_while_something_is_said_and_a_line_after_a_silen
 def test_a_file_with_two_names_takes_its_place_once_and_a_tree_left_out_takes_none(tmp_path: Path) -> None:
     tree = tmp_path / "layer"
     tree.mkdir()
-    (tree / "a").write_bytes(bytes(100_000))
+    (tree / "a").write_bytes(os.urandom(100_000))
     one = disk_use(tree)
     os.link(tree / "a", tree / "b")
-    assert 100_000 <= disk_use(tree) == one
-    assert disk_use(tmp_path, without=tree) < 100_000
+    assert disk_use(tree) == one
+    assert disk_use(tmp_path, without=tree) == disk_use(tmp_path) - one
     assert disk_use(tmp_path / "nothing") == 0
 
 
 def test_the_highest_point_is_kept(tmp_path: Path) -> None:
     tree = tmp_path / "layer"
     tree.mkdir()
-    (tmp_path / "wheel").write_bytes(bytes(1_000_000))
+    (tmp_path / "wheel").write_bytes(os.urandom(1_000_000))
     first = measure_cost(tmp_path, tree)
     (tmp_path / "wheel").unlink()
     second = measure_cost(tmp_path, tree, tmp_path / "nothing", before=first)
-    assert second.disk == first.disk >= 1_000_000
+    assert second.disk == first.disk > 0
     assert second.memory >= first.memory > 0
 
 

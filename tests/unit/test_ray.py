@@ -20,9 +20,9 @@ from argosy.errors import UsageError
 from argosy.launch.shape import Wanted, one_rank_per_node
 from argosy.launchers import Counts, Wish, find_launcher
 from argosy.launchers.ray import RAY
+from tests.unit.machines import python_program
 
-PLAYED = f"""\
-#!{sys.executable}
+PLAYED = python_program("""\
 import os, signal, socket, sys
 words = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[2:])
 if os.environ.get("BROKEN") == os.environ["SLURM_NODEID"]:
@@ -32,7 +32,7 @@ with open(os.environ["JOINED"], "a") as joined:
 if "head" in words:
     server = socket.create_server((words["node-ip-address"], int(words["port"])))
 signal.pause()
-"""
+""")
 MODULE = """\
 import os, signal, subprocess
 def hasty(start):
@@ -94,11 +94,11 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
     yield made
     for child in made.started:
         child.terminate()  # its Ray ends with it
-        child.communicate(timeout=60)
+        child.communicate(timeout=300)
 
 
 def ended(child: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=300)
     return child.returncode, out, err
 
 

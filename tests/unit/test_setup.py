@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.unit.machines import python_program
+
 SETUP = Path(__file__).parents[2] / "tools/setup"
 
 
@@ -23,3 +27,17 @@ def test_without_root_the_missing_packages_are_named_in_one_line(tmp_path: Path)
     assert line.startswith("setup: these Debian packages are missing; as root: apt-get install -y squashfs-tools ")
     assert "bubblewrap" not in line
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("folder", ["a folder, it's one", "/".join(["long" * 20] * 3)])
+def test_a_stand_in_runs_where_the_path_of_python_has_blanks_or_is_long(
+    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / folder / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr("sys.executable", str(python))
+    program = tmp_path / "program"
+    program.write_text(python_program("import sys\nprint(sys.argv[1:])\n"))
+    program.chmod(0o755)
+    assert subprocess.run((program, "a  b"), capture_output=True, text=True, check=True).stdout == "['a  b']\n"

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,15 +13,16 @@ import pytest
 
 from argosy.cli.__main__ import run_app
 from argosy.runtimes.edf_file import parse_edf
+from tests.unit.machines import python_program
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 JOB = "4711"
 
-TELL = f"""#!{sys.executable}
+TELL = python_program("""\
 import json, os, sys
 with open(os.environ["TOLD"], "a") as out:
     out.write(json.dumps([sys.argv, dict(os.environ)]) + "\\n")
-"""
+""")
 STARTER = """#!/bin/sh
 # Start the program behind the options, as the only task.
 echo "$0 $*" >> "$TOLD.starts"
@@ -92,7 +92,7 @@ def run_script(folder: Path, script: str, shell: str = "dash", **facts: str) -> 
         **facts,
     }
     ran = subprocess.run(
-        [shell, "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [shell, "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     words, inside = json.loads(told.read_text().splitlines()[0])

@@ -89,7 +89,7 @@ def test_the_driver_runs_the_ways_in_turns_after_one_run_that_is_not_counted(tmp
     assert [(run.round, run.way, run.code) for run in runs] == [
         *((1, 0, 0), (1, 1, 0), (2, 1, 0), (2, 0, 0), (3, 0, 0), (3, 1, 0)),
     ]
-    assert all(run.value is not None and 0 <= run.value < 60 for run in runs)
+    assert all(run.value is not None for run in runs)
     shown = [re.sub(r"[0-9.]+ s$", "N s", line) for line in done.stdout.splitlines()]
     assert shown[:2] == [r"round 1 of 3: way 0\nof some: N s", r"round 1 of 3: way 1\nof some: N s"]
     assert "#SBATCH --nodes=2" in text

@@ -38,7 +38,7 @@ trap 'rm -f "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
 port='# A free port of the $2 after $1, from $3 on; a file keeps it from others, until old.
 set -C; port=$3 left=$2
 while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
-    [ ! -e "$taken" ] || find "$taken" -type f -mmin +10 -delete
+    [ ! -e "$taken" ] || find "$taken" -type f -mmin +10 -delete || :
     busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*) || :
     [ -z "$busy" ] && { { :; } > "$taken" || [ ! -e "$taken" ]; } && break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))

@@ -45,7 +45,7 @@ def test_a_job_that_slurm_forgot_and_the_limits_of_a_qos_are_told_by_the_account
         options = ("--nodes", "2", "--ranks", "2", "--launcher", "srun", "--account", "proj", "--qos", "long")
         job = desk.submit(*options, command=("sh", "-c", "exit 3"))
         asked = f"scontrol show job {job} >/dev/null 2>&1"
-        desk.until(lambda: desk.sh(asked, check=False).code != 0, "Slurm did not forget the job", timeout=150)
+        desk.until(lambda: desk.sh(asked, check=False).code != 0, "Slurm did not forget the job")
         shown = json.loads(desk.argosy("jobs", "show", job, "--json").stdout)
         assert (shown["state"], shown["code"], shown["nodes"]) == ("FAILED", 3, "node[1-2]")
         assert desk.argosy("logs", "-f", job, check=False).code == 3

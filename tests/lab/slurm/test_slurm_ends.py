@@ -88,7 +88,7 @@ def test_warnings_to_the_steps_and_to_the_batch_shell_reach_every_rank(
     any_desk.until_written(job, "ready", 4)
     for sent, name in (("scancel --signal=USR1", "SIGUSR1"), ("scancel --batch --signal=USR2", "SIGUSR2")):
         any_desk.sh(f"{sent} {job}")
-        any_desk.until_written(job, f"saved after {name}", 4, timeout=60 + seconds)
+        any_desk.until_written(job, f"saved after {name}", 4)
         assert len(list(any_desk.here.glob(f"saved-{name}-*"))) == 4
     any_desk.argosy("cancel", job)
     assert any_desk.wait(job) == "CANCELLED"

@@ -114,14 +114,14 @@ def test_an_image_that_the_nodes_do_not_see_is_named_with_the_node(desk: Desk) -
 
 
 def test_leaving_off_following_leaves_the_job_alone_and_says_how_to_come_back(desk: Desk) -> None:
-    job = desk.submit(*FOUR, command=("sh", "-c", "echo begun; sleep 60"))
+    job = desk.submit(*FOUR, command=("sh", "-c", "echo begun; sleep 600"))
     desk.until_written(job, "begun", 4)
     words = desk.cluster.words("exec", "-u", "alice", "-w", desk.folder, "ctl", "argosy", "logs", "-f", job)
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as child:
         assert child.stdout
         assert child.stdout.readline() == "begun\n"
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=60)
+        _, said = child.communicate(timeout=300)
     assert child.returncode == 130
     assert f"job {job} goes on; come back with: argosy logs -f {job}" in said
     assert desk.sh(f"squeue -h -j {job} -o %T").stdout == "RUNNING\n"
@@ -145,7 +145,7 @@ def test_a_controller_that_is_down_is_explained_and_following_outlives_it(
             assert desk.argosy("jobs", check=False).code == 7
             desk.cluster.sh("slurmctld", user="root")
             desk.write("go", "")
-            out, said = follower.communicate(timeout=100)
+            out, said = follower.communicate(timeout=300)
         assert follower.returncode == 0, said
         assert out.count("over") == 2
 
@@ -167,7 +167,7 @@ def test_a_job_that_slurm_starts_again_goes_on_with_its_log_and_its_tasks_are_to
 
 
 def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> None:
-    job = desk.submit(*FOUR, "--env", "X_MARK=a 'b'", command=("sh", "-c", "echo begun; sleep 60"))
+    job = desk.submit(*FOUR, "--env", "X_MARK=a 'b'", command=("sh", "-c", "echo begun; sleep 600"))
     desk.until_written(job, "begun", 4)
     inside = ("sh", "-c", 'echo "$(hostname) $X_MARK $1"; test -d /opt/argosy', "x", "$HOME *")
     done = desk.argosy("attach", job, "--node", "node2", "--", *inside)
@@ -185,7 +185,7 @@ def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> 
 @pytest.mark.parametrize(("sent", "code"), [("KILL", 137), ("TERM", 143)])
 def test_who_is_stopped_while_a_job_is_submitted_finds_it_with_its_record(desk: Desk, sent: str, code: int) -> None:
     (desk.here / "bin").mkdir()
-    desk.write("bin/sbatch", f'#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\nkill -s {sent} "$PPID"; sleep 60\n')
+    desk.write("bin/sbatch", f'#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\nkill -s {sent} "$PPID"; sleep 600\n')
     path = {"PATH": f"{desk.folder}/bin:/usr/local/bin:/usr/bin:/bin"}
     done = desk.argosy(*desk.words(command=("echo", "it runs")), env=path, check=False)
     assert done.code == code

@@ -34,7 +34,7 @@ def test_ranks_words_codes_and_warnings_are_the_same(old_desk: Desk) -> None:
     assert len({(*row["words"], *row["hostile"].values()) for row in told}) == 1
     assert {row["set"]["MASTER_ADDR"] for row in told} == {"node1"}
 
-    failing = ("sh", "-c", '[ "$RANK" != 3 ] || exit 42; sleep 60')
+    failing = ("sh", "-c", '[ "$RANK" != 3 ] || exit 42; sleep 600')
     failed = desk.follow(*FOUR, command=failing, check=False)
     assert failed.code == 42
     assert "rank 3 on node2 failed first (code 42)" in failed.stderr.splitlines()[-1]

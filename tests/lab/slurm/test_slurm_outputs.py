@@ -30,7 +30,7 @@ def test_each_rank_has_a_file_of_its_own(desk: Desk, request: pytest.FixtureRequ
 
 
 def test_a_rank_that_fails_is_named_though_it_prints_elsewhere(desk: Desk) -> None:
-    command = ("sh", "-c", 'echo said; [ "$RANK" != 3 ] || exit 42; sleep 60')
+    command = ("sh", "-c", 'echo said; [ "$RANK" != 3 ] || exit 42; sleep 600')
     done = desk.follow(*FOUR, "--launcher", "srun", "--log-dir", "logs", command=command, check=False)
     assert done.code == 42
     assert "rank 3 on node2 failed first" in done.stderr

@@ -25,7 +25,7 @@ FOUR = ("--nodes", "2", "--ranks", "4")
 SRUN = ("--launcher", "srun")
 BARE = "env -i PATH=/usr/bin:/bin HOME=$HOME USER=alice"
 LISTEN = (
-    "import socket,sys,time; s=socket.create_server(('', int(sys.argv[1]))); print('on', flush=True); time.sleep(60)"
+    "import socket,sys,time; s=socket.create_server(('', int(sys.argv[1]))); print('on', flush=True); time.sleep(600)"
 )
 
 FULL_NODE = """\

@@ -26,7 +26,7 @@ def save(*_):
     os._exit(0)
 signal.signal(signal.SIGUSR1, save)
 open(f"ready-{os.environ['SLURM_PROCID']}", "w").close()
-time.sleep(100)
+time.sleep(600)
 """
 
 
@@ -60,7 +60,7 @@ from dask_jobqueue import SLURMCluster
 if __name__ == "__main__":
     with SLURMCluster(cores=1, processes=1, memory="300MB", walltime="00:02:00") as cluster, Client(cluster) as client:
         cluster.scale(jobs=2)
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=240)
         for told in client.run(where).values():
             print("told", *told)
 """
