@@ -15,7 +15,12 @@ INSIDE = Program(
 # In each container: words GPU_NODE FOLDERS, then the command.
 stop() { printf "argosy: %s\\n" "$1" >&2; exit 7; }
 [ -z "$1" ] || [ -e "$1" ] || stop "GPUs were asked for, and the container on $SLURMD_NODENAME has no $1"
-for _folder in $2; do (umask 077; mkdir -p "$_folder") || stop "$_folder cannot be made in the container"; done
+# Another user may have made a folder of that name: only one of our own is good.
+own() { mkdir -m 700 "$1" 2>/dev/null || [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
+for _folder in $2; do
+    (umask 077; mkdir -p "${_folder%/*}/")
+    own "$_folder" || stop "$_folder cannot be made in the container, or is not our own folder"
+done
 shift 2
 [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"
