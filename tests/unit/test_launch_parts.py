@@ -21,7 +21,7 @@ from argosy.launch.in_step import INSIDE
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
 from argosy.launch.refusal import explain_sbatch
 from argosy.launch.rendezvous import PORT, render_rendezvous
-from argosy.launch.resume import Resume, plan_resume
+from argosy.launch.resume import Resume, plan_resume, render_requeue
 from argosy.launch.slurm_script import NODE
 from argosy.launch.story import submission_environment
 from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, RANK, TORCHRUN
@@ -189,6 +189,26 @@ def test_ranks_have_most_of_the_grace_and_torchrun_its_half_minute() -> None:
     assert plan_resume(2, "/x", "") == Resume(2, "/x", "USR2", 120)
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(("failures", "code"), [(0, 0), (2, 0), (99, 7)])
+def test_a_job_goes_back_into_the_queue_once_the_controller_answers_and_keeps_its_mark(
+    shell: str, failures: int, code: int, tmp_path: Path
+) -> None:
+    tools, mark, tries = tmp_path / "bin", tmp_path / "mark", tmp_path / "tries"
+    tools.mkdir()
+    mark.touch()
+    asked = f'echo "$*" >> {tries}; [ "$(wc -l < {tries})" -gt {failures} ]'
+    for name, text in {"scontrol": asked, "sleep": ":"}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    before = ['stop() { echo "$1" >&2; exit "$2"; }', "saved() { :; }", f"warned=yes restart=0 stopped='' mark={mark}"]
+    lines = "\n".join([*before, *render_requeue(Resume(3, "/x", grace=20)), "exit 0"])
+    there = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "9"}
+    ran = subprocess.run([shell, "-euc", lines], env=there, capture_output=True, text=True, check=False)
+    assert (ran.returncode, mark.exists()) == (code, True), ran.stderr
+    assert set(tries.read_text().splitlines()) == {"requeue 9"}
+
+
 # Submitting
 
 
@@ -226,7 +246,12 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
         ("Requested node configuration is not available", "fewer"),
         ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
         ("Job dependency problem", "--after"),
-        ("Unable to contact slurm controller (connect failure)", "try again"),
+        ("Unable to contact slurm controller (connect failure)", "nothing was submitted or changed; try again"),
+        (
+            "Socket timed out on send/recv operation",
+            "the job may be in the queue all the same: look with 'argosy jobs'",
+        ),
+        ("Zero Bytes were transmitted or received", "the job may be in the queue all the same"),
         ("something new", ""),
     ],
 )

@@ -169,7 +169,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     if reply.code != 0:
         site = find_site(request.site, session.host)
         words = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)
-        raise explain_sbatch(Command(("ssh", remote.host, *words)), reply, site, plan.choices)
+        raise explain_sbatch(Command(("ssh", remote.host, *words)), reply, site, plan.choices, ssh=remote.host)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)

@@ -22,7 +22,7 @@ from argosy.model import ImageKind
 from argosy.records import replace
 from argosy.runtimes import FILES
 from argosy.schedulers.slurm import JobOptions, render_directive
-from argosy.shell import Program, Word, join_words, name_programs, quote, render_command, render_programs
+from argosy.shell import Program, Word, join_words, name_programs, past_srun, quote, render_command, render_programs
 from argosy.sites import Site
 from argosy.sites.resolving import AtSite
 
@@ -124,11 +124,11 @@ def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ..
     """Give what srun starts for a command: the checks of a node, the runtime, the command in the container."""
     container = facts.script.container
     words = (*_around(facts), *container.words(command))
-    if not facts.stage:
-        return words
-    from argosy.launch.staging import staged_words  # noqa: PLC0415 - where it is asked for
+    if facts.stage:
+        from argosy.launch.staging import staged_words  # noqa: PLC0415 - where it is asked for
 
-    return staged_words(words, container.entry.image.path)
+        words = staged_words(words, container.entry.image.path)
+    return past_srun(words)
 
 
 def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:

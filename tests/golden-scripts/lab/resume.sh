@@ -115,7 +115,13 @@ while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  
 if [ -n "$warned" ] && [ "$restart" -lt 5 ] && saved; then
     restart=$((restart + 1))
     printf "argosy: a new checkpoint: back into the queue, restart %s of 5\n" "$restart"
-    scontrol requeue "$SLURM_JOB_ID" && exit 0
+    left=24
+    until scontrol requeue "$SLURM_JOB_ID"; do
+        left=$((left - 1))
+        [ "$left" -gt 0 ] || stop "Slurm does not take the job back: scontrol requeue $SLURM_JOB_ID" 7
+        sleep 5
+    done
+    exit 0
 fi
 # What ended this run from outside may start it again: a lost node, an operator.
 [ -n "$stopped" ] || rm -f "$mark"
