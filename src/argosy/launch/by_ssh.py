@@ -188,7 +188,7 @@ def _submission(plan: LaunchPlan, request: LaunchRequest, there: There, folder: 
     yield f"{join(('mkdir', '-p', '--', record, *folders, *filter(None, (request.logs,))))} || exit 1\n"
     for name in ("job.sh", ATTACH, END_FILE, RANK_FILE):
         if (folder / name).is_file():
-            yield f"{render_file(f'{record}/{name}', (folder / name).read_text())}\n"
+            yield f"{render_file(f'{record}/{name}', (folder / name).read_text(encoding='utf-8'))}\n"
     yield FORGET
     yield f"exec {join(word.replace('{script}', f'{record}/job.sh') for word in plan.submit)} < /dev/null\n"
 

@@ -187,7 +187,8 @@ until [ -e go ]; do sleep 0.1; done
         desk.cluster.sh("pkill -STOP -x slurmctld", user="root")
         try:
             desk.write("go", "")
-            desk.until_written(job, "error")
+            after = "restart 1 of 2\n"
+            desk.until(lambda: bool(desk.output(job).partition(after)[2]), "scontrol did not complain")
         finally:
             desk.cluster.sh("pkill -CONT -x slurmctld", user="root")
         assert desk.wait(job) == "COMPLETED", desk.output(job)
