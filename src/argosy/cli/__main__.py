@@ -228,8 +228,8 @@ def _open_standard_streams() -> None:
         # A name of a file may be any bytes, and PYTHONIOENCODING may lack a letter of ours.
         sys.stdout.reconfigure(errors="surrogateescape" if sys.stdout.encoding == "utf-8" else "backslashreplace")
     if type(sys.stderr) is io.TextIOWrapper:  # a test has put another one in its place
-        settings = {"encoding": sys.stderr.encoding, "errors": sys.stderr.errors}
-        sys.stderr = _Messages(sys.stderr.buffer, line_buffering=True, **settings)
+        old = sys.stderr
+        sys.stderr = _Messages(old.buffer, encoding=old.encoding, errors=old.errors, line_buffering=True)
 
 
 def _catch_signals() -> None:
