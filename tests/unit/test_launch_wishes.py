@@ -23,10 +23,10 @@ from argosy.launch.places import make_output_folders, output_folders
 from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
 from argosy.launch.staging import render_staging
-from argosy.launch.story import keep_record, note_job
+from argosy.launch.story import keep_record, note_job, write_script
 from argosy.launch.unused import UNUSED, unused_options
 from argosy.launchers.programs import ELASTIC, TORCHRUN
-from argosy.model import Gpu, Host, Image, ImageKind
+from argosy.model import ContainerRequest, Gpu, Host, Image, ImageKind, Variable
 from argosy.project import Project, read_project
 from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
@@ -590,3 +590,22 @@ def test_steps_need_an_allocation_and_a_site_with_slurm() -> None:
     for site, environment in ((GPUS, {}), (HERE, INSIDE)):
         with pytest.raises(UsageError, match="--here needs an allocation of Slurm"):
             inside(site, environment=environment)
+
+
+# Values of the caller's environment
+
+
+def test_a_script_with_a_value_of_the_callers_environment_is_its_owners_alone(tmp_path: Path) -> None:
+    token = Variable("TOKEN", "hf_x", inherited=True)
+    private, usual = plan(container=ContainerRequest(variables=(token,))), plan()
+    write_script(private, tmp_path / "private.sh")
+    write_script(usual, tmp_path / "usual.sh")
+    assert (tmp_path / "private.sh").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "usual.sh").stat().st_mode & 0o777 == 0o755
+    assert "# PRIVATE: this script holds the values of TOKEN from the environment of its author." in private.script
+    assert "PRIVATE" not in usual.script
+
+
+def test_the_record_of_a_launch_is_its_owners_alone(tmp_path: Path) -> None:
+    script = keep_record(plan(), tmp_path / "state/runs/one")
+    assert [folder.stat().st_mode & 0o777 for folder in (script.parent, script.parent.parent)] == [0o700, 0o700]

@@ -19,7 +19,7 @@ from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
 from argosy.launch.refusal import explain_sbatch
 from argosy.launch.slurm_calls import run_slurm
-from argosy.launch.story import runs_folder, submission_environment
+from argosy.launch.story import make_private, runs_folder, submission_environment
 from argosy.process import Command, Words
 from argosy.records import replace
 from argosy.refusals import refuse_folder
@@ -83,7 +83,7 @@ def submit_build(words: Sequence[str], wishes: NodeWishes, request: BuildRequest
     title = f"Builds {request.output.name}; made by argosy build --submit."
     script = render_node_script(options, command, output=output, title=title, bundle=archive, unload=site.build.unload)
     with explained(folder):
-        folder.mkdir(parents=True)
+        make_private(folder)
         write_text(folder / "job.sh", script)
     submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")

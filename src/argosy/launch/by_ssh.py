@@ -185,7 +185,9 @@ def _submission(plan: LaunchPlan, request: LaunchRequest, there: There, folder: 
         said = quote(f"there is no folder {chdir} to run in")
         yield f"[ -d {quote(chdir)} ] || {{ echo {said} >&2; exit 1; }}\n"
     folders = [str(each) for each in output_folders(plan, there.host.person.name)]
-    yield f"{join(('mkdir', '-p', '--', record, *folders, *filter(None, (request.logs,))))} || exit 1\n"
+    yield f"(umask 077; {join(('mkdir', '-p', '--', record))}) || exit 1\n"
+    if folders or request.logs:
+        yield f"{join(('mkdir', '-p', '--', *folders, *filter(None, (request.logs,))))} || exit 1\n"
     for name in ("job.sh", ATTACH, END_FILE, RANK_FILE):
         if (folder / name).is_file():
             yield f"{render_file(f'{record}/{name}', (folder / name).read_text(encoding='utf-8'))}\n"

@@ -54,10 +54,10 @@ def render_document(container: ContainerPlan) -> Iterator[str]:
     yield "# The environment definition file of this job, in the folder where srun looks for such files."
     yield "environment=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml"
     yield 'mkdir -p "$HOME/.edf"'
-    yield 'printf "%s\\n" \\'
+    yield '(umask 077; printf "%s\\n" \\'  # it may hold the values of variables
     for line in lines:
         yield f"    {quote(line)} \\"
-    yield '    > "$environment"'
+    yield '    > "$environment")'
 
 
 def step_prefix(container: ContainerPlan) -> str:

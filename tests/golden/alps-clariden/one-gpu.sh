@@ -92,7 +92,7 @@ while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf 
 # The environment definition file of this job, in the folder where srun looks for such files.
 environment=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml
 mkdir -p "$HOME/.edf"
-printf "%s\n" \
+(umask 077; printf "%s\n" \
     'image = "/project/images/train.sqsh"' \
     "mounts = [\"$HOME:$HOME\", \"$PWD:$PWD\"]" \
     "workdir = \"$PWD\"" \
@@ -104,7 +104,7 @@ printf "%s\n" \
     "OMP_NUM_THREADS = \"$((need > ranks_per_node ? need / ranks_per_node : 1))\"" \
     'PMIX_MCA_psec = "^munge"' \
     'MPICH_GPU_SUPPORT_ENABLED = "0"' \
-    > "$environment"
+    > "$environment")
 # srun takes no --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="$need" \

@@ -96,7 +96,7 @@ exec "$@"'
 # The environment definition file of this job, in the folder where srun looks for such files.
 environment=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml
 mkdir -p "$HOME/.edf"
-printf "%s\n" \
+(umask 077; printf "%s\n" \
     'image = "/project/images/train.sqsh"' \
     "mounts = [\"$HOME:$HOME\", \"$PWD:$PWD\"]" \
     "workdir = \"$PWD\"" \
@@ -108,7 +108,7 @@ printf "%s\n" \
     'OMP_NUM_THREADS = "72"' \
     'PMIX_MCA_psec = "^munge"' \
     'MPICH_GPU_SUPPORT_ENABLED = "0"' \
-    > "$environment"
+    > "$environment")
 # srun takes no --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="$need" \

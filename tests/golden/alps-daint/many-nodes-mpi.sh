@@ -88,7 +88,7 @@ exec "$@"'
 # The environment definition file of this job, in the folder where srun looks for such files.
 environment=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml
 mkdir -p "$HOME/.edf"
-printf "%s\n" \
+(umask 077; printf "%s\n" \
     'image = "/project/images/train.sqsh"' \
     "mounts = [\"$HOME:$HOME\", \"$PWD:$PWD\"]" \
     "workdir = \"$PWD\"" \
@@ -103,7 +103,7 @@ printf "%s\n" \
     '[annotations]' \
     'com.hooks.aws_ofi_nccl.enabled = "true"' \
     'com.hooks.aws_ofi_nccl.variant = "cuda-dl"' \
-    > "$environment"
+    > "$environment")
 unset SRUN_CPUS_PER_TASK
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 --mpi=pmix \
     --cpu-bind=mask_cpu:0xffffffffffffffffff,0xffffffffffffffffff000000000000000000,0xffffffffffffffffff000000000000000000000000000000000000,0xffffffffffffffffff000000000000000000000000000000000000000000000000000000 \

@@ -97,7 +97,7 @@ exec "$@"'
 # The environment definition file of this job, in the folder where srun looks for such files.
 environment=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml
 mkdir -p "$HOME/.edf"
-printf "%s\n" \
+(umask 077; printf "%s\n" \
     'image = "/project/images/train.sqsh"' \
     "mounts = [\"$HOME:$HOME\", \"$PWD:$PWD\"]" \
     "workdir = \"$PWD\"" \
@@ -112,7 +112,7 @@ printf "%s\n" \
     '[annotations]' \
     'com.hooks.aws_ofi_nccl.enabled = "true"' \
     'com.hooks.aws_ofi_nccl.variant = "cuda-dl"' \
-    > "$environment"
+    > "$environment")
 # srun takes no --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="$need" \
