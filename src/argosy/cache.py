@@ -105,7 +105,7 @@ def _job_scripts(session: Session) -> Iterator[tuple[str, str]]:
     """Give the scripts of jobs, which run or may be run again without Argosy."""
     for script in sorted((session.places.state / "runs").glob("*/*.sh")):
         with contextlib.suppress(OSError):
-            yield str(script), script.read_text(errors="replace")
+            yield str(script), script.read_text(errors="replace", encoding="utf-8")
 
 
 def disk_bytes(path: Path) -> int:

@@ -249,7 +249,7 @@ def parse_variable(text: str, environment: Mapping[str, str]) -> Variable:
         raise UsageError(f"{name!r} is not a variable name", evidence=f"--env {text}", hint="write --env NAME=VALUE")
     if not given and name not in environment:
         raise UsageError(f"{name} is not set here", evidence=f"--env {name}", hint=f"write --env {name}=VALUE")
-    return Variable(name, value if given else environment[name])
+    return Variable(name, value if given else environment[name], inherited=not given)
 
 
 def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> ContainerRequest:

@@ -75,7 +75,7 @@ def opened_dev(plan: ContainerPlan) -> Iterator[None]:
         if not folder.exists():
             folder.mkdir(parents=True)
             if folder.parent.match(FOLDER):
-                (folder.parent / ".gitignore").write_text("*\n")
+                (folder.parent / ".gitignore").write_text("*\n", encoding="utf-8")
         for name in ("upper", "work"):
             (folder / name).mkdir(exist_ok=True)
         others = [tree for tree in plan.entry.trees if Path(tree).stat().st_uid != plan.entry.person.uid]

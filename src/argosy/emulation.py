@@ -56,7 +56,7 @@ def find_emulators(folder: Path) -> Iterator[Emulator]:
     """Read what is registered here; nothing where the kernel's list cannot be read."""
     try:
         entries = sorted(folder.iterdir())
-        texts = [entry.read_text() for entry in entries if entry.name not in {"register", "status"}]
+        texts = [entry.read_text(encoding="utf-8") for entry in entries if entry.name not in {"register", "status"}]
     except OSError:
         return
     yield from filter(None, map(parse_entry, texts))

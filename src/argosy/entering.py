@@ -123,7 +123,7 @@ def _checked(image: Image) -> Image:
         return image
     from argosy.runtimes.edf_file import parse_edf  # noqa: PLC0415 - such a file only
 
-    parse_edf(path.read_text(errors="replace"), str(path))
+    parse_edf(path.read_text(errors="replace", encoding="utf-8"), str(path))
     return replace(image, path=str(path))
 
 

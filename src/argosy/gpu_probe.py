@@ -62,7 +62,7 @@ def read_cdi(folders: Sequence[str] = CDI_FOLDERS) -> tuple[CdiSpec, ...]:
         for path in sorted(Path(folder).glob("*"))
         if path.suffix in {".json", ".yaml", ".yml"}
     }
-    return tuple(parse_cdi(path.read_text(errors="replace"), str(path)) for path in files.values())
+    return tuple(parse_cdi(path.read_text(errors="replace", encoding="utf-8"), str(path)) for path in files.values())
 
 
 def probe_devices(way: GpuWay, runner: Runner) -> Devices:
@@ -92,7 +92,9 @@ def _render_nodes(dev_root: str) -> list[Path]:
 
 def _vendor(node: Path, sys_root: str) -> str:
     try:
-        return PCI_VENDORS.get((Path(sys_root) / "class/drm" / node.name / "device/vendor").read_text().strip(), "")
+        return PCI_VENDORS.get(
+            (Path(sys_root) / "class/drm" / node.name / "device/vendor").read_text(encoding="utf-8").strip(), ""
+        )
     except OSError:
         return ""
 

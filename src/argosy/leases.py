@@ -112,7 +112,7 @@ def lease(path: Path, *, what: str, waiting: Callable[[Owner], None], clock: Clo
     stop = threading.Event()
     try:
         with explained(path.parent):
-            mine.write_text(json.dumps(asdict(replace(this_owner(what), claim=claim))))
+            mine.write_text(json.dumps(asdict(replace(this_owner(what), claim=claim))), encoding="utf-8")
             _take(path, mine, waiting, clock)
             _sweep_claims(path)
         threading.Thread(target=_heartbeat, args=(path, stop), daemon=True).start()
@@ -160,8 +160,8 @@ def _claim(path: Path, mine: Path) -> bool:
 
 
 def _claim_without_links(path: Path, mine: Path) -> bool:
-    with contextlib.suppress(FileExistsError), path.open("x") as file:
-        file.write(mine.read_text())
+    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+        file.write(mine.read_text(encoding="utf-8"))
         return True
     return False
 
@@ -222,7 +222,7 @@ def read_owner(path: Path) -> tuple[Owner | None, int]:
     """Give the owner (None where it cannot be read) and the time of the last sign of life (0: nothing there)."""
     try:
         stamp = path.stat().st_mtime_ns
-        return Owner(**json.loads(path.read_text())), stamp
+        return Owner(**json.loads(path.read_text(encoding="utf-8"))), stamp
     except (FileNotFoundError, NotADirectoryError):
         return None, 0
     except (ValueError, TypeError):
@@ -270,5 +270,5 @@ def _pid_namespace() -> str:
 
 def _read_text(path: str) -> str:
     with contextlib.suppress(OSError):
-        return Path(path).read_text(errors="replace")
+        return Path(path).read_text(errors="replace", encoding="utf-8")
     return ""

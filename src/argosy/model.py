@@ -72,10 +72,17 @@ class Bind(msgspec.Struct, frozen=True):
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A variable that is forced by name and verbatim, whatever the image or the caller set."""
+    """A variable that is forced by name and verbatim, whatever the image or the caller set.
+
+    Attributes
+    ----------
+    inherited
+        Whether the value is that of the caller's environment, which others must not read: it may be a token.
+    """
 
     name: str
     value: Word
+    inherited: bool = False
 
 
 class Choice(msgspec.Struct, frozen=True):

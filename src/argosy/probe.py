@@ -189,5 +189,5 @@ def _overlay(programs: Mapping[str, str]) -> str:
 
 def _read(path: str) -> str:
     with contextlib.suppress(OSError, ValueError):
-        return Path(path).read_text()
+        return Path(path).read_text(encoding="utf-8")
     return ""

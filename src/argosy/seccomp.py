@@ -107,14 +107,18 @@ def remove_leftovers(number: int) -> None:
     They are its loader (``prooted-``) and files that it made up for /proc (``proot-``); both names end in its number
     and six signs of mkstemp(3).
     """
-    import glob  # noqa: PLC0415 - as in main
+    import contextlib  # noqa: PLC0415 - as in main
+    import glob  # noqa: PLC0415 - likewise
     import shutil  # noqa: PLC0415 - likewise
 
     for path in glob.glob(f"/tmp/proot*-{number}-??????"):  # noqa: PTH207, S108 - pathlib loads more
-        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - likewise
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)  # noqa: PTH108 - likewise
+        with contextlib.suppress(OSError):  # another user may have made a file of such a name
+            if os.lstat(path).st_uid != os.geteuid():
+                continue
+            if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - likewise
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)  # noqa: PTH108 - likewise
 
 
 def main() -> None:

@@ -184,7 +184,7 @@ def in_memory(path: str) -> bool:
     best, kind = "", ""
     with contextlib.suppress(OSError):
         real = str(Path(path).resolve())
-        for line in Path("/proc/self/mounts").read_text().splitlines():
+        for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
             _, point, fs, *_ = line.split()
             if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
                 best, kind = point, fs

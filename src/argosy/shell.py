@@ -47,10 +47,41 @@ class Program(str):
 
 Word = str | Late
 
+COLONS = Program(
+    "colons",
+    """\
+# Each word of colons alone came with one more: a lone one separates programs for srun and mpiexec.
+for argosy_word do
+    shift
+    case $argosy_word in "" | *[!:]*) ;; *) argosy_word=${argosy_word#:} ;; esac
+    set -- "$@" "$argosy_word"
+done
+unset argosy_word
+exec "$@"
+""",
+)
+
+
+def past_srun(words: Sequence[Word]) -> tuple[Word, ...]:
+    """Give words that srun, salloc or mpiexec may start: a lone ``:`` among theirs begins another program (srun(1))."""
+    if ":" not in words:
+        return tuple(words)
+    return ("/bin/sh", "-c", COLONS, "argosy-colons", *(f"{w}:" if _is_colons(w) else w for w in words))
+
+
+def _is_colons(word: Word) -> bool:
+    return isinstance(word, str) and bool(word) and not word.strip(":")
+
 
 def quote(word: Word) -> str:
-    """Render one word so that any POSIX shell gives it to the program unchanged."""
-    return f'"{word.expression}"' if isinstance(word, Late) else shlex.quote(word)
+    """Render one word so that any POSIX shell gives it to the program unchanged.
+
+    sbatch takes no script with CR LF in it, in whichever place.
+    """
+    if isinstance(word, Late):
+        return f'"{word.expression}"'
+    first, *others = word.split("\r\n")
+    return shlex.quote(first) + "".join("\"$(printf '\\r')\"" + shlex.quote(f"\n{other}") for other in others)
 
 
 def safe_path(path: str) -> str:

@@ -151,7 +151,7 @@ def _sync(path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a small file whole, replacing what was there; names of files in it may be any bytes."""
     with whole_file(path, force=True) as beside:
-        beside.write_text(text, errors="surrogateescape")
+        beside.write_text(text, errors="surrogateescape", encoding="utf-8")
 
 
 def link_file(source: str | Path, target: str | Path) -> None:
@@ -215,7 +215,7 @@ def work_folder(parent: Path) -> Iterator[Path]:
     try:
         with explained(folder):
             folder.mkdir(mode=0o700)
-            (folder / OWNER_FILE).write_text(json.dumps(asdict(this_owner("work folder"))))
+            (folder / OWNER_FILE).write_text(json.dumps(asdict(this_owner("work folder"))), encoding="utf-8")
             yield folder
     finally:
         with undisturbed():

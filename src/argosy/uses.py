@@ -34,7 +34,7 @@ def note_use(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> No
     record = cache / USES / f"{os.uname().nodename}.{os.getpid()}.{entry.replace('/', '-')}"
     with contextlib.suppress(OSError):  # a cache that can only be read is collected by somebody else
         record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps(asdict(this_owner(entry))))
+        record.write_text(json.dumps(asdict(this_owner(entry))), encoding="utf-8")
         if (cache / entry).exists():
             os.utime(cache / entry)
         if (cache / COLLECTOR).exists():

@@ -135,6 +135,12 @@ CASES = (
         entry={"variables": (Variable("NCCL_DEBUG", "INFO"), Variable("FROM_IMAGE", "no"))},
     ),
     Case(
+        "a value of the caller's environment beats the image's own",
+        'echo "$NCCL_DEBUG ${ARGOSYENV_NCCL_DEBUG-none}"',
+        "a `b` none\n",
+        entry={"variables": (Variable("NCCL_DEBUG", "a `b`", inherited=True),)},
+    ),
+    Case(
         "what a caller forces elsewhere does not leak in",
         'echo "${LEAK-unset}"',
         "unset\n",

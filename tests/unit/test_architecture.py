@@ -205,3 +205,29 @@ def test_nothing_starts_a_program_by_a_line_that_takes_no_blank() -> None:
     recipes = [row for row in text_of(ROOT / "Makefile").splitlines() if row.startswith("\t")]
     assert [row for row in recipes if re.search(r'(?<!")\$\((VENV|@|PYTHON)\b', row)] == []
     assert re.findall(r"\$\(VENV\)/bin/(?!python)\S*", text_of(ROOT / "Makefile")) == []
+
+
+def test_every_text_file_is_read_and_written_as_utf8() -> None:
+    """The locale's encoding may be another one, which lacks letters of ours and reads those of files wrongly."""
+    bad = [
+        f"{path}:{call.lineno}"
+        for path in SOURCE.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and _opens_text(call) and not any(k.arg == "encoding" for k in call.keywords)
+    ]
+    assert bad == []
+
+
+def _opens_text(call: ast.Call) -> bool:
+    """Tell whether a call opens a file of text, or a program whose output is text."""
+    function = ast.unparse(call.func)
+    name, of = function.rpartition(".")[2], function.rpartition(".")[0]
+    if name in {"read_text", "write_text"}:
+        return bool(of) and of != "store"
+    if any(keyword.arg in {"text", "universal_newlines"} for keyword in call.keywords) and of == "subprocess":
+        return True
+    if name not in {"open", "fdopen"} or of in {"tarfile", "io"} or (of, name) == ("os", "open"):
+        return False
+    place = 1 if of in {"", "os"} else 0
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "mode"] or call.args[place : place + 1]
+    return not any(isinstance(mode, ast.Constant) and "b" in str(mode.value) for mode in given)

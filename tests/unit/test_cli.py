@@ -40,7 +40,13 @@ def start(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line as users do."""
     command = (sys.executable, "-m", "argosy.cli", *words)
     env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    return subprocess.run(
+        command,
+        capture_output=True,
+        check=False,
+        env=env,
+        encoding="iso8859-1" if "PYTHONIOENCODING" in environment else "utf-8",
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,7 +256,13 @@ def test_completion_in_bash_offers_commands_and_options() -> None:
 def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a line of sh in which $ARGOSY starts Argosy."""
     env = {**os.environ, **environment, "ARGOSY": str(Path(sys.executable).with_name("argosy")), "ARGOSY_DEBUG": ""}
-    return subprocess.run(("/bin/sh", "-c", line), capture_output=True, text=True, check=False, env=env)
+    return subprocess.run(
+        ("/bin/sh", "-c", line),
+        capture_output=True,
+        check=False,
+        env=env,
+        encoding="iso8859-1" if "PYTHONIOENCODING" in environment else "utf-8",
+    )
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -339,3 +351,32 @@ def test_an_interrupt_before_all_is_imported_ends_without_a_word(tmp_path: Path)
         path = {**os.environ, "PYTHONPATH": str(tmp_path)}
         said = subprocess.run((*words, "--version"), capture_output=True, text=True, check=False, env=path)
         assert (said.returncode, said.stderr) == (-signal.SIGINT, "")
+
+
+# Locales and full disks
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+"""As Python sees a locale whose encoding is not UTF-8."""
+
+
+def test_a_launch_under_a_locale_without_utf8_passes_every_byte(tmp_path: Path) -> None:
+    more = ASCII | {"ARGOSY_STATE": str(tmp_path)}
+    long = "x" * 100  # its reason is cut with an ellipsis
+    done = start("launch", "bare:", "--env", f"LONG={long} é", "--", "sh", "-c", 'echo "$1 $LONG"', "sh", "ü€", **more)
+    assert done.stdout == f"ü€ {long} é\n", done.stderr
+
+
+def test_a_stream_that_cannot_show_a_letter_is_no_defect(tmp_path: Path) -> None:
+    more = {"PYTHONIOENCODING": "iso8859-1", "ARGOSY_STATE": str(tmp_path)}
+    done = start("launch", "bare:", "--dry-run", "--", "echo", "€", **more)
+    assert (done.returncode, "defect" in done.stderr) == (0, False)
+    assert "\\u20ac" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(("sites", "show", "nosuch"), 3), (("run", "bare:", "-v", "--", "true"), 0)]
+)
+def test_messages_that_cannot_be_written_change_no_exit_code(words: tuple[str, ...], code: int) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run((sys.executable, "-m", "argosy.cli", *words), stderr=full, check=False)
+    assert done.returncode == code

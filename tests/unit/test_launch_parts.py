@@ -21,7 +21,8 @@ from argosy.launch.in_step import INSIDE
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
 from argosy.launch.refusal import explain_sbatch
 from argosy.launch.rendezvous import PORT, render_rendezvous
-from argosy.launch.resume import Resume, plan_resume
+from argosy.launch.resume import Resume, plan_resume, render_requeue
+from argosy.launch.slurm_script import NODE
 from argosy.launch.story import submission_environment
 from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, RANK, TORCHRUN
 from argosy.model import Choice, ContainerRequest, Image, ImageKind, Variable
@@ -49,61 +50,70 @@ def busy() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-@pytest.fixture
-def tidy() -> Iterator[list[str]]:
-    """Take back the ports that a test chose."""
-    chosen: list[str] = []
-    yield chosen
-    for port in filter(None, chosen):
-        Path(f"/tmp/argosy-port-{port}").unlink()  # noqa: S108 - where scripts keep them
-
-
 @pytest.mark.parametrize("shell", ["dash", "bash"])
-def test_a_port_on_which_somebody_listens_is_skipped(shell: str, busy: int, tidy: list[str]) -> None:
-    tidy.append(choose_port(shell, busy, 50, busy))
-    assert busy < int(tidy[0]) < busy + 50
+def test_a_port_on_which_somebody_listens_is_skipped(shell: str, busy: int) -> None:
+    assert busy < int(choose_port(shell, busy, 50, busy)) < busy + 50
 
 
-def test_where_there_is_no_ss_the_kernels_own_list_is_read(busy: int, tidy: list[str], tmp_path: Path) -> None:
+def test_where_there_is_no_ss_the_kernels_own_list_is_read(busy: int, tmp_path: Path) -> None:
     for name in ("find", "grep"):
         (tmp_path / name).symlink_to(shutil.which(name) or "")
     words = ("/bin/sh", "-c", PORT, "port", *map(str, (busy, 50, busy)))
     ran = subprocess.run(words, capture_output=True, text=True, check=False, env={"PATH": str(tmp_path)})
-    tidy.append(ran.stdout.strip())
-    assert busy < int(tidy[0]) < busy + 50
+    assert busy < int(ran.stdout.strip()) < busy + 50
 
 
 def test_the_range_is_gone_round_once_and_no_more(busy: int) -> None:
     assert choose_port("sh", busy, 1, busy) == ""
 
 
-def test_launches_at_the_same_moment_never_choose_the_same_port(tidy: list[str]) -> None:
-    words = ("sh", "-c", PORT, "port", "19000", "40", "19000")
-    children = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(12)]
-    tidy += [child.communicate()[0].strip() for child in children]
-    assert len(set(tidy)) == 12
-    assert "" not in tidy
+def meet(shell: str, hosts: str, first: str, **more: str) -> list[str]:
+    lines = "\n".join([*render_rendezvous(SITE), 'echo "$MASTER_ADDR $MASTER_PORT"'])
+    there = {"SLURM_JOB_NODELIST": hosts, "SLURMD_NODENAME": first, "SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]}
+    ran = subprocess.run([shell, "-euc", lines], env=there | more, capture_output=True, text=True, check=True)
+    return ran.stdout.split()
 
 
-def test_a_port_that_another_launch_gives_back_meanwhile_ends_no_script(tidy: list[str], tmp_path: Path) -> None:
-    find = tmp_path / "find"
-    find.write_text('#!/bin/sh\nrm "$1"; exec /usr/bin/find "$@"\n')
-    find.chmod(0o755)
-    Path("/tmp/argosy-port-19200").touch()  # noqa: S108 - where scripts keep them
-    words = ("sh", "-ec", 'port=$1; shift; MASTER_PORT=$(eval "$port") || exit 7; echo $MASTER_PORT', "sh", PORT)
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    ran = subprocess.run((*words, "19200", "1", "19200"), capture_output=True, text=True, check=False, env=env)
-    assert (ran.returncode, ran.stdout) == (0, "19200\n")
-    tidy.append("19200")
+def test_launches_within_one_allocation_do_not_meet_at_one_port() -> None:
+    assert len({meet("sh", "node1", "node1")[1] for _ in range(12)}) == 12
 
 
-def test_what_a_killed_launch_left_is_taken_back_after_a_while(tidy: list[str]) -> None:
-    tidy.append(choose_port("sh", 19100, 1, 19100))
-    assert tidy == ["19100"]
-    assert choose_port("sh", 19100, 1, 19100) == ""
-    old = Path("/tmp/argosy-port-19100").stat().st_mtime - 700  # noqa: S108 - where scripts keep them
-    os.utime("/tmp/argosy-port-19100", (old, old))  # noqa: S108 - where scripts keep them
-    assert choose_port("sh", 19100, 1, 19100) == "19100"
+def test_no_file_in_a_folder_of_all_users_keeps_a_port() -> None:
+    before = set(Path("/tmp").iterdir())  # noqa: S108 - where such files would lie
+    port = meet("sh", "node1", "node1")[1]
+    assert not [path for path in set(Path("/tmp").iterdir()) - before if port in path.name]  # noqa: S108
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize("planted", ["link", "file", "stranger"])
+@pytest.mark.parametrize("program", [NODE, INSIDE])
+def test_a_folder_on_a_node_that_is_not_our_own_ends_the_rank(
+    shell: str, planted: str, program: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "caches/miopen"
+    lead = ("/", "sh", "") if program is NODE else ("",)
+    words = (shell, "-c", program, "argosy-node", *lead, str(folder), *([""] if program is NODE else []), "echo", "ran")
+    variables = {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "node1"}
+
+    def start() -> tuple[int, str]:
+        ran = subprocess.run(words, capture_output=True, text=True, check=False, env=variables)
+        return ran.returncode, ran.stdout
+
+    assert start() == (0, "ran\n")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert start() == (0, "ran\n"), "another rank of the node, or another run of the job"
+    folder.rmdir()
+    if planted == "link":
+        (tmp_path / "other").mkdir()
+        folder.symlink_to(tmp_path / "other")
+    elif planted == "file":
+        folder.touch()
+    else:
+        if os.geteuid() != 0:
+            pytest.skip("only root gives a folder to another user")
+        folder.mkdir()
+        os.chown(folder, 12345, 12345)
+    assert start() == (7, "")
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
@@ -119,12 +129,8 @@ def test_what_a_killed_launch_left_is_taken_back_after_a_while(tidy: list[str]) 
         ("tux[000x333]", "tux000"),
     ],
 )
-def test_ranks_meet_on_the_first_host_of_a_list(hosts: str, first: str, shell: str, tidy: list[str]) -> None:
-    lines = "\n".join([*render_rendezvous(SITE), 'echo "$MASTER_ADDR $MASTER_PORT"'])
-    there = {"SLURM_JOB_NODELIST": hosts, "SLURMD_NODENAME": first, "SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]}
-    ran = subprocess.run([shell, "-euc", lines], env=there, capture_output=True, text=True, check=True)
-    told, port = ran.stdout.split()
-    tidy.append(port)
+def test_ranks_meet_on_the_first_host_of_a_list(hosts: str, first: str, shell: str) -> None:
+    told, port = meet(shell, hosts, first)
     assert (told, 20000 <= int(port) < 30000) == (first, True)
 
 
@@ -183,6 +189,26 @@ def test_ranks_have_most_of_the_grace_and_torchrun_its_half_minute() -> None:
     assert plan_resume(2, "/x", "") == Resume(2, "/x", "USR2", 120)
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(("failures", "code"), [(0, 0), (2, 0), (99, 7)])
+def test_a_job_goes_back_into_the_queue_once_the_controller_answers_and_keeps_its_mark(
+    shell: str, failures: int, code: int, tmp_path: Path
+) -> None:
+    tools, mark, tries = tmp_path / "bin", tmp_path / "mark", tmp_path / "tries"
+    tools.mkdir()
+    mark.touch()
+    asked = f'echo "$*" >> {tries}; [ "$(wc -l < {tries})" -gt {failures} ]'
+    for name, text in {"scontrol": asked, "sleep": ":"}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    before = ['stop() { echo "$1" >&2; exit "$2"; }', "saved() { :; }", f"warned=yes restart=0 stopped='' mark={mark}"]
+    lines = "\n".join([*before, *render_requeue(Resume(3, "/x", grace=20)), "exit 0"])
+    there = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "9"}
+    ran = subprocess.run([shell, "-euc", lines], env=there, capture_output=True, text=True, check=False)
+    assert (ran.returncode, mark.exists()) == (code, True), ran.stderr
+    assert set(tries.read_text().splitlines()) == {"requeue 9"}
+
+
 # Submitting
 
 
@@ -220,7 +246,12 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
         ("Requested node configuration is not available", "fewer"),
         ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
         ("Job dependency problem", "--after"),
-        ("Unable to contact slurm controller (connect failure)", "try again"),
+        ("Unable to contact slurm controller (connect failure)", "nothing was submitted or changed; try again"),
+        (
+            "Socket timed out on send/recv operation",
+            "the job may be in the queue all the same: look with 'argosy jobs'",
+        ),
+        ("Zero Bytes were transmitted or received", "the job may be in the queue all the same"),
         ("something new", ""),
     ],
 )

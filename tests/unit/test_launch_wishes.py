@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,10 +22,11 @@ from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.places import make_output_folders, output_folders
 from argosy.launch.recording import render_well
 from argosy.launch.smoke import as_smoke
-from argosy.launch.story import keep_record, note_job
+from argosy.launch.staging import render_staging
+from argosy.launch.story import keep_record, note_job, write_script
 from argosy.launch.unused import UNUSED, unused_options
 from argosy.launchers.programs import ELASTIC, TORCHRUN
-from argosy.model import Gpu, Host, Image, ImageKind
+from argosy.model import ContainerRequest, Gpu, Host, Image, ImageKind, Variable
 from argosy.project import Project, read_project
 from argosy.records import replace
 from argosy.schedulers.slurm import JobOptions
@@ -141,11 +143,39 @@ def test_a_kind_of_gpu_is_asked_for_in_the_sites_words(option: str, words: str) 
 
 def test_a_staged_image_is_known_by_its_digest_and_goes_with_the_job() -> None:
     script = plan(stage="/local/").script
-    assert "image=/local/argosy-0123456789abcdef-$SLURM_JOB_ID.sif" in script
-    assert '$each rm -f "$image"' in script
+    assert "/0123456789abcdef.sif\n" in script
+    assert '$each rm -rf "${image%/*}"' in script
     step = script[script.index("\nsrun ") :]
     assert step.count('"$image"') == len(("what the node checks", "what the runtime starts"))
     assert "/shared/train.sif /bin" not in step
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_a_staged_image_never_takes_a_place_that_is_there_already(shell: str, tmp_path: Path) -> None:
+    """Play srun and sbcast on one machine, where a stranger made what the job is about to make."""
+    image, tools, local = tmp_path / "train.sif", tmp_path / "bin", tmp_path / "local"
+    tools.mkdir()
+    local.mkdir()
+    image.write_text("image")
+    (tools / "srun").write_text('#!/bin/sh\nwhile case $1 in --*) ;; *) false ;; esac; do shift; done; exec "$@"\n')
+    (tools / "sbcast").write_text('#!/bin/sh\nset -C\ncat "$1" > "$2"\n')
+    (tools / "od").write_text('#!/bin/sh\necho " 01 23"\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    lines = ["stop() { exit $2; }", "nodes=1", *render_staging(str(local), str(image), ""), 'echo "$image"']
+    words = [shell, "-euc", "\n".join(lines)]
+    there = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "9"}
+    ran = subprocess.run(words, env=there, capture_output=True, text=True, check=True)
+    copied = Path(ran.stdout.strip())
+    assert copied == local / "argosy-stage-9-0123/image.sif"
+    assert (copied.read_text(), copied.parent.stat().st_mode & 0o777) == ("image", 0o700)
+    copied.unlink()
+    copied.parent.rmdir()
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    copied.parent.symlink_to(precious)
+    assert subprocess.run(words, env=there, capture_output=True, check=False).returncode == 7
+    assert not list(precious.iterdir())
 
 
 def test_an_image_is_not_staged_into_memory() -> None:
@@ -560,3 +590,22 @@ def test_steps_need_an_allocation_and_a_site_with_slurm() -> None:
     for site, environment in ((GPUS, {}), (HERE, INSIDE)):
         with pytest.raises(UsageError, match="--here needs an allocation of Slurm"):
             inside(site, environment=environment)
+
+
+# Values of the caller's environment
+
+
+def test_a_script_with_a_value_of_the_callers_environment_is_its_owners_alone(tmp_path: Path) -> None:
+    token = Variable("TOKEN", "hf_x", inherited=True)
+    private, usual = plan(container=ContainerRequest(variables=(token,))), plan()
+    write_script(private, tmp_path / "private.sh")
+    write_script(usual, tmp_path / "usual.sh")
+    assert (tmp_path / "private.sh").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "usual.sh").stat().st_mode & 0o777 == 0o755
+    assert "# PRIVATE: this script holds the values of TOKEN from the environment of its author." in private.script
+    assert "PRIVATE" not in usual.script
+
+
+def test_the_record_of_a_launch_is_its_owners_alone(tmp_path: Path) -> None:
+    script = keep_record(plan(), tmp_path / "state/runs/one")
+    assert [folder.stat().st_mode & 0o777 for folder in (script.parent, script.parent.parent)] == [0o700, 0o700]

@@ -30,6 +30,10 @@ if os.environ.get("BROKEN") == os.environ["SLURM_NODEID"]:
 with open(os.environ["JOINED"], "a") as joined:
     joined.write("node\\n")
 if "head" in words:
+    folder = words["temp-dir"]
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    with open(os.environ["JOINED"].replace("joined", "folders"), "a") as folders:
+        folders.write(folder + "\\n")
     server = socket.create_server((words["node-ip-address"], int(words["port"])))
 signal.pause()
 """)
@@ -85,7 +89,8 @@ class Nodes:
 
     @property
     def left(self) -> bool:
-        return Path(f"/tmp/argosy-ray-test{os.getpid()}.{self.port}").exists()  # noqa: S108 - where the program has it
+        """Whether a folder is left that Ray was given."""
+        return any(Path(name).exists() for name in (self.folder / "folders").read_text().split())
 
 
 @pytest.fixture
@@ -109,6 +114,26 @@ def test_the_command_runs_on_the_head_once_all_nodes_are_there_and_both_end_with
     assert ended(nodes.start(0, "sh", "-c", script)) == (code, "2\n127.0.0.1\n", "")
     assert ended(other) == (0, "", "")
     assert not nodes.left
+
+
+@pytest.mark.parametrize("planted", ["link", "open folder"])
+def test_a_folder_that_a_stranger_made_is_not_used(nodes: Nodes, planted: str) -> None:
+    folder, log = nodes.folder / "argosy-ray-planted", nodes.folder / "other/start.log"
+    log.parent.mkdir(mode=0o700)
+    log.write_text("precious")
+    if planted == "link":
+        folder.symlink_to(log.parent)
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    with socket.create_server(("127.0.0.1", nodes.port)) as server:
+        other = nodes.start(1, "unused")
+        head, _ = server.accept()
+        with head:
+            head.sendall(f"127.0.0.1:1 {folder}".encode())
+            code, _, said = ended(other)
+    assert (code, log.read_text(), os.path.lexists(folder)) == (1, "precious", True)
+    assert "is not a private folder of this user" in said
 
 
 def test_a_stranger_at_the_meeting_is_no_node(nodes: Nodes) -> None:

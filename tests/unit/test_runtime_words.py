@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,6 +17,7 @@ from argosy.containers import (
     left_to_nodes,
     named_image,
     parse_bind,
+    parse_variable,
     plan_binds,
     plan_container,
     refuse_outside_jobs,
@@ -435,3 +437,32 @@ def test_a_fault_in_an_environment_file_is_said_with_its_place(text: str, said: 
 def test_nothing_runs_without_its_container_where_only_srun_starts_it(name: str) -> None:
     with pytest.raises(UsageError, match="in jobs only"):
         refuse_outside_jobs(ContainerPlan(load_runtime(name), ENTRY, ()))
+
+
+# Values of the caller's environment
+
+PRIVATE = "hf_secret $(id)"
+
+
+@pytest.mark.parametrize("name", ["apptainer", "bwrap", "podman", "podman-registry", "docker", "podman-hpc", "bare"])
+def test_a_value_of_the_callers_environment_stands_in_no_argument(name: str) -> None:
+    asked = parse_variable("TOKEN", {"TOKEN": PRIVATE})
+    kind = ImageKind.REGISTRY if name in {"podman-registry", "docker", "podman-hpc"} else ImageKind.SIF
+    image = Image("x", ImageKind.HOST if name == "bare" else kind, "", "amd64")
+    request, host = ContainerRequest(variables=(asked, Variable("OPEN", "open"))), make_host("apptainer")
+    entry = replace(plan_container(request, replace(image, kind=ImageKind.SIF), host).entry, image=image)
+    runtime = load_runtime(name.removesuffix("-registry"))
+    words = runtime.words(entry, ("true",))
+    assert not [word for word in words if PRIVATE in str(word)]
+    assert [variable.value for variable in runtime.exports(entry) if variable.name.endswith("TOKEN")] == [PRIVATE]
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_a_value_that_travels_in_the_environment_is_set_inside_and_its_carrier_is_gone(shell: str) -> None:
+    words = ("sh", "-c", ENTER, "argosy", "9", "/", "", "2", "TOKEN", "OPEN=a b")
+    told = 'printf "%s|%s|%s" "$TOKEN" "$OPEN" "${ARGOSYENV_TOKEN-none}"'
+    environment = {"PATH": os.environ["PATH"], "TOKEN": "the image's", "ARGOSYENV_TOKEN": PRIVATE}
+    ran = subprocess.run(
+        (shell, *words[1:], shell, "-c", told), env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == f"{PRIVATE}|a b|none"

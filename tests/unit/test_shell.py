@@ -15,6 +15,7 @@ from argosy.shell import (
     Program,
     join,
     name_programs,
+    past_srun,
     plain_words,
     quote,
     render_assignment,
@@ -51,6 +52,23 @@ NASTY = (
 def shell(name: str, script: str) -> str:
     words = ("busybox", "sh") if name == "busybox" else (name,)
     return subprocess.run((*words, "-c", script), capture_output=True, check=True).stdout.decode()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@given(words=st.lists(st.one_of(st.sampled_from([":", "::", "a:", "", "-"]), texts), max_size=8))
+def test_words_for_srun_hold_no_lone_colon_and_arrive_unchanged(name: str, words: list[str]) -> None:
+    carried = past_srun(("printf", "%s\\0", *words))
+    assert ":" not in carried
+    printed = shell(name, join(carried)).split("\0")[:-1]
+    assert printed == (words or [""])
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("word", ["a\r\nb", "\r\n", "a\r\n\r\n", "\r\r\n'", "x\r"])
+def test_a_word_with_the_line_ends_of_dos_arrives_and_leaves_none_in_the_script(name: str, word: str) -> None:
+    script = join(["printf", "%s", word])
+    assert "\r\n" not in script
+    assert shell(name, f"{script}; printf end") == f"{word}end"
 
 
 @pytest.mark.parametrize("name", SHELLS)

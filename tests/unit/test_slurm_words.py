@@ -19,6 +19,7 @@ from argosy.schedulers.slurm import (
     choose_defaults,
     judge_code,
     judge_state,
+    may_be_done,
     parse_exit_code,
     parse_job_id,
     parse_scontrol_job,
@@ -174,6 +175,24 @@ def test_a_controller_that_does_not_answer_is_recognised() -> None:
     )
     assert says_no_answer("slurm_load_jobs error: Socket timed out on send/recv operation")
     assert not says_no_answer("sbatch: error: invalid partition specified: nowhere")
+
+
+@pytest.mark.parametrize(
+    ("said", "maybe"),
+    [
+        ("Unable to contact slurm controller (connect failure)", False),
+        ("Unable to contact slurm controller (send failure)", True),
+        ("Unable to contact slurm controller (receive failure)", True),
+        ("Socket timed out on send/recv operation", True),
+        ("Zero Bytes were transmitted or received", True),
+        ("Unexpected message received", True),
+        ("Connection refused", False),
+    ],
+)
+def test_only_a_request_that_was_never_sent_is_surely_not_done(said: str, *, maybe: bool) -> None:
+    text = f"sbatch: error: Batch job submission failed: {said}"
+    assert says_no_answer(text)
+    assert may_be_done(text) == maybe
 
 
 def test_only_what_was_asked_for_becomes_an_option() -> None:

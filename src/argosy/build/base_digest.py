@@ -28,7 +28,7 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
         raise ImageError(f"{image.path} is a folder", hint="this is a defect: a folder is packed before it is a base")
     memo = session.places.cache / "digests" / file_identity(image, image.base_offset)[:32]
     if memo.is_file():
-        known = memo.read_text().strip()
+        known = memo.read_text(encoding="utf-8").strip()
         return lambda: known
     future = Future[str]()
 

@@ -126,7 +126,7 @@ def _uv_there(order: Order, session: Session) -> Path | None:
 
 def _write(out: Path, base: Base, lock: Lock, made: Made, session: Session, work: Path, *, uv: Path | None) -> None:
     text = work / LOCK_FILE
-    text.write_text(render_lock(lock))
+    text.write_text(render_lock(lock), encoding="utf-8")
     with tarfile.open(out, "w", format=tarfile.PAX_FORMAT) as archive:
         archive.add(text, LOCK_FILE, filter=_plain)
         archive.add(base.image.path, BASE, filter=_plain)

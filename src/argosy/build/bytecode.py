@@ -168,7 +168,7 @@ def _compile(
         return
     groups = _groups(dict(todo), [package for package, _ in missing])
     inside = ("".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for path in group) for group in groups)
-    (work / LIST).write_text("\n".join(inside))
+    (work / LIST).write_text("\n".join(inside), encoding="utf-8")
     step.say(f"compiling byte code: {len(todo)} modules")
     room.run_checked(
         *(*START, COMPILE, f"{WORK_INSIDE}/{LIST}", str(room.session.host.cpus)),

@@ -229,7 +229,7 @@ def _run_link_scripts(shop: Workshop, chosen: tuple[CondaPackage, ...]) -> Itera
         )
     messages = shop.prefix / ".messages.txt"
     if messages.is_file():
-        yield from messages.read_text(errors="replace").strip().splitlines()
+        yield from messages.read_text(errors="replace", encoding="utf-8").strip().splitlines()
         messages.unlink()
 
 

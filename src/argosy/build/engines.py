@@ -131,11 +131,11 @@ def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: P
     try:
         _run(command, session, step, f"building {file.name} by {engine}", "its last lines say which instruction failed")
     except ToolFailed as error:
-        if NO_HEREDOC in error.evidence and HEREDOC.search(file.read_text(errors="replace")):
+        if NO_HEREDOC in error.evidence and HEREDOC.search(file.read_text(errors="replace", encoding="utf-8")):
             error.hint = HEREDOC_HINT
         error.hint = daemon_hint(error.evidence) or explain_pull(error.evidence) or error.hint
         raise
-    image = told.read_text().strip().removeprefix("sha256:")
+    image = told.read_text(encoding="utf-8").strip().removeprefix("sha256:")
     return Made(_save(engine, image, session, work), _why(engine, BUILDERS, session))
 
 

@@ -71,7 +71,7 @@ def write_enroot_files(tree: Path, variables: tuple[tuple[str, str], ...]) -> No
     etc.mkdir(parents=True)
     lines = [f"{name}={value}\n" for name, value in variables if "${" not in value]
     for name, text, mode in (("environment", "".join(lines), 0o644), ("rc", RC, 0o755)):
-        (etc / name).write_text(text)
+        (etc / name).write_text(text, encoding="utf-8")
         (etc / name).chmod(mode)
     for folder in (tree, etc):
         folder.chmod(0o755)

@@ -31,7 +31,7 @@ def fetch_wheels(made: Made, packages: Iterable[LockedPackage], folder: Path) ->
     pip = [package for package in packages if (package.name, package.version) not in there]
     if not pip:
         return
-    (folder / "lock.txt").write_text("".join(f"{_line(package)}\n" for package in pip))
+    (folder / "lock.txt").write_text("".join(f"{_line(package)}\n" for package in pip), encoding="utf-8")
     inside = f"{WORK_INSIDE}/wheels"
     local = (Bind(path, path, read_only=True) for path in made.settings.local_paths if Path(path).exists())
     room = made.room.furnished(Bind(str(made.tree / "opt/argosy"), "/opt/argosy"), Bind(str(folder), inside), *local)

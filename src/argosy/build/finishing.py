@@ -94,7 +94,7 @@ def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Fi
     for place, text, mode in files:
         file = made.tree / place.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
         file.chmod(mode)
     (made.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
     normalise_tree(made.tree, system=made.system)
@@ -105,7 +105,7 @@ def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Fi
         for note in judge_records(made.tree, entries, new):
             session.reporter.note(note)
     lock = _lock(recipe, base, made, session, digest_entries(entries))
-    (made.tree / LOCK.lstrip("/")).write_text(render_lock(lock))
+    (made.tree / LOCK.lstrip("/")).write_text(render_lock(lock), encoding="utf-8")
     (made.tree / LOCK.lstrip("/")).chmod(0o644)
     return Finished(lock, entries)
 

@@ -117,7 +117,7 @@ def _read_records(base: Base, session: Session, work: Path) -> Iterator[LockedPa
     if not wanted:
         return
     names, tree = work / "records.txt", work / "records"
-    names.write_text("".join(f"{path}\n" for path, _ in wanted), errors="surrogateescape")
+    names.write_text("".join(f"{path}\n" for path, _ in wanted), errors="surrogateescape", encoding="utf-8")
     options = ("-no-progress", "-quiet", "-no-xattrs", "-no-wildcards", "-o", str(base.image.base_offset))
     command = Command(("unsquashfs", *options, "-d", str(tree), "-ef", str(names), base.image.path))
     reply = session.runner.run(command)
@@ -125,7 +125,7 @@ def _read_records(base: Base, session: Session, work: Path) -> Iterator[LockedPa
         raise ToolFailed("the image's records of packages cannot be read", evidence=reply.stderr.strip())
     for path, parse in wanted:
         if (tree / path).is_file():
-            yield from _parsed(parse, (tree / path).read_text(errors="replace"))
+            yield from _parsed(parse, (tree / path).read_text(errors="replace", encoding="utf-8"))
 
 
 def _parsed(parse: Parse, text: str) -> list[LockedPackage]:

@@ -43,7 +43,9 @@ def _asks_git(line: PipLine) -> bool:
     if line.kind is not PipKind.LOCAL or not (folder / ".git").exists():
         return False
     files = (folder / "pyproject.toml", folder / "setup.py", folder / "setup.cfg")
-    return any(_VERSION_OF_GIT.search(file.read_text(errors="replace")) for file in files if file.is_file())
+    return any(
+        _VERSION_OF_GIT.search(file.read_text(errors="replace", encoding="utf-8")) for file in files if file.is_file()
+    )
 
 
 def reach_git(settings: UvSettings, recipe: Recipe, host: Host) -> UvSettings:
@@ -70,7 +72,7 @@ def _trusting(known: list[str]) -> Iterator[str]:
 
 def write_git_home(home: Path, settings: UvSettings) -> None:
     """Write what git reads in the home that it has inside; a netrc is where uv finds it too."""
-    (home / ".gitconfig").write_text(GIT_SETTINGS)
+    (home / ".gitconfig").write_text(GIT_SETTINGS, encoding="utf-8")
     netrc = dict(settings.environment).get("NETRC")
     if netrc and not (home / ".netrc").is_symlink():
         (home / ".netrc").symlink_to(netrc)

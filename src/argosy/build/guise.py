@@ -65,4 +65,4 @@ def _add_labels(tree: Path, room: Room, labels: tuple[tuple[str, str], ...]) -> 
     file = tree / LABELS
     file.parent.mkdir(parents=True, exist_ok=True)
     merged = (there if isinstance(there, dict) else {}) | dict(labels)
-    file.write_text(json.dumps(merged, indent=1, sort_keys=True) + "\n")
+    file.write_text(json.dumps(merged, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -125,7 +125,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
 def wheel_modules(site: Path, record: Path) -> Modules:
     """Give what a wheel's RECORD names as its modules."""
-    rows = csv.reader(record.read_text(errors="replace").splitlines())
+    rows = csv.reader(record.read_text(errors="replace", encoding="utf-8").splitlines())
     paths = (row[0] for row in rows if row and row[0].endswith(".py"))
     return Modules(site, tuple(path for path in paths if not path.startswith("/") and ".." not in path))
 

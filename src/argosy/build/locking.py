@@ -86,7 +86,7 @@ def lock(request: LockRequest, session: Session) -> LockReport:
             made_lock = finish_layer(order.recipe, base, made, session).lock
             step.result = f"{made_lock.content}"
     with whole_file(output, force=True) as beside:
-        beside.write_text(render_lock(made_lock))
+        beside.write_text(render_lock(made_lock), encoding="utf-8")
     return _report(output, made_lock, before, made.notes)
 
 

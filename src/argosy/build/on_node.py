@@ -19,11 +19,11 @@ from argosy.build.report import BuildRequest
 from argosy.errors import UsageError
 from argosy.launch.refusal import explain_sbatch
 from argosy.launch.slurm_calls import run_slurm
-from argosy.launch.story import runs_folder, submission_environment
+from argosy.launch.story import make_private, runs_folder, submission_environment
 from argosy.process import Command, Words
 from argosy.records import replace
 from argosy.refusals import refuse_folder
-from argosy.schedulers.slurm import parse_job_id
+from argosy.schedulers.slurm import may_be_done, parse_job_id
 from argosy.session import Session
 from argosy.sites import Site
 from argosy.store import explained, refuse_existing, write_text
@@ -83,16 +83,18 @@ def submit_build(words: Sequence[str], wishes: NodeWishes, request: BuildRequest
     title = f"Builds {request.output.name}; made by argosy build --submit."
     script = render_node_script(options, command, output=output, title=title, bundle=archive, unload=site.build.unload)
     with explained(folder):
-        folder.mkdir(parents=True)
+        make_private(folder)
         write_text(folder / "job.sh", script)
     submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    told = {"job": "", "output": output, "site": site.name, "profile": request.site, "time": now}
+    write_text(folder / "submitted.json", json.dumps(told) + "\n")  # as in a launch: it is found by its script
     reply = run_slurm(session, submit)
     if reply.code != 0:
-        Path(archive).unlink() if archive else None
+        Path(archive).unlink() if archive and not may_be_done(reply.stderr) else None
         raise explain_sbatch(submit, reply, site)
     job = parse_job_id(reply.stdout)
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    told = {"job": job, "output": output.replace("%j", job), "site": site.name, "profile": request.site, "time": now}
+    told |= {"job": job, "output": output.replace("%j", job)}
     write_text(folder / "submitted.json", json.dumps(told) + "\n")
     return Submitted(job, told["output"], str(folder))
 

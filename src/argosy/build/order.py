@@ -152,7 +152,7 @@ def read_lock(name: str, session: Session) -> Lock:
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="make one: argosy lock SOURCES --base BASE -o argosy.lock")
     if kind not in IMAGES:
-        text = path.read_text(errors="replace")
+        text = path.read_text(errors="replace", encoding="utf-8")
         if not text.lstrip().startswith("{"):
             raise ImageError(f"{name} is no lock", hint="name what 'argosy lock' wrote, or an image that carries one")
         return parse_lock(text, name)

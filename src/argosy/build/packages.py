@@ -142,7 +142,7 @@ class Installer(msgspec.Struct, frozen=True):
     def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
         """Write a file for uv, and give the words that name it; none where it would be empty, of which uv warns."""
         (self.work / name).parent.mkdir(exist_ok=True)
-        (self.work / name).write_text(text)
+        (self.work / name).write_text(text, encoding="utf-8")
         return (option, f"{WORK_INSIDE}/{name}") if text else ()
 
     def variables(self) -> tuple[tuple[str, str], ...]:
@@ -333,7 +333,7 @@ def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
 
 def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
     """Put exactly these packages into the environment; `exact` ones come from a lock."""
-    (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins))
+    (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins), encoding="utf-8")
     made = ("--find-links", f"{WORK_INSIDE}/{MADE}") if installer.supply else ()
     hashed = (REQUIRE_HASHES,) if all(pin.package.sha256 for pin in pins) else ()
     words = (
@@ -361,7 +361,8 @@ def write_namesakes(layer: Path, python: BasePython) -> int:
             continue
         target.write_text(
             f"#!{ENV_PREFIX}/bin/python\nimport sys\n\nfrom {module} import {function.partition('.')[0]}\n\n"
-            f"sys.exit({function}())\n"
+            f"sys.exit({function}())\n",
+            encoding="utf-8",
         )
         target.chmod(0o755)
         count += 1

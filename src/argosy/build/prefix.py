@@ -52,14 +52,14 @@ def tidy_conda_meta(prefix: Path, requested: Iterable[str], *, time: int) -> Non
         asked.setdefault(parse_conda_spec(text, Where("", 0)).name, []).append(text)
     urls = []
     for file in sorted((prefix / "conda-meta").glob("*.json")):
-        record = json.loads(file.read_text())
+        record = json.loads(file.read_text(encoding="utf-8"))
         index = _index_of(record)
         url = scrub(record["url"])
         kept = index | {key: record[key] for key in OF_THE_FILE if record.get(key)}
         kept |= {"url": url, "channel": url.rsplit("/", 2)[0], "requested_specs": asked.get(record["name"], [])}
-        file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         urls.append(url)
-    (prefix / "conda-meta/history").write_text(_render_history(urls, requested, time))
+    (prefix / "conda-meta/history").write_text(_render_history(urls, requested, time), encoding="utf-8")
     (prefix / "CACHEDIR.TAG").unlink(missing_ok=True)
 
 
@@ -68,7 +68,7 @@ def _index_of(record: dict[str, Any]) -> dict[str, Any]:
     index = Path(record.get("extracted_package_dir", ""), "info/index.json")
     if not index.is_file():
         return {key: value for key, value in record.items() if key not in OF_THIS_MACHINE}
-    data: dict[str, Any] = json.loads(index.read_text())
+    data: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
     return data
 
 
@@ -83,7 +83,7 @@ def _render_history(urls: Iterable[str], requested: Iterable[str], time: int) ->
 
 def _installation_order(prefix: Path) -> list[str]:
     """Give the names of the installed packages, each after those that it depends on; what goes in circles by name."""
-    records = [json.loads(file.read_text()) for file in sorted((prefix / "conda-meta").glob("*.json"))]
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((prefix / "conda-meta").glob("*.json"))]
     depends = {record["name"]: sorted(text.split()[0] for text in record.get("depends", ())) for record in records}
     order: dict[str, None] = {}
     waiting = [(name, False) for name in sorted(depends, reverse=True)]

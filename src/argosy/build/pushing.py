@@ -116,4 +116,4 @@ def _copy(work: Path, reference: Reference, session: Session, step: Step) -> str
     reply = session.runner.run(command, step.say)
     if reply.code != 0:
         raise explain_failure(reference, command, reply, pushing=True)
-    return digest.read_text().strip()
+    return digest.read_text(encoding="utf-8").strip()

@@ -36,4 +36,4 @@ def site_folders(layer: Path) -> list[Path]:
 def write_search_path(layer: Path) -> None:
     """Write the file into the venv of a layer."""
     for folder in site_folders(layer):
-        (folder / FILE).write_text(TEXT)
+        (folder / FILE).write_text(TEXT, encoding="utf-8")

@@ -82,7 +82,7 @@ def open_changes(room: Room, work: Path, tree: Path) -> Iterator[Room]:
         The layer as far as it is made: of an image of ours that serves as base it may hold a part of the system.
     """
     apt, own = work / "apt.conf", tree / ROOT.lstrip("/")
-    apt.write_text(APT)
+    apt.write_text(APT, encoding="utf-8")
     own.mkdir(parents=True, exist_ok=True)
     _seed_changes(work, tree)
     if room.copy:

@@ -217,7 +217,7 @@ def _install(wanted: _Wanted, order: Order, session: Session, work: Path, step: 
         if project:
             run_steps(changed, project, session, step, before=True)
         made = _install_packages(wanted, changed, step)
-        (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation))
+        (tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(made.activation), encoding="utf-8")
         bring_results(changed, staged.results, step)
         if project:
             with following(changed, tree, made.python, step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
@@ -56,7 +57,17 @@ MACHINE_REFUSES = {
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    _speak_utf8()
     sys.exit(run_app(sys.argv[1:]))
+
+
+def _speak_utf8() -> None:
+    """Start Python again in its UTF-8 mode where the locale has another encoding.
+
+    The bytes of arguments, variables and names of files then pass unchanged, and files are UTF-8 everywhere.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode and sys.executable:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - ourselves
 
 
 def run_app(arguments: list[str]) -> int:
@@ -104,13 +115,36 @@ def _tell(text: str) -> None:
 
 
 def _say_no_more() -> None:
-    """Let both streams end nowhere, so that Python does not flush into a closed pipe."""
+    """Let both streams end at the null device, so that Python does not flush into a closed pipe."""
     for stream in (sys.stdout, sys.stderr):
         _redirect(stream)
 
 
 def _redirect(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _Messages(io.TextIOWrapper):
+    """A standard error that cannot fail: on a full disk messages are lost, and neither the work nor its exit code."""
+
+    def write(self, text: str) -> int:
+        """Write, or give up this stream."""
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            _redirect(self)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, or give up this stream."""
+        try:
+            super().flush()
+        except BrokenPipeError:
+            raise
+        except OSError:
+            _redirect(self)
 
 
 def _say(error: ArgosyError, arguments: list[str]) -> int:
@@ -188,8 +222,14 @@ def _open_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A name of a file may be any bytes, and PYTHONIOENCODING may lack a letter of ours.
+        sys.stdout.reconfigure(errors="surrogateescape" if sys.stdout.encoding == "utf-8" else "backslashreplace")
+    if type(sys.stderr) is io.TextIOWrapper:  # a test has put another one in its place
+        old = sys.stderr
+        sys.stderr = _Messages(old.buffer, encoding=old.encoding, errors=old.errors, line_buffering=True)
 
 
 def _catch_signals() -> None:

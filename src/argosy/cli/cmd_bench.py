@@ -132,7 +132,7 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: 
     report = measure_startup(request, open_session(quiet=quiet))
     if plot is not None:
         with explained(plot.parent):
-            plot.write_text(render_picture(report))
+            plot.write_text(render_picture(report), encoding="utf-8")
     if as_json:
         print_json(asdict(report))
     else:

@@ -49,7 +49,7 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
         refuse_existing(folder / name, force=force, otherwise="give another folder, or")
     for name, text in texts.items():
         with whole_file(folder / name, force=force) as beside:
-            beside.write_text(text)
+            beside.write_text(text, encoding="utf-8")
             beside.chmod(0o755 if name in programs else 0o644)
         click.echo(folder / name)
 

@@ -88,7 +88,7 @@ def _named(file: str, name: str, work: Path) -> str:
         return file
     text = read_text(file)
     copy = work / ("explicit.txt" if "@EXPLICIT" in text.split() else name)
-    copy.write_text(text)
+    copy.write_text(text, encoding="utf-8")
     return str(copy)
 
 
@@ -115,7 +115,7 @@ def _read_yaml(file: str) -> dict[str, Any]:
 def read_text(file: str) -> str:
     """Read a file that the words name."""
     try:
-        return Path(file).read_text()
+        return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read", evidence=str(error), hint="check the path") from error
 

@@ -117,7 +117,7 @@ def build_log(path: Path | None) -> Iterator[TextIO | None]:
     if path is None:
         yield None
         return
-    with explained(path.parent), path.open("x") as file:
+    with explained(path.parent), path.open("x", encoding="utf-8") as file:
         try:
             yield file
         except ArgosyError as error:

@@ -33,7 +33,7 @@ def benchmark_command(operation: str, most: str) -> tuple[str, ...]:
     UsageError
         When `most` is no size, or none that can be measured.
     """
-    return ("python", "-c", PROGRAM.read_text(), operation, str(parse_size(most) if most else 0))
+    return ("python", "-c", PROGRAM.read_text(encoding="utf-8"), operation, str(parse_size(most) if most else 0))
 
 
 def parse_size(text: str) -> int:

@@ -67,7 +67,7 @@ def read_condarc(environment: Mapping[str, str], home: Path) -> Condarc:
     condarc = Condarc()
     for place in places:
         if place.is_file():
-            condarc = parse_condarc(place.read_text(errors="replace"), str(place), condarc)
+            condarc = parse_condarc(place.read_text(errors="replace", encoding="utf-8"), str(place), condarc)
     return condarc
 
 

@@ -125,7 +125,10 @@ def _namespaces(session: Session) -> bool:
 
 def _subuid(host: Host) -> bool:
     with contextlib.suppress(OSError):
-        names = {line.split(":", 1)[0] for line in Path("/etc/subuid").read_text(errors="replace").splitlines()}
+        names = {
+            line.split(":", 1)[0]
+            for line in Path("/etc/subuid").read_text(errors="replace", encoding="utf-8").splitlines()
+        }
         return bool(names & {host.person.name, str(host.person.uid)})
     return False
 
@@ -155,7 +158,7 @@ def _kind(path: Path) -> str:
     best, kind = "", ""
     with contextlib.suppress(OSError):
         real = str(path.resolve())
-        for line in Path("/proc/self/mounts").read_text().splitlines():
+        for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
             _, point, fs, *_ = line.split()
             if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
                 best, kind = point, fs
@@ -165,7 +168,7 @@ def _kind(path: Path) -> str:
 def _driver(host: Host) -> str:
     for vendor in dict.fromkeys(gpu.vendor for gpu in host.gpus):
         with contextlib.suppress(OSError):
-            text = Path(DRIVERS[vendor]).read_text(errors="replace")
+            text = Path(DRIVERS[vendor]).read_text(errors="replace", encoding="utf-8")
             found = VERSION.search(text)
             return f"{vendor} {found[0] if found else text.strip()}"
     return ""

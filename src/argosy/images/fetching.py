@@ -178,7 +178,7 @@ def _identity(path: Path) -> list[str | int | bool]:
 def _read_known(memo: Path) -> Known | None:
     """Read what a reference meant when it was last asked; None where its image is not in the cache any more."""
     try:
-        known = Known(**json.loads(memo.read_text()))
+        known = Known(**json.loads(memo.read_text(encoding="utf-8")))
         return known if (Path(known.place) / IMAGE_NAME).is_file() else None
     except (OSError, ValueError, TypeError):
         return None
@@ -322,9 +322,9 @@ def _convert(
 
 def _manifest_in(layout: Path) -> str:
     """Read the manifest of the one image of a layout."""
-    index = json.loads((layout / "index.json").read_text())
+    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
     digest = str(index["manifests"][0]["digest"])
-    return (layout / "blobs" / digest.replace(":", "/")).read_text()
+    return (layout / "blobs" / digest.replace(":", "/")).read_text(encoding="utf-8")
 
 
 def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) -> None:

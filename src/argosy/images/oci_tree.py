@@ -50,7 +50,7 @@ def _write_script(tree: Path, name: str, text: str) -> None:
 
 
 def _write_new(path: Path, text: str, mode: int) -> None:
-    with path.open("x") as file:
+    with path.open("x", encoding="utf-8") as file:
         file.write(text)
     path.chmod(mode)
 

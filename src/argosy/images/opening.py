@@ -97,7 +97,11 @@ def _open_sif(path: Path) -> Opened:
 
 def _open_tree(path: Path) -> Opened:
     lock_file = path / LOCK.lstrip("/")
-    lock = parse_lock(lock_file.read_text(errors="replace"), str(lock_file)) if lock_file.is_file() else None
+    lock = (
+        parse_lock(lock_file.read_text(errors="replace", encoding="utf-8"), str(lock_file))
+        if lock_file.is_file()
+        else None
+    )
     torch, nccl = listed_versions(lock)
     image = Image(
         path=str(path),

@@ -11,6 +11,7 @@ from argosy.launch.record import read_submitted
 from argosy.process import Command, Words
 from argosy.schedulers.slurm import RUNNING
 from argosy.session import Session
+from argosy.shell import past_srun, plain_words
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 """What a job is attached to with, where no command is said: images need not have bash."""
@@ -22,7 +23,7 @@ def _plan_attach(job: str, script: str, command: Words, *, node: str, terminal: 
     """Give the words that run a command in a job's container, on one node and beside its ranks."""
     step = ("srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--export=ALL")
     where = (f"--nodelist={node}",) if node else ()
-    return (*step, *where, *(("--pty",) if terminal else ()), "sh", script, *(command or SHELL))
+    return (*step, *where, *(("--pty",) if terminal else ()), "sh", script, *plain_words(past_srun(command or SHELL)))
 
 
 def attach(session: Session, job: str, command: Words, *, node: str = "") -> int:

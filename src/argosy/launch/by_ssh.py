@@ -169,7 +169,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     if reply.code != 0:
         site = find_site(request.site, session.host)
         words = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)
-        raise explain_sbatch(Command(("ssh", remote.host, *words)), reply, site, plan.choices)
+        raise explain_sbatch(Command(("ssh", remote.host, *words)), reply, site, plan.choices, ssh=remote.host)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
@@ -185,10 +185,12 @@ def _submission(plan: LaunchPlan, request: LaunchRequest, there: There, folder: 
         said = quote(f"there is no folder {chdir} to run in")
         yield f"[ -d {quote(chdir)} ] || {{ echo {said} >&2; exit 1; }}\n"
     folders = [str(each) for each in output_folders(plan, there.host.person.name)]
-    yield f"{join(('mkdir', '-p', '--', record, *folders, *filter(None, (request.logs,))))} || exit 1\n"
+    yield f"(umask 077; {join(('mkdir', '-p', '--', record))}) || exit 1\n"
+    if folders or request.logs:
+        yield f"{join(('mkdir', '-p', '--', *folders, *filter(None, (request.logs,))))} || exit 1\n"
     for name in ("job.sh", ATTACH, END_FILE, RANK_FILE):
         if (folder / name).is_file():
-            yield f"{render_file(f'{record}/{name}', (folder / name).read_text())}\n"
+            yield f"{render_file(f'{record}/{name}', (folder / name).read_text(encoding='utf-8'))}\n"
     yield FORGET
     yield f"exec {join(word.replace('{script}', f'{record}/job.sh') for word in plan.submit)} < /dev/null\n"
 

@@ -11,6 +11,8 @@ from argosy.launch.slurm_calls import ask_slurm
 from argosy.schedulers.slurm import ENDED, judge_state
 from argosy.session import Session
 
+NOT_KNOWN = "the job may be cancelled all the same: look with 'argosy jobs'"
+
 JOB = re.compile(r"([1-9]\d*)(_(\d+|\[[\d,%-]+\]))?(\+\d+)?")
 """A job, a task of an array or several of them, a component of a heterogeneous job."""
 
@@ -33,10 +35,15 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
     going = tuple(job for job, (kind, _) in asked.items() if kind != ENDED)
     near = tuple(job for job in going if not read_submitted(find_record(session, job)).get("ssh"))
     if near:
-        ask_slurm(session, ("scancel", *near), doing="cancelling")
+        ask_slurm(session, ("scancel", *near), doing="cancelling", otherwise=NOT_KNOWN)
     for job in going:
         if job not in near:
-            ask_slurm(session_of(session, find_record(session, job)), ("scancel", job), doing="cancelling")
+            ask_slurm(
+                session_of(session, find_record(session, job)),
+                ("scancel", job),
+                doing="cancelling",
+                otherwise=NOT_KNOWN,
+            )
     return tuple(
         f"job {job} had ended already: {told}" if kind == ENDED else f"job {job} is cancelled{told}"
         for job, (kind, told) in asked.items()

@@ -61,7 +61,7 @@ def _said_its_end(facts: JobFacts) -> bool:
     """Tell whether the script noted the end of this run: only then is the controller worth asking."""
     file = Path(facts.record, "ends") if facts.record and not facts.outputs else None
     try:
-        return bool(file) and len(file.read_text().splitlines()) > facts.restarts if file else False
+        return bool(file) and len(file.read_text(encoding="utf-8").splitlines()) > facts.restarts if file else False
     except OSError:
         return False
 

@@ -71,8 +71,8 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
             hint="see your jobs with 'argosy jobs --past 20'; or name an image and its command",
         )
     try:
-        told = json.loads((record / "job.json").read_text())
-        script = (record / "job.sh").read_text()
+        told = json.loads((record / "job.json").read_text(encoding="utf-8"))
+        script = (record / "job.sh").read_text(encoding="utf-8")
         return msgspec.convert({**told, "script": script}, LaunchPlan)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"the record of job {job} cannot be read", evidence=f"{record}: {error}") from error
@@ -127,7 +127,7 @@ def _settings(plan: dict[str, Any]) -> dict[str, str]:
 def _read(job: str, record: Path) -> PastJob:
     submitted, runs = read_submitted(record), read_runs(record)
     try:
-        plan = json.loads((record / "job.json").read_text())
+        plan = json.loads((record / "job.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         plan = {}
     plan = plan if isinstance(plan, dict) else {}

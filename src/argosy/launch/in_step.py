@@ -15,7 +15,12 @@ INSIDE = Program(
 # In each container: words GPU_NODE FOLDERS, then the command.
 stop() { printf "argosy: %s\\n" "$1" >&2; exit 7; }
 [ -z "$1" ] || [ -e "$1" ] || stop "GPUs were asked for, and the container on $SLURMD_NODENAME has no $1"
-for _folder in $2; do (umask 077; mkdir -p "$_folder") || stop "$_folder cannot be made in the container"; done
+# Another user may have made a folder of that name: only one of our own is good.
+own() { mkdir -m 700 "$1" 2>/dev/null || [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
+for _folder in $2; do
+    (umask 077; mkdir -p "${_folder%/*}/")
+    own "$_folder" || stop "$_folder cannot be made in the container, or is not our own folder"
+done
 shift 2
 [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"
@@ -49,10 +54,10 @@ def render_document(container: ContainerPlan) -> Iterator[str]:
     yield "# The environment definition file of this job, in the folder where srun looks for such files."
     yield "environment=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml"
     yield 'mkdir -p "$HOME/.edf"'
-    yield 'printf "%s\\n" \\'
+    yield '(umask 077; printf "%s\\n" \\'  # it may hold the values of variables
     for line in lines:
         yield f"    {quote(line)} \\"
-    yield '    > "$environment"'
+    yield '    > "$environment")'
 
 
 def step_prefix(container: ContainerPlan) -> str:

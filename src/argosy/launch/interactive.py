@@ -16,7 +16,7 @@ from argosy.launch.unused import given_options, refuse_options
 from argosy.process import Command, Words
 from argosy.records import replace
 from argosy.session import Session
-from argosy.shell import quote
+from argosy.shell import past_srun, plain_words, quote
 from argosy.store import write_text
 
 INSTEAD = MappingProxyType(
@@ -55,7 +55,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     plan = plan_here(replace(request, command=command), session, record=str(folder))
     keep_record(plan, folder)
     write_text(folder / NAME, render_shell(folder, site.name, terminal=sys.stdin.isatty()))
-    words = plan_allocation(plan.directives, ("sh", str(folder / NAME), *command))
+    words = plan_allocation(plan.directives, ("sh", str(folder / NAME), *plain_words(past_srun(command))))
     session.reporter.note("leaving the shell gives the nodes back; argosy launch --here uses them meanwhile")
     code = session.runner.hand_over(Command(words, env=submission_environment(session)))
     return Launched(code, "", str(folder))

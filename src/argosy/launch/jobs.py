@@ -172,7 +172,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
 def _is_array(record: Path) -> bool:
     """Tell whether a job was submitted as an array; a task of another has no end of its own."""
     try:
-        return '"--array=' in (record / "job.json").read_text()
+        return '"--array=' in (record / "job.json").read_text(encoding="utf-8")
     except OSError:
         return True
 
@@ -292,8 +292,8 @@ def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Pa
 def _line_to_change(state: str, record: Path | None) -> str:
     """Name the line of the project file, else of the script, that asks for too little time or memory."""
     try:
-        script = (record / "job.sh").read_text() if record else ""
-        choices = json.loads((record / "job.json").read_text())["choices"] if record else []
+        script = (record / "job.sh").read_text(encoding="utf-8") if record else ""
+        choices = json.loads((record / "job.json").read_text(encoding="utf-8"))["choices"] if record else []
         sources = {str(choice["what"]): str(choice["source"]) for choice in choices}
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -312,7 +312,7 @@ def _last_text(output: str) -> str:
 def read_plan(facts: JobFacts) -> dict[str, object]:
     """Read the plan that a job was submitted with; empty where there is none."""
     try:
-        plan = json.loads(Path(facts.record, "job.json").read_text()) if facts.record else {}
+        plan = json.loads(Path(facts.record, "job.json").read_text(encoding="utf-8")) if facts.record else {}
     except (OSError, ValueError):
         return {}
     return plan if isinstance(plan, dict) else {}

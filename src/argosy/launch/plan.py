@@ -25,7 +25,7 @@ from argosy.launch.at_site import (
 from argosy.launch.limits import check_limits
 from argosy.launch.naming import as_pattern, file_name, name_of
 from argosy.launch.records import LaunchPlan, LaunchRequest
-from argosy.launch.script import ScriptFacts, render_script
+from argosy.launch.script import ScriptFacts, inherited_names, render_script
 from argosy.launch.shape import choose_shape, one_rank_per_node
 from argosy.launch.threads import NAME as THREADS
 from argosy.launch.threads import plan_threads, planned_threads
@@ -97,6 +97,7 @@ def plan_launch(
         output=facts.options.output if is_slurm else "",
         directives=directives,
         polling_seconds=facts.site.slurm.polling_seconds,
+        private=bool(inherited_names(facts.container)),
     )
 
 

@@ -69,7 +69,7 @@ def _packed(words: Iterable[str]) -> Iterator[str]:
 def _name_inside(variable: Variable) -> str:
     """Give a variable's name inside the container: ``X`` for ``APPTAINERENV_X``."""
     family, _, name = variable.name.partition("ENV_")
-    return name if family in {"APPTAINER", "SINGULARITY"} else variable.name
+    return name if family in {"APPTAINER", "SINGULARITY", "ARGOSY"} else variable.name
 
 
 def _row(group: tuple[Choice, ...]) -> str:

@@ -56,7 +56,7 @@ def last_run(runs: Sequence[Run]) -> Run | None:
 def read_ranks(record: Path | None, job: str = "") -> tuple[RankFacts, ...]:
     """Read what each rank of the last run noted of itself; `job` is the number of one task, where it is an array."""
     files = sorted(record.glob("ranks-*")) if record else []
-    return parse_ranks("".join(file.read_text(errors="replace") for file in files), job)
+    return parse_ranks("".join(file.read_text(errors="replace", encoding="utf-8") for file in files), job)
 
 
 def read_first(record: Path | None, job: str = "") -> RankEnd | None:
@@ -198,7 +198,7 @@ def _words(record: Path | None, name: str) -> dict[str, str]:
 def _text(record: Path | None, name: str) -> str:
     file = record / name if record else None
     try:
-        return file.read_text(errors="replace") if file and file.is_file() else ""
+        return file.read_text(errors="replace", encoding="utf-8") if file and file.is_file() else ""
     except OSError:
         return ""
 

@@ -55,7 +55,7 @@ def render_rank(image: str) -> str:
         Its path; empty without a container.
     """
     place = f"in the container of {image}" if image else "on this node"
-    return (DATA / RANK_FILE).read_text().replace(PLACE, quote(place))
+    return (DATA / RANK_FILE).read_text(encoding="utf-8").replace(PLACE, quote(place))
 
 
 def render_end(cores: tuple[str, ...]) -> str:
@@ -66,4 +66,4 @@ def render_end(cores: tuple[str, ...]) -> str:
     cores
         The cores that each local rank is bound to, as range lists; empty where ranks are not bound.
     """
-    return (DATA / END_FILE).read_text().replace(CORES, " ".join(cores))
+    return (DATA / END_FILE).read_text(encoding="utf-8").replace(CORES, " ".join(cores))

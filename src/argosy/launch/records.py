@@ -112,6 +112,8 @@ class LaunchPlan(msgspec.Struct, frozen=True):
         The options of sbatch, as the script has them.
     polling_seconds
         How often a scheduler may be asked about it.
+    private
+        Whether the script holds values of the caller's environment.
     """
 
     name: str
@@ -130,3 +132,4 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     output: str = ""
     directives: tuple[str, ...] = ()
     polling_seconds: float = 5.0
+    private: bool = False

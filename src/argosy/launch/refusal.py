@@ -53,20 +53,28 @@ HINTS = (
 """What Slurm says (its slurm_errno.c) -> what to do; the first that is found counts."""
 
 
-def explain_sbatch(command: Command, reply: Reply, site: Site, choices: Iterable[Choice] = ()) -> ArgosyError:
+def explain_sbatch(
+    command: Command, reply: Reply, site: Site, choices: Iterable[Choice] = (), *, ssh: str = ""
+) -> ArgosyError:
     """Say what Slurm refused, in its own words, and what to do.
 
     Parameters
     ----------
     choices
         Those of the plan: what an option comes from that the user did not type.
+    ssh
+        The host on which it was submitted; empty for here.
     """
     error = failed(command, reply, doing="submitting the job", hint="")
     text = reply.stderr
     usual = (row for row in choices if row.source == "environment" and row.what.startswith("--"))
     error.evidence = "\n".join((error.evidence, *(f"{row.what}={row.value} is {row.why}" for row in usual)))
     if says_no_answer(text):
-        return no_answer(reply)
+        look = f"argosy jobs{f' --ssh {ssh}' if ssh else ''}"
+        return no_answer(
+            reply,
+            otherwise=f"the job may be in the queue all the same: look with '{look}' before you submit it again",
+        )
     for pattern, hint in HINTS:
         if re.search(pattern, text):
             return SiteError(f"{site.name} refuses this job", evidence=error.evidence, hint=hint)

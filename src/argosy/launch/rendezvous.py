@@ -14,12 +14,11 @@ PORT_FIRST, PORT_COUNT = 20000, 10000
 PORT = Program(
     "port",
     """\
-# A free port of the $2 after $1, from $3 on; a file keeps it from others, until old.
-set -C; port=$3 left=$2
-while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
-    [ ! -e "$taken" ] || find "$taken" -type f -mmin +10 -delete || :
+# A free port of the $2 after $1, from $3 on.
+port=$3 left=$2
+while [ "$left" -gt 0 ]; do
     busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*) || :
-    [ -z "$busy" ] && { { :; } > "$taken" || [ ! -e "$taken" ]; } && break
+    [ -n "$busy" ] || break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
 done 2>/dev/null
 [ "$left" -gt 0 ] && echo "$port"
@@ -32,13 +31,16 @@ def render_rendezvous(site: Site) -> Iterator[str]:
     """Choose where ranks meet: the first host of the node list, and a port that nobody has there.
 
     The port comes from job id and restart count: the ranks of a run that lost its node may still live there, and must
-    not meet those of the next.
+    not meet those of the next.  Launches within one allocation differ by the process number of their script, which is
+    that of the task itself in a batch job.
     """
     yield "# The rendezvous: the first host, node03 of node[03-07,9], and a free port there, below the ephemeral ones."
     yield from render_programs((PORT,))
     yield r"list=${SLURM_JOB_NODELIST%%,*}[ n=${list#*\[}; first=${list%%\[*}${n%%[][x-]*}"
     suffix = site.slurm.master_suffix
-    wish = f"{PORT_FIRST} + (SLURM_JOB_ID * 7 + ${{SLURM_RESTART_COUNT:-0}} * 31) % {PORT_COUNT}"
+    own = f"$(( (${{SLURM_TASK_PID:-0}} - $$) % {PORT_COUNT} + {PORT_COUNT} ))"
+    yield f"set -- $((SLURM_JOB_ID * 7 + ${{SLURM_RESTART_COUNT:-0}} * 31)) {own}"
+    wish = f"{PORT_FIRST} + ($1 + $2) % {PORT_COUNT}"
     yield f"MASTER_ADDR=${{first}}{suffix}; set -- {PORT_FIRST} {PORT_COUNT} $(({wish}))"
     yield 'if [ "${SLURMD_NODENAME:-}" = "$first" ]; then MASTER_PORT=$(eval "$port")'
     yield 'else MASTER_PORT=$(srun --overlap -N1 -n1 -w "$first" sh -c "$port" argosy-port "$@")  # as in salloc'

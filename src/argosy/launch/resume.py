@@ -17,6 +17,9 @@ from argosy.shell import quote
 SIGNAL, GRACE = "USR2", 120
 """What warns the ranks, and how many seconds before the limit; not USR1, which NCCL may catch."""
 
+RETRY_S = 5
+"""Seconds between two tries to go back into the queue."""
+
 LONGEST_END = 30
 """Seconds that are left for the ranks' end: torchrun kills workers 30 s after TERM (PContext.close)."""
 
@@ -103,11 +106,21 @@ def render_warning(resume: Resume) -> Iterator[str]:
 
 
 def render_requeue(resume: Resume) -> Iterator[str]:
-    """Go back into the queue."""
+    """Go back into the queue.
+
+    The controller may be silent for a while, and may have taken a request that failed here: so the mark stays, which
+    the next run needs, and the job does not end well without being back in the queue.
+    """
     yield f'if [ -n "$warned" ] && [ "$restart" -lt {resume.restarts} ] && saved; then'
     yield "    restart=$((restart + 1))"
     yield f'    printf "argosy: a new checkpoint: back into the queue, restart %s of {resume.restarts}\\n" "$restart"'
-    yield '    scontrol requeue "$SLURM_JOB_ID" && exit 0'
+    yield f"    left={max(1, resume.grace // RETRY_S)}"
+    yield '    until scontrol requeue "$SLURM_JOB_ID"; do'
+    yield "        left=$((left - 1))"
+    yield '        [ "$left" -gt 0 ] || stop "Slurm does not take the job back: scontrol requeue $SLURM_JOB_ID" 7'
+    yield f"        sleep {RETRY_S}"
+    yield "    done"
+    yield "    exit 0"
     yield "fi"
     yield "# What ended this run from outside may start it again: a lost node, an operator."
     yield '[ -n "$stopped" ] || rm -f "$mark"'

@@ -42,6 +42,11 @@ class ScriptFacts(msgspec.Struct, frozen=True):
         return VENDOR_NODES.get(WAY_VENDOR.get(self.container.entry.gpu, ""), "")
 
 
+def inherited_names(container: ContainerPlan) -> tuple[str, ...]:
+    """Name the variables whose values come from the caller's environment."""
+    return tuple(variable.name for variable in container.entry.variables if variable.inherited)
+
+
 def render_script(facts: ScriptFacts) -> str:
     """Render the script of a launch on the machine at hand."""
     programs, words = name_programs(facts.container.words(facts.started.command))
@@ -58,6 +63,9 @@ def render_head(facts: ScriptFacts) -> Iterator[str]:
     shape = facts.shape
     yield f"# {as_comment(facts.name)}: {shape.ranks} rank(s) on {shape.nodes} node(s), site {facts.site}."
     yield f"# Made by Argosy {VERSION}; it needs no Argosy where it runs.  'argosy explain' says the reasons in full."
+    names = inherited_names(facts.container)
+    if names:
+        yield f"# PRIVATE: this script holds the values of {', '.join(names)} from the environment of its author."
     yield from render_choices(split_choices(facts.choices, facts.container.exports())[0])
     yield "# shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps"
     yield "set -eu"

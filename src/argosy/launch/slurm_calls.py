@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from argosy.errors import CheckFailed, ToolMissing
 from argosy.process import Command, Reply, Words, failed
-from argosy.schedulers.slurm import says_no_answer
+from argosy.schedulers.slurm import may_be_done, says_no_answer
 from argosy.session import Session
 
 NO_CLUSTER = "Could not establish a configuration source"
 
 
-def ask_slurm(session: Session, words: Words, *, doing: str) -> str:
+def ask_slurm(session: Session, words: Words, *, doing: str, otherwise: str = "") -> str:
     """Ask Slurm something; give what it prints.
+
+    Parameters
+    ----------
+    otherwise
+        As `no_answer`.
 
     Raises
     ------
@@ -21,7 +26,11 @@ def ask_slurm(session: Session, words: Words, *, doing: str) -> str:
     command = Command(words)
     reply = run_slurm(session, command)
     if reply.code != 0:
-        raise no_answer(reply) if says_no_answer(reply.stderr) else failed(command, reply, doing=doing)
+        raise (
+            no_answer(reply, otherwise=otherwise)
+            if says_no_answer(reply.stderr)
+            else failed(command, reply, doing=doing)
+        )
     return reply.stdout
 
 
@@ -53,10 +62,15 @@ def run_slurm(session: Session, command: Command) -> Reply:
     return reply
 
 
-def no_answer(reply: Reply) -> CheckFailed:
-    """Make the error for a controller that does not answer."""
-    return CheckFailed(
-        "the Slurm controller does not answer",
-        evidence=reply.stderr.strip(),
-        hint="nothing was submitted or changed; try again in some minutes",
-    )
+def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
+    """Make the error for a controller that does not answer.
+
+    Parameters
+    ----------
+    otherwise
+        What to do where it may have carried out a request that changes something; empty for a mere question.
+    """
+    again = "try again in some minutes"
+    if otherwise:
+        again = otherwise if may_be_done(reply.stderr) else f"nothing was submitted or changed; {again}"
+    return CheckFailed("the Slurm controller does not answer", evidence=reply.stderr.strip(), hint=again)

@@ -22,19 +22,20 @@ from argosy.model import ImageKind
 from argosy.records import replace
 from argosy.runtimes import FILES
 from argosy.schedulers.slurm import JobOptions, render_directive
-from argosy.shell import Program, Word, join_words, name_programs, quote, render_command, render_programs
+from argosy.shell import Program, Word, join_words, name_programs, past_srun, quote, render_command, render_programs
 from argosy.sites import Site
 from argosy.sites.resolving import AtSite
 
 NODE = Program(
     "node",
     """\
-# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
+# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.  Another user may have made a folder.
 stop() { printf "argosy: %s on %s\\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
 [ -r "$1" ] || stop "the image $1 cannot be read" 6
 command -v "$2" >/dev/null || stop "$2 is not installed" 4
 [ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
-for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
+own() { mkdir -m 700 "$1" 2>/dev/null || [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
+for folder in $4; do (umask 077; mkdir -p "${folder%/*}/"); own "$folder" || stop "$folder is not ours" 7; done
 # The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
@@ -123,11 +124,11 @@ def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ..
     """Give what srun starts for a command: the checks of a node, the runtime, the command in the container."""
     container = facts.script.container
     words = (*_around(facts), *container.words(command))
-    if not facts.stage:
-        return words
-    from argosy.launch.staging import staged_words  # noqa: PLC0415 - where it is asked for
+    if facts.stage:
+        from argosy.launch.staging import staged_words  # noqa: PLC0415 - where it is asked for
 
-    return staged_words(words, container.entry.image.path)
+        words = staged_words(words, container.entry.image.path)
+    return past_srun(words)
 
 
 def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:
@@ -159,7 +160,7 @@ def _stage(facts: SlurmFacts) -> Iterator[str]:
 
 def _unstage(facts: SlurmFacts) -> str:
     """Give what the end of the script does about a staged image."""
-    return '; [ -z "$image" ] || $each rm -f "$image" || :' if facts.stage else ""
+    return '[ -z "$image" ] || $each rm -rf "${image%/*}" || :' if facts.stage else ""
 
 
 def _timer(facts: SlurmFacts) -> Iterator[str]:
@@ -277,8 +278,9 @@ def _signals(facts: SlurmFacts) -> Iterator[str]:
     yield f"trap '[ -n \"$step\" ] || exit 143; {'stopped=yes; ' if facts.resume else ''}pass TERM' TERM INT HUP"
     if facts.resume:
         yield from render_warning(facts.resume)
-    more = '; rm -f "$environment"' if document else ""
-    yield f"""trap 'rm -f "/tmp/argosy-port-${{MASTER_PORT:-}}" 2>/dev/null || :{more}{_unstage(facts)}' EXIT"""
+    ending = "; ".join(filter(None, ('rm -f "$environment"' if document else "", _unstage(facts))))
+    if ending:
+        yield f"trap '{ending}' EXIT"
     yield from _timer(facts)
     yield ""
 

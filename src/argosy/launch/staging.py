@@ -70,12 +70,18 @@ def _staged(word: Word, image: str) -> Word:
 
 
 def render_staging(folder: str, image: str, digest: str) -> Iterator[str]:
-    """Copy the image to every node, under its digest and this job's number."""
+    """Copy the image to every node, into a new folder that only the job's owner may enter.
+
+    Other users may write to the disk of a node, and could make a folder or a link of a name that they can guess.
+    """
     name = digest.removeprefix("sha256:")[:16] or "image"
     yield "# The image on the own disk of each node, for this job; what a killed job left there goes first."
     yield 'each="srun --overlap --nodes=$nodes --ntasks=$nodes --ntasks-per-node=1 --mpi=none"'
-    yield f"image={folder.rstrip('/')}/argosy-{name}-$SLURM_JOB_ID.sif"
-    old = f'-user "$(id -u)" -name "argosy-*.sif" -mtime +{OLD_DAYS} -exec rm -f {{}} +'
+    old = f'-type d -user "$(id -u)" -name "argosy-stage-*" -mtime +{OLD_DAYS} -exec rm -rf {{}} +'
     yield f"$each sh -c 'find \"$1\" -maxdepth 1 {old}' argosy-sweep {quote(folder)} || :"
-    yield f'sbcast --force {quote(image)} "$image" || stop "the image cannot be copied to $image on every node" 7'
+    place = f"{folder.rstrip('/')}/argosy-stage-$SLURM_JOB_ID"
+    yield "# A name that nobody can guess, and a folder that must be new: others may write to that disk, too."
+    yield f"""image={place}-$(od -An -N8 -tx1 /dev/urandom | tr -d ' \\n')/{name}.sif"""
+    yield '$each mkdir -m 700 "${image%/*}" || stop "the new folder ${image%/*} cannot be made on every node" 7'
+    yield f'sbcast {quote(image)} "$image" || stop "the image cannot be copied to $image on every node" 7'
     yield ""

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,6 +151,12 @@ def runs_folder(session: Session) -> Path:
     return session.places.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
 
 
+def make_private(folder: Path) -> None:
+    """Make the folder of a record, which its owner alone may read: it may hold values of variables."""
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.mkdir(mode=0o700)
+
+
 def keep_record(plan: LaunchPlan, folder: Path) -> Path:
     """Write a plan down before it is carried out; give its script."""
     from argosy.launch.attach import NAME as ATTACH  # noqa: PLC0415 - a dry run writes nothing
@@ -156,7 +164,7 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
     with explained(folder, "ARGOSY_STATE"):
-        folder.mkdir(parents=True)
+        make_private(folder)
         script = folder / "job.sh"
         write_text(script, plan.script)
         write_text(folder / "job.json", _render_record(plan))
@@ -250,6 +258,15 @@ def write_script(plan: LaunchPlan, path: Path) -> None:
     from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
 
     refuse_folder(path.parent)
-    with explained(path.parent):
+    with explained(path.parent), _umask(0o077 if plan.private else 0o022):
         write_text(path, plan.script)
-        path.chmod(0o755)
+        path.chmod(0o700 if plan.private else 0o755)
+
+
+@contextmanager
+def _umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)

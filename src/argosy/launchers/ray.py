@@ -13,21 +13,35 @@ RAY = Program(
     "ray_cluster",
     """\
 # One per node: words NODES, then the command.  It runs on the first node of the list, once Ray has them all.
-import os, select, shutil, signal, socket, subprocess, sys, time
+import os, select, shutil, signal, socket, stat, subprocess, sys, tempfile, time
 
 nodes, command, patience = int(sys.argv[1]), sys.argv[2:], 300
 ours = "{}.{}".format(os.environ.get("SLURM_JOB_ID", os.getpid()), os.environ.get("SLURM_STEP_ID", 0))
-folder = f"/tmp/argosy-ray-{ours}"
-log, running = f"{folder}/start.log", []
+folder, made, log, running = "", False, "", []
 
 def fail(why):
     last = open(log, errors="replace").readlines()[-15:] if os.path.exists(log) else []
     sys.exit(f"argosy: Ray on {socket.gethostname()}: {why}\\n" + "".join(last))
 
+def use(name):
+    # All nodes have it under one name, since Ray sends the name to them.  A stranger may make it before us.
+    global folder, made, log
+    if not name:
+        folder, made = tempfile.mkdtemp(prefix="argosy-ray-", dir="/tmp"), True
+    else:
+        try:
+            os.mkdir(name, 0o700)
+            made = True
+        except FileExistsError:
+            found = os.lstat(name)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+                fail(f"{name} is not a private folder of this user")
+        folder = name
+    log = f"{folder}/start-{os.getpid()}.log"
+
 def start(*words):
-    os.makedirs(folder, exist_ok=True)
     usual = ("--block", "--disable-usage-stats", f"--num-cpus={len(os.sched_getaffinity(0))}")
-    with open(log, "w") as out:
+    with open(log, "x") as out:
         words = ["ray", "start", *usual, *words]
         running.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
 
@@ -38,7 +52,8 @@ def stop():
             ray.wait(15)
         except subprocess.TimeoutExpired:
             ray.kill()
-    shutil.rmtree(folder, ignore_errors=True)
+    if made:
+        shutil.rmtree(folder, ignore_errors=True)
 
 def on(names, act):
     for name in names.split():
@@ -84,11 +99,12 @@ def lead():
     own = others[0].getsockname()[0] if others else "127.0.0.1"
     with socket.create_server((own, 0)) as free:
         port = free.getsockname()[1]
+    use("")
     start("--head", f"--node-ip-address={own}", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false")
     until(lambda: connects((own, port)), "its head did not begin")
     os.environ["RAY_ADDRESS"] = f"{own}:{port}"
     for other in others:
-        other.sendall(os.environ["RAY_ADDRESS"].encode())
+        other.sendall("{} {}".format(os.environ["RAY_ADDRESS"], folder).encode())
     ray.init(logging_level="ERROR", log_to_driver=False)
     until(lambda: sum(node["Alive"] for node in ray.nodes()) >= nodes, f"not all {nodes} nodes joined")
     ray.shutdown()
@@ -113,7 +129,9 @@ def follow():
     head = found[-1]
     head.settimeout(None)
     head.sendall(ours.encode())
-    address = head.recv(99).decode() or fail("the first node went")
+    told = head.recv(999).decode() or fail("the first node went")
+    address, _, name = told.partition(" ")
+    use(name)
     start(f"--address={address}", f"--node-ip-address={head.getsockname()[0]}")
     while not select.select([head], [], [], 1)[0]:
         check()

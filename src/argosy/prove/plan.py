@@ -106,7 +106,7 @@ def plan_prove(grounds: Grounds, record: str) -> ProvePlan:
         *render_programs((PORT,)),
         *_inside(facts),
     ]
-    return ProvePlan("\n".join(lines) + "\n" + BODY.read_text(), launch)
+    return ProvePlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)
 
 
 def _facts(grounds: Grounds) -> SlurmFacts:

@@ -150,7 +150,7 @@ def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) 
             evidence=f"it was run at {result.site}; {source} is {site.name}",
             hint="name the profile that it belongs to with --into",
         )
-    merged = merge_result(source.read_text(), site, result, accept=accept)
+    merged = merge_result(source.read_text(encoding="utf-8"), site, result, accept=accept)
     with explained(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         write_text(place, merged.text)

@@ -16,6 +16,7 @@ from argosy import layout
 from argosy.errors import UsageError
 from argosy.model import Entry, Host, ImageKind, Late, Variable, Word
 from argosy.nearest import nearest_word
+from argosy.records import replace
 
 RUNTIMES: Mapping[str, str] = MappingProxyType(
     {
@@ -164,6 +165,16 @@ def forced_variables(entry: Entry) -> tuple[Variable, ...]:
 def in_environment(entry: Entry, command: tuple[Word, ...], *, way_out: str) -> tuple[Word, ...]:
     """Give what starts `command` in a container: in an image of ours it has the layer's environment, or ends."""
     return layout.guarded(entry.image.path, command, way_out=way_out) if entry.image.argosy else command
+
+
+def inherited_variables(entry: Entry, prefix: str = "") -> tuple[Variable, ...]:
+    """Give the variables whose values go through the environment: every user of the node reads argument lists."""
+    return tuple(replace(each, name=f"{prefix}{each.name}") for each in forced_variables(entry) if each.inherited)
+
+
+def named(variable: Variable) -> Word:
+    """Give ``NAME=value`` as one word; ``NAME`` alone where the environment has the value."""
+    return variable.name if variable.inherited else assignment(variable)
 
 
 def assignment(variable: Variable) -> Word:

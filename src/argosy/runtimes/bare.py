@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.model import Entry, Host, ImageKind, Word
-from argosy.runtimes import Traits, assignment
+from argosy.model import Entry, Host, ImageKind, Variable, Word
+from argosy.runtimes import Traits, assignment, inherited_variables
 from argosy.shell import Program
 
 STEP_IN = Program(
@@ -55,14 +55,15 @@ class Bare(msgspec.Struct, frozen=True):
             return "without a container nothing can be closed off: leave --contain out"
         return ""
 
-    def exports(self, entry: Entry) -> tuple[()]:  # noqa: ARG002 - variables travel as arguments
-        """Give nothing: ``env`` sets the variables."""
-        return ()
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:
+        """Give the values of the caller's environment; ``env`` sets the other variables."""
+        return inherited_variables(entry)
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line."""
         step_in = ("sh", "-c", STEP_IN, "argosy-bare", entry.workdir, entry.image.path)
-        return ("env", *map(assignment, entry.variables), *step_in, *command)
+        said = (assignment(variable) for variable in entry.variables if not variable.inherited)
+        return ("env", *said, *step_in, *command)
 
 
 BARE = Bare()

@@ -15,8 +15,8 @@ import msgspec
 
 from argosy.layout import GPU_LIBRARIES
 from argosy.model import Devices, Entry, GpuWay, Host, Person, Variable, Word
-from argosy.runtimes import FILES, Traits, assignment, forced_variables, in_environment
-from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
+from argosy.runtimes import FILES, Traits, forced_variables, in_environment, inherited_variables, named
+from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN, PREFIX
 from argosy.shell import NAME
 
 MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run", "usr"})
@@ -54,9 +54,9 @@ class Bubblewrap(msgspec.Struct, frozen=True):
             return "bwrap needs user namespaces, which are switched off on this machine"
         return ""
 
-    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - variables travel as arguments
-        """Give nothing: the variables are set inside, after the image's own."""
-        return ()
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:
+        """Give the values that `TAKE` reads; the other variables travel as arguments.  All are set inside."""
+        return inherited_variables(entry, PREFIX)
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
@@ -78,7 +78,7 @@ class Bubblewrap(msgspec.Struct, frozen=True):
             *(str(len(entry.trees)), *entry.trees),
             *(str(len(bwrap)), *bwrap),
             ":".join(_library_folders(entry.devices)),
-            *(str(len(variables)), *map(assignment, variables)),
+            *(str(len(variables)), *map(named, variables)),
             *in_environment(entry, command, way_out=WAY_OUT),
         )
 

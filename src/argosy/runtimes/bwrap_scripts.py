@@ -18,6 +18,15 @@ from __future__ import annotations
 from argosy.layout import DEFAULT_PATH
 from argosy.shell import Program
 
+PREFIX = "ARGOSYENV_"
+"""Under which name a value travels that is not to stand in an argument list, so that the image's own cannot win."""
+
+TAKE = f"""case $1 in
+    *=*) export "${{1?}}" ;;
+    *) eval "export $1=\\"\\${PREFIX}$1\\"; unset -v {PREFIX}$1" ;;
+    esac"""
+"""In sh: set a variable as the word ``NAME=value`` says, or the word ``NAME``."""
+
 JOIN = Program(
     "join",
     """\
@@ -85,7 +94,7 @@ if [ ! -e root/bin/sh ] && [ ! -L root/bin/sh ]; then
     shift 5
     argosy_rest=$1
     shift
-    while [ "$argosy_rest" -gt 0 ]; do export "${1?}"; shift; argosy_rest=$((argosy_rest - 1)); done
+    while [ "$argosy_rest" -gt 0 ]; do @TAKE@; shift; argosy_rest=$((argosy_rest - 1)); done
     argosy_rest=$(($# - argosy_count))
     while [ "$argosy_rest" -gt 0 ]; do set -- "$@" "$1"; shift; argosy_rest=$((argosy_rest - 1)); done
     exec bwrap --die-with-parent --chdir "$argosy_workdir" --setenv PATH @PATH@ "$@"
@@ -110,7 +119,7 @@ argosy_pid=$({
 shift "$argosy_count"
 exec nsenter --target "$argosy_pid" --mount ${argosy_passwd:+--user
 --preserve-credentials} -- /bin/sh -c "$argosy_enter" argosy "$argosy_fd" "$argosy_workdir" "$@"
-""".replace("@PATH@", DEFAULT_PATH),
+""".replace("@PATH@", DEFAULT_PATH).replace("@TAKE@", TAKE),
 )
 """Outside, in a mount namespace of its own: join the trees, let bubblewrap build the container, walk in."""
 
@@ -141,7 +150,7 @@ argosy_environment
 if [ -n "$argosy_libraries" ]; then
     export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}$argosy_libraries"
 fi
-while [ "$argosy_count" -gt 0 ]; do export "${{1?}}"; shift; argosy_count=$((argosy_count - 1)); done
+while [ "$argosy_count" -gt 0 ]; do {TAKE}; shift; argosy_count=$((argosy_count - 1)); done
 unset -v argosy_libraries argosy_count argosy_script
 exec "$@"
 """,

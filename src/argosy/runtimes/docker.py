@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.layout import entered_if_there
 from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
-from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, assignment, forced_variables
+from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, forced_variables, inherited_variables, named
 from argosy.runtimes.podman import AT_TERMINAL, SHARED_MEMORY, TEMPORARY
 from argosy.shell import Program
 
@@ -75,9 +75,9 @@ class Docker(msgspec.Struct, frozen=True):
         """Say why docker cannot do what is asked; empty where it can."""
         return "" if entry.gpu in GPU_WORDS else f"docker has no way '{entry.gpu}' for GPUs; it knows nv, cdi and rocm"
 
-    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - variables travel as arguments
-        """Give nothing: the variables are options."""
-        return ()
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:
+        """Give the values that ``--env NAME`` takes from the environment; the others are options."""
+        return inherited_variables(entry)
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
@@ -90,7 +90,7 @@ class Docker(msgspec.Struct, frozen=True):
             *_place_words(entry),
             *("--workdir", entry.workdir or "/"),
             *GPU_WORDS[entry.gpu],
-            *(word for variable in variables for word in ("--env", assignment(variable))),
+            *(word for variable in variables for word in ("--env", named(variable))),
             *entry.options,
             *(("--pull=never",) if entry.image.path.startswith(DAEMON) else ()),
             "--entrypoint=",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from argosy.model import Bind, Entry, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, assignment, in_environment
+from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, in_environment, inherited_variables, named
 from argosy.runtimes.pyxis import WAY_OUT, enroot_variables, refuse_enroot
 from argosy.shell import Program
 
@@ -56,9 +56,9 @@ class Enroot(msgspec.Struct, frozen=True):
             return "enroot needs user namespaces, which are switched off on this machine"
         return refuse_enroot(entry)
 
-    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - variables travel as arguments
-        """Give nothing: the variables are options."""
-        return ()
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:
+        """Give the values that ``--env NAME`` takes from the environment; the others are options."""
+        return inherited_variables(entry)
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
@@ -69,7 +69,7 @@ class Enroot(msgspec.Struct, frozen=True):
             *("sh", "-c", CALL, "argosy-enroot"),
             *(word for bind in binds for word in ("--mount", _mount(bind))),
             *(("--mount", _mount(late)) if not entry.workdir and not entry.contain else ()),
-            *(word for variable in enroot_variables(entry) for word in ("--env", assignment(variable))),
+            *(word for variable in enroot_variables(entry) for word in ("--env", named(variable))),
             *entry.options,
             *("--", entry.image.path, "/bin/sh", "-c", INSIDE, "argosy-inside", folder),
             *in_environment(entry, command, way_out=WAY_OUT),

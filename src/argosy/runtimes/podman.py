@@ -10,7 +10,8 @@ import msgspec
 
 from argosy.layout import DEFAULT_PATH, ROOT, entered_if_there
 from argosy.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
-from argosy.runtimes import FAMILIES, FILES, Traits, assignment, forced_variables, in_environment
+from argosy.runtimes import FAMILIES, FILES, Traits, forced_variables, in_environment, inherited_variables, named
+from argosy.runtimes.bwrap_scripts import PREFIX, TAKE
 from argosy.shell import Program
 
 WAY_OUT = "remove its tree from the cache of Argosy and start again"
@@ -42,7 +43,7 @@ argosy_environment() {{{{
 argosy_environment
 argosy_count=$1
 shift
-while [ "$argosy_count" -gt 0 ]; do export "${{{{1?}}}}"; shift; argosy_count=$((argosy_count - 1)); done
+while [ "$argosy_count" -gt 0 ]; do {TAKE}; shift; argosy_count=$((argosy_count - 1)); done
 unset -v argosy_count argosy_script
 exec "$@"
 """.replace("{{", "{").replace("}}", "}"),
@@ -110,9 +111,9 @@ class Podman(msgspec.Struct, frozen=True):
             return "podman needs user namespaces, which are switched off on this machine"
         return refuse_mount(entry.binds, "podman")
 
-    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - variables travel as arguments
-        """Give nothing: the variables are set inside, after the image's own."""
-        return ()
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:
+        """Give the values that ``--env NAME`` takes from the environment, or `TAKE`; the others are arguments."""
+        return inherited_variables(entry, "" if entry.image.kind is ImageKind.REGISTRY else PREFIX)
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
@@ -149,11 +150,12 @@ def _place_words(entry: Entry) -> tuple[str, ...]:
 def _image_words(entry: Entry, variables: tuple[Variable, ...]) -> tuple[Word, ...]:
     """Name the image: one that podman fetches, or unpacked trees, whose own environment is read inside."""
     if entry.image.kind is ImageKind.REGISTRY:
-        named = [word for family in FAMILIES for word in ("--env", f"{family}*")]
-        forced = [word for variable in variables for word in ("--env", assignment(variable))]
-        return (*named, *forced, "--entrypoint=", entry.image.path, *(() if entry.image.argosy else entered_if_there()))
+        families = [word for family in FAMILIES for word in ("--env", f"{family}*")]
+        ours = () if entry.image.argosy else entered_if_there()
+        forced = [word for variable in variables for word in ("--env", named(variable))]
+        return (*families, *forced, "--entrypoint=", entry.image.path, *ours)
     tree = entry.trees[-1] if entry.trees else entry.image.path
     layered = entry.attach is not Attach.FLAT and entry.trees[:-1]
     layer = mount_words(Bind(f"{entry.trees[0]}{ROOT}", ROOT, read_only=True)) if layered else ()
-    inside = ("/bin/sh", "-c", INSIDE, "argosy-inside", str(len(variables)), *map(assignment, variables))
+    inside = ("/bin/sh", "-c", INSIDE, "argosy-inside", str(len(variables)), *map(named, variables))
     return ("--env-host", *layer, "--rootfs", f"{tree}:O", *inside)

@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.layout import entered_if_there
 from argosy.model import Entry, GpuWay, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import FAMILIES, Traits, assignment, forced_variables, in_environment
+from argosy.runtimes import FAMILIES, Traits, forced_variables, in_environment, inherited_variables, named
 from argosy.runtimes.podman import WAY_OUT, mount_words, refuse_mount
 
 TRAITS = Traits(
@@ -35,9 +35,9 @@ class PodmanHpc(msgspec.Struct, frozen=True):
             return f"podman-hpc carries NVIDIA's GPUs in by --gpu, and has no way '{entry.gpu}'"
         return refuse_mount(entry.binds, "podman-hpc")
 
-    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - variables travel as arguments
-        """Give nothing: the variables are options."""
-        return ()
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:
+        """Give the values that ``--env NAME`` takes from the environment; the others are options."""
+        return inherited_variables(entry)
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
@@ -56,7 +56,7 @@ class PodmanHpc(msgspec.Struct, frozen=True):
             *late,
             *("--workdir", folder),
             *(word for family in FAMILIES for word in ("--env", f"{family}*")),
-            *(word for variable in forced_variables(entry) for word in ("--env", assignment(variable))),
+            *(word for variable in forced_variables(entry) for word in ("--env", named(variable))),
             "--entrypoint=",
             entry.image.path,
             *(() if entry.image.argosy else entered_if_there()),

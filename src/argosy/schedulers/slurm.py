@@ -58,7 +58,15 @@ def judge_state(state: str) -> tuple[str, str]:
 
 
 FROM_OUTSIDE = frozenset({"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"})
-NO_ANSWER = re.compile(r"Unable to contact slurm controller|Connection refused|timed out|Zero Bytes", re.IGNORECASE)
+NOT_REACHED = re.compile(r"\(connect failure\)|Connection refused|Communication connection failure", re.IGNORECASE)
+"""What a program of Slurm says before it has sent anything (slurm_errno.c)."""
+
+ANSWER_LOST = re.compile(
+    r"timed out|Zero Bytes|Unable to contact slurm controller(?! \(connect)|Unexpected message received|"
+    r"Message (send|receive) failure|Communication shutdown failure",
+    re.IGNORECASE,
+)
+"""What it says after it began to send: the controller may have done what it was asked."""
 
 
 OUT_OF_MEMORY_SIGNAL = 125
@@ -77,7 +85,12 @@ def judge_code(state: str, code: int) -> int:
 
 def says_no_answer(text: str) -> bool:
     """Tell whether a program of Slurm complains that the controller does not answer."""
-    return bool(NO_ANSWER.search(text))
+    return bool(NOT_REACHED.search(text) or ANSWER_LOST.search(text))
+
+
+def may_be_done(text: str) -> bool:
+    """Tell whether the controller may have carried out a request that failed without its answer."""
+    return bool(ANSWER_LOST.search(text))
 
 
 class JobOptions(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ def _cluster_name(environment: Mapping[str, str]) -> str:
         return name
     for path in (*map(Path, filter(None, [environment.get("SLURM_CONF")])), *SLURM_CONFIGURATIONS):
         if path.is_file():
-            for line in path.read_text(errors="replace").splitlines():
+            for line in path.read_text(errors="replace", encoding="utf-8").splitlines():
                 key, _, value = line.partition("=")
                 if key.strip().lower() == "clustername":
                     return value.split("#", 1)[0].strip()

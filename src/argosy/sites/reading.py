@@ -114,7 +114,7 @@ def read_table(path: Path) -> Table:
     """
     text = ""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         table = parse_table(text)
     except tomllib.TOMLDecodeError as error:
         from argosy.toml_lines import toml_line  # noqa: PLC0415 - a faulty profile only
@@ -166,7 +166,7 @@ def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple
         known = sorted({p.stem.removeprefix(FRAGMENT) for place in places for p in place.glob("*.toml")} - {path.stem})
         from argosy.toml_lines import find_line  # noqa: PLC0415 - likewise
 
-        line = find_line(path.read_text(), ("use",))
+        line = find_line(path.read_text(encoding="utf-8"), ("use",))
         near = nearest_word(name, known)
         raise SiteError(
             f"there is no fragment or site {name!r} to build on",

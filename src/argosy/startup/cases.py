@@ -134,7 +134,7 @@ def _line(ground: Ground, session: Session) -> Case | str:
     folder = ground.work / "line"
     folder.mkdir()
     file = folder / ground.version.runtime
-    file.write_text(RECORD.format(folder=quote(str(folder))))
+    file.write_text(RECORD.format(folder=quote(str(folder))), encoding="utf-8")
     file.chmod(0o755)
     called = Command(_wrapper_words(ground), env=ground.env | {"PATH": f"{folder}:{ground.env.get('PATH', '')}"})
     run_checked(session.runner, called, doing="looking how the runtime is called")
@@ -155,9 +155,9 @@ def _scripted(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 -
         return f"{SCRIPTED}: {container}"
     folder = ground.work / "scripted"
     (folder / "bin").mkdir(parents=True)
-    (folder / "common.sh").write_text(SHARED)
+    (folder / "common.sh").write_text(SHARED, encoding="utf-8")
     file = folder / "bin" / PYTHON
-    file.write_text(render_scripted(container, ground.target))
+    file.write_text(render_scripted(container, ground.target), encoding="utf-8")
     file.chmod(0o755)
     return Case(SCRIPTED, (str(file), *_code(ground)), ground.env, _files(ground), ground.place)
 

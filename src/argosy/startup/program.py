@@ -30,7 +30,7 @@ def start(case: Mapping[str, Any], copies: int, said: str) -> float:
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     seconds = time.perf_counter() - begin
     if any(codes):  # a failed start is quick, and would be a good figure
-        with open(said, errors="replace") as file:  # noqa: PTH123 - loads less than pathlib
+        with open(said, errors="replace", encoding="utf-8") as file:  # noqa: PTH123 - loads less than pathlib
             sys.exit(f"{case['name']} ended with {max(codes)}: {file.read()[-600:].strip()}")
     return seconds
 

@@ -82,7 +82,7 @@ def _counted(case: Case, log: Path, session: Session) -> Calls:
         *case.words,
     )
     run_checked(session.runner, Command(words, env=case.env), doing=f"counting the calls of {case.name}")
-    return count_calls(case.name, log.read_text(errors="replace"), case.place)
+    return count_calls(case.name, log.read_text(errors="replace", encoding="utf-8"), case.place)
 
 
 def count_calls(name: str, trace: str, place: str) -> Calls:

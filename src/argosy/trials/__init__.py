@@ -25,7 +25,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 def trial_command() -> tuple[str, ...]:
     """Give the command that runs once on each node, and tries every GPU that it sees there."""
-    return ("python", "-c", PROGRAM.read_text())
+    return ("python", "-c", PROGRAM.read_text(encoding="utf-8"))
 
 
 def as_trial(request: LaunchRequest) -> LaunchRequest:

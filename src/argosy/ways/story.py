@@ -55,8 +55,8 @@ def read_report(record: Path) -> tuple[tuple[Compared, ...], str]:
         When it compared nothing, or no run has ended.
     """
     try:
-        told = json.loads((record / NOTE).read_text())
-        return compare(told["ways"], parse_runs((record / RUNS).read_text())), str(told["what"])
+        told = json.loads((record / NOTE).read_text(encoding="utf-8"))
+        return compare(told["ways"], parse_runs((record / RUNS).read_text(encoding="utf-8"))), str(told["what"])
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
             "there is nothing to compare yet",

@@ -70,7 +70,7 @@ def read_signatures(files: Iterable[Path] = (SHIPPED,)) -> tuple[Signature, ...]
     found: dict[str, Signature] = {}
     for path in files:
         try:
-            table = msgspec.convert(tomllib.loads(path.read_text()), _File)
+            table = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             raise UsageError(
                 "a file of known errors cannot be used",

@@ -126,4 +126,4 @@ def read_environ(path: Path) -> tuple[tuple[str, str], ...]:
         When there is none, or a line has no fixed value.
     """
     with explained(path.parent):
-        return parse_environ(path.read_text(), str(path))
+        return parse_environ(path.read_text(encoding="utf-8"), str(path))

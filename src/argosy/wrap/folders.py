@@ -186,7 +186,7 @@ def _list_installation(place: Path, at: str) -> Inside:
     if os.path.lexists(python):
         target = f"{at}/bin/{python.readlink() if python.is_symlink() else 'python'}"
     config = place / "pyvenv.cfg"
-    rows = (line.partition("=") for line in config.read_text().splitlines()) if config.is_file() else ()
+    rows = (line.partition("=") for line in config.read_text(encoding="utf-8").splitlines()) if config.is_file() else ()
     return Inside(
         programs=tuple(programs),
         beside=tuple(f"{at}/{name}" for name in sorted(os.listdir(place))),  # noqa: PTH208 - names are wanted
@@ -224,7 +224,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
     ):
         file = tree / place.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
         file.chmod(mode)
     lock = Lock(
         base=LockedBase(base.reference, base.digest, base.image.base_size, base.image.arch),
@@ -233,7 +233,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
         content=digest_tree(tree),
         packages=_packages(tree / at.lstrip("/")),
     )
-    (tree / LOCK.lstrip("/")).write_text(render_lock(lock))
+    (tree / LOCK.lstrip("/")).write_text(render_lock(lock), encoding="utf-8")
     layer = tree.with_suffix(".sqfs")
     run_pack(session, tree, layer, time=base.time)
     write_delta(image, base, lock, (whole_of(layer),))

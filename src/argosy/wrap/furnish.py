@@ -24,10 +24,10 @@ def furnish(
     _write_inside(folder / "inside", commands, version.identity)
     _write_venv(folder / "inside", inside)
     start = _start(folder, version, plan, inside, root)
-    (folder / "start.sh").write_text(render_start(start))
+    (folder / "start.sh").write_text(render_start(start), encoding="utf-8")
     if start.runtime == "bwrap":
-        (folder / "join.sh").write_text(render_join(start))
-        (folder / "names.sh").write_text(render_names(start))
+        (folder / "join.sh").write_text(render_join(start), encoding="utf-8")
+        (folder / "names.sh").write_text(render_names(start), encoding="utf-8")
     write_version(folder, version)
 
 
@@ -35,7 +35,7 @@ def _write_wrappers(folder: Path, commands: CommandsPlan, number: int) -> None:
     folder.mkdir()
     for command in commands.commands:
         file = folder / command.name
-        file.write_text(render_wrapper(command.name, number))
+        file.write_text(render_wrapper(command.name, number), encoding="utf-8")
         file.chmod(0o777 & ~_umask(folder))
 
 
@@ -54,7 +54,7 @@ def _write_inside(folder: Path, commands: CommandsPlan, identity: str) -> None:
         (folder / "bin" / command.name).symlink_to(command.target)
     for name, target in commands.links:
         (folder / name).symlink_to(target)
-    (folder / f".inside-{identity}").write_text("This file is seen inside the container only.\n")
+    (folder / f".inside-{identity}").write_text("This file is seen inside the container only.\n", encoding="utf-8")
 
 
 def _write_venv(folder: Path, inside: Inside) -> None:
@@ -62,9 +62,9 @@ def _write_venv(folder: Path, inside: Inside) -> None:
     config, customize = render_venv(inside), render_customize(inside)
     if config:
         (folder / CONFIG).unlink()
-        (folder / CONFIG).write_text(config)
+        (folder / CONFIG).write_text(config, encoding="utf-8")
         (folder / ON_TOP).mkdir()
-        (folder / ON_TOP / "sitecustomize.py").write_text(customize)
+        (folder / ON_TOP / "sitecustomize.py").write_text(customize, encoding="utf-8")
 
 
 def _start(folder: Path, version: Version, plan: ContainerPlan, inside: Inside, root: Root) -> Start:

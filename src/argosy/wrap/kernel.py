@@ -64,7 +64,7 @@ def add_kernel(request: KernelRequest, session: Session) -> Path:
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with whole_file(spec, force=True) as beside:
-        beside.write_text(render_kernel(str(python), request.title or request.prefix.name))
+        beside.write_text(render_kernel(str(python), request.title or request.prefix.name), encoding="utf-8")
     return spec
 
 

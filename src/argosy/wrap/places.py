@@ -116,7 +116,7 @@ def write_entrances(prefix: Path, version: Version) -> None:
         (lua.with_suffix(""), render_tcl(prefix.name, what)),
     ):
         with whole_file(file, force=True) as beside:
-            beside.write_text(text)
+            beside.write_text(text, encoding="utf-8")
 
 
 def read_version(prefix: Path, number: int) -> Version:

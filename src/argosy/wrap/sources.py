@@ -128,7 +128,7 @@ def _built(
 ) -> Path:
     sources = list(files)
     if recipe.added or not files:
-        (folder / ADDED).write_text("".join(f"{requirement}\n" for requirement in recipe.added))
+        (folder / ADDED).write_text("".join(f"{requirement}\n" for requirement in recipe.added), encoding="utf-8")
         sources.append(folder / ADDED)
     image = folder / "image.sif"
     request = BuildRequest(

@@ -109,7 +109,9 @@ def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, 
         with whole_folder(place, what="joining the image's folders", waiting=session.waiting) as folder:
             if folder is not None:
                 _join(trees, tops, folder / "root", place / "root")
-        users, groups = ((place / "root/etc" / name).read_text(errors="replace") for name in OF_THE_CALLER)
+        users, groups = (
+            (place / "root/etc" / name).read_text(errors="replace", encoding="utf-8") for name in OF_THE_CALLER
+        )
     except (_NeedsOverlay, PermissionError):
         return Root()
     if not all(_has_place(tops, bind.target) for bind in binds):

@@ -37,20 +37,19 @@ has=${SLURM_JOB_CPUS_PER_NODE:-999} n=${SLURM_NTASKS_PER_NODE:-1}; need=$((${SLU
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
 trap 'pass USR1' USR1; trap 'pass USR2' USR2
 trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT HUP
-trap 'rm -f "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
 
 # The rendezvous: the first host, node03 of node[03-07,9], and a free port there, below the ephemeral ones.
-port='# A free port of the $2 after $1, from $3 on; a file keeps it from others, until old.
-set -C; port=$3 left=$2
-while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
-    [ ! -e "$taken" ] || find "$taken" -type f -mmin +10 -delete || :
+port='# A free port of the $2 after $1, from $3 on.
+port=$3 left=$2
+while [ "$left" -gt 0 ]; do
     busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*) || :
-    [ -z "$busy" ] && { { :; } > "$taken" || [ ! -e "$taken" ]; } && break
+    [ -n "$busy" ] || break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
 done 2>/dev/null
 [ "$left" -gt 0 ] && echo "$port"'
 list=${SLURM_JOB_NODELIST%%,*}[ n=${list#*\[}; first=${list%%\[*}${n%%[][x-]*}
-MASTER_ADDR=${first}; set -- 20000 10000 $((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
+set -- $((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31)) $(( (${SLURM_TASK_PID:-0} - $$) % 10000 + 10000 ))
+MASTER_ADDR=${first}; set -- 20000 10000 $((20000 + ($1 + $2) % 10000))
 if [ "${SLURMD_NODENAME:-}" = "$first" ]; then MASTER_PORT=$(eval "$port")
 else MASTER_PORT=$(srun --overlap -N1 -n1 -w "$first" sh -c "$port" argosy-port "$@")  # as in salloc
 fi || stop "no free port" 7
@@ -62,12 +61,13 @@ export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER
 # the cores of a rank, planned: 1 [default]
 export APPTAINERENV_OMP_NUM_THREADS="$((need > ranks_per_node ? need / ranks_per_node : 1))"
 
-node='# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.
+node='# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.  Another user may have made a folder.
 stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
 [ -r "$1" ] || stop "the image $1 cannot be read" 6
 command -v "$2" >/dev/null || stop "$2 is not installed" 4
 [ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
-for folder in $4; do (umask 077; mkdir -p "$folder") || stop "$folder cannot be made" 7; done
+own() { mkdir -m 700 "$1" 2>/dev/null || [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
+for folder in $4; do (umask 077; mkdir -p "${folder%/*}/"); own "$folder" || stop "$folder is not ours" 7; done
 # The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"

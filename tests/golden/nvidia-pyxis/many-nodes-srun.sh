@@ -37,20 +37,19 @@ has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TA
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
 trap 'pass USR1' USR1; trap 'pass USR2' USR2
 trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT HUP
-trap 'rm -f "/tmp/argosy-port-${MASTER_PORT:-}" 2>/dev/null || :' EXIT
 
 # The rendezvous: the first host, node03 of node[03-07,9], and a free port there, below the ephemeral ones.
-port='# A free port of the $2 after $1, from $3 on; a file keeps it from others, until old.
-set -C; port=$3 left=$2
-while taken=/tmp/argosy-port-$port; [ "$left" -gt 0 ]; do
-    [ ! -e "$taken" ] || find "$taken" -type f -mmin +10 -delete || :
+port='# A free port of the $2 after $1, from $3 on.
+port=$3 left=$2
+while [ "$left" -gt 0 ]; do
     busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*) || :
-    [ -z "$busy" ] && { { :; } > "$taken" || [ ! -e "$taken" ]; } && break
+    [ -n "$busy" ] || break
     port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
 done 2>/dev/null
 [ "$left" -gt 0 ] && echo "$port"'
 list=${SLURM_JOB_NODELIST%%,*}[ n=${list#*\[}; first=${list%%\[*}${n%%[][x-]*}
-MASTER_ADDR=${first}; set -- 20000 10000 $((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31) % 10000))
+set -- $((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31)) $(( (${SLURM_TASK_PID:-0} - $$) % 10000 + 10000 ))
+MASTER_ADDR=${first}; set -- 20000 10000 $((20000 + ($1 + $2) % 10000))
 if [ "${SLURMD_NODENAME:-}" = "$first" ]; then MASTER_PORT=$(eval "$port")
 else MASTER_PORT=$(srun --overlap -N1 -n1 -w "$first" sh -c "$port" argosy-port "$@")  # as in salloc
 fi || stop "no free port" 7
@@ -61,7 +60,12 @@ unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERB
 inside='# In each container: words GPU_NODE FOLDERS, then the command.
 stop() { printf "argosy: %s\n" "$1" >&2; exit 7; }
 [ -z "$1" ] || [ -e "$1" ] || stop "GPUs were asked for, and the container on $SLURMD_NODENAME has no $1"
-for _folder in $2; do (umask 077; mkdir -p "$_folder") || stop "$_folder cannot be made in the container"; done
+# Another user may have made a folder of that name: only one of our own is good.
+own() { mkdir -m 700 "$1" 2>/dev/null || [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
+for _folder in $2; do
+    (umask 077; mkdir -p "${_folder%/*}/")
+    own "$_folder" || stop "$_folder cannot be made in the container, or is not our own folder"
+done
 shift 2
 [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"'

@@ -150,6 +150,51 @@ def test_a_controller_that_is_down_is_explained_and_following_outlives_it(
         assert out.count("over") == 2
 
 
+def test_a_job_that_a_silent_controller_took_is_told_as_one_that_may_be_in_the_queue(
+    new_desk: Callable[..., AbstractContextManager[Desk]],
+) -> None:
+    with new_desk("--slurm", "MessageTimeout=2") as desk:
+        desk.cluster.sh("pkill -STOP -x slurmctld", user="root")
+        try:
+            unsure = desk.argosy(*desk.words(command=("true",)), check=False)
+        finally:
+            desk.cluster.sh("pkill -CONT -x slurmctld", user="root")
+        assert unsure.code == 125
+        assert "nothing was submitted" not in unsure.stderr
+        assert "the job may be in the queue all the same: look with 'argosy jobs'" in unsure.stderr
+        known = "scontrol show job --oneliner | sed -n 's/^JobId=\\([0-9]*\\).*/\\1/p'"
+        desk.until(lambda: bool(desk.sh(known).stdout.strip()), "the controller did not take the job")
+        job = desk.sh(known).stdout.strip()
+        desk.wait(job)
+        assert json.loads(desk.argosy("jobs", "show", job, "--json").stdout)["record"]
+
+
+def test_a_job_goes_on_from_its_checkpoint_where_the_controller_was_silent_when_it_went_back(
+    new_desk: Callable[..., AbstractContextManager[Desk]],
+) -> None:
+    program = """\
+trap 'echo here > saved; echo saved' USR2
+[ -z "${SLURM_RESTART_COUNT:-}" ] || { echo "again with $(cat saved)"; exit 0; }
+echo ready
+until [ -e go ]; do sleep 0.1; done
+"""
+    with new_desk("--slurm", "MessageTimeout=2") as desk:
+        options = ("--ranks", "1", "--launcher", "none", "--resume", "2", "--checkpoint", "saved", "--time", "10:00")
+        job = desk.submit(*options, command=("sh", "-c", program))
+        desk.until_written(job, "ready")
+        desk.cluster.sh(f"scancel --batch --signal=USR2 {job}")
+        desk.until_written(job, "saved")
+        desk.cluster.sh("pkill -STOP -x slurmctld", user="root")
+        try:
+            desk.write("go", "")
+            after = "restart 1 of 2\n"
+            desk.until(lambda: bool(desk.output(job).partition(after)[2]), "scontrol did not complain")
+        finally:
+            desk.cluster.sh("pkill -CONT -x slurmctld", user="root")
+        assert desk.wait(job) == "COMPLETED", desk.output(job)
+        assert "again with here" in desk.output(job)
+
+
 def test_a_job_that_slurm_starts_again_goes_on_with_its_log_and_its_tasks_are_told_apart(desk: Desk) -> None:
     program = 'echo "run ${SLURM_RESTART_COUNT:-0}"; [ -n "${SLURM_RESTART_COUNT:-}" ] || sleep 600'
     job = desk.submit("--ranks", "1", command=("sh", "-c", program))

@@ -36,6 +36,9 @@ WORDS = (
     "!history",
     "%j %x {}",
     "'",
+    ":",
+    "::",
+    "dos\r\nlines\r\n",
 )
 VALUES = {
     "X_TICKS": "`touch ran` $(touch ran)",

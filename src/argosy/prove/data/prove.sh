@@ -22,7 +22,6 @@ finish() {
         printf '\n]}\n'
     } > "$result.part" && mv "$result.part" "$result" && echo "written: $result"
     rm -rf "$work"
-    [ -z "${MASTER_PORT:-}" ] || rmdir "/tmp/argosy-port-$MASTER_PORT" 2>/dev/null || :
 }
 trap finish EXIT
 trap 'exit 143' TERM INT
