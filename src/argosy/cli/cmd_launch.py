@@ -46,7 +46,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 )
 @number("--nodes", "Nodes.  [default: 1]")
 @number("--gpus", "GPUs in all.")
-@number("--gpus-per-node", "GPUs on each node.")
+@number("--gpus-per-node", "GPUs on each node.  [default: with --nodes all that a node has, else one per rank]")
 @number("--ranks", "Ranks in all.  [default: one per GPU, or one per node]")
 @number("--cpus-per-rank", "Cores of each rank.")
 @word("--gpu-type", "Kind of GPU, where nodes have several: Slurm's name for it.", "NAME")

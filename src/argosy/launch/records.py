@@ -53,6 +53,8 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         Whether the command, which is ours, imports torch.
     here
         Whether it runs as steps of the present allocation (see `argosy.launch.in_allocation`).
+    why_gpus
+        Why the job has the GPUs in `wanted`, if the user named no number (see `argosy.launch.at_site.with_gpus`).
     choices
         Choices that were made before planning; the plan lists them before its own.
     given
@@ -84,6 +86,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     apart: bool = False
     needs_torch: bool = False
     here: bool = False
+    why_gpus: str = ""
     choices: tuple[Choice, ...] = ()
     given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)

@@ -144,6 +144,7 @@ def test_here_without_an_allocation_is_refused(desk: Desk) -> None:
 
 
 def test_each_rank_sees_the_gpus_of_its_node(desk: Desk) -> None:
+    desk = desk.with_gpus
     options = ("--nodes", "2", "--gpus-per-node", "2")
     assert (
         "#SBATCH --gpus-per-node=2" in (desk.here / desk.script(*options, command=("true",)).split("/")[-1]).read_text()
@@ -151,10 +152,15 @@ def test_each_rank_sees_the_gpus_of_its_node(desk: Desk) -> None:
     told = desk.tell(*options, *SRUN)
     assert [row["set"]["CUDA_VISIBLE_DEVICES"] for row in told] == ["0,1"] * 4
     assert [row["set"]["LOCAL_RANK"] for row in told] == ["0", "1", "0", "1"]
+    unsaid = desk.tell("--nodes", "2", *SRUN)
+    assert [row["set"]["CUDA_VISIBLE_DEVICES"] for row in unsaid] == ["0,1"] * 4
+    on_cpus = desk.tell("--nodes", "2", "--gpu", "none", *SRUN)
+    assert [row["set"].get("CUDA_VISIBLE_DEVICES", "") for row in on_cpus] == ["", ""]
 
 
 def test_a_node_without_the_gpu_that_was_asked_for_stops_before_the_program_starts(desk: Desk) -> None:
-    (desk.here / "site.toml").write_text((desk.cluster.shared / "site.toml").read_text().replace("nvidia0", "nvidia7"))
+    plain = (desk.cluster.shared / "gpu-site.toml").read_text()
+    (desk.here / "site.toml").write_text(plain.replace("nvidia0", "nvidia7"))
     lacking = dataclasses.replace(desk, site=f"{desk.folder}/site.toml")
     done = lacking.follow("--gpus", "1", *SRUN, command=("touch", "started"), check=False)
     assert done.code == 7
