@@ -30,9 +30,7 @@ def code(planned: LaunchPlan) -> list[str]:
 @pytest.mark.parametrize(
     ("site", "gpus", "ranks"), [("lumi-g", 8, 8), ("dawn", 4, 8), ("mn5-acc", 4, 4), ("frontier", 8, 8)]
 )
-def test_nodes_of_a_gpu_partition_come_with_all_their_gpus(
-    site: str, gpus: int, ranks: int
-) -> None:
+def test_nodes_of_a_gpu_partition_come_with_all_their_gpus(site: str, gpus: int, ranks: int) -> None:
     planned = plan(site, Wanted(nodes=2))
     assert (planned.shape.nodes, planned.shape.gpus_per_node, planned.shape.ranks_per_node) == (2, gpus, ranks)
     (row,) = (choice for choice in planned.choices if choice.what == "GPUs per node")
