@@ -106,6 +106,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
     metavar="[DIR]",
     help="Copy the image to each node's own disk first (/tmp).",
 )
+@click.option("--no-check", is_flag=True, help="Launch an image whose torch cannot use the GPUs of the site, too.")
 @click.option("--exclusive", is_flag=True, help="Whole nodes.")
 @click.option("--requeue", is_flag=True, help="Start again after a node failure.")
 @click.option(

@@ -98,6 +98,12 @@ def find_grounds(
             refuse_missing_program(request.command, asked, host, at_nodes=True)
         wanted = _with_log_folder(wanted, record)
         there, container = _enter_at_nodes(request, wanted, site, there, session, dry=dry, kept=kept, found=found)
+        if there.gpus:
+            from argosy.launch.torch_check import check_torch_build  # noqa: PLC0415 - jobs with GPUs only
+
+            starts, is_here = not (dry or kept), found is None
+            vendor = there.gpus[0].vendor
+            container = check_torch_build(request, container, site, vendor, session, start=starts, here=is_here)
     return Grounds(request, container, site, there, _versions_of(container.entry.image, request))
 
 

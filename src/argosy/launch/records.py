@@ -51,6 +51,8 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         Whether ranks do not speak to each other, so that one that fails ends none of the others.
     needs_torch
         Whether the command, which is ours, imports torch.
+    no_check
+        Whether an image is launched that cannot use the site's GPUs (see `argosy.launch.torch_check`).
     here
         Whether it runs as steps of the present allocation (see `argosy.launch.in_allocation`).
     why_gpus
@@ -85,6 +87,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     smoke: bool = False
     apart: bool = False
     needs_torch: bool = False
+    no_check: bool = False
     here: bool = False
     why_gpus: str = ""
     choices: tuple[Choice, ...] = ()
