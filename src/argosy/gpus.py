@@ -18,6 +18,9 @@ from argosy.model import Bind, Choice, Devices, GpuWay, Host
 if TYPE_CHECKING:
     from argosy.cdi import CdiSpec
 
+BY_DEVICES = "by /dev"
+"""What a plan shows if GPUs enter as device nodes, without an option of the runtime: there ``none`` would mislead."""
+
 VENDOR_WAYS = {"nvidia": GpuWay.NV, "amd": GpuWay.ROCM}
 """Way that each vendor's GPUs need.  Intel's are device nodes only: the user-space driver is part of the image."""
 
@@ -142,8 +145,9 @@ def _nvidia_binds(libraries: Iterable[tuple[str, str]]) -> tuple[Bind, ...]:
 def _choose_by_machine(host: Host, runtime: str) -> tuple[GpuWay, Choice]:
     vendors = [vendor for vendor in VENDOR_WAYS if any(gpu.vendor == vendor for gpu in host.gpus)]
     if not vendors:
-        why = f"{_counted(host)}: they come in with /dev" if host.gpus else "no GPU is seen here"
-        return GpuWay.NONE, Choice("gpu", GpuWay.NONE.value, why, "machine")
+        if host.gpus:
+            return GpuWay.NONE, Choice("gpu", BY_DEVICES, f"{_counted(host)}: they come in with /dev", "machine")
+        return GpuWay.NONE, Choice("gpu", GpuWay.NONE.value, "no GPU is seen here", "machine")
     way = VENDOR_WAYS[vendors[0]]
     how = "carried in by specification or device nodes" if runtime == "bwrap" else f"{runtime} finds the driver"
     return way, Choice("gpu", way.value, f"{_counted(host)}; {how}", "machine")

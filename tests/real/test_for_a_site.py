@@ -64,6 +64,8 @@ def test_torch_comes_from_the_index_for_the_sites_gpus_and_the_lock_knows_it(sho
         built = shop.argosy(*words, "-o", "out.sif", **variables)
         assert built.code == 0, built.err
         refused = shop.argosy(*words, "-o", "other.sif", "--torch-backend", "none", **variables)
+        recipe.write_text("torch==2.6.0+rocm6.2.4\n")
+        unknown = shop.argosy(*words, "-o", "third.sif", **variables)
     assert asked == {"pypi.org", "download.pytorch.org"}
     why = "the driver of here supports ROCm 6.3.1 [site]"
     assert f"torch comes from https://download.pytorch.org/whl/rocm6.3: {why}" in built.err
@@ -71,6 +73,9 @@ def test_torch_comes_from_the_index_for_the_sites_gpus_and_the_lock_knows_it(sho
     assert "torch==2.9.0+rocm6.3" in told
     assert refused.code == 7
     assert "torch 2.9.1 cannot use the GPUs of here" in refused.err
+    assert unknown.code == 7, unknown.err
+    assert "looked for in https://download.pytorch.org" not in unknown.err
+    assert "--torch-backend rocm6.2.4" in unknown.err
 
 
 def test_a_project_takes_a_package_from_the_index_that_it_names(shop: Shop) -> None:

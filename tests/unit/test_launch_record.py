@@ -187,16 +187,23 @@ def test_the_end_says_what_the_run_proved_and_notes_it(record: Path, shell: str)
         with (record / f"ranks-node{number // 2 + 1}").open("a") as file:
             file.write(line)
     said = end(record, shell, 0)
-    assert said.startswith("argosy: verdict: ranks: 4 of 4 on 2 node(s) · cores: 4 of 4 as planned · GPUs: 2 seen by")
+    assert said.startswith(
+        "argosy: verdict: ranks: 4 of 4 on 2 node(s) · cores: 4 of 4 as planned · GPUs: use not shown, "
+    )
+    assert "device files: 2 for each rank" in said
     (record / "nccl-0-node1-9.log").write_text("n:1:1 [0] NCCL INFO Using network Socket\n")
     assert "network: TCP SOCKETS, not the fast network" in end(record, shell, 0)
     (record / "nccl-0-node1-9.log").write_text(
         "n:1:1 [0] NCCL INFO NET/OFI Selected Provider is cxi (found 4 nics)\n"
         "n:1:1 [0] NCCL INFO Using network Libfabric\n"
+        "n:1:1 [0] NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 busId c1000 - Init START\n"
+        "n:1:1 [0] NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 busId c1000 - Init COMPLETE\n"
+        "n:1:2 [1] NCCL INFO comm 0x55 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId c6000 commId 0x1 - Init COMPLETE\n"
     )
+    assert "GPUs: 2 used by NCCL or RCCL, device files: 2 for each rank" in end(record, shell, 0)
     assert end(record, shell, 0).endswith("network: Libfabric, libfabric cxi\n")
     runs = read_runs(record)
-    assert len(runs) == 3
+    assert len(runs) == 4
     assert (runs[0].code, runs[0].nodes, runs[0].started) == (0, "node[1-2]", 100)
     assert runs[0].ended > 100
 

@@ -102,7 +102,7 @@ def test_what_a_run_shows_of_overlays_chooses_how_a_layer_attaches_and_explain_t
     image = Image("/x.sif", ImageKind.SIF, "", "amd64", layer_offset=1, layer_part=2, argosy=True)
     request = ContainerRequest(runtime="apptainer")
     plan = plan_container(request, image, as_proved(site, HOST, "apptainer"))
-    told = {choice.what: choice for choice in told_by_site(plan.choices, request, site)}["layer"]
+    told = {choice.what: choice for choice in told_by_site(plan.choices, request, site, gpus=1)}["layer"]
     assert (plan.entry.attach.value, told.proof) == (attached, proof)
     assert told.checked == ("2026-11-21" if proof else "")
     assert ("apptainer 1.4.5" in told.evidence) == bool(proof)

@@ -176,10 +176,11 @@ def test_mn5s_module_is_loaded_before_its_runtime_is_looked_for(tmp_path: Path) 
 
 
 def test_what_pyxis_passes_on_is_named_so_that_no_image_overrides_it(tmp_path: Path) -> None:
-    told = run_golden(tmp_path, "nvidia-pyxis/many-nodes-srun")
+    given = {"SLURM_JOB_CPUS_PER_NODE": "64(x2)", "SLURM_GPUS_ON_NODE": "2"}
+    told = run_golden(tmp_path, "nvidia-pyxis/many-nodes-srun", **given)
     (start,) = [line for line in told.starts.splitlines() if "--container-image" in line]
     (names,) = re.findall(r"--container-env=(\S+)", start)
-    forced = {"MASTER_ADDR": "node1", "OMP_NUM_THREADS": "1", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+    forced = {"MASTER_ADDR": "node1", "OMP_NUM_THREADS": "32", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
     assert forced.items() <= told.environment.items()
     assert set(names.split(",")) == {*forced, "MASTER_PORT", "NVIDIA_VISIBLE_DEVICES", "MELLANOX_VISIBLE_DEVICES"}
     assert f"--container-workdir={Path.cwd()}" in start

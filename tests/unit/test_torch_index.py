@@ -99,18 +99,49 @@ def test_where_torch_came_from_is_told_with_its_reason_and_the_way_out() -> None
     assert list(explain_target(target, settings, ())) == []
 
 
-def test_a_failure_about_torch_says_which_index_was_asked() -> None:
-    def fail(about: str) -> None:
+def hint_of(about: str, target: Target, recipe: Recipe, settings: UvSettings) -> str:
+    with pytest.raises(CheckFailed) as error, explaining_torch(target, recipe, settings):
         raise CheckFailed("no versions go together", evidence=about, hint="change one")
+    return error.value.hint
 
-    target: Target = choose_target("", "", AMD)
-    with pytest.raises(CheckFailed) as error, explaining_torch(target):
-        fail("there is no version of torch==2.3.0")
-    assert "whl/rocm6.4" in error.value.hint
-    assert "change one" in error.value.hint
-    with pytest.raises(CheckFailed) as other, explaining_torch(target):
-        fail("there is no version of numpy==99")
-    assert other.value.hint == "change one"
+
+def test_a_failure_about_torch_says_which_index_was_asked() -> None:
+    target = choose_target("", "", AMD)
+    settings = aim_torch(UvSettings(), PLAIN, target.backend)
+    hint = hint_of("there is no version of torch==2.3.0", target, PLAIN, settings)
+    assert "torch was looked for in https://download.pytorch.org/whl/rocm6.4" in hint
+    assert "change one" in hint
+    assert hint_of("there is no version of numpy==99", target, PLAIN, settings) == "change one"
+
+
+BUILT = replace(PLAIN, pip=(replace(PLAIN.pip[0], spec="torch==2.6.0+rocm6.2.4"),))
+
+
+@pytest.mark.parametrize("site", [AMD, None], ids=["for a site", "for no site"])
+def test_a_build_of_torch_that_is_not_found_is_told_with_the_index_that_has_it(site: Site | None) -> None:
+    target = choose_target("", "", site)
+    settings = aim_torch(UvSettings(), BUILT, target.backend)
+    hint = hint_of("there is no version of torch==2.6.0+rocm6.2.4", target, BUILT, settings)
+    assert "looked for in" not in hint
+    assert "add --torch-backend rocm6.2.4, or" in hint
+    assert "--extra-index-url https://download.pytorch.org/whl/rocm6.2.4" in hint
+
+
+def test_an_index_that_uv_does_not_know_is_advised_as_an_address_only() -> None:
+    recipe = replace(PLAIN, pip=(replace(PLAIN.pip[0], spec="torch==1.13.1+cu117"),))
+    hint = hint_of("there is no version of torch==1.13.1+cu117", choose_target("", "", None), recipe, UvSettings())
+    assert "--extra-index-url https://download.pytorch.org/whl/cu117" in hint
+    assert "--torch-backend" not in hint
+
+
+def test_no_index_is_advised_that_was_asked_already() -> None:
+    about, own = "there is no version of torch==2.6.0+rocm6.2.4", "https://download.pytorch.org/whl/rocm6.2.4"
+    named = UvSettings(("--index", own))
+    assert hint_of(about, choose_target("", "", AMD), BUILT, named) == "change one"
+    target = choose_target("rocm6.2.4", "", AMD)
+    aimed = aim_torch(UvSettings(), BUILT, target.backend)
+    assert own in hint_of(about, target, BUILT, aimed)
+    assert "extra-index-url" not in hint_of(about, target, BUILT, aimed)
 
 
 def test_conda_is_told_the_sites_cuda_and_instruction_set() -> None:

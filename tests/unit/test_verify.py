@@ -50,6 +50,7 @@ def test_rccl_on_slingshot_is_read_whole() -> None:
         direct=True,
         within=("P2P",),
         hosts=("nid005044", "nid005045"),
+        devices=(("nid005044", "c1000"),),
         ranks=16,
     )
     verdict = judge_run(net, (), TWO_NODES, LUMI)
@@ -205,7 +206,21 @@ def test_a_run_as_planned_is_good_in_one_line() -> None:
     verdict = judge_run(NetFacts(), RANKS, replace(TWO_NODES, cores=("0", "1")), ANY)
     assert verdict.good
     assert verdict.line.startswith("ranks: 4 on 2 node(s) · network: no line")
-    assert verdict.line.endswith("GPUs: 2 seen by each rank · cores: 4 of 4 ranks bound as planned")
+    assert verdict.line.endswith(
+        "GPUs: use not shown, device files: 2 for each rank · cores: 4 of 4 ranks bound as planned"
+    )
+
+
+def test_gpus_were_used_only_if_the_library_names_them() -> None:
+    by_files = check(judge_run(NetFacts(), RANKS, TWO_NODES, ANY), "GPUs")
+    assert (by_files.state, by_files.said) == ("not shown", "use not shown, device files: 2 for each rank")
+    lines = (
+        f"node{number // 2 + 1}:1:2 [{number % 2}] NCCL INFO comm 0x5 rank {number} nranks 4 cudaDev {number % 2} "
+        f"nvmlDev {number % 2} busId {number % 2}6000 commId 0x1 - Init COMPLETE\n"
+        for number in range(4)
+    )
+    by_nccl = check(judge_run(parse_netlog(2 * "".join(lines)), RANKS, TWO_NODES, ANY), "GPUs")
+    assert (by_nccl.state, by_nccl.said) == ("ok", "4 used by NCCL, device files: 2 for each rank")
 
 
 @pytest.mark.parametrize(

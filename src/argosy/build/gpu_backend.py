@@ -8,33 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from argosy.build.rooms import Room
 from argosy.build.torch_index import index_of
 from argosy.errors import CheckFailed
+from argosy.images.torch_build import ASK_TORCH, BACKENDS
 from argosy.layout import ENV_PREFIX, ROOT
 from argosy.model import Bind
 from argosy.recipe import Recipe
 from argosy.sites import Site
 
-BACKENDS: Mapping[str, str] = MappingProxyType({"nvidia": "cuda", "amd": "hip", "intel": "xpu"})
-"""Vendor -> the name in torch/version.py of the back end for its GPUs: None there, where torch was built without."""
-
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
-
-ASK_TORCH = """\
-import importlib.util, json, pathlib
-spec = importlib.util.find_spec("torch")
-found = {}
-if spec and spec.origin:
-    file = pathlib.Path(spec.origin).with_name("version.py")
-    if file.is_file():
-        exec(compile(file.read_text(), str(file), "exec"), found)
-        found = {name: str(found.get(name) or "") for name in ("__version__", "cuda", "hip", "xpu")}
-print(json.dumps(found))
-"""
-"""torch itself is not imported: that takes seconds and may want a driver.  A torch without the file is told as none."""
 
 
 def check_torch(site: Site, room: Room, layer: Path, recipe: Recipe) -> None:

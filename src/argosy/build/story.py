@@ -145,8 +145,10 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
             base = replace(base, reference=order.lock.base.reference)
         step.result = _describe_base(base)
     with clock.step("packages", _describe_sources(order.recipe)) as step:
-        with explaining_torch(target), naming_bases(site), putting_back(base, session, work / "layer"):
-            made = _install(_wanted(request, order.recipe, base, target, session), order, session, work, step)
+        wanted = _wanted(request, order.recipe, base, target, session)
+        explaining = explaining_torch(target, order.recipe, wanted.settings)
+        with explaining, naming_bases(site), putting_back(base, session, work / "layer"):
+            made = _install(wanted, order, session, work, step)
         if request.after:
             with following(made.room, made.tree, made.python, step):
                 run_scripts(request.after, made.room, made.tree, step)

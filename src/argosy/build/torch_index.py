@@ -28,6 +28,8 @@ NONE = "none"
 """The word that leaves torch to the usual indexes."""
 
 FAMILY = frozenset({"torch", "torchvision", "torchaudio"})
+BUILD = re.compile(r"\+(cu\d+|rocm\d[\d.]*|xpu|cpu)\b")
+"""The end of a version by which PyTorch names a build, and the last part of the address of that build's index."""
 NAMES_AN_INDEX = frozenset({"--default-index", "--index", "--find-links", "--no-index"})
 
 OF_VENDOR: Mapping[str, str] = MappingProxyType({"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"})
@@ -87,7 +89,7 @@ def choose_backend(asked: str, site: Site | None, base: str = "") -> Choice | No
     if asked == NONE:
         return None
     if asked:
-        known = {*(f"cu{number}" for number in CUDA), *(f"rocm{number}" for number in ROCM), "xpu", "cpu"}
+        known = _known_backends()
         if asked not in known:
             raise UsageError(f"PyTorch has no index {asked!r}", hint=f"one of {', '.join(sorted(known))}, or {NONE}")
         return Choice(WHAT, asked, "asked for", "option")
@@ -98,6 +100,10 @@ def choose_backend(asked: str, site: Site | None, base: str = "") -> Choice | No
         within = next((each.rocm for each in site.images.bases if each.name == base), "")
         return Choice(WHAT, *(_of_base(within, node) or _of_node(node, site.name)), "site")
     return Choice(WHAT, "cpu", f"{site.name} has no GPUs", "site") if node.cores and not node.gpus else None
+
+
+def _known_backends() -> frozenset[str]:
+    return frozenset({*(f"cu{number}" for number in CUDA), *(f"rocm{number}" for number in ROCM), "xpu", "cpu"})
 
 
 def index_of(site: Site) -> str:
@@ -178,16 +184,43 @@ def aimed_index(settings: UvSettings) -> str:
 
 
 @contextmanager
-def explaining_torch(target: Target) -> Iterator[None]:
-    """Add to a failure that is about torch which index was asked, and how to ask another one."""
+def explaining_torch(target: Target, recipe: Recipe, settings: UvSettings) -> Iterator[None]:
+    """Add to a failure that is about torch which index was asked, and which index has the build that is asked for.
+
+    Parameters
+    ----------
+    settings
+        What uv is given: an index that `aim_torch` left out is not one in which torch was looked for.
+    """
     try:
         yield
     except ArgosyError as error:
-        backend = target.backend
-        if backend and (f"{INDEX}{backend.value}" in error.evidence or re.search(r"\btorch", error.evidence)):
-            told = f"torch was looked for in {INDEX}{backend.value}: {backend.why}"
-            error.hint = "; ".join(filter(None, (f"{told}; {OPTION} NAME or {NONE} changes that", error.hint)))
+        asked = aimed_index(settings)
+        if (asked and asked in error.evidence) or re.search(r"\btorch", error.evidence):
+            hints = (_explain_asked(asked, target.backend), _advise_on_build(recipe, settings), error.hint)
+            error.hint = "; ".join(filter(None, hints))
         raise
+
+
+def _explain_asked(asked: str, backend: Choice | None) -> str:
+    why = f"torch was looked for in {asked}: {backend.why}" if asked and backend else ""
+    return f"{why}; {OPTION} NAME or {NONE} changes that" if why else ""
+
+
+def _advise_on_build(recipe: Recipe, settings: UvSettings) -> str:
+    """Name the index of a build such as ``torch==2.6.0+rocm6.2.4``, which PyPI does not have; empty if uv has it."""
+    for line in recipe.pip:
+        found = BUILD.search(line.spec) if line.name in FAMILY else None
+        if found is None or any(word.rstrip("/").endswith(f"/{found[1]}") for word in _addresses(settings)):
+            continue
+        index = f"write '--extra-index-url {INDEX}{found[1]}' in the requirements file"
+        way = f"add {OPTION} {found[1]}, or {index}" if found[1] in _known_backends() else index
+        return f"{line.where}: builds with +{found[1]} are in PyTorch's own index, not in PyPI: {way}"
+    return ""
+
+
+def _addresses(settings: UvSettings) -> tuple[str, ...]:
+    return (*settings.arguments, *settings.own, aimed_index(settings))
 
 
 def explain_target(target: Target, settings: UvSettings, packages: Iterable[LockedPackage]) -> Iterator[str]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from argosy.build.gpu_backend import BACKENDS
 from argosy.build.torch_index import index_of
 from argosy.check.looking import Contents
 from argosy.images.opening import GO_ARCH
+from argosy.images.torch_build import BACKENDS
 from argosy.model import Image, ImageKind
 from argosy.runtimes import RUNTIMES, load_runtime, refuse_image
 from argosy.runtimes.choose import one_partition

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.build.gpu_backend import ASK_TORCH
 from argosy.containers import ContainerPlan
 from argosy.entering import outer_environment
+from argosy.images.torch_build import ASK_TORCH
 from argosy.process import Command, failed
 from argosy.session import Session
 from argosy.shell import in_double_quotes, plain_words

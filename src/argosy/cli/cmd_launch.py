@@ -46,7 +46,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 )
 @number("--nodes", "Nodes.  [default: 1]")
 @number("--gpus", "GPUs in all.")
-@number("--gpus-per-node", "GPUs on each node.")
+@number("--gpus-per-node", "GPUs on each node.  [default: with --nodes all that a node has, else one per rank]")
 @number("--ranks", "Ranks in all.  [default: one per GPU, or one per node]")
 @number("--cpus-per-rank", "Cores of each rank.")
 @word("--gpu-type", "Kind of GPU, where nodes have several: Slurm's name for it.", "NAME")
@@ -106,6 +106,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
     metavar="[DIR]",
     help="Copy the image to each node's own disk first (/tmp).",
 )
+@click.option("--no-check", is_flag=True, help="Launch an image whose torch cannot use the GPUs of the site, too.")
 @click.option("--exclusive", is_flag=True, help="Whole nodes.")
 @click.option("--requeue", is_flag=True, help="Start again after a node failure.")
 @click.option(

@@ -149,7 +149,7 @@ def container_options(command: Decorated) -> Decorated:
                 type=click.Choice([way.value for way in GpuWay]),
                 default="auto",
                 show_default=True,
-                help="How GPUs enter the container.",
+                help="How GPUs enter the container; with none a job has no GPUs.",
             ),
             click.option("--contain", is_flag=True, help="Nothing of the host inside but what --bind names."),
             click.option(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from argosy.launch.records import LaunchPlan
+from argosy.launch.shape import SHARE
 
 OUT_OF_MEMORY = re.compile(r"\boom[-_ ]kill|\bOut Of Memory\b|OUT_OF_MEMORY", re.IGNORECASE)
 """What slurmstepd writes when the kernel ended a rank for its memory; the job's own state may still be FAILED."""
@@ -32,6 +33,8 @@ def warn_before(plan: LaunchPlan, cwd: str) -> Iterator[str]:
     for choice in plan.choices:
         if choice.what == "billed":
             yield f"billed: {choice.value}; {choice.why}"
+        if choice.what == "cores per rank" and choice.value == SHARE and choice.source == "default":
+            yield f"cores: {choice.why}"
     if _is_of_a_node(cwd):
         yield f"nodes may not see {cwd}, since each machine has its own: start from a folder that all nodes see"
     elif _is_of_a_node(plan.output):

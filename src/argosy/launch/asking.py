@@ -69,7 +69,7 @@ def make_request(words: Mapping[str, Any], host: Host) -> LaunchRequest:
     )
 
 
-PLAIN = ("launcher", "mpi", "mode", "name", "checkpoint", "label", "gpu_type", "elastic", "stage")
+PLAIN = ("launcher", "mpi", "mode", "name", "checkpoint", "label", "gpu_type", "elastic", "stage", "no_check")
 """Options whose words a request takes as they are."""
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from argosy.containers import ContainerPlan, refuse_outside_jobs
 from argosy.errors import SiteError
+from argosy.gpus import BY_DEVICES
 from argosy.launch.naming import option
 from argosy.launch.records import LaunchRequest
 from argosy.launchers import Shape
@@ -18,7 +19,7 @@ from argosy.records import replace
 from argosy.runtimes import RUNTIMES
 from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults
 from argosy.sites import Facts, Site
-from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_choice, full_address, resolve
+from argosy.sites.resolving import AtSite, at_partition, choose_mode, evident_choice, full_address, gpus_of, resolve
 
 if TYPE_CHECKING:
     from argosy.sites.partitions import Demand
@@ -90,6 +91,40 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
 
         there = without_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
     return Settled(there, mode, name, whole, choices=(*rows, *why))
+
+
+def with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
+    """Give the request with GPUs, if the nodes have some and the user says nothing of GPUs.
+
+    Whoever names nodes, or gets whole nodes, has all GPUs of each; a job on a part of a node has one for each rank.
+    ``--gpu none`` asks for a job without GPUs.  A launch in an allocation has what that has.
+    """
+    wanted = request.wanted
+    allocated = request.here and site.slurm.gpu_option != "none"
+    says = wanted.gpus or wanted.gpus_per_node or request.container.gpu is GpuWay.NONE
+    if site.scheduler != "slurm" or says or allocated:
+        return request
+    from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - Slurm's sites only
+
+    asked = request.options
+    if not request.here:
+        asked = replace(asked, **choose_defaults(asked, host.environment))  # type: ignore[arg-type]  # text fields
+    moded, _ = choose_mode(site, request.mode)
+    gpus = gpus_of(moded, moded.partition(asked.partition))
+    if not gpus:
+        return request
+    if wanted.nodes:
+        why = "all of each node: nodes were asked for"
+    else:
+        demand = Demand(1, 1, asked.time, exclusive=asked.exclusive)
+        partition, _ = choose_partition(moded, asked.partition, demand)
+        if is_whole(moded, partition, demand):
+            gpus, why = gpus_of(moded, partition), "all of the node: jobs have whole nodes there"
+        else:
+            needed = -(-max(1, wanted.ranks) // moded.node.devices_per_gpu)
+            gpus, why = min(gpus, needed), "one for each rank: nobody said how many"
+    why += "; --gpu none asks for none"
+    return replace(request, wanted=replace(wanted, gpus_per_node=gpus), why_gpus=why)
 
 
 def _unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
@@ -215,15 +250,26 @@ def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> Contai
     return replace(container, entry=replace(container.entry, binds=(*container.entry.binds, *new)))
 
 
-def told_by_site(choices: tuple[Choice, ...], request: ContainerRequest, site: Site) -> tuple[Choice, ...]:
-    """Replace the reasons for runtime, GPU way and signature by the profile's, where it chose and not the user."""
+def told_by_site(
+    choices: tuple[Choice, ...], request: ContainerRequest, site: Site, *, gpus: int
+) -> tuple[Choice, ...]:
+    """Replace the reasons for runtime, GPU way and signature by the profile's, where it chose and not the user.
+
+    Parameters
+    ----------
+    gpus
+        GPUs of the job on each node.
+    """
     facts = site.runtime
     version = f"; the site documents {facts.version}" if facts.version else ""
     own: dict[str, Choice] = {}
     if facts.name and not request.runtime:
         own["runtime"] = evident_choice(site, facts, "runtime", facts.name, why=f"the site's runtime{version}")
     if facts.gpu and request.gpu is GpuWay.AUTO and request.runtime in {"", facts.name}:
-        own["gpu"] = evident_choice(site, facts, "gpu", facts.gpu, key="gpu")
+        value = BY_DEVICES if facts.gpu == GpuWay.NONE.value else facts.gpu
+        own["gpu"] = evident_choice(site, facts, "gpu", value, key="gpu")
+    if site.scheduler == "slurm" and request.gpu is GpuWay.AUTO and not gpus:
+        own["gpu"] = Choice("gpu", GpuWay.NONE.value, "the job has no GPUs", "default")
     own |= _layer_as_proved(choices, site)
     asked = next((choice for choice in choices if choice.what == "signed by"), None)
     if asked and not request.signed_by:

@@ -13,7 +13,7 @@ from argosy.containers import ContainerPlan, left_to_nodes, named_image
 from argosy.entering import enter
 from argosy.errors import ArgosyError, SiteError, UsageError
 from argosy.gpus import WAY_VENDOR
-from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site
+from argosy.launch.at_site import container_at_site, parse_torch_version, settle_site, with_gpus
 from argosy.launch.plan import plan_launch
 from argosy.launch.records import LaunchPlan, LaunchRequest
 from argosy.launch.shape import choose_shape
@@ -98,6 +98,12 @@ def find_grounds(
             refuse_missing_program(request.command, asked, host, at_nodes=True)
         wanted = _with_log_folder(wanted, record)
         there, container = _enter_at_nodes(request, wanted, site, there, session, dry=dry, kept=kept, found=found)
+        if there.gpus:
+            from argosy.launch.torch_check import check_torch_build  # noqa: PLC0415 - jobs with GPUs only
+
+            starts, is_here = not (dry or kept), found is None
+            vendor = there.gpus[0].vendor
+            container = check_torch_build(request, container, site, vendor, session, start=starts, here=is_here)
     return Grounds(request, container, site, there, _versions_of(container.entry.image, request))
 
 
@@ -151,7 +157,7 @@ def _versions_of(image: Image, request: LaunchRequest) -> dict[str, str]:
 
 
 def settle_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Apply what changes a request as a whole: ``--here``, ``--smoke``, ``--elastic``, and a site without Slurm."""
+    """Apply what changes a request as a whole: ``--here``, ``--smoke``, ``--elastic``, and the site's GPUs."""
     if request.here:
         from argosy.launch.in_allocation import in_allocation  # noqa: PLC0415 - where it is asked for
 
@@ -168,7 +174,7 @@ def settle_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
         from argosy.launch.wishes import with_elastic_nodes  # noqa: PLC0415 - likewise
 
         request = with_elastic_nodes(request)
-    return request
+    return with_gpus(request, site, host)
 
 
 def _without_container(request: LaunchRequest) -> LaunchRequest:

@@ -132,7 +132,7 @@ def _settle(
     settled = settle_site(request, site, host)
     site, is_slurm = settled.site, settled.site.scheduler == "slurm"
     wanted = one_rank_per_node(request.wanted) if request.launcher in ONE_PER_NODE else request.wanted
-    shape, why_shape = choose_shape(wanted, site, host)
+    shape, why_shape = choose_shape(wanted, site, host, request.why_gpus)
     launcher = choose_launcher(request.launcher, container.entry.image, request.command, shape)
     launcher = launcher_at_site(launcher, site)
     if not _brings_packages(request.container):
@@ -145,7 +145,7 @@ def _settle(
     variables, why_variables = plan_variables(request, site, host, shape, at_site, launcher=launcher.value)
     name = request.name or name_of(request.command)
     options, why_options = _plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
-    why_container = told_by_site(container.choices, request.container, site)
+    why_container = told_by_site(container.choices, request.container, site, gpus=shape.gpus_per_node)
     why_job = (*settled.choices, *why_shape, *binding, launcher, *why_container, *more, *why_options, *why_variables)
     choices = _told((*request.choices, *why_job), request)
     refuse_launch(container, launcher.value, at_site, site)

@@ -51,8 +51,12 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         Whether ranks do not speak to each other, so that one that fails ends none of the others.
     needs_torch
         Whether the command, which is ours, imports torch.
+    no_check
+        Whether an image is launched that cannot use the site's GPUs (see `argosy.launch.torch_check`).
     here
         Whether it runs as steps of the present allocation (see `argosy.launch.in_allocation`).
+    why_gpus
+        Why the job has the GPUs in `wanted`, if the user named no number (see `argosy.launch.at_site.with_gpus`).
     choices
         Choices that were made before planning; the plan lists them before its own.
     given
@@ -83,7 +87,9 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     smoke: bool = False
     apart: bool = False
     needs_torch: bool = False
+    no_check: bool = False
     here: bool = False
+    why_gpus: str = ""
     choices: tuple[Choice, ...] = ()
     given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)

@@ -16,6 +16,9 @@ from argosy.sites import Site
 THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
 """Most hardware threads of a core: eight on POWER, and so where the architecture is not known."""
 
+SHARE = "cores of the node / ranks"
+"""What a plan shows for the cores of a rank that a script counts when it starts."""
+
 
 class Wanted(msgspec.Struct, frozen=True):
     """What the user says of the shape, in the field's words; 0 where nothing was said.
@@ -53,8 +56,13 @@ def one_rank_per_node(wanted: Wanted) -> Wanted:
     return replace(wanted, ranks=nodes)
 
 
-def choose_shape(wanted: Wanted, site: Site, host: Host) -> tuple[Shape, tuple[Choice, ...]]:
+def choose_shape(wanted: Wanted, site: Site, host: Host, why_gpus: str = "") -> tuple[Shape, tuple[Choice, ...]]:
     """Choose the shape: as asked; else a rank per GPU; else one rank per node.
+
+    Parameters
+    ----------
+    why_gpus
+        Why the job has GPUs, if the user named no number.
 
     Raises
     ------
@@ -75,11 +83,22 @@ def choose_shape(wanted: Wanted, site: Site, host: Host) -> tuple[Shape, tuple[C
         Choice(
             "nodes", str(nodes), "asked for" if wanted.nodes else "nothing else was asked for", _source(wanted.nodes)
         ),
-        Choice("GPUs per node", str(gpus), "asked for" if gpus else _why_no_gpu(site), _source(gpus)),
+        _gpus_choice(gpus, why_gpus, site),
         Choice("ranks per node", str(ranks), why, _source(wanted.ranks)),
-        Choice("cores per rank", str(cpus), why_cpus, _source(wanted.cpus_per_rank)),
+        _cores_choice(cpus, why_cpus, wanted, site),
     )
     return Shape(nodes, ranks, gpus, cpus), rows
+
+
+def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
+    if why and gpus:
+        return Choice("GPUs per node", str(gpus), why, "default")
+    return Choice("GPUs per node", str(gpus), "asked for" if gpus else _why_no_gpu(site), _source(gpus))
+
+
+def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site) -> Choice:
+    source = _source(wanted.cpus_per_rank) if cpus or site.slurm.cpus_option else f"site {site.name}"
+    return Choice("cores per rank", str(cpus) if cpus else SHARE, why, source)
 
 
 def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
@@ -177,11 +196,18 @@ def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[i
     if masks:
         return min(mask.bit_count() for mask in masks), "those nearest to a GPU, by the site's map"
     if not site.slurm.cpus_option:
-        return 0, "Slurm's own: the site's jobs ask for no number of cores"
+        return 0, "counted when the job starts: the site's jobs ask Slurm for no number of cores"
     if gpus and site.slurm.cpus_per_gpu:
         share = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
         return share, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
     usable = site.node.cores - len(parse_ranges(site.node.reserved, "node.reserved"))
     if gpus and site.node.gpus and usable >= site.node.gpus:
         return max(1, usable // site.node.gpus * gpus // ranks), f"an equal share of a node's {usable} cores"
+    return _unknown_cores(gpus)
+
+
+def _unknown_cores(gpus: int) -> tuple[int, str]:
+    """Leave cores that go with GPUs to Slurm, which knows them (DefCpuPerGPU, or whole nodes): any guess is wrong."""
+    if gpus:
+        return 0, "the profile does not say how many cores go with a GPU: Slurm decides; --cpus-per-rank asks for more"
     return 1, "Slurm's own default; ask for more with --cpus-per-rank"

@@ -179,7 +179,9 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
     if facts.least_nodes or facts.apart:
         yield "--no-kill"  # else Slurm ends a job that loses a node
     if slurm.cpus_option:
-        yield f"--ntasks-per-node={tasks}"
+        # Where the profile does not know the cores, a task for each rank asks for one core each at least.
+        yield f"--ntasks-per-node={tasks if shape.cpus_per_rank else shape.ranks_per_node}"
+    if slurm.cpus_option and shape.cpus_per_rank:
         yield f"--cpus-per-task={shape.cpus_per_rank if facts.script.started.per_rank else _cores_per_node(facts)}"
     if shape.gpus_per_node and slurm.gpu_option != "none":
         kind = "gres=gpu:" if slurm.gpu_option == "gres" else "gpus-per-node="
@@ -251,9 +253,13 @@ def _ranks_per_node(facts: SlurmFacts) -> str:
 
 
 def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
-    """Stop in plain words where the script is run by hand in an allocation with fewer cores than its step asks for."""
+    """Stop if an allocation made by hand has fewer cores than the step asks for; warn if Slurm gave one per rank."""
     started, shape = facts.script.started, facts.script.shape
+    if not shape.cpus_per_rank and not facts.site.slurm.cpus_option:
+        return
     if not shape.cpus_per_rank:
+        told = "argosy: $cores core(s) of a node for $ranks_per_node rank(s): use --cpus-per-rank"
+        yield f'[ "$cores" -gt "$ranks_per_node" ] || echo "{told}" >&2'
         return
     if started.per_rank and facts.masks and spare_cores(shape, facts.site):
         need = f"need={_cores_per_node(facts)}"
@@ -361,6 +367,8 @@ def _cores_per_task(facts: SlurmFacts) -> str:
     cpus_per_rank, per_rank = facts.script.shape.cpus_per_rank, facts.script.started.per_rank
     if cpus_per_rank and not per_rank:
         return "$need"
+    if not per_rank and facts.site.slurm.cpus_option:
+        return "$cores"  # all that Slurm gave: SLURM_CPUS_PER_TASK would be that of one rank
     share = cpus_per_rank or (render_share("cores").expression if per_rank else "$cores")
     return f"${{SLURM_CPUS_PER_TASK:-{share}}}"
 

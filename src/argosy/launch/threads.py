@@ -18,13 +18,13 @@ def plan_threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
     if site.scheduler == "local":
         threads = str(cores or max(1, host.cpus // shape.ranks_per_node))
         return threads, Choice(NAME, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
-    if not cores and not site.slurm.cpus_option:
+    if not cores:
         why = "what Slurm gave on the node, shared by its ranks"
         return render_share("cores"), Choice(NAME, "cores / ranks", why, f"site {site.name}")
     from argosy.launch.cores import choose_masks  # noqa: PLC0415 - a local plan needs nothing of Slurm
 
-    if not cores or choose_masks(shape, site):
-        return str(cores or 1), Choice(NAME, str(cores or 1), "the cores of a rank", "default")
+    if choose_masks(shape, site):
+        return str(cores), Choice(NAME, str(cores), "the cores of a rank", "default")
     return render_share("need"), Choice(NAME, str(cores), f"the cores of a rank, planned: {cores}", "default")
 
 

@@ -183,6 +183,7 @@ class JobTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     label: bool = False
     before: OneOrMore = ()
     stage: str | bool = ""
+    no_check: bool = False
     exclusive: bool = False
     requeue: bool = False
     sbatch_arg: tuple[str, ...] = ()

@@ -69,6 +69,7 @@ def prove_request(site: Site, image: str, options: JobOptions, gpus: int, name: 
         wanted=Wanted(nodes=NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
         launcher="srun",
         name=NAME,
+        no_check=True,  # what an image for other GPUs shows of the site is true as well
     )
     asked = replace(options, time=options.time or TIME)
     if options.partition or options.qos:

@@ -118,12 +118,15 @@ def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterato
     """Note, before it is submitted, that a job pays for more than it uses."""
     by_partition = partition is not None and partition.whole_nodes
     gpus = gpus_of(site, partition)
-    if not (by_partition or site.slurm.whole_nodes) or not 0 < demand.gpus_per_node < gpus:
+    if not (by_partition or site.slurm.whole_nodes or demand.exclusive) or demand.gpus_per_node >= gpus:
         return
     billed, used = f"{gpus} GPUs per node", f"{demand.gpus_per_node} of {gpus} GPUs are used"
-    if partition is None or site.slurm.whole_nodes:
+    if site.slurm.whole_nodes:
         why = f"every job there gets whole nodes, and {used}"
         yield evident_choice(site, site.slurm, "billed", billed, key="whole_nodes", why=why)
+        return
+    if partition is None or not by_partition:
+        yield Choice("billed", billed, f"--exclusive takes whole nodes, and {used}", "option")
         return
     shared = [p for p in site.partitions if not (p.whole_nodes or p.debug or refuse_demand(p, demand))]
     cheaper = [p.name for p in shared if at_partition(site, p).node == at_partition(site, partition).node]

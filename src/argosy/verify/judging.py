@@ -90,7 +90,7 @@ def judge_run(
     checks = (
         judge_ranks(ranks, expected),
         _judge_network(net, expected, site, ranks),
-        _judge_gpus(ranks, expected),
+        _judge_gpus(ranks, expected, net),
         _judge_cores(ranks, expected),
         _judge_bandwidth(net, expected, site, earlier),
     )
@@ -99,7 +99,7 @@ def judge_run(
 
 def judge_trial(trials: Sequence[Trial], ranks: Sequence[RankFacts], expected: Expected) -> Verdict:
     """Judge a run that tried each node alone: it used no network between them."""
-    checks = (judge_ranks(ranks, expected), _judge_gpus(ranks, expected), _judge_nodes(trials, expected))
+    checks = (judge_ranks(ranks, expected), _judge_gpus(ranks, expected, NetFacts()), _judge_nodes(trials, expected))
     return Verdict(tuple(check for check in checks if check))
 
 
@@ -173,14 +173,16 @@ def proves(net: NetFacts, site: Site) -> bool:
     return any(re.search(pattern, line) for pattern in site.network.proof_lines for line in lines)
 
 
-def _judge_gpus(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
-    """Judge whether each rank saw the GPUs that it should."""
+def _judge_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -> Check | None:
+    """Judge the GPUs of each rank: device files show that GPUs are there, only NCCL's lines that they were used."""
     if not expected.gpus and not any(each.gpus for each in ranks):
         return None
     if not ranks:
         return Check("GPUs", UNKNOWN, "no rank told what it saw")
     seen = sorted({each.gpus for each in ranks})
-    said = " or ".join(map(str, seen)) + " seen by each rank"
+    files = f"device files: {' or '.join(map(str, seen))} for each rank"
+    said = f"{len(net.devices)} used by {net.library.split()[0] if net.library else 'NCCL'}, {files}"
+    said = said if net.devices else f"use not shown, {files}"
     blind = next((each for each in ranks if expected.gpus and each.gpus == 0), None)
     if blind:
         hint = "the runtime did not bring them in, or the job did not ask for them"
@@ -190,7 +192,7 @@ def _judge_gpus(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
         return Check(
             "GPUs", BAD, f"{said}, {expected.own_gpus} expected: rank {few.rank} on {few.host}", "see the GPU options"
         )
-    return Check("GPUs", OK, said)
+    return Check("GPUs", OK if net.devices else UNKNOWN, said)
 
 
 def _judge_cores(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:

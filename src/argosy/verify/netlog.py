@@ -28,6 +28,8 @@ CCL_NIC = re.compile(r"\|CCL_INFO\| +nic: \{ name (?:[\w-]+:)?([^\s,}]+)")
 VIA_NET = re.compile(r"via NET/([^/\s]+(?:/[^/\s]+)?)/\d+(\S*)")
 VIA_NODE = re.compile(r"via (P2P|SHM)\b")
 GDR = re.compile(r"GPU Direct RDMA Enabled|via NET/\S*GDRDMA")
+DEVICE = re.compile(r"^.*?([\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcudaDev \d+ .*\bbusId ([0-9a-f]+)", re.MULTILINE)
+"""Names a GPU that the library has opened: unlike a device file, it shows that the program used the GPU."""
 RANKS = re.compile(r"\bnranks (\d+)\b|\bnRanks (\d+)\b")
 COMPLAINT = re.compile(
     r"NCCL WARN .*|NET/IB : No device found.*"
@@ -59,6 +61,8 @@ class NetFacts(msgspec.Struct, frozen=True):
         Ways between GPUs of a node: ``P2P``, ``SHM``.
     hosts
         Hosts that wrote lines.
+    devices
+        GPUs that the library opened, each as its host and bus id; of a big job one rank per node writes lines.
     ranks
         The largest communicator; 0 where no line tells.
     measured
@@ -74,6 +78,7 @@ class NetFacts(msgspec.Struct, frozen=True):
     direct: bool = False
     within: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    devices: tuple[tuple[str, str], ...] = ()
     ranks: int = 0
     complaints: tuple[str, ...] = ()
     measured: Measured | None = None
@@ -105,6 +110,7 @@ def parse_netlog(text: str) -> NetFacts:
         direct=bool(GDR.search(text)),
         within=_once(VIA_NODE.findall(text)),
         hosts=_once(match["host"] for match in LINE.finditer(text)),
+        devices=tuple(dict.fromkeys(DEVICE.findall(text))),
         ranks=max(ranks, default=0),
         complaints=_once(COMPLAINT.findall(OF_RAS.sub("", text)))[:MOST_COMPLAINTS],
         measured=parse_bandwidth(text),

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from argosy.build.for_site import site_named
-from argosy.build.gpu_backend import ASK_TORCH, BACKENDS
 from argosy.containers import ContainerPlan
 from argosy.entering import outer_environment
 from argosy.errors import CheckFailed
+from argosy.images.torch_build import ASK_TORCH, BACKENDS
 from argosy.process import Command
 from argosy.session import Session
 from argosy.shell import plain_words

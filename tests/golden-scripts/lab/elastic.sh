@@ -14,7 +14,7 @@
 #   launcher = torchrun: a Python program, and the image has torch [image]
 #   runtime = apptainer: found on PATH [machine]
 #   layer = overlay: the image's overlay partition is mounted over its base [machine]
-#   gpu = none: no GPU is seen here [machine]
+#   gpu = none: the job has no GPUs [default]
 #   elastic = 1:2 nodes: asked for; its price: rank 0 may be on any node, a lost node starts all … [option]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
 set -eu

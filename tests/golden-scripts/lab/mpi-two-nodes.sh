@@ -11,7 +11,7 @@
 #   ranks per node = 2, cores per rank = 2, launcher = mpi: asked for [option]
 #   runtime = apptainer: found on PATH [machine]
 #   layer = overlay: the image's overlay partition is mounted over its base [machine]
-#   gpu = none: no GPU is seen here [machine]
+#   gpu = none: the job has no GPUs [default]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
 set -eu
 

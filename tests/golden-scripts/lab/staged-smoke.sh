@@ -11,7 +11,7 @@
 #   ranks per node = 2, cores per rank = 2, launcher = srun: asked for [option]
 #   runtime = apptainer: found on PATH [machine]
 #   layer = overlay: the image's overlay partition is mounted over its base [machine]
-#   gpu = none: no GPU is seen here [machine]
+#   gpu = none: the job has no GPUs [default]
 #   stage = /local: asked for; the profile does not tell what disk that is; the image is copied … [option]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
 set -eu

@@ -13,7 +13,7 @@
 #   launcher = torchrun: a Python program, and the image has torch [image]
 #   runtime = apptainer: found on PATH [machine]
 #   layer = overlay: the image's overlay partition is mounted over its base [machine]
-#   gpu = none: no GPU is seen here [machine]
+#   gpu = none: the job has no GPUs [default]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
 set -eu
 

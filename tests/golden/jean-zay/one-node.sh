@@ -1,8 +1,7 @@
 #!/bin/sh
 #SBATCH --job-name=train
 #SBATCH --nodes=1
-#SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task=4
+#SBATCH --ntasks-per-node=4
 #SBATCH --gres=gpu:4
 #SBATCH --account=project_1
 #SBATCH --partition=gpu_p13
@@ -14,7 +13,7 @@
 #   partition = gpu_p13: the job uses whole nodes; none was asked for [site]
 #   nodes = 1, GPUs per node = 4: asked for [option]
 #   ranks per node = 4: one per GPU [default]
-#   cores per rank = 1: Slurm's own default; ask for more with --cpus-per-rank [default]
+#   cores per rank = cores of the node / ranks: the profile does not say how many cores go with … [default]
 #   launcher = torchrun: a Python program, and the image has torch [image]
 #   runtime = apptainer: asked for [option]
 #   layer = flat: the image has no layer of its own [image]
@@ -29,9 +28,8 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
 [ "${SLURM_STEP_ID:-4294967290}" = 4294967290 ] || { unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE; export SLURM_OVERLAP=1; }  # in a step of srun
 # Slurm's numbers: sbatch --nodes=8 scales this script.
-nodes=$SLURM_JOB_NUM_NODES ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
-has=${SLURM_JOB_CPUS_PER_NODE:-999} n=${SLURM_NTASKS_PER_NODE:-1}; need=$((${SLURM_CPUS_PER_TASK:-4 / n} * n))
-[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
+nodes=$SLURM_JOB_NUM_NODES ranks_per_node=${SLURM_GPUS_ON_NODE:-4} cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
+[ "$cores" -gt "$ranks_per_node" ] || echo "argosy: $cores core(s) of a node for $ranks_per_node rank(s): use --cpus-per-rank" >&2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
@@ -58,8 +56,8 @@ fi || stop "no free port" 7
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
 # Forced by name: an image's own value beats a plain export.
 export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-# the cores of a rank, planned: 1 [default]
-export APPTAINERENV_OMP_NUM_THREADS="$((need > ranks_per_node ? need / ranks_per_node : 1))"
+# what Slurm gave on the node, shared by its ranks [site]
+export APPTAINERENV_OMP_NUM_THREADS="$((cores > ranks_per_node ? cores / ranks_per_node : 1))"
 
 node='# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.  Another user may have made a folder.
 stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
@@ -90,7 +88,7 @@ trap "pass USR1" USR1; trap "pass USR2" USR2; trap "kill -s TERM \$agent 2>/dev/
 while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$_logs"; exit $code; }; done'
 # srun takes no --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpus-per-task="$need" \
+    --cpus-per-task="$cores" \
     sh -c "$node" argosy-node /project/images/train.sif apptainer /dev/nvidiactl '' '' apptainer --quiet exec \
         --no-eval --nv /project/images/train.sif /bin/sh -c "$torchrun" argosy-torchrun "$nodes" \
         "$ranks_per_node" train.py 50 10 & step=$!

@@ -16,7 +16,7 @@
 #   ranks per node = 8, cores per rank = 16, launcher = mpi: asked for [option]
 #   runtime = singularity: the site's runtime; the site documents 4.1.3 [site]
 #   layer = flat: the image has no layer of its own [image]
-#   gpu = none: SingularityCE comes with the system, without a module [site]
+#   gpu = none: the job has no GPUs [default]
 #   assumed = /project/images/train.sif: the image is not here: taken for one with torch, … [assumed]
 #   assumed = home, folder: not this machine's: the job's own at lumi-c [assumed]
 #   --mem = 224G: none was asked for; the site's own [site]

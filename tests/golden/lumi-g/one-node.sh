@@ -21,7 +21,7 @@
 #   launcher = torchrun: a Python program, and the image has torch [image]
 #   runtime = singularity: the site's runtime; the site documents 4.1.3 [site]
 #   layer = flat: the image has no layer of its own [image]
-#   gpu = none: SingularityCE comes with the system, without a module; --rocm does not fully work … [site]
+#   gpu = by /dev: SingularityCE comes with the system, without a module; --rocm does not fully … [site]
 #   assumed = /project/images/train.sif: the image is not here: taken for one with torch, … [assumed]
 #   assumed = home, folder: not this machine's: the job's own at lumi-g [assumed]
 #   --mem-per-gpu = 60G: none was asked for; the site's own [site]

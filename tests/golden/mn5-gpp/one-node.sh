@@ -14,7 +14,7 @@
 #   launcher = torchrun: a Python program, and the image has torch [image]
 #   runtime = singularity: the site's runtime; the site documents 3.11.5 [site]
 #   layer = flat: the image has no layer of its own [image]
-#   gpu = none: the version that the module printed on the accelerated nodes [site]
+#   gpu = none: the job has no GPUs [default]
 #   assumed = /project/images/train.sif: the image is not here: taken for one with torch, … [assumed]
 #   assumed = home, folder: not this machine's: the job's own at mn5-gpp [assumed]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps

@@ -2,7 +2,6 @@
 #SBATCH --job-name=train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=2
-#SBATCH --cpus-per-task=1
 #SBATCH --gpus-per-node=2
 #SBATCH --account=project_1
 #SBATCH --time=00:15:00
@@ -11,14 +10,14 @@
 # Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
 #   nodes = 2, GPUs per node = 2: asked for [option]
 #   ranks per node = 2: one per GPU [default]
-#   cores per rank = 1: Slurm's own default; ask for more with --cpus-per-rank [default]
+#   cores per rank = cores of the node / ranks: the profile does not say how many cores go with … [default]
 #   launcher = srun: asked for [option]
 #   runtime = pyxis: the site's runtime [site]
 #   layer = flat: the image has no layer of its own [image]
 #   gpu = nv: 2 nvidia GPUs; pyxis finds the driver [machine]
 #   assumed = /project/images/train.sqsh: the image is not here: taken for one with torch, … [assumed]
 #   assumed = home, folder: not this machine's: the job's own at nvidia-pyxis [assumed]
-#   OMP_NUM_THREADS = 1: the cores of a rank, planned: 1 [default]
+#   OMP_NUM_THREADS = cores / ranks: what Slurm gave on the node, shared by its ranks [site]
 #   NVIDIA_VISIBLE_DEVICES = all: enroot's hook gives GPUs to a container only where it is set [site]
 #   NVIDIA_DRIVER_CAPABILITIES = compute,utility: the hook's default is utility alone, without the … [site]
 #   MELLANOX_VISIBLE_DEVICES = all: enroot's hook gives InfiniBand devices to a container only … [site]
@@ -29,9 +28,8 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
 [ "${SLURM_STEP_ID:-4294967290}" = 4294967290 ] || { unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE; export SLURM_OVERLAP=1; }  # in a step of srun
 # Slurm's numbers: sbatch --nodes=8 scales this script.
-nodes=$SLURM_JOB_NUM_NODES gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-2}} ranks_per_node=${gpus##*:}
-has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TASK:-1}))
-[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
+nodes=$SLURM_JOB_NUM_NODES gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-2}} ranks_per_node=${gpus##*:} cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
+[ "$cores" -gt "$ranks_per_node" ] || echo "argosy: $cores core(s) of a node for $ranks_per_node rank(s): use --cpus-per-rank" >&2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
@@ -78,10 +76,10 @@ shift
 exec "$@"'
 # srun takes no --cpus-per-task from the job.
 env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
-    "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" NVIDIA_VISIBLE_DEVICES=all \
+    "OMP_NUM_THREADS=$((cores > ranks_per_node ? cores / ranks_per_node : 1))" NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all \
     srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-$((cores > ranks_per_node ? cores / ranks_per_node : 1))}" \
     --container-image=/project/images/train.sqsh "--container-mounts=$PWD:$PWD" "--container-workdir=$PWD" \
     --container-mount-home --no-container-remap-root --no-container-entrypoint --container-readonly \
     --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,MELLANOX_VISIBLE_DEVICES \

@@ -2,7 +2,6 @@
 #SBATCH --job-name=train
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task=1
 #SBATCH --gpus-per-node=1
 #SBATCH --account=project_1
 #SBATCH --time=00:15:00
@@ -12,14 +11,14 @@
 #   nodes = 1: nothing else was asked for [default]
 #   GPUs per node = 1: asked for [option]
 #   ranks per node = 1: one per GPU [default]
-#   cores per rank = 1: Slurm's own default; ask for more with --cpus-per-rank [default]
+#   cores per rank = cores of the node / ranks: the profile does not say how many cores go with … [default]
 #   launcher = torchrun: a Python program, and the image has torch [image]
 #   runtime = pyxis: the site's runtime [site]
 #   layer = flat: the image has no layer of its own [image]
 #   gpu = nv: 1 nvidia GPU; pyxis finds the driver [machine]
 #   assumed = /project/images/train.sqsh: the image is not here: taken for one with torch, … [assumed]
 #   assumed = home, folder: not this machine's: the job's own at nvidia-pyxis [assumed]
-#   OMP_NUM_THREADS = 1: the cores of a rank, planned: 1 [default]
+#   OMP_NUM_THREADS = cores / ranks: what Slurm gave on the node, shared by its ranks [site]
 #   NVIDIA_VISIBLE_DEVICES = all: enroot's hook gives GPUs to a container only where it is set [site]
 #   NVIDIA_DRIVER_CAPABILITIES = compute,utility: the hook's default is utility alone, without the … [site]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
@@ -29,9 +28,8 @@ stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
 [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
 [ "${SLURM_STEP_ID:-4294967290}" = 4294967290 ] || { unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE; export SLURM_OVERLAP=1; }  # in a step of srun
 # Slurm's numbers: sbatch --nodes=8 scales this script.
-nodes=$SLURM_JOB_NUM_NODES gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-1}} ranks_per_node=${gpus##*:}
-has=${SLURM_JOB_CPUS_PER_NODE:-999} n=${SLURM_NTASKS_PER_NODE:-1}; need=$((${SLURM_CPUS_PER_TASK:-1 / n} * n))
-[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
+nodes=$SLURM_JOB_NUM_NODES gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-1}} ranks_per_node=${gpus##*:} cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
+[ "$cores" -gt "$ranks_per_node" ] || echo "argosy: $cores core(s) of a node for $ranks_per_node rank(s): use --cpus-per-rank" >&2
 
 # This shell stays, and passes signals on to the ranks.
 step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
@@ -87,10 +85,10 @@ trap "pass USR1" USR1; trap "pass USR2" USR2; trap "kill -s TERM \$agent 2>/dev/
 while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$_logs"; exit $code; }; done'
 # srun takes no --cpus-per-task from the job.
 env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
-    "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" NVIDIA_VISIBLE_DEVICES=all \
+    "OMP_NUM_THREADS=$((cores > ranks_per_node ? cores / ranks_per_node : 1))" NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpus-per-task="$need" \
+    --cpus-per-task="$cores" \
     --container-image=/project/images/train.sqsh "--container-mounts=$PWD:$PWD" "--container-workdir=$PWD" \
     --container-mount-home --no-container-remap-root --no-container-entrypoint --container-readonly \
     --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES \

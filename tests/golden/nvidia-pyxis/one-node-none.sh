@@ -15,7 +15,7 @@
 #   launcher = none: asked for [option]
 #   runtime = pyxis: the site's runtime [site]
 #   layer = flat: the image has no layer of its own [image]
-#   gpu = none: no GPU is seen here [machine]
+#   gpu = none: the job has no GPUs [default]
 #   assumed = /project/images/train.sqsh: the image is not here: taken for one with torch, … [assumed]
 #   assumed = home, folder: not this machine's: the job's own at nvidia-pyxis [assumed]
 #   OMP_NUM_THREADS = 1: the cores of a rank, planned: 1 [default]

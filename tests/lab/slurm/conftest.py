@@ -39,12 +39,11 @@ scheduler = "slurm"
 checked = "2026-11-20"
 [node]
 cores = 8
-gpus = 2
-gpu_vendor = "nvidia"
-gpu_device = "/dev/nvidia0"
 [slurm]
 polling_seconds = 0.5
 """
+"""Without GPUs: at a site with GPUs each job would ask for them."""
+GPUS = 'gpus = 2\ngpu_vendor = "nvidia"\ngpu_device = "/dev/nvidia0"\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,11 @@ class Desk:
     def here(self) -> Path:
         """The test's folder, as this machine sees it."""
         return self.cluster.shared / Path(self.folder).relative_to("/shared")
+
+    @property
+    def with_gpus(self) -> Desk:
+        """The same with the site as it is: with the GPUs of its nodes."""
+        return dataclasses.replace(self, site="/shared/gpu-site.toml")
 
     @property
     def telling(self) -> tuple[str, ...]:
@@ -231,6 +235,7 @@ def sit_down(cluster: Cluster, image: Path, name: str) -> Desk:
     """Make a desk on any cluster."""
     lay(image, cluster.shared)
     (cluster.shared / "site.toml").write_text(SITE)
+    (cluster.shared / "gpu-site.toml").write_text(SITE.replace("[slurm]", GPUS + "[slurm]"))
     folder = cluster.shared / name
     folder.mkdir()
     folder.chmod(0o777)

@@ -144,6 +144,7 @@ def test_here_without_an_allocation_is_refused(desk: Desk) -> None:
 
 
 def test_each_rank_sees_the_gpus_of_its_node(desk: Desk) -> None:
+    desk = desk.with_gpus
     options = ("--nodes", "2", "--gpus-per-node", "2")
     assert (
         "#SBATCH --gpus-per-node=2" in (desk.here / desk.script(*options, command=("true",)).split("/")[-1]).read_text()
@@ -151,10 +152,37 @@ def test_each_rank_sees_the_gpus_of_its_node(desk: Desk) -> None:
     told = desk.tell(*options, *SRUN)
     assert [row["set"]["CUDA_VISIBLE_DEVICES"] for row in told] == ["0,1"] * 4
     assert [row["set"]["LOCAL_RANK"] for row in told] == ["0", "1", "0", "1"]
+    unsaid = desk.tell("--nodes", "2", *SRUN)
+    assert [row["set"]["CUDA_VISIBLE_DEVICES"] for row in unsaid] == ["0,1"] * 4
+    on_cpus = desk.tell("--nodes", "2", "--gpu", "none", *SRUN)
+    assert [row["set"].get("CUDA_VISIBLE_DEVICES", "") for row in on_cpus] == ["", ""]
+
+
+def test_an_image_whose_torch_has_no_back_end_for_the_gpus_is_refused_before_the_queue(torch_desk: Desk) -> None:
+    desk = torch_desk.with_gpus
+    done = desk.follow("--gpus", "1", command=("true",), check=False)
+    assert done.code == 125
+    assert "was built for the CPU only" in done.stderr
+    assert "--no-check" in done.stderr
+    assert desk.follow("--gpus", "1", "--no-check", command=("true",)).code == 0
+    assert desk.follow("--gpu", "none", command=("true",)).code == 0
+
+
+def test_of_an_image_without_a_lock_its_python_is_asked_for_torch_once(desk: Desk) -> None:
+    desk.write("python", """#!/bin/sh\necho '{"__version__": "2.6.0", "cuda": "", "hip": "6.2", "xpu": ""}'\n""")
+    desk.sh(
+        f"apptainer build --sandbox tree {desk.image} && rm -rf tree/opt/argosy && "
+        "install -m 755 python tree/usr/local/bin/python && mksquashfs tree plain.sqsh -quiet -no-progress"
+    )
+    plain = dataclasses.replace(desk.with_gpus, image=f"{desk.folder}/plain.sqsh")
+    for _ in "ab":
+        done = plain.follow("--gpus", "1", command=("true",), check=False)
+        assert (done.code, "torch 2.6.0 was built for hip" in done.stderr) == (125, True), done.stderr
 
 
 def test_a_node_without_the_gpu_that_was_asked_for_stops_before_the_program_starts(desk: Desk) -> None:
-    (desk.here / "site.toml").write_text((desk.cluster.shared / "site.toml").read_text().replace("nvidia0", "nvidia7"))
+    plain = (desk.cluster.shared / "gpu-site.toml").read_text()
+    (desk.here / "site.toml").write_text(plain.replace("nvidia0", "nvidia7"))
     lacking = dataclasses.replace(desk, site=f"{desk.folder}/site.toml")
     done = lacking.follow("--gpus", "1", *SRUN, command=("touch", "started"), check=False)
     assert done.code == 7
@@ -170,7 +198,9 @@ def test_ranks_of_a_full_node_have_the_cores_of_the_sites_map(new_desk: NewDesk,
         expected = [list(range(first, first + 7)) for first in NEAREST]
         told = desk.tell("--nodes", "2", "--gpus-per-node", "8", *SRUN)
         assert [row["cores"] for row in told] == expected * 2
-        workers = desk.with_image(torch_image).tell("--nodes", "1", "--gpus-per-node", "8", "--launcher", "torchrun")
+        workers = desk.with_image(torch_image).tell(
+            "--nodes", "1", "--gpus-per-node", "8", "--launcher", "torchrun", "--no-check"
+        )
         assert [row["cores"] for row in workers] == expected
         assert {row["set"]["OMP_NUM_THREADS"] for row in (*told, *workers)} == {"7"}
         part = desk.tell("--gpus-per-node", "2", "--cpus-per-rank", "3", *SRUN)

@@ -48,7 +48,8 @@ EXPECTED = {
 
 
 def test_a_site_is_proved_by_one_job_and_its_profile_says_so(desk: Desk, torch_image: Path) -> None:
-    site = desk.write("desk.toml", (desk.cluster.shared / "site.toml").read_text().replace("cores = 8", "cores = 16"))
+    plain = (desk.cluster.shared / "gpu-site.toml").read_text()
+    site = desk.write("desk.toml", plain.replace("cores = 8", "cores = 16"))
     image = desk.with_image(torch_image).image
     said = desk.argosy("prove", site, "--image", image, "--json", timeout=240)
     (file,) = desk.here.glob("argosy-prove-*.json")

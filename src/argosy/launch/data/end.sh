@@ -47,8 +47,11 @@ output=$(readlink "/proc/$$/fd/2")
 network=$(cat "$record/nccl-$restart-"*.log 2>/dev/null | sed -n '
     s/.*NET\/OFI Selected [Pp]rovider is \([^ ,]*\).*/libfabric \1/p
     s/.*Using network \([^ ].*\)/\1/p' | sort -u | tr '\n' ',')
+# A device file is no GPU that computes: only the GPUs that NCCL and RCCL name were opened by the program.
+used=$(cat "$record/nccl-$restart-"*.log 2>/dev/null |
+    sed -n 's/^\([^ :]*\):.* cudaDev [0-9]* .*busId \([0-9a-f]*\).*/\1 \2/p' | sort -u | wc -l)
 cat "$record"/ranks-* 2>/dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v wanted="$wanted" \
-    -v cores="$cores" -v network="$network" '
+    -v cores="$cores" -v network="$network" -v used="$used" '
     BEGIN { split("ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES CUDA_VISIBLE_DEVICES ZE_AFFINITY_MASK", names, " ") }
     {
         split("", word)
@@ -74,7 +77,10 @@ cat "$record"/ranks-* 2>/dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$rest
         if (!ranks) exit
         said = "ranks: " ranks " of " wanted " on " nodes " node(s)"
         if (cores != "") said = said " · cores: " bound + 0 " of " ranks " as planned"
-        if (most) said = said " · GPUs: " (least == most ? most : least " to " most) " seen by each rank"
+        if (most) {
+            said = said " · GPUs: " (used > 0 ? used + 0 " used by NCCL or RCCL" : "use not shown")
+            said = said ", device files: " (least == most ? most : least " to " most) " for each rank"
+        }
         sub(/,$/, "", network); gsub(/,/, ", ", network)
         if (network ~ /Socket/ && nodes > 1) network = "TCP SOCKETS, not the fast network"
         if (network == "" && most) network = "not told by NCCL or RCCL"

@@ -1,0 +1,53 @@
+"""For which GPUs the torch in an image was built: asked by one start of its Python, or told by a version."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+BACKENDS: Mapping[str, str] = MappingProxyType({"nvidia": "cuda", "amd": "hip", "intel": "xpu"})
+"""Vendor -> the name in torch/version.py of the back end for its GPUs: None there, where torch was built without."""
+
+ASK_TORCH = """\
+import importlib.util, json, pathlib
+spec = importlib.util.find_spec("torch")
+found = {}
+if spec and spec.origin:
+    file = pathlib.Path(spec.origin).with_name("version.py")
+    if file.is_file():
+        exec(compile(file.read_text(), str(file), "exec"), found)
+        found = {name: str(found.get(name) or "") for name in ("__version__", "cuda", "hip", "xpu")}
+print(json.dumps(found))
+"""
+"""torch itself is not imported: that takes seconds and may want a driver.  A torch without the file is told as none."""
+
+BUILD = re.compile(r"\+(?:(cu)\d+|(rocm)[\d.]+|(xpu)|(cpu))\Z")
+OF_BUILD = MappingProxyType({"cu": "cuda", "rocm": "hip", "xpu": "xpu"})
+
+
+def parse_torch(text: str) -> dict[str, str]:
+    """Read the last line that `ASK_TORCH` prints; empty if there is no torch, or no answer."""
+    try:
+        torch = json.loads(text.strip().rpartition("\n")[2])
+    except ValueError:
+        return {}
+    return torch if isinstance(torch, dict) else {}
+
+
+def torch_of_version(version: str) -> dict[str, str]:
+    """Give what ``torch/version.py`` of a version such as ``2.6.0+cu124`` says; empty if the version does not tell."""
+    match = BUILD.search(version)
+    if match is None:
+        return {}
+    backend = OF_BUILD.get(match[0][1:].rstrip("0123456789."), "")
+    return {"__version__": version} | ({backend: match[0][1:]} if backend else {})
+
+
+def describe_wrong_build(torch: Mapping[str, str], vendor: str) -> str:
+    """Say for what a torch was built that has no back end for these GPUs; empty if it has one, or there is no torch."""
+    if not torch.get("__version__") or vendor not in BACKENDS or torch.get(BACKENDS[vendor]):
+        return ""
+    others = ", ".join(name for name in BACKENDS.values() if torch.get(name)) or "the CPU only"
+    return f"torch {torch['__version__']} was built for {others}"

@@ -1,0 +1,116 @@
+"""Refuse an image whose torch cannot use the GPUs of a job, before the job waits in the queue for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from argosy.containers import ContainerPlan
+from argosy.entering import enter, outer_environment
+from argosy.errors import ArgosyError, CheckFailed
+from argosy.images.opening import file_identity
+from argosy.images.torch_build import ASK_TORCH, BACKENDS, describe_wrong_build, parse_torch, torch_of_version
+from argosy.launch.records import LaunchRequest
+from argosy.model import Choice, ContainerRequest, GpuWay, Image, ImageKind
+from argosy.process import Command
+from argosy.records import replace
+from argosy.runtimes import FILES
+from argosy.session import Session
+from argosy.shell import plain_words
+from argosy.sites import Site
+
+ASK = """\
+for python in python python3; do ! command -v "$python" >/dev/null || exec "$python" -I -c "$1"; done
+echo '{}'
+"""
+
+
+def check_torch_build(
+    request: LaunchRequest,
+    container: ContainerPlan,
+    site: Site,
+    vendor: str,
+    session: Session,
+    *,
+    start: bool,
+    here: bool = True,
+) -> ContainerPlan:
+    """Refuse an image whose torch has no back end for the GPUs of the job; give the container.
+
+    An image that cannot be started on this machine is not refused: a note says that it was not looked at.  A plan that
+    is only shown is not refused either: it has a row that says what a launch is refused for.
+
+    Parameters
+    ----------
+    vendor
+        Of the job's GPUs; empty for a job without GPUs.
+    start
+        Whether the job is going to start; else only the versions in the image's lock are read, and nothing is refused.
+    here
+        Whether the image is on this machine.
+
+    Raises
+    ------
+    CheckFailed
+        With what torch was built for.
+    """
+    image, named = container.entry.image, {variable.name for variable in request.container.variables}
+    if request.no_check or vendor not in BACKENDS or image.kind is ImageKind.HOST or named & {"PATH", "PYTHONPATH"}:
+        return container
+    torch = torch_of_version(image.torch) or (_look(image, session, here=here) if start else {})
+    wrong = describe_wrong_build(torch, vendor)
+    if wrong and not start:
+        why = f"a launch is refused: {wrong}, and {site.name} has GPUs of {vendor}"
+        return replace(container, choices=(*container.choices, Choice("torch", image.torch, why, "image")))
+    if wrong:
+        raise CheckFailed(
+            f"the torch in this image cannot use the GPUs of {site.name}",
+            evidence=f"{image.path}: {wrong}\n{site.name} has GPUs of {vendor}, which need {BACKENDS[vendor]}",
+            hint=f"use an image that 'argosy build --site {site.name}' made; --no-check launches this one anyway",
+        )
+    return container
+
+
+def _look(image: Image, session: Session, *, here: bool) -> Mapping[str, str]:
+    """Give what the image's torch says of itself, as remembered of the same file; empty, with a note, if unknown."""
+    file = Path(image.path).expanduser()
+    if not here or image.kind not in FILES or not file.exists():
+        session.reporter.note(f"torch in {image.path} was not checked: the image is not a file on this machine")
+        return {}
+    if image.kind is ImageKind.TREE:  # the time of a folder does not tell what changed below it
+        return _asked(image, session, None)
+    memo = session.places.cache / "torch" / file_identity(image)[:32]
+    with contextlib.suppress(OSError):
+        return parse_torch(memo.read_text())
+    return _asked(image, session, memo)
+
+
+def _asked(image: Image, session: Session, memo: Path | None) -> Mapping[str, str]:
+    """Ask the image's Python, and remember the answer where a memo is named."""
+    try:
+        answer = _ask(image, session)
+    except ArgosyError as error:
+        session.reporter.note(f"torch in {image.path} was not checked, the image cannot be started here: {error.what}")
+        return {}
+    if memo:
+        from argosy.store import write_text  # noqa: PLC0415 - a dry run writes nothing
+
+        with contextlib.suppress(OSError):
+            memo.parent.mkdir(parents=True, exist_ok=True)
+            write_text(memo, answer)
+    return parse_torch(answer)
+
+
+def _ask(image: Image, session: Session) -> str:
+    request = ContainerRequest(gpu=GpuWay.NONE, workdir="/")
+    plan = enter(request, image.path, session, dry=True)
+    if plan.runtime.traits.unpacks and image.kind is not ImageKind.TREE:
+        raise CheckFailed(f"{plan.runtime.name} would have to unpack it first")
+    plan = enter(request, image.path, session)
+    words = plain_words(plan.words(("/bin/sh", "-c", ASK, "sh", ASK_TORCH)))
+    reply = session.runner.run(Command(words, env=outer_environment(plan, session.host.environment)))
+    if reply.code:
+        said = (reply.stderr.strip() or f"code {reply.code}").splitlines()[-1]
+        raise CheckFailed(f"{plan.runtime.program}: {said}")
+    return reply.stdout

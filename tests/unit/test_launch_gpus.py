@@ -1,0 +1,85 @@
+"""A GPU partition means GPUs: what a launch gets at a site with GPUs if the user names no number."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_here
+from argosy.launch.advice import warn_before
+from argosy.model import ContainerRequest, GpuWay
+from argosy.schedulers.slurm import JobOptions
+from tests.unit.test_sites_golden import SQUASHFS, laptop
+
+
+def plan(site: str, wanted: Wanted, *, gpu: GpuWay = GpuWay.AUTO, partition: str = "", image: str = "") -> LaunchPlan:
+    request = LaunchRequest(
+        image or "/project/images/train.sif",
+        ("python", "train.py"),
+        site=site,
+        wanted=wanted,
+        options=JobOptions(account="project_1", qos="acc_debug", time="00:15:00", partition=partition),
+        container=ContainerRequest(gpu=gpu),
+    )
+    return plan_here(request, laptop(), dry=True)
+
+
+def code(planned: LaunchPlan) -> list[str]:
+    return [line for line in planned.script.splitlines() if not line.startswith("#   ")]
+
+
+@pytest.mark.parametrize(
+    ("site", "gpus", "ranks"), [("lumi-g", 8, 8), ("dawn", 4, 8), ("mn5-acc", 4, 4), ("frontier", 8, 8)]
+)
+def test_nodes_of_a_gpu_partition_come_with_all_their_gpus(site: str, gpus: int, ranks: int) -> None:
+    planned = plan(site, Wanted(nodes=2))
+    assert (planned.shape.nodes, planned.shape.gpus_per_node, planned.shape.ranks_per_node) == (2, gpus, ranks)
+    (row,) = (choice for choice in planned.choices if choice.what == "GPUs per node")
+    assert (row.source, "--gpu none" in row.why) == ("default", True)
+    assert code(planned) == code(plan(site, Wanted(nodes=2, gpus_per_node=gpus)))
+
+
+@pytest.mark.parametrize(
+    ("site", "partition", "wanted", "gpus"),
+    [
+        ("lumi-g", "", Wanted(), 1),
+        ("lumi-g", "", Wanted(ranks=4), 4),
+        ("lumi-g", "standard-g", Wanted(), 8),
+        ("frontier", "", Wanted(), 8),
+        ("dawn", "", Wanted(ranks=3), 2),
+        ("lumi-g", "", Wanted(nodes=2, ranks=2), 8),
+        ("lumi-g", "", Wanted(gpus=2), 2),
+    ],
+)
+def test_without_a_number_of_nodes_a_shared_node_gives_a_gpu_for_each_rank_and_a_whole_one_all(
+    site: str, partition: str, wanted: Wanted, gpus: int
+) -> None:
+    assert plan(site, wanted, partition=partition).shape.gpus_per_node == gpus
+
+
+def test_gpu_none_asks_for_a_cpu_job_and_whole_nodes_whose_gpus_idle_are_told_with_their_cost() -> None:
+    shared = plan("lumi-g", Wanted(ranks=2, cpus_per_rank=4), gpu=GpuWay.NONE)
+    assert shared.shape.gpus_per_node == 0
+    assert not any("gpu" in line for line in shared.directives)
+    assert list(warn_before(shared, "/project")) == []
+    (warned,) = warn_before(plan("lumi-g", Wanted(nodes=1), gpu=GpuWay.NONE, partition="standard-g"), "/project")
+    assert "billed: 8 GPUs per node" in warned
+    assert "0 of 8 GPUs are used" in warned
+
+
+def test_a_header_says_how_gpus_enter_where_no_option_of_the_runtime_does_it() -> None:
+    for site in ("lumi-g", "dawn"):
+        assert "#   gpu = by /dev: " in plan(site, Wanted(nodes=1)).script
+    assert "#   gpu = none: the job has no GPUs" in plan("lumi-c", Wanted(ranks=2, cpus_per_rank=1)).script
+
+
+@pytest.mark.parametrize("site", ["nvidia-apptainer", "nvidia-pyxis"])
+def test_cores_that_no_profile_knows_are_those_that_slurm_gives_shared_by_the_ranks(site: str) -> None:
+    planned = plan(site, Wanted(nodes=2, gpus_per_node=4), image=SQUASHFS)
+    assert not any(line.startswith("--cpus-per-task") for line in planned.directives)
+    assert "--ntasks-per-node=4" in planned.directives
+    assert '--cpus-per-task="$cores"' in planned.script
+    (warned,) = warn_before(planned, "/project")
+    assert "--cpus-per-rank asks for more" in warned
+    asked = plan(site, Wanted(nodes=2, gpus_per_node=4, cpus_per_rank=6), image=SQUASHFS)
+    assert "--cpus-per-task=24" in asked.directives
+    assert list(warn_before(asked, "/project")) == []

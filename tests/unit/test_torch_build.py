@@ -1,0 +1,87 @@
+"""For which GPUs the torch of an image was built, and what a launch does about it before the queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.containers import ContainerPlan, plan_container
+from argosy.errors import CheckFailed
+from argosy.images.torch_build import describe_wrong_build, parse_torch, torch_of_version
+from argosy.launch import LaunchRequest
+from argosy.launch.torch_check import check_torch_build
+from argosy.model import ContainerRequest, Image, ImageKind, Variable
+from argosy.records import replace
+from argosy.session import QuietReporter
+from argosy.sites import Node, Site
+from tests.unit.machines import make_host, make_session
+
+AMD = Site(name="here", node=Node(gpus=8, gpu_vendor="amd"))
+REQUEST = LaunchRequest("/x.sif", ("python", "train.py"))
+HOST = make_host("apptainer")
+
+
+def container_of(image: Image) -> ContainerPlan:
+    return plan_container(ContainerRequest(runtime="apptainer"), image, HOST)
+
+
+def check(version: str, vendor: str = "amd", request: LaunchRequest = REQUEST) -> None:
+    image = Image("/x.sif", ImageKind.SIF, "", "amd64", torch=version)
+    check_torch_build(request, container_of(image), AMD, vendor, make_session(host=HOST), start=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "vendor", "told"),
+    [
+        ("2.6.0+cpu", "amd", "the CPU only"),
+        ("2.6.0+cu124", "amd", "cuda"),
+        ("2.6.0+rocm6.2.4", "nvidia", "hip"),
+        ("2.6.0+rocm6.2.4", "amd", ""),
+        ("2.6.0+cu124", "nvidia", ""),
+        ("2.8.0+xpu", "intel", ""),
+        ("2.9.0", "amd", ""),
+        ("2.9.0a0+145a3a7bda.nv25.10", "amd", ""),
+        ("", "amd", ""),
+    ],
+)
+def test_the_version_of_a_torch_tells_for_which_gpus_it_was_built_or_nothing(
+    version: str, vendor: str, told: str
+) -> None:
+    said = describe_wrong_build(torch_of_version(version), vendor)
+    assert said == (f"torch {version} was built for {told}" if told else "")
+
+
+def test_an_image_that_lists_a_torch_without_the_back_end_is_refused_with_what_to_do() -> None:
+    with pytest.raises(CheckFailed, match="cannot use the GPUs of here") as error:
+        check("2.6.0+cpu")
+    assert "built for the CPU only" in error.value.evidence
+    assert "--no-check" in error.value.hint
+    check("2.6.0+rocm6.2.4")
+    check("2.6.0+cpu", vendor="")
+    check("2.6.0+cpu", request=replace(REQUEST, no_check=True))
+    own = ContainerRequest(variables=(Variable("PYTHONPATH", "/my/torch"),))
+    check("2.6.0+cpu", request=replace(REQUEST, container=own))
+
+
+def test_a_plan_that_is_only_shown_has_a_row_that_says_what_a_launch_is_refused_for() -> None:
+    container = container_of(Image("/x.sif", ImageKind.SIF, "", "amd64", torch="2.6.0+cpu"))
+    shown = check_torch_build(REQUEST, container, AMD, "amd", make_session(host=HOST), start=False)
+    (row,) = (choice for choice in shown.choices if choice.what == "torch")
+    assert (row.value, "built for the CPU only" in row.why) == ("2.6.0+cpu", True)
+
+
+def test_an_image_that_is_not_here_is_not_refused_but_that_is_said() -> None:
+    notes: list[str] = []
+
+    class Noting(QuietReporter):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    session = replace(make_session(host=HOST), reporter=Noting())
+    image = Image("/not/here.sif", ImageKind.SIF, "", "amd64")
+    check_torch_build(REQUEST, container_of(image), AMD, "amd", session, start=True)
+    assert notes == ["torch in /not/here.sif was not checked: the image is not a file on this machine"]
+
+
+def test_what_python_prints_before_the_answer_is_passed_over() -> None:
+    assert parse_torch('warning\n{"__version__": "2.6.0", "cuda": "12.4"}\n')["cuda"] == "12.4"
+    assert parse_torch("Traceback\n") == {}
