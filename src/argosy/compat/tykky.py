@@ -116,7 +116,7 @@ def _conda(words: Words, conf: Conf, cwd: Path, read: Read) -> Recipe:
             f"{words.what} is a list of conda packages that leaves their versions open",
             hint="write them into an environment.yml, below 'dependencies:'",
         )
-    return _files(words, conf, cwd)
+    return replace(_files(words, conf, cwd), own_python=True)
 
 
 def _pip(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:

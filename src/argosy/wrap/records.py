@@ -67,6 +67,9 @@ class Recipe(msgspec.Struct, frozen=True):
         As of a build; ``flatten`` is None while it is not chosen.
     before, after
         Scripts run inside before and after the installation.
+    own_python
+        Whether the Python that an environment file names is always conda's: without the base's system folders there is
+        no other.
     """
 
     kind: SourceKind
@@ -83,6 +86,7 @@ class Recipe(msgspec.Struct, frozen=True):
     torch_backend: str = ""
     unisolated: tuple[str, ...] = ()
     replaceable: tuple[str, ...] = ()
+    own_python: bool = False
 
     def __str__(self) -> str:
         """Say it in a few words."""

@@ -12,6 +12,7 @@ from argosy.build import BuildRequest, build
 from argosy.errors import ArgosyError, NoVersions, UsageError
 from argosy.images.finding import find_image
 from argosy.images.identify import Kind, identify_file
+from argosy.layout import Guise
 from argosy.model import Image, ImageKind
 from argosy.records import replace
 from argosy.runtimes.choose import choose_runtime
@@ -144,6 +145,7 @@ def _built(
         unisolated=recipe.unisolated,
         replaceable=recipe.replaceable,
         keep=True,
+        guise=Guise(own_python=recipe.own_python),
     )
     try:
         build(request, session)
