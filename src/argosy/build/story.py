@@ -20,6 +20,7 @@ from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_con
 from argosy.build.conflicts import hidden_notes, replaceable, vendor_builds
 from argosy.build.content import content_over
 from argosy.build.cost import measure_cost
+from argosy.build.default_base import open_default
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
 from argosy.build.finishing import Finished, Made, finish_layer, variables_over
 from argosy.build.for_site import aimed, naming_bases, refuse_elsewhere, site_of
@@ -139,7 +140,8 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     with clock.step("base", order.base) as step:
         refuse_elsewhere(order.base, site)
         needs = plan_needs(order.recipe)
-        base = open_base(order.base, session, work, needs=needs, options=request.engine, step=step)
+        opening = open_default if request.default_base else open_base
+        base = opening(order.base, session, work, needs=needs, options=request.engine, step=step)
         refuse_other_base(order, base)
         if order.lock:  # the same image again, under whatever name its base has here
             base = replace(base, reference=order.lock.base.reference)

@@ -70,6 +70,8 @@ class Recipe(msgspec.Struct, frozen=True):
     own_python
         Whether the Python that an environment file names is always conda's: without the base's system folders there is
         no other.
+    default_base
+        Whether the user named no base: another one is taken if this one cannot be made here.
     """
 
     kind: SourceKind
@@ -87,6 +89,7 @@ class Recipe(msgspec.Struct, frozen=True):
     unisolated: tuple[str, ...] = ()
     replaceable: tuple[str, ...] = ()
     own_python: bool = False
+    default_base: bool = False
 
     def __str__(self) -> str:
         """Say it in a few words."""
