@@ -43,6 +43,7 @@ from argosy.build.order import (
 from argosy.build.packages import choose_and_install, open_installer, shared_folder, write_namesakes
 from argosy.build.packing import run_pack
 from argosy.build.pins import Pin
+from argosy.build.protecting import holding_packages
 from argosy.build.report import BuildReport, BuildRequest
 from argosy.build.rooms import Room, find_room
 from argosy.build.scripts import run_scripts
@@ -208,6 +209,8 @@ def _install(wanted: _Wanted, order: Order, session: Session, work: Path, step: 
     step.say("finding a way into the base")
     uv = static_uv(session, wanted.settings)
     room = find_room(session, base, uv, work, asked=request.carrier, changing=changing)
+    if (project or request.before or request.after) and not (wanted.recipe.wants_conda or holds_conda(tree)):
+        room = holding_packages(room, work, replaceable(wanted.recipe))
     if not changing:
         made = _install_packages(wanted, room, step)
         return replace(made, before=before)
