@@ -7,16 +7,54 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.containers import ContainerPlan
+from argosy.entering import outer_environment
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.opening import file_identity
+from argosy.layout import CONSTRAINT_VARIABLES, CONSTRAINTS, LOCK
 from argosy.leases import Owner, lease
-from argosy.model import Attach, Host, Image
+from argosy.model import Attach, Host, Image, Variable
+from argosy.process import Command
 from argosy.records import replace
 from argosy.refusals import explained
 from argosy.runtimes import AUTOMATIC, load_runtime
+from argosy.session import Session
+from argosy.shell import plain_words
 
 FOLDER = ".argosy/dev"
 """Where the folders of a project are, below the current directory."""
+
+LIST_PACKAGES = f"""\
+import importlib.metadata, json, os, re
+
+def name_of(text):
+    return re.sub(r"[-_.]+", "-", re.split(r"[\\s=<>!~@;\\[]", text.strip(), maxsplit=1)[0]).lower()
+
+pins = {{}}
+for dist in importlib.metadata.distributions():
+    if dist.metadata["Name"]:
+        pins.setdefault(name_of(dist.metadata["Name"]), dist.version)
+free = {{"pip", "setuptools", "wheel"}}
+try:
+    packages = json.load(open("{LOCK}"))["packages"]
+    free |= {{name_of(each["name"]) for each in packages if each.get("source") in ("local", "vcs")}}
+except (OSError, ValueError, KeyError):
+    pass
+try:
+    limits = open(os.getenv("PIP_CONSTRAINT", "")).read().splitlines()
+except (OSError, ValueError):
+    limits = []
+for name in sorted(pins.keys() - free):
+    print(f"{{name}}=={{pins[name]}}")
+for line in limits:
+    if name_of(line) not in pins:
+        print(line)
+"""
+"""Prints constraints that hold the packages of an image, and those of its own constraint file.
+
+Not held are tools that build packages, and packages that came from a folder or a repository: they are developed.
+"""
+
+ASK = 'python=$(command -v python3 || command -v python) || exit 0; exec "$python" -I -c "$1"'
 
 SHORT = 12
 """Digits of a digest that tell images apart for a reader."""
@@ -53,10 +91,42 @@ def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan
         )
     place = folder or f"{FOLDER}/{_short(image)}-{runtime.name}"
     entry = replace(plan.entry, dev=str(Path(host.cwd, place)))
+    entry = replace(entry, variables=(*_held_packages(plan, host), *entry.variables))
     refusal = runtime.refuse(entry, host)
     if refusal:
         raise UsageError(f"{runtime.name} cannot do this: {refusal}", hint="name another folder with --dev-dir")
     return replace(plan, entry=entry)
+
+
+def _held_packages(plan: ContainerPlan, host: Host) -> tuple[Variable, ...]:
+    """Give the variables by which pip and uv keep the image's packages; one that the user gives is left to her."""
+    given = {variable.name for variable in plan.entry.variables}
+    own = {name: host.environment.get(name, "") for name in CONSTRAINT_VARIABLES if name not in given}
+    return tuple(Variable(name, " ".join(filter(None, (CONSTRAINTS, files)))) for name, files in own.items())
+
+
+def hold_packages(plan: ContainerPlan, session: Session) -> None:
+    """Write the image's packages into the folder of a plan, as constraints for pip and uv; once for each folder.
+
+    They are asked of the image as it is, without what was written over it.  An image without a Python, or with one
+    before 3.8, has none.
+    """
+    file = Path(plan.entry.dev, "upper", CONSTRAINTS.lstrip("/"))
+    if file.exists():
+        return
+    entry = plan.entry
+    kept = tuple(variable for variable in entry.variables if variable.name not in CONSTRAINT_VARIABLES)
+    bare = replace(plan, entry=replace(entry, dev="", interactive=False, variables=kept))
+    environment = outer_environment(bare, session.host.environment)
+    for name in CONSTRAINT_VARIABLES:
+        environment.pop(name, None)
+    words = plain_words(bare.words(("/bin/sh", "-c", ASK, "sh", LIST_PACKAGES)))
+    reply = session.runner.run(Command(words, env=environment))
+    with explained(file, "--dev-dir"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_suffix(".part")
+        beside.write_text(reply.stdout if reply.code == 0 else "")
+        beside.replace(file)
 
 
 @contextmanager

@@ -27,6 +27,12 @@ ENTER = f"{ROOT}/enter"
 ENV_SCRIPT = f"{ROOT}/env.sh"
 ENV_PREFIX = f"{ROOT}/env"
 LOCK = f"{ROOT}/argosy.lock"
+CONSTRAINTS = f"{ROOT}/constraints.txt"
+"""The image's packages, for pip and uv in an image that can be written into (``--dev``); no image has it itself."""
+
+CONSTRAINT_VARIABLES = ("PIP_CONSTRAINT", "UV_CONSTRAINT")
+"""Variables that name constraint files to pip and to uv."""
+
 APPTAINER_ENV = "/.singularity.d/env/98-argosy.sh"
 APPTAINER_BASE = "/.singularity.d/env/99-base.sh"
 """Apptainer forces APPTAINERENV_X right after sourcing this file, and drops them without a word where the folder is

@@ -100,7 +100,8 @@ def _first_program(command: tuple[str, ...]) -> tuple[str, ...]:
 def dev_note(request: RunRequest, folder: str, cwd: str) -> str:
     """Say where what is written stays, and how it becomes an image."""
     place = folder.removeprefix(cwd.rstrip("/") + "/")
-    return f"what is written into the image stays in {place}, for --dev; an image of it: {_lasting(request)}"
+    kept = f"what is written into the image stays in {place}, for --dev; an image of it: {_lasting(request)}"
+    return f"{kept}\nits packages keep their versions: unset PIP_CONSTRAINT UV_CONSTRAINT lets pip change them"
 
 
 def _lasting(request: RunRequest) -> str:
@@ -121,9 +122,10 @@ def run(request: RunRequest, session: Session) -> int:
     """
     plan, command = plan_run(request, session)
     if request.dev:
-        from argosy.dev import opened_dev  # noqa: PLC0415 - rarely asked for
+        from argosy.dev import hold_packages, opened_dev  # noqa: PLC0415 - rarely asked for
 
         with opened_dev(plan):
+            hold_packages(plan, session)
             session.reporter.note(dev_note(request, plan.entry.dev, session.host.cwd))
             return session.runner.become(command)
     note = read_only_note(request)

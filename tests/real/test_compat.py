@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,6 +42,50 @@ def environment(channel: Channel) -> str:
         f"name: minimal_pytorch\nchannels:\n  - {channel.url}\ndependencies:\n  - python\n  - pip\n"
         "  - pip:\n    - --find-links .\n    - tinypkg==1.0\n"
     )
+
+
+PIP = "  - pip:\n    - --find-links .\n    - tinypkg==1.0\n"
+
+
+@pytest.mark.parametrize("packages", ["  - python\n", f"  - python\n  - pip\n{PIP}", PIP])
+def test_conda_containerize_brings_condas_python_where_the_file_names_no_other_conda_package(
+    shop: Shop, channel: Channel, packages: str
+) -> None:
+    file = shop.write("env.yml", f"channels:\n  - {channel.url}\ndependencies:\n{packages}")
+    site = shop.write("site.yaml", f"defaults:\n  container_src: {shop.base}\n")
+    words = ("new", "--prefix", "env", file)
+    done = shop.argosy("compat", "run", "conda-containerize", *words, CW_GLOBAL_YAML=str(site))
+    assert done.code == 0, done.err
+    assert prefix_of(shop, "env") == "/opt/argosy/env"
+    if "tinypkg" in packages:
+        more = shop.write("more.txt", "another\n")
+        done = shop.argosy("compat", "run", "conda-containerize", "update", "env", "-r", more)
+        assert done.code == 0, done.err
+        assert prefix_of(shop, "env") == "/opt/argosy/env"
+
+
+def test_a_prefix_that_shows_the_host_has_condas_python_also_when_it_shows_it_later(
+    shop: Shop, channel: Channel
+) -> None:
+    file = shop.write("env.yml", environment(channel))
+    words = ("wrap", file, "--base", shop.base, "--prefix")
+    assert shop.argosy(*words, "first", "--host").code == 0
+    assert prefix_of(shop, "first") == "/opt/argosy/env"
+    assert shop.argosy(*words, "later").code == 0
+    assert prefix_of(shop, "later") == "/usr"
+    done = shop.argosy("wrap", "update", "later", "--host")
+    assert done.code == 0, done.err
+    assert prefix_of(shop, "later") == "/opt/argosy/env"
+
+
+def prefix_of(shop: Shop, prefix: str) -> str:
+    """Ask the wrapped Python of a prefix where it is installed."""
+    python = shop.folder / prefix / "bin/python"
+    done = subprocess.run(
+        [python, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def cotainr(shop: Shop, umask: str, *words: str) -> Ended:

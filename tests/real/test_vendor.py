@@ -157,3 +157,86 @@ def test_the_bases_own_packages_are_not_in_the_lock_of_the_layer(bench: Shop) ->
     said = bench.argosy("images", "info", image).out
     assert "tinypkg==1.0" in said  # as the base's own constraint file wants it
     assert "torch" not in said.replace(str(Path(bench.base)), "")
+
+
+PIP = "PYTHONPATH=$(echo /usr/share/python-wheels/pip-*.whl) python -m pip install --no-index --find-links"
+"""Debian's own pip: that of the shop's wheels only says its name."""
+
+NEWER = ("sh", "-c", f'{PIP} "$@"', "sh")
+
+
+def wheels_of_another_pydantic(bench: Shop) -> Path:
+    """Write a package that wants a newer pydantic than the base's, which no constraint of the vendor names."""
+    folder = bench.folder / "newer"
+    folder.mkdir()
+    bench.make_wheel("pydantic", "2.13.0").write(folder)
+    bench.make_wheel("wantsnewer", "1.0", "pydantic>=2.13").write(folder)
+    return folder
+
+
+def pydantic_in(bench: Shop, *words: str | Path) -> str:
+    """Ask for the version of pydantic that a start of the image finds."""
+    ask = "import importlib.metadata as m; print(m.version('pydantic'))"
+    return bench.argosy("run", *words, "--", "python", "-c", ask).out.strip()
+
+
+def test_a_shell_that_may_write_keeps_the_bases_packages_until_the_user_lifts_it(bench: Shop) -> None:
+    image = bench.build("tinypkg\n")
+    wheels = wheels_of_another_pydantic(bench)
+    done = bench.argosy("run", image, "--dev", "--", *NEWER, wheels, "wantsnewer")
+    assert done.code != 0
+    assert "pydantic==2.12.0" in done.out + done.err
+    assert "unset PIP_CONSTRAINT UV_CONSTRAINT" in done.err
+    assert pydantic_in(bench, image, "--dev") == "2.12.0"
+    fits = bench.argosy("run", image, "--dev", "--", *NEWER, bench.wheels, "onemore")
+    assert fits.code == 0, fits.err
+    lifted = bench.argosy("run", image, "--dev", "--env", "PIP_CONSTRAINT=", "--", *NEWER, wheels, "wantsnewer")
+    assert lifted.code == 0, lifted.err
+    assert pydantic_in(bench, image, "--dev") == "2.13.0"
+
+
+def test_a_package_from_a_folder_may_change_its_version_in_a_shell_that_may_write(bench: Shop) -> None:
+    project = bench.folder / "mine"
+    project.mkdir()
+    bench.make_wheel("mine", "1.0").write(project)
+    image = bench.build(f"{project}/mine-1.0-py3-none-any.whl\n")
+    bench.make_wheel("mine", "1.1").write(project)
+    done = bench.argosy("run", image, "--dev", "--", *NEWER, project, "mine==1.1")
+    assert done.code == 0, done.err
+
+
+def test_a_step_of_a_project_keeps_the_bases_packages_until_it_lifts_it_itself(bench: Shop) -> None:
+    wheels_of_another_pydantic(bench)
+    steps = f"""\
+[image]
+base = "{bench.base}"
+pip = ["requirements.txt"]
+
+[[step]]
+copy = "newer"
+to = "/"
+
+[[step]]
+run = "LIFT {PIP} /newer wantsnewer"
+"""
+    bench.write("requirements.txt", "tinypkg\n")
+    bench.write("argosy.toml", steps.replace("LIFT ", ""))
+    done = bench.argosy("build", "-o", "out.sif")
+    assert done.code != 0
+    assert "ResolutionImpossible" in done.err
+    bench.write("argosy.toml", steps.replace("LIFT", "unset PIP_CONSTRAINT UV_CONSTRAINT;"))
+    done = bench.argosy("build", "-o", "out.sif")
+    assert done.code == 0, done.err
+    assert pydantic_in(bench, bench.folder / "out.sif") == "2.13.0"
+
+
+def test_a_script_after_an_update_of_a_prefix_keeps_the_bases_packages(bench: Shop) -> None:
+    wheels = wheels_of_another_pydantic(bench)
+    words = ("wrap", bench.write("requirements.txt", "tinypkg\n"), "--base", bench.base, "--prefix", "env")
+    assert bench.argosy(*words).code == 0
+    script = bench.write("post.sh", f"{PIP} newer wantsnewer\n")
+    done = bench.argosy("wrap", "update", "env", "--post-install", script)
+    assert done.code != 0
+    assert "ResolutionImpossible" in done.err
+    package = bench.argosy("wrap", "update", "env", "wantsnewer", PIP_FIND_LINKS=f"{bench.wheels} {wheels}")
+    assert package.code == 7, package.err

@@ -91,6 +91,8 @@ def test_a_conda_environment_sees_the_host_as_under_tykky() -> None:
         ("/project/me/environment.yml", "/project/me/req.txt"),
         base="debian:bookworm",
         after=("/project/me/post.sh",),
+        own_python=True,
+        default_base=True,
     )
     assert asked.settings == Settings(host=True)
     assert not new("conda-containerize new --prefix e environment.yml", Conf(isolate=True)).settings.host

@@ -104,6 +104,94 @@ def test_a_poetry_project_is_told_to_name_its_lock(tmp_path: Path) -> None:
     assert "poetry.lock" in error.value.hint
 
 
+POETRY = '[project]\nname = "x"\ndependencies = ["click"]\n[tool.poetry.dependencies]\npython = "^3.10"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence"),
+    [
+        (f'{POETRY}requests = "^2"\n', "pyproject.toml:4: requests"),
+        (f'{POETRY}Click = {{ git = "https://git.example/click" }}\n', "pyproject.toml:4: Click"),
+        (f'{POETRY}click = [{{ version = "8", source = "ours" }}]\n', "pyproject.toml:4: click"),
+        (
+            '[dependency-groups]\ndev = ["x"]\n[tool.poetry.dependencies]\nrequests = "*"\n',
+            "pyproject.toml:3: requests",
+        ),
+    ],
+)
+def test_packages_that_poetry_alone_would_install_are_refused(tmp_path: Path, text: str, evidence: str) -> None:
+    with pytest.raises(UsageError, match=r"\[tool.poetry.dependencies\], which is not read") as error:
+        project(tmp_path, text, asked="" if "[project]" in text else "[dev]")
+    assert error.value.evidence == evidence
+    assert "poetry.lock" in error.value.hint
+
+
+def test_what_poetry_says_again_of_the_projects_packages_is_no_fault(tmp_path: Path) -> None:
+    more = 'Click = ">=8"\nrequests = { version = "^2", optional = true }\n'
+    assert specs(project(tmp_path, POETRY + more)) == ["click"]
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence", "hint"),
+    [
+        ('[dependency-groups]\ndev = ["requests"]\n', "pyproject.toml:1: groups dev", "pyproject.toml[dev]"),
+        (
+            '[project]\nname = "x"\n[tool.poetry.group.test.dependencies]\nrequests = "*"\n',
+            "pyproject.toml:3: groups test",
+            "poetry.lock[test]",
+        ),
+        (
+            '[project]\nname = "x"\n[tool.poetry.dev-dependencies]\nrequests = "*"\n',
+            "pyproject.toml:3: groups dev",
+            "poetry.lock[dev]",
+        ),
+    ],
+)
+def test_packages_in_groups_alone_are_refused_when_no_group_is_asked_for(
+    tmp_path: Path, text: str, evidence: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match="no group is asked for") as error:
+        project(tmp_path, text)
+    assert error.value.evidence == evidence
+    assert hint in error.value.hint
+
+
+def test_a_poetry_project_with_dynamic_dependencies_is_told_to_name_its_lock(tmp_path: Path) -> None:
+    text = '[project]\nname = "x"\ndynamic = ["dependencies"]\n[tool.poetry.dependencies]\nrequests = "*"\n'
+    with pytest.raises(UsageError, match="are dynamic") as error:
+        project(tmp_path, text)
+    assert "poetry.lock" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("table", "noted"),
+    [
+        ('[tool.poetry.group.dev.dependencies]\npytest = "*"', "[tool.poetry.group] are not installed: dev"),
+        ('[tool.pdm.dev-dependencies]\ntest = ["pytest"]', "[tool.pdm.dev-dependencies] are not installed: test"),
+        ('[tool.hatch.envs.default]\ndependencies = ["pytest"]', "[tool.hatch.envs] are not installed: default"),
+        ('[tool.pixi.pypi-dependencies]\nx = { path = "." }\nrequests = "*"', "[tool.pixi] are not installed"),
+        ('[tool.pixi.target.linux-64.dependencies]\ncuda = "*"', "[tool.pixi] are not installed"),
+        ('[tool.pixi.feature.gpu.target.linux-64.dependencies]\ncuda = "*"', "[tool.pixi] are not installed"),
+        ('[tool.conda-lock.dependencies]\ncuda = "*"', "[tool.conda-lock] are not installed"),
+        ('[[tool.pdm.source]]\nurl = "https://x.example"', "[[tool.pdm.source]] are not used"),
+        ('[[tool.poetry.source]]\nurl = "https://x.example"', "[[tool.poetry.source]] are not used"),
+        ('[tool.pdm.resolution.overrides]\nidna = "1"', "overrides of [tool.pdm.resolution] are not followed"),
+    ],
+)
+def test_what_other_tools_would_install_beside_a_project_is_noted(tmp_path: Path, table: str, noted: str) -> None:
+    recipe = project(tmp_path, f'[project]\nname = "x"\ndependencies = ["click"]\n{table}\n')
+    assert specs(recipe) == ["click"]
+    (note,) = [note for note in recipe.notes if noted in note.text]
+    assert note.where is not None
+    assert note.where.line == 4
+
+
+def test_a_pixi_table_that_names_only_the_project_itself_is_not_noted(tmp_path: Path) -> None:
+    table = '[tool.pixi.pypi-dependencies]\nX = { path = ".", editable = true }\n'
+    recipe = project(tmp_path, f'[project]\nname = "x"\ndependencies = ["click"]\n{table}')
+    assert not [note for note in recipe.notes if "pixi" in note.text]
+
+
 SOURCES = """\
 [project]
 name = "x"

@@ -114,6 +114,16 @@ def test_where_the_folder_inside_is_another_one_nothing_is_refused(tmp_path: Pat
             ToolMissing,
             "mmdebstrap finds no way to make a Debian as an ordinary user",
         ),
+        (
+            "unshare: failed to execute mmdebstrap: No such file or directory\n",
+            ToolMissing,
+            "mmdebstrap cannot be started, which makes debian:nosuite",
+        ),
+        (
+            "newuidmap: uid range [0-1) -> [1000-1001) not allowed\n",
+            ToolMissing,
+            "mmdebstrap needs subordinate user ids of its user",
+        ),
         ("E: something else\n", ToolFailed, "making a Debian nosuite failed"),
     ],
 )

@@ -83,12 +83,12 @@ class BasePython(msgspec.Struct, frozen=True):
 
     def without(self, names: Collection[str]) -> BasePython:
         """Give it with some packages counted as if they were not there: another version may hide them."""
-        kept = (line for line in self.limits.splitlines() if _limited(line) not in names)
+        kept = (line for line in self.limits.splitlines() if limited_package(line) not in names)
         packages = tuple(package for package in self.packages if package[0] not in names)
         return replace(self, packages=packages, limits="".join(f"{line}\n" for line in kept))
 
 
-def _limited(line: str) -> str:
+def limited_package(line: str) -> str:
     """Name the package that a line of a constraint file is about."""
     return str(canonicalize_name(re.split(r"[\s=<>!~@;\[]", line.strip(), maxsplit=1)[0]))
 

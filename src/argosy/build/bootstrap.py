@@ -57,7 +57,8 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
     Raises
     ------
     ArgosyError
-        As `explain_bootstrap` says; UsageError where the reference names no Debian.
+        As `explain_bootstrap` says; ToolMissing if there is no mmdebstrap; UsageError if the reference
+        names no Debian.
     """
     suite, named = parse_debian(reference, session.host.environment)
     packages = _with_needs(named, needs)
@@ -71,6 +72,11 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
 
 def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: Path) -> None:
     """Make a Debian root file system with mmdebstrap, rootless where we are not root, and pack it."""
+    if "mmdebstrap" not in session.host.programs:
+        raise ToolMissing(
+            f"mmdebstrap is not installed here, which makes debian:{suite}",
+            hint=f"install mmdebstrap; or take another base: docker://debian:{suite}, or an image file",
+        )
     archive = folder / "root.tar"
     made = int(session.host.environment.get("SOURCE_DATE_EPOCH") or time.time())
     included = f"--include={','.join(packages)}"
@@ -116,12 +122,16 @@ def private_namespace(session: Session) -> Words:
 
 
 BOOTSTRAP_FAULTS = (
+    (ToolMissing, r"^.*failed to execute mmdebstrap.*", "mmdebstrap cannot be started, which makes debian:{suite}",
+     "install mmdebstrap; or take another base: docker://debian:{suite}, or an image file"),
     (UsageError, r"^E: The repository .* does not have a Release file.*", "there is no Debian suite {suite!r}{at}",
      "take one that is there: bookworm, trixie; a site's mirror goes into ARGOSY_DEBIAN_MIRROR"),
     (UsageError, r"^E: (?:Unable to locate package|Package) \S+.*", "a package is not in Debian {suite}",
      "check the names after the + signs at packages.debian.org"),
     (ToolFailed, r"^.*(?:Temporary failure resolving|Could not connect|Could not resolve|Connection timed out).*",
      "Debian's packages cannot be reached{at}", "check the network; a site's mirror goes into ARGOSY_DEBIAN_MIRROR"),
+    (ToolMissing, r"^.*(?:newuidmap|newgidmap|/etc/sub[ug]id).*", "mmdebstrap needs subordinate user ids of its user",
+     "ask for lines in /etc/subuid and /etc/subgid; or take another base: docker://debian:{suite}"),
     (ToolMissing, r"^E: unable to pick chroot mode.*", "mmdebstrap finds no way to make a Debian as an ordinary user",
      "ask for lines in /etc/subuid and /etc/subgid, or for fakechroot; or take another base: docker://debian:{suite}"),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from argosy.layout import plan_activation
 from argosy.lock import Lock, LockedSource, parse_lock
 from argosy.model import Image
 from argosy.project import Project
-from argosy.recipe import PipOption, Recipe, Where, read_recipe
+from argosy.recipe import PipOption, Recipe, Where, parse_conda_spec, read_recipe
 from argosy.records import replace
 from argosy.relock import changed_sources, locked_recipe
 from argosy.session import Session
@@ -111,10 +111,15 @@ def _read_files(request: BuildRequest, session: Session) -> Recipe:
 
 
 def with_own_python(recipe: Recipe) -> Recipe:
-    """Let conda bring the Python that an environment file asks for, where the base's own would be taken else."""
-    if recipe.wants_conda or not recipe.interpreter:
+    """Let conda bring the Python of an environment file, which would else be the base's.
+
+    An environment file that only has a ``pip:`` section gets Python and pip from conda, as conda itself does it.
+    """
+    file = next((source.path for source in recipe.sources if source.path.endswith((".yml", ".yaml"))), "")
+    if recipe.wants_conda or not (recipe.interpreter or (file and recipe.pip)):
         return recipe
-    return replace(recipe, conda=recipe.interpreter, interpreter=())
+    named = recipe.interpreter or (parse_conda_spec("pip", Where(file, 1)),)
+    return replace(recipe, conda=named, interpreter=())
 
 
 def source_records(recipe: Recipe) -> tuple[LockedSource, ...]:

@@ -59,6 +59,8 @@ class BuildRequest(msgspec.Struct, frozen=True):
         The project file whose steps and stages are carried out; None for none.
     keep
         Whether the layer's tree stays in the cache, for the next build over this image.
+    default_base
+        Whether the user named no base: another one is taken if this one cannot be made here.
     """
 
     sources: tuple[Path, ...]
@@ -83,6 +85,7 @@ class BuildRequest(msgspec.Struct, frozen=True):
     replaceable: tuple[str, ...] = ()
     project: Project | None = None
     keep: bool = False
+    default_base: bool = False
 
 
 class Timing(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from argosy.build.protecting import hold_line
 from argosy.build.rooms import Room
 from argosy.errors import UsageError
 from argosy.layout import DEFAULT_PATH, ENV_PREFIX, ROOT
@@ -21,6 +22,7 @@ OF_TYKKY = (("CW_INSTALLATION_PATH", ROOT), ("env_root", ENV_PREFIX))
 """What scripts that were written for tykky go by."""
 
 START = """\
+eval "$3"
 cd "$1" && IFS= read -r argosy_first < "$2"
 case $argosy_first in
 "#!"*) [ ! -x "$2" ] || exec "$2"; set -f; exec ${argosy_first#??} "$2" ;;
@@ -60,7 +62,7 @@ def run_scripts(scripts: Iterable[Path], room: Room, layer: Path, step: Step) ->
         )
         step.say(f"running {script.name}")
         reply = place.run(
-            *("/bin/sh", "-c", START, "sh", HERE if here else ROOT, inside),
+            *("/bin/sh", "-c", START, "sh", HERE if here else ROOT, inside, hold_line(room)),
             variables=_variables(room.session.host.environment),
             on_line=lambda line: step.say(line.strip()),
         )

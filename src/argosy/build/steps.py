@@ -18,6 +18,7 @@ from argosy.build.changes import drop_mount_points, move_changes, settle_changes
 from argosy.build.copied_base import apply_changes, gather_changes
 from argosy.build.downloads import fetch_file
 from argosy.build.engines import EngineOptions
+from argosy.build.protecting import hold_line
 from argosy.build.rooms import Room, find_room
 from argosy.build.step_locks import refuse_other_stage
 from argosy.errors import ArgosyError, CheckFailed
@@ -135,7 +136,7 @@ def _copy_in(room: Room, source: Path, target: str, where: str, step: Step) -> N
 def _run_line(room: Room, line: str, where: str, step: Step, *, folder: str = "/") -> None:
     """Run a line by the room's shell, in the environment of the image so far."""
     # Both streams in one: what a program says before it fails belongs together.
-    script = f"exec 1>&2; umask 022; cd {folder}; [ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n{line}\n"
+    script = f"exec 1>&2; umask 022; cd {folder}; [ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n{hold_line(room)}\n{line}\n"
     reply = room.run("/bin/sh", "-euc", script, variables=QUIET, on_line=step.say)
     if reply.code != 0:
         raise _failed(room, reply, line, where)

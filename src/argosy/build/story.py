@@ -20,6 +20,7 @@ from argosy.build.conda_env import Workshop, extend_conda, holds_conda, make_con
 from argosy.build.conflicts import hidden_notes, replaceable, vendor_builds
 from argosy.build.content import content_over
 from argosy.build.cost import measure_cost
+from argosy.build.default_base import open_default
 from argosy.build.exporting import base_word, refuse_flat, refuse_output, write_output
 from argosy.build.finishing import Finished, Made, finish_layer, variables_over
 from argosy.build.for_site import aimed, naming_bases, refuse_elsewhere, site_of
@@ -42,6 +43,7 @@ from argosy.build.order import (
 from argosy.build.packages import choose_and_install, open_installer, shared_folder, write_namesakes
 from argosy.build.packing import run_pack
 from argosy.build.pins import Pin
+from argosy.build.protecting import holding_packages
 from argosy.build.report import BuildReport, BuildRequest
 from argosy.build.rooms import Room, find_room
 from argosy.build.scripts import run_scripts
@@ -139,7 +141,8 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     with clock.step("base", order.base) as step:
         refuse_elsewhere(order.base, site)
         needs = plan_needs(order.recipe)
-        base = open_base(order.base, session, work, needs=needs, options=request.engine, step=step)
+        opening = open_default if request.default_base else open_base
+        base = opening(order.base, session, work, needs=needs, options=request.engine, step=step)
         refuse_other_base(order, base)
         if order.lock:  # the same image again, under whatever name its base has here
             base = replace(base, reference=order.lock.base.reference)
@@ -208,6 +211,8 @@ def _install(wanted: _Wanted, order: Order, session: Session, work: Path, step: 
     step.say("finding a way into the base")
     uv = static_uv(session, wanted.settings)
     room = find_room(session, base, uv, work, asked=request.carrier, changing=changing)
+    if (project or request.before or request.after) and not (wanted.recipe.wants_conda or holds_conda(tree)):
+        room = holding_packages(room, work, replaceable(wanted.recipe))
     if not changing:
         made = _install_packages(wanted, room, step)
         return replace(made, before=before)

@@ -128,6 +128,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
     """
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, at=at, asked_base=bool(base))
+    recipe = replace(recipe, default_base=bool(recipe.base) and not base)
     choices = {name: given[name] for name in PACKAGE_OPTIONS}
     refuse_unused(recipe, {PACKAGE_OPTIONS[name]: value for name, value in choices.items() if name != "site"})
     recipe = replace(recipe, before=script_paths(before), after=script_paths(after), **choices)

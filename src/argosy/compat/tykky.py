@@ -116,7 +116,7 @@ def _conda(words: Words, conf: Conf, cwd: Path, read: Read) -> Recipe:
             f"{words.what} is a list of conda packages that leaves their versions open",
             hint="write them into an environment.yml, below 'dependencies:'",
         )
-    return _files(words, conf, cwd)
+    return replace(_files(words, conf, cwd), own_python=True)
 
 
 def _pip(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:
@@ -128,7 +128,7 @@ def _pip(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:
 
 def _files(words: Words, conf: Conf, cwd: Path) -> Recipe:
     files = tuple(str(cwd / file) for file in (words.what, words.requirements) if file)
-    return Recipe(SourceKind.FILES, files, base=conf.base or DEFAULT_BASE)
+    return Recipe(SourceKind.FILES, files, base=conf.base or DEFAULT_BASE, default_base=not conf.base)
 
 
 def _container(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:
@@ -139,7 +139,7 @@ def _container(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:
 def _installation(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:
     folder = str(cwd / words.what.rstrip("/"))
     at = folder if words.mask else INSTALLED
-    return Recipe(SourceKind.FOLDER, (folder,), base=conf.base or DEFAULT_BASE, at=at)
+    return Recipe(SourceKind.FOLDER, (folder,), base=conf.base or DEFAULT_BASE, at=at, default_base=not conf.base)
 
 
 RECIPES: Mapping[str, Callable[[Words, Conf, Path, Read], Recipe]] = {

@@ -15,6 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from argosy.errors import UsageError
+from argosy.recipe.other_tables import judge_other_tables, poetry_groups
 from argosy.recipe.records import Asked, Include, Note, Part, PipIndex, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipe.requirements import parse_package
 from argosy.recipe.tables import Finder, finder, load_toml
@@ -51,6 +52,11 @@ class _Project(msgspec.Struct, frozen=True):
         """Give where uv takes packages from: what a workspace's root says, and then the project itself."""
         shared = self.workspace.sources if self.workspace else {}
         return {**shared, **self.table("tool", "uv", "sources")}
+
+    @property
+    def name(self) -> str:
+        """Give the normalised name of the project; empty where it has none."""
+        return str(canonicalize_name(str(self.table("project").get("name", ""))))
 
     def table(self, *keys: str) -> dict[str, Any]:
         """Give a table of the file; an empty one where there is none."""
@@ -97,6 +103,8 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
     if not project and not here.table("dependency-groups"):
         raise UsageError(f"{file} has no [project]", evidence=_what_else(here), hint=_way_out(here))
     wanted, includes = _wanted(here)
+    if not wanted and not includes and not here.asked:
+        _refuse_groups_alone(here)
     uv = here.uv
     sources = {str(canonicalize_name(name)): _choose_source(source, here) for name, source in here.sources.items()}
     python = str(project.get("requires-python", "")).replace(" ", "")
@@ -115,7 +123,7 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
         includes=includes,
         notes=(
             Note(NOT_INSTALLED, here.where("[project]")),
-            *_of_conda(here),
+            *judge_other_tables(here.table("tool"), {line.name for line in lines}, here.name, file, here.where),
             *_of_builds(lines, here),
         ),
     )
@@ -129,14 +137,23 @@ def _of_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
         yield Note(f"{name} {said}", here.where(more[name]))
 
 
-def _of_conda(here: _Project) -> Iterator[Note]:
-    """Note what another tool would install from conda: those tables are not read."""
-    for name, lock in (("pixi", "pixi.lock"), ("conda-lock", "conda-lock.yml")):
-        table = here.table("tool", name)
-        features = [each for each in here.table("tool", name, "feature").values() if isinstance(each, dict)]
-        if any(each.get("dependencies") for each in (table, *features)):
-            where = here.where(f"[tool.{name}")
-            yield Note(f"the conda packages of [tool.{name}] are not installed: name {lock}, which holds them", where)
+def _refuse_groups_alone(here: _Project) -> None:
+    """Refuse a file whose packages are all in groups, when none of these is asked for.
+
+    Raises
+    ------
+    UsageError
+        Naming the groups.
+    """
+    own = () if here.table("project") else tuple(here.table("dependency-groups"))
+    groups = own or poetry_groups(here.table("tool"))
+    if groups:
+        file = here.file if own else "the poetry.lock that 'poetry lock' writes, as poetry.lock"
+        raise UsageError(
+            f"{here.file} has packages in groups alone, and no group is asked for",
+            evidence=f"{here.where('[dependency-groups' if own else '[tool.poetry')}: groups {', '.join(groups)}",
+            hint=f"name {file}[{groups[0]}]",
+        )
 
 
 def _what_else(here: _Project) -> str:
@@ -162,6 +179,7 @@ def _wanted(here: _Project) -> tuple[list[str], tuple[Include, ...]]:
     files = _dynamic_files(here, "dependencies") if "dependencies" in _dynamic(here) else ()
     if "dependencies" in _dynamic(here) and not files:
         hint = "name the file that they come from, as requirements.txt"
+        hint = _way_out(here) if here.table("tool", "poetry") else hint
         raise UsageError(f"the dependencies in {here.file} are dynamic: only the project's build knows them", hint=hint)
     seen: set[str] = set()
     for name in here.asked:
@@ -225,11 +243,10 @@ def _of_group(rows: Any, key: str, here: _Project, seen: set[str]) -> list[str]:
 
 def _without_self(texts: list[str], here: _Project, seen: set[str]) -> list[str]:
     """Put what is meant in the place of the project's own name: ``all = ["mine[gpu,test]"]``."""
-    own = str(canonicalize_name(str(here.table("project").get("name", ""))))
     left: list[str] = []
     for text in texts:
         named = _named(text)
-        if named is None or str(canonicalize_name(named.name)) != own:
+        if named is None or str(canonicalize_name(named.name)) != here.name:
             left.append(text)
             continue
         for extra in sorted(named.extras):

@@ -13,6 +13,7 @@ import msgspec
 
 from argosy.build.assemble import write_delta
 from argosy.build.base import Base, open_base
+from argosy.build.default_base import open_default
 from argosy.build.packing import digest_tree, run_pack
 from argosy.build.rooms import find_room
 from argosy.build.tools import static_uv
@@ -62,12 +63,15 @@ class Placed(msgspec.Struct, frozen=True):
         What its programs need of a machine.
     inside
         Its programs, and what lies beside them: where folders of the host would hide it, no container can be asked.
+    base
+        The base that was taken.
     """
 
     image: Path
     at: str
     needs: Needs
     inside: Inside
+    base: str
 
 
 def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
@@ -81,8 +85,9 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
     source = Path(recipe.sources[0])
     with work_folder(session.work_parent()) as work:
         with session.step("base", recipe.base) as step:
-            base = open_base(recipe.base, session, work)
-            step.result = recipe.base
+            opening = open_default if recipe.default_base else open_base
+            base = opening(recipe.base, session, work)
+            step.result = base.reference
         with session.step("copy", str(source)) as step:
             tree = work / "layer"
             tree.mkdir()
@@ -94,7 +99,7 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
         with session.step("pack", "the layer") as step:
             _finish(tree, at, base, folder / "image.sif", session)
             step.result = "the layer"
-    return Placed(folder / "image.sif", at, needs, inside)
+    return Placed(folder / "image.sif", at, needs, inside, base.reference)
 
 
 def bring_file(source: str, target: str) -> None:

@@ -67,6 +67,11 @@ class Recipe(msgspec.Struct, frozen=True):
         As of a build; ``flatten`` is None while it is not chosen.
     before, after
         Scripts run inside before and after the installation.
+    own_python
+        Whether the Python that an environment file names is always conda's: without the base's system folders there is
+        no other.
+    default_base
+        Whether the user named no base: another one is taken if this one cannot be made here.
     """
 
     kind: SourceKind
@@ -83,6 +88,8 @@ class Recipe(msgspec.Struct, frozen=True):
     torch_backend: str = ""
     unisolated: tuple[str, ...] = ()
     replaceable: tuple[str, ...] = ()
+    own_python: bool = False
+    default_base: bool = False
 
     def __str__(self) -> str:
         """Say it in a few words."""

@@ -12,6 +12,7 @@ from argosy.build import BuildRequest, build
 from argosy.errors import ArgosyError, NoVersions, UsageError
 from argosy.images.finding import find_image
 from argosy.images.identify import Kind, identify_file
+from argosy.layout import Guise
 from argosy.model import Image, ImageKind
 from argosy.records import replace
 from argosy.runtimes.choose import choose_runtime
@@ -65,13 +66,15 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
     """
     if recipe.kind is SourceKind.FILES:
         files = tuple(map(Path, recipe.sources))
-        image = _built(recipe, recipe.base, files, folder, session, before=recipe.before, after=recipe.after)
-        return Brought(image, recipe)
+        image, used = _built(recipe, recipe.base, files, folder, session, before=recipe.before, after=recipe.after)
+        return Brought(image, _with_base(recipe, used))
     if recipe.kind is SourceKind.FOLDER:
         from argosy.wrap.folders import pack_folder  # noqa: PLC0415 - one kind of source of three needs it
 
         placed = pack_folder(recipe, folder, session)
-        return Brought(placed.image, replace(recipe, at=placed.at), placed.needs, placed.inside)
+        return Brought(
+            placed.image, replace(_with_base(recipe, placed.base), at=placed.at), placed.needs, placed.inside
+        )
     return Brought(_image(recipe, folder, session), recipe)
 
 
@@ -80,7 +83,7 @@ def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
     if not (recipe.added or recipe.before or recipe.after):
         return taken
     base = taken.rename(folder / "base")
-    image = _built(recipe, str(base), (), folder, session, before=recipe.before, after=recipe.after)
+    image, _ = _built(recipe, str(base), (), folder, session, before=recipe.before, after=recipe.after)
     base.unlink()
     return image
 
@@ -97,7 +100,7 @@ def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, a
         As builds do.
     """
     try:
-        return Brought(_built(recipe, str(old), (), folder, session, after=after), recipe)
+        return Brought(_built(recipe, str(old), (), folder, session, after=after)[0], recipe)
     except NoVersions as clash:
         if recipe.kind is SourceKind.FILES and not all(map(os.path.exists, recipe.sources)):
             clash.hint = f"bring {', '.join(recipe.sources)} back: other versions mean to build anew from it"
@@ -125,7 +128,8 @@ def _built(
     *,
     before: tuple[str, ...] = (),
     after: tuple[str, ...],
-) -> Path:
+) -> tuple[Path, str]:
+    """Build the image of a version; give it, and the base that was taken."""
     sources = list(files)
     if recipe.added or not files:
         (folder / ADDED).write_text("".join(f"{requirement}\n" for requirement in recipe.added), encoding="utf-8")
@@ -144,13 +148,22 @@ def _built(
         unisolated=recipe.unisolated,
         replaceable=recipe.replaceable,
         keep=True,
+        guise=Guise(own_python=recipe.own_python),
+        default_base=recipe.default_base and base == recipe.base,
     )
     try:
-        build(request, session)
+        report = build(request, session)
     except ArgosyError as error:
         error.evidence = error.evidence.replace(str(folder / ADDED), "argosy wrap update")
         raise
-    return image
+    return image, report.base
+
+
+def _with_base(recipe: Recipe, used: str) -> Recipe:
+    """Note the base that was taken for the default one, so that later versions have the same."""
+    if not recipe.default_base or used == recipe.base:
+        return recipe
+    return replace(recipe, base=used, default_base=False)
 
 
 def _taken(recipe: Recipe, folder: Path, session: Session) -> Path:

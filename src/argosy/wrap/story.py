@@ -17,6 +17,7 @@ from argosy.errors import ImageError, UsageError
 from argosy.images.finding import refined
 from argosy.images.opening import Opened, layer_key, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
+from argosy.lock import PackageKind
 from argosy.model import Bind, ContainerRequest
 from argosy.progress import render_commands
 from argosy.records import replace
@@ -72,7 +73,8 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     _refuse_without_programs(request)
     refuse_prefix(prefix)
     existed = prefix.is_dir()
-    recipe = choose_partitions(request.recipe, request.settings.runtime, session)
+    settled = with_own_python(request.recipe, request.settings)
+    recipe = choose_partitions(settled, request.settings.runtime, session)
     draft = _Draft(uuid.uuid4().hex[:12], "new", recipe, request.settings)
     try:
         with alone(prefix, session, doing=f"wrapping into {prefix}", new=True):
@@ -113,10 +115,18 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
     with alone(prefix, session, doing=f"updating {prefix}"):
         old = open_prefix(prefix)
         sweep(prefix)
-        recipe = plan_update(request, old.recipe)
+        recipe = with_own_python(plan_update(request, old.recipe), settings or old.settings)
         draft = _Draft(old.identity, _reason(request), recipe, settings or old.settings)
         bring = _bring(request, recipe, other_settings=draft.settings != old.settings)
+        if recipe.own_python and not old.recipe.own_python and not _has_own_python(prefix):
+            bring = _from_sources(recipe)
         return _advance(prefix, draft, bring, session, previous=old.number)
+
+
+def with_own_python(recipe: Recipe, settings: Settings) -> Recipe:
+    """Let conda bring the Python of environment files, if the host's system folders hide the base's."""
+    own = recipe.own_python or (settings.host and recipe.kind is SourceKind.FILES)
+    return replace(recipe, own_python=own)
 
 
 def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
@@ -315,7 +325,18 @@ def _bring(request: UpdateRequest, recipe: Recipe, *, other_settings: bool) -> B
             return lambda folder, session: extend_image(recipe, current, folder, session, after=request.after)
         if other_settings and recipe.kind is not SourceKind.FOLDER:
             return lambda folder, _: keep_image(recipe, current, folder)
+    return _from_sources(recipe)
+
+
+def _from_sources(recipe: Recipe) -> Bring:
     return lambda folder, session: make_image(recipe, folder, session)
+
+
+def _has_own_python(prefix: Path) -> bool:
+    """Tell whether the environment in the image of a prefix has a Python from conda."""
+    image = image_of_prefix(prefix)
+    lock = open_image(image).lock if image else None
+    return any(each.kind is PackageKind.CONDA and each.name == "python" for each in (lock.packages if lock else ()))
 
 
 def _reason(request: UpdateRequest) -> str:

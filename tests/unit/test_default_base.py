@@ -1,0 +1,40 @@
+"""The bases that may take the default one's place, in which order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argosy.build.default_base import other_bases
+from argosy.records import replace
+from argosy.sites import read_site
+from argosy.sites.parts import Base
+
+SITE = read_site("lumi-g")
+
+
+@pytest.mark.parametrize(
+    ("needs", "image"),
+    [
+        ((), "docker://debian:bookworm-slim"),
+        (("python3", "python3-venv"), "docker://python:3.11-slim-bookworm"),
+        (("python3", "python3-venv", "git"), "docker://python:3.11-bookworm"),
+    ],
+)
+def test_an_image_of_a_registry_has_what_the_environment_needs(needs: tuple[str, ...], image: str) -> None:
+    assert list(other_bases((), needs)) == [image]
+
+
+def test_a_sites_base_comes_first_if_it_is_here_and_has_a_python_where_one_is_needed(tmp_path: Path) -> None:
+    here = tmp_path / "here.sif"
+    here.touch()
+    bases = (
+        Base(name=str(here)),
+        Base(name=str(tmp_path / "gone.sif"), holds=("python",)),
+        Base(name="docker://site/started", holds=("python",), enter="run"),
+        Base(name="docker://site/python", python="3.12"),
+    )
+    site = replace(SITE, images=replace(SITE.images, bases=bases))
+    assert tuple(other_bases((site,), ()))[:2] == (str(here), "docker://site/python")
+    assert next(other_bases((site,), ("python3",))) == "docker://site/python"
