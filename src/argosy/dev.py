@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.containers import ContainerPlan
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.opening import file_identity
-from argosy.leases import Owner, lease
+from argosy.leases import CLOCK, STALE_AFTER_SECONDS, Clock, Owner, lease
 from argosy.model import Attach, Host, Image
 from argosy.records import replace
 from argosy.refusals import explained
@@ -60,8 +60,15 @@ def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan
 
 
 @contextmanager
-def opened_dev(plan: ContainerPlan) -> Iterator[None]:
+def opened_dev(plan: ContainerPlan, tell: Callable[[str], None], clock: Clock = CLOCK) -> Iterator[None]:
     """Make the folder of a plan where there is none, and hold it: two overlays on one folder would spoil each other.
+
+    This process must stay while the folder is used: its signs of life show other hosts that somebody holds it.
+
+    Parameters
+    ----------
+    tell
+        Told why this takes time, where it does.
 
     Raises
     ------
@@ -85,7 +92,18 @@ def opened_dev(plan: ContainerPlan) -> Iterator[None]:
             evidence=others[0],
             hint="give ARGOSY_CACHE a folder of your own",
         )
-    with lease(folder / "lease", what=f"--dev with {Path(plan.entry.image.path).name}", waiting=_refuse):
+
+    def waiting(owner: Owner) -> None:
+        wait = f"{STALE_AFTER_SECONDS:.0f} s"
+        tell(f"the folder is in use, or was when a host went down: {owner}; looking for a sign of life for {wait}")
+
+    with lease(
+        folder / "lease",
+        what=f"--dev with {Path(plan.entry.image.path).name}",
+        waiting=waiting,
+        refusing=_refuse,
+        clock=clock,
+    ):
         yield
 
 
