@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from argosy.entering import outer_environment
 from argosy.errors import CheckFailed, UsageError
 from argosy.images.opening import file_identity
 from argosy.layout import CONSTRAINT_VARIABLES, CONSTRAINTS, LOCK
-from argosy.leases import Owner, lease
+from argosy.leases import CLOCK, STALE_AFTER_SECONDS, Clock, Owner, lease
 from argosy.model import Attach, Host, Image, Variable
 from argosy.process import Command
 from argosy.records import replace
@@ -130,8 +130,15 @@ def hold_packages(plan: ContainerPlan, session: Session) -> None:
 
 
 @contextmanager
-def opened_dev(plan: ContainerPlan) -> Iterator[None]:
+def opened_dev(plan: ContainerPlan, tell: Callable[[str], None], clock: Clock = CLOCK) -> Iterator[None]:
     """Make the folder of a plan where there is none, and hold it: two overlays on one folder would spoil each other.
+
+    This process must stay while the folder is used: its signs of life show other hosts that somebody holds it.
+
+    Parameters
+    ----------
+    tell
+        Told why this takes time, where it does.
 
     Raises
     ------
@@ -155,7 +162,18 @@ def opened_dev(plan: ContainerPlan) -> Iterator[None]:
             evidence=others[0],
             hint="give ARGOSY_CACHE a folder of your own",
         )
-    with lease(folder / "lease", what=f"--dev with {Path(plan.entry.image.path).name}", waiting=_refuse):
+
+    def waiting(owner: Owner) -> None:
+        wait = f"{STALE_AFTER_SECONDS:.0f} s"
+        tell(f"the folder is in use, or was when a host went down: {owner}; looking for a sign of life for {wait}")
+
+    with lease(
+        folder / "lease",
+        what=f"--dev with {Path(plan.entry.image.path).name}",
+        waiting=waiting,
+        refusing=_refuse,
+        clock=clock,
+    ):
         yield
 
 

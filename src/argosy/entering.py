@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from argosy.asked_command import named_binds
 from argosy.containers import ContainerPlan, furnished, named_image, plan_container, without_binds
 from argosy.errors import UsageError
 from argosy.gpu_probe import probe_devices
 from argosy.images.finding import find_image, refined, refuse_layer
-from argosy.images.opening import GO_ARCH, Opened, file_identity, layer_key, open_image
+from argosy.images.opening import GO_ARCH, Opened, open_image
+from argosy.images.part_digest import describe_part, known_digest, part_digest, tree_name
 from argosy.model import Choice, ContainerRequest, Host, Image, ImageKind
 from argosy.probe import read_links
 from argosy.records import replace
@@ -131,8 +135,8 @@ def _tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
     """Give where the unpacked trees of an image lie, or would lie: the layer first."""
     if opened.image.kind is ImageKind.TREE:
         return (opened.image.path,)
-    keys = [key for _, key, _ in _parts(opened)]
-    return tuple(str(session.places.cache / "trees" / key / ROOT_KEY) for key in keys)
+    names = [tree_name(part.key(session, dry=True)) for part in _parts(opened)]
+    return tuple(str(session.places.cache / "trees" / name / ROOT_KEY) for name in names)
 
 
 def _unpack(opened: Opened, session: Session) -> tuple[str, ...]:
@@ -142,23 +146,67 @@ def _unpack(opened: Opened, session: Session) -> tuple[str, ...]:
 
     image = Path(opened.image.path)
     return tuple(
-        str(unpacked(session, image, offset=offset, key=key, what=what)) for offset, key, what in _parts(opened)
+        str(
+            unpacked(
+                session,
+                image,
+                offset=part.offset,
+                key=part.key(session),
+                what=part.name,
+                look_again=partial(part.key, session),
+            )
+        )
+        for part in _parts(opened)
     )
 
 
-def _parts(opened: Opened) -> list[tuple[int, str, str]]:
-    """Give offset, cache key and name of each squashfs in an image, the layer first.
+class _Part(msgspec.Struct, frozen=True):
+    """A squashfs in an image.
 
-    A base that Argosy built upon is known by its digest, so images over one base share its tree; any other file is
-    known by its identity on this disk.
+    Attributes
+    ----------
+    name
+        What it is to the user.
+    claim
+        The digest that the image gives for it; empty if it gives none.
+    hashed
+        Whether its tree is known by its bytes, so that images share it; else by the file's identity.
+    """
+
+    path: str
+    offset: int
+    size: int
+    name: str
+    claim: str = ""
+    hashed: bool = True
+
+    def key(self, session: Session, *, dry: bool = False) -> str:
+        """Give the key of its tree; a dry run writes no memo, and takes 10 GB of a base for what the image claims."""
+        part = describe_part(self.path, self.offset, self.size)
+        if not self.hashed:
+            return f"file:{part.identity()}"
+        cache = session.places.cache
+        if dry and self.claim:
+            return known_digest(part, cache) or self.claim
+        return part_digest(part, cache, remember=not dry)
+
+
+def layer_tree_key(opened: Opened, session: Session) -> str:
+    """Give the key of the tree of an image's layer; of its one file system, where it has no layer."""
+    return _parts(opened)[0].key(session)
+
+
+def _parts(opened: Opened) -> list[_Part]:
+    """Give each squashfs in an image, the layer first.
+
+    Images over one base share its tree; any other file has a tree of its own and need not be read before.
     """
     image, lock, name = opened.image, opened.lock, Path(opened.image.path).name
     if lock is None or image.layer_offset < 0:
-        return [(image.base_offset, file_identity(image), name)]
-    base = lock.base.digest.removeprefix("sha256:")
+        return [_Part(image.path, image.base_offset, image.base_size, name, hashed=False)]
     return [
-        (image.layer_offset, layer_key(lock), f"the layer of {name}"),
-        (image.base_offset, base, f"the base of {name}"),
+        _Part(image.path, image.layer_offset, image.layer_size, f"the layer of {name}"),
+        _Part(image.path, image.base_offset, image.base_size, f"the base of {name}", lock.base.digest),
     ]
 
 

@@ -29,6 +29,9 @@ STALE_AFTER_SECONDS = 120.0
 NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 """What file systems without hard links answer: vfat, some FUSE."""
 
+READABLE = 0o644
+"""Mode of owner records, whatever the umask: other users of a folder must see who holds something."""
+
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -90,7 +93,14 @@ CLOCK = Clock()
 
 
 @contextlib.contextmanager
-def lease(path: Path, *, what: str, waiting: Callable[[Owner], None], clock: Clock = CLOCK) -> Iterator[None]:
+def lease(
+    path: Path,
+    *,
+    what: str,
+    waiting: Callable[[Owner], None],
+    refusing: Callable[[Owner], None] | None = None,
+    clock: Clock = CLOCK,
+) -> Iterator[None]:
     """Hold the lease named `path` while the block runs; wait for its present owner, or take it over from a dead one.
 
     Parameters
@@ -101,6 +111,9 @@ def lease(path: Path, *, what: str, waiting: Callable[[Owner], None], clock: Clo
         What is being done, for those who wait.
     waiting
         Told once, with the owner waited for.
+    refusing
+        Raises an error for an owner that lives; None: wait for it.  An owner on another host lives if it gives a sign
+        of life within :data:`STALE_AFTER_SECONDS`.
 
     Raises
     ------
@@ -113,7 +126,8 @@ def lease(path: Path, *, what: str, waiting: Callable[[Owner], None], clock: Clo
     try:
         with explained(path.parent):
             mine.write_text(json.dumps(asdict(replace(this_owner(what), claim=claim))), encoding="utf-8")
-            _take(path, mine, waiting, clock)
+            mine.chmod(READABLE)
+            _take(path, mine, _Manners(waiting, refusing), clock)
             _sweep_claims(path)
         threading.Thread(target=_heartbeat, args=(path, stop), daemon=True).start()
         yield
@@ -125,7 +139,14 @@ def lease(path: Path, *, what: str, waiting: Callable[[Owner], None], clock: Clo
             mine.unlink(missing_ok=True)
 
 
-def _take(path: Path, mine: Path, waiting: Callable[[Owner], None], clock: Clock) -> None:
+class _Manners(msgspec.Struct, frozen=True):
+    """What is done about an owner, as `lease` takes it."""
+
+    waiting: Callable[[Owner], None]
+    refusing: Callable[[Owner], None] | None = None
+
+
+def _take(path: Path, mine: Path, manners: _Manners, clock: Clock) -> None:
     told = False
     pause = 0.05
     seen: tuple[int, float] = (0, clock.now())
@@ -133,14 +154,17 @@ def _take(path: Path, mine: Path, waiting: Callable[[Owner], None], clock: Clock
         owner, stamp = read_owner(path)
         if not stamp:
             continue  # given up since
+        beats = stamp != seen[0] != 0
         if stamp != seen[0]:
             seen = (stamp, clock.now())
         # An owner that cannot be read is being written, or was when its machine went down: only time can tell.
         alive = is_alive(owner) if owner else None
         if alive is False or (alive is None and clock.now() - seen[1] > STALE_AFTER_SECONDS):
             _take_away(path, mine, stamp)
+        if owner and manners.refusing and (alive or (alive is None and beats)):
+            manners.refusing(owner)
         if owner and alive is not False and not told:
-            waiting(owner)
+            manners.waiting(owner)
             told = True
         clock.sleep(pause if alive is not False else 0.0)
         pause = min(2.0, pause * 1.5)
@@ -219,13 +243,17 @@ def is_older(path: Path, seconds: float) -> bool:
 
 
 def read_owner(path: Path) -> tuple[Owner | None, int]:
-    """Give the owner (None where it cannot be read) and the time of the last sign of life (0: nothing there)."""
+    """Give the owner (None where it cannot be read) and the time of the last sign of life (0: nothing there).
+
+    In a folder that several share, a user with a umask of 077 leaves records that only this user can read.
+    """
+    stamp = 0
     try:
         stamp = path.stat().st_mtime_ns
         return Owner(**json.loads(path.read_text(encoding="utf-8"))), stamp
     except (FileNotFoundError, NotADirectoryError):
         return None, 0
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, PermissionError):
         return None, stamp
 
 

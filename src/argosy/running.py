@@ -113,7 +113,7 @@ def _lasting(request: RunRequest) -> str:
 
 
 def run(request: RunRequest, session: Session) -> int:
-    """Run a command in an image; it takes this process's place.
+    """Run a command in an image; it takes this process's place, unless a folder is held for it (``--dev``).
 
     Raises
     ------
@@ -124,10 +124,10 @@ def run(request: RunRequest, session: Session) -> int:
     if request.dev:
         from argosy.dev import hold_packages, opened_dev  # noqa: PLC0415 - rarely asked for
 
-        with opened_dev(plan):
+        with opened_dev(plan, session.reporter.note):
             hold_packages(plan, session)
             session.reporter.note(dev_note(request, plan.entry.dev, session.host.cwd))
-            return session.runner.become(command)
+            return session.runner.hand_over(command)
     note = read_only_note(request)
     if note and (request.command or sys.stdin.isatty()):
         session.reporter.note(note)

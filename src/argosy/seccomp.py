@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 LOAD, AND, JUMP_EQUAL, RETURN = 0x20, 0x54, 0x15, 0x06
 """Operations of classic BPF: BPF_LD|W|ABS, BPF_ALU|AND|K, BPF_JMP|JEQ|K, BPF_RET|K (linux/bpf_common.h)."""
@@ -50,7 +50,11 @@ NEWER = {"x86_64": (332, 439, 437, 316, 452, 322), "aarch64": (291, 439, 437, 27
 """statx, faccessat2, openat2, renameat2, fchmodat2, execveat: calls with paths that are newer than proot 5.1.0."""
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER_MODE = 1, 38, 22, 2
+PR_SET_CHILD_SUBREAPER = 36
 """linux/prctl.h and linux/seccomp.h."""
+
+PATIENCE_SECONDS = 5.0
+"""How long a proot has time to end all that it traces."""
 
 
 def plan_owners(machine: str) -> tuple[Step, ...]:
@@ -101,8 +105,12 @@ def render_filter(steps: Iterable[Step]) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
+FORGOTTEN_AFTER_SECONDS = 86400.0
+"""Age of a proot's files after which a process number that means nothing here, as in a container, is of a dead one."""
+
+
 def remove_leftovers(number: int) -> None:
-    """Remove what a proot that was killed left: 5.1.0 takes /tmp for its files, whatever is asked, and names itself.
+    """Remove the files of a proot that was killed: 5.1.0 keeps them in /tmp, also with PROOT_TMP_DIR.
 
     They are its loader (``prooted-``) and files that it made up for /proc (``proot-``); both names end in its number
     and six signs of mkstemp(3).
@@ -121,42 +129,132 @@ def remove_leftovers(number: int) -> None:
                 os.unlink(path)  # noqa: PTH108 - likewise
 
 
+def _sweep_leftovers() -> None:
+    """Remove the files of this user's dead proots that nobody removed, since all were killed at once."""
+    import contextlib  # noqa: PLC0415 - as in main
+    import re  # noqa: PLC0415 - likewise
+    import time  # noqa: PLC0415 - likewise
+
+    for name in os.listdir("/tmp"):  # noqa: PTH208, S108 - pathlib loads more
+        found = re.fullmatch(r"proot(?:ed)?-(\d+)-.{6}", name)
+        if found and not os.path.exists(f"/proc/{found[1]}"):  # noqa: PTH110 - likewise
+            with contextlib.suppress(OSError):
+                status = os.lstat(f"/tmp/{name}")  # noqa: S108 - that is where proot puts it
+                if status.st_uid == os.geteuid() and time.time() - status.st_mtime > FORGOTTEN_AFTER_SECONDS:
+                    remove_leftovers(int(found[1]))
+
+
 def main() -> None:
     """Run a program, and all that it starts, without the newer calls; with them where the kernel takes no filter.
 
-    We stay, to end all of them when whoever started us is gone.  They are a process group of their own and are killed
-    at once: a program that outlives its proot goes on with this machine's files in place of the tree's, or, where it
-    was about to be traced, is stopped for ever.
-    """
-    import contextlib  # noqa: PLC0415 - here and below: planning needs none
-    import ctypes  # noqa: PLC0415 - likewise
-    import signal  # noqa: PLC0415
+    The program is proot, or starts with it.  When proot is gone, a program that it traced goes on with this machine's
+    files in place of the tree's, so none may outlive it:
 
-    call = ctypes.CDLL(None).prctl
+    - We stay, and end all of them when we are told to end, or whoever started us is gone.  Handlers and signal mask are
+      set before the fork: a signal waits until there is a child to be ended.
+    - Proot kills all that it traces, in whatever process group, on SIGQUIT.  So it is ended by that, also by the kernel
+      if we are killed (PR_SET_PDEATHSIG); SIGKILL would leave them running.
+    - What is left when proot has ended, killed by somebody else or not, is our child by then, since we are a subreaper,
+      and is killed.
+    """
+    import ctypes  # noqa: PLC0415 - here and below: planning needs none
+    import signal  # noqa: PLC0415 - likewise
+
+    call, starter = ctypes.CDLL(None).prctl, os.getppid()
+    ending = {each for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if _is_heeded(each)} | {signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    call(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    call(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != starter:
+        sys.exit(128 + signal.SIGTERM)
+    _sweep_leftovers()
+    us = os.getpid()
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
-        call(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        steps = plan_old_calls(os.uname().machine)
-        code = ctypes.create_string_buffer(render_filter(steps))
-        program = struct.pack("@HP", len(steps), ctypes.addressof(code))  # struct sock_fprog of linux/filter.h
-        if steps and call(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-            call(PR_SET_SECCOMP, FILTER_MODE, program, 0, 0)
-        os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell is wanted
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+        call(PR_SET_PDEATHSIG, signal.SIGQUIT, 0, 0, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
+        if os.getppid() != us:
+            os._exit(128 + signal.SIGKILL)
+        _run_filtered(call)
 
     def end_all(_number: int, _frame: object) -> None:
-        os.kill(child, signal.SIGSTOP)  # it starts nothing more, also where it has no group yet
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        _end_proot(child)
         remove_leftovers(child)
         os._exit(128 + signal.SIGTERM)
 
-    signal.signal(signal.SIGTERM, end_all)
-    call(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    for each in ending:
+        signal.signal(each, end_all)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    _kill_children(besides=child)
     code_of_child = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code_of_child < 0:
+        remove_leftovers(child)
     sys.exit(code_of_child if code_of_child >= 0 else 128 - code_of_child)
+
+
+def _is_heeded(number: int) -> bool:
+    import signal  # noqa: PLC0415 - as in main
+
+    return signal.getsignal(number) is not signal.SIG_IGN
+
+
+def _run_filtered(call: Callable[..., int]) -> None:
+    """Become the program that was asked for, under the filter."""
+    import ctypes  # noqa: PLC0415 - as in main
+
+    steps = plan_old_calls(os.uname().machine)
+    code = ctypes.create_string_buffer(render_filter(steps))
+    program = struct.pack("@HP", len(steps), ctypes.addressof(code))  # struct sock_fprog of linux/filter.h
+    if steps and call(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
+        call(PR_SET_SECCOMP, FILTER_MODE, program, 0, 0)
+    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell is wanted
+
+
+def _end_proot(child: int) -> None:
+    """End proot with all that it traces; one that does not end, since it is stopped, is killed after these."""
+    import contextlib  # noqa: PLC0415 - as in main
+    import signal  # noqa: PLC0415 - likewise
+    import time  # noqa: PLC0415 - likewise
+
+    os.kill(child, signal.SIGCONT)
+    os.kill(child, signal.SIGQUIT)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(child, signal.SIGSTOP)  # it starts nothing more, also where it has no group yet
+        os.killpg(child, signal.SIGKILL)
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    _kill_children(besides=child)
+    os.waitpid(child, 0)
+
+
+def _kill_children(besides: int) -> None:
+    """Kill what is left of an ended program's processes: the kernel gave them to us."""
+    import contextlib  # noqa: PLC0415 - as in main
+    import signal  # noqa: PLC0415 - likewise
+
+    while left := [number for number in _children() if number != besides]:
+        for number in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        for number in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(number, 0)
+
+
+def _children() -> list[int]:
+    """Give our children; none where the kernel does not list them (CONFIG_PROC_CHILDREN)."""
+    import contextlib  # noqa: PLC0415 - as in main
+
+    with contextlib.suppress(OSError), open("/proc/thread-self/children") as file:  # noqa: PTH123 - pathlib loads more
+        return [int(number) for number in file.read().split()]
+    return []
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -154,6 +155,21 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text, errors="surrogateescape", encoding="utf-8")
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder of a cache, and those above it.
+
+    In a folder of a group, setgid and writable, it is the group's too: a umask of 077 would shut the others out.
+    """
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    group = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_IRWXG | stat.S_ISGID)
+    if group & stat.S_IWGRP and group & stat.S_ISGID and is_own(path):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) | group)
+
+
 def link_file(source: str | Path, target: str | Path) -> None:
     """Give a file that nobody changes a second name; a copy on another disk, or where it is another user's."""
     try:
@@ -178,11 +194,13 @@ def whole_folder(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> 
 
     Only one process fills it; others wait and then find it.
     """
-    if path.is_dir():
+    with explained(path.parent):
+        there = path.is_dir()
+    if there:
         yield None
         return
     with explained(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     with lease(path.with_name(path.name + ".lease"), what=what, waiting=waiting):
         if path.is_dir():
             yield None
@@ -209,7 +227,7 @@ def final_name(path: Path) -> str:
 def work_folder(parent: Path) -> Iterator[Path]:
     """Give an empty folder below `parent` that is removed at the end; first sweep those of dead processes there."""
     with explained(parent):
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
         _sweep_work(parent)
     folder = parent / f"{WORK_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
     try:
@@ -244,11 +262,18 @@ def _sweep_work(parent: Path) -> None:
 
 
 def is_anothers(path: Path) -> bool:
-    """Tell whether a file or folder is another user's, in a cache that several share, or is gone."""
-    try:
-        return os.geteuid() not in {0, path.lstat().st_uid}
-    except FileNotFoundError:
-        return True
+    """Tell whether a file or folder is not ours to change, in a cache that several share, or is gone or out of reach.
+
+    Root may change all; see `is_own` for what it may rely on.
+    """
+    return os.geteuid() != 0 and not is_own(path)
+
+
+def is_own(path: Path) -> bool:
+    """Tell whether a file or folder was made by this user; false where there is none, or it is out of reach."""
+    with contextlib.suppress(OSError):
+        return path.lstat().st_uid == os.geteuid()
+    return False
 
 
 def _made_by_another(path: Path) -> bool:

@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from argosy.leases import Owner, is_alive, is_older, lease, read_owner, this_owner
+from argosy.leases import READABLE, Owner, is_alive, is_older, lease, read_owner, this_owner
 from argosy.records import asdict
+from argosy.store import make_folder
 
 USES = "uses"
 COLLECTOR = "gc.lease"
@@ -33,8 +34,9 @@ def note_use(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> No
     """
     record = cache / USES / f"{os.uname().nodename}.{os.getpid()}.{entry.replace('/', '-')}"
     with contextlib.suppress(OSError):  # a cache that can only be read is collected by somebody else
-        record.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(record.parent)
         record.write_text(json.dumps(asdict(this_owner(entry))), encoding="utf-8")
+        record.chmod(READABLE)
         if (cache / entry).exists():
             os.utime(cache / entry)
         if (cache / COLLECTOR).exists():

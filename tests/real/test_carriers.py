@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -164,7 +165,8 @@ def test_a_user_of_a_cluster_builds_by_each_carrier_alone(shop: Shop, carrier: s
 GROUP = 3000
 
 
-def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices: Shop) -> None:
+@pytest.mark.parametrize("umask", ["0002", "0007"])
+def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices: Shop, umask: str) -> None:
     need("bwrap")
     path = without(alices, "squashfuse")  # so that the base is unpacked into the cache
     uv = alices.folder / "bin/uv"
@@ -183,7 +185,7 @@ def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices:
         folder.mkdir()
         os.chown(folder, user, user)
         shops.append(replace(alices, folder=folder, cache=project / "cache", user=alone))
-    shared = ("sh", "-c", 'umask 0002; exec "$@"', "sh")
+    shared = ("sh", "-c", f'umask {umask}; exec "$@"', "sh")
     words = ("build", str(recipe), "--base", str(alices.base), "-o", "x.sif")
     (project / "cache").mkdir()
     os.chown(project / "cache", ALICE, GROUP)
@@ -215,7 +217,8 @@ def test_a_proot_that_is_ended_leaves_none_of_its_own_files() -> None:
     assert list(Path("/tmp").glob(own)) == []  # noqa: S108
 
 
-def test_what_runs_under_a_proot_that_is_ended_never_goes_on_outside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
+def test_what_runs_under_a_proot_that_is_ended_never_goes_on_outside(tmp_path: Path, number: signal.Signals) -> None:
     need("proot")
     need("busybox")
     outside, tree = tmp_path / "outside", tmp_path / "tree"
@@ -223,14 +226,37 @@ def test_what_runs_under_a_proot_that_is_ended_never_goes_on_outside(tmp_path: P
     for folder in (outside, inside, tree / "bin"):
         folder.mkdir(parents=True)
     shutil.copy(shutil.which("busybox") or "", tree / "bin/busybox")
-    script = f"echo started; n=0; while :; do n=$((n + 1)); : > {outside}/$((n % 100)); done"
+    work = f"n=0; while :; do n=$((n + 1)); : > {outside}/$((n % 100)); done"
+    # The second process has a session of its own, and so a group of its own.
+    script = f"/bin/busybox setsid /bin/busybox sh -c '{work}' & echo started; {work}"
     proot = (shutil.which("proot") or "", "-r", str(tree), "-w", "/", "/bin/busybox", "sh", "-c", script)
     for _ in range(20):
         words = (sys.executable, "-I", WITHOUT_NEW_CALLS, *proot)
         with subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, process_group=0) as running:
             assert running.stdout
             assert running.stdout.readline() == b"started\n"
-            running.terminate()
-            running.wait()
+            running.send_signal(number)
+            running.communicate(timeout=60)  # until each program that could write there is gone
     assert [*inside.iterdir()] != []
     assert [*outside.iterdir()] == [], "a program whose proot is gone writes to this machine's own files"
+
+
+def test_files_of_dead_proots_are_swept_at_the_next_run_and_those_of_living_ones_stay() -> None:
+    need("proot")
+    with subprocess.Popen((shutil.which("true") or "",)) as dead:
+        dead.wait()
+    places = {name: Path(f"/tmp/prooted-{number}-{name}x") for name, number in  # noqa: S108 - where proot puts them
+              (("gone0", dead.pid), ("alive", os.getpid()), ("young", dead.pid))}  # fmt: skip
+    try:
+        for name, place in places.items():
+            place.touch()
+            if name != "young":
+                os.utime(place, (1, 1))
+        if Path(f"/proc/{dead.pid}").exists():
+            pytest.skip("its number was given to another process")
+        subprocess.run((sys.executable, "-I", WITHOUT_NEW_CALLS, shutil.which("true") or ""), check=True)
+        assert {name for name, place in places.items() if place.exists()} <= {"alive", "young"}
+        assert places["alive"].exists()
+    finally:
+        for place in places.values():
+            place.unlink(missing_ok=True)

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from argosy.images.opening import open_image
+from argosy.process import Command, RealRunner
+
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
 
@@ -52,7 +55,7 @@ word
 inner
 weights
 tinypkg 2.0
-4755
+755
 ls: cannot access '/etc/debian_version': No such file or directory
 ls: cannot access '/usr/bin/nohup': No such file or directory
 /etc/skel:
@@ -80,6 +83,10 @@ def test_what_steps_add_change_and_remove_is_so_in_the_image(project: Shop, more
     project.nothing_left(project.folder / "mine.sif")
     ran = project.run(project.folder / "mine.sif", "sh", "-c", f"{SHOW}; true")
     assert ran.out == SHOWN, ran.err
+    image = open_image(project.folder / "mine.sif").image
+    offset = str(image.base_offset if image.layer_offset < 0 else image.layer_offset)
+    listed = RealRunner().run(Command(("unsquashfs", "-lls", "-o", offset, image.path, "etc/late")))
+    assert "-rwsr-xr-x" in listed.stdout
 
 
 def test_a_flat_image_has_no_bytes_of_what_steps_removed(shop: Shop) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_the_digest_is_that_of_the_bases_bytes_alone(image: Image, session: Sess
 def test_a_file_is_read_once_and_another_one_in_its_place_again(image: Image, session: Session) -> None:
     digest_ahead(image, session)()
     (memo,) = (session.places.cache / "digests").iterdir()
-    memo.write_text("sha256:remembered\n")
+    memo.write_text(re.sub("sha256:[0-9a-f]{64}", "sha256:remembered", memo.read_text()))
     assert digest_ahead(image, session)() == "sha256:remembered"
     Path(image.path).write_bytes(bytes(len(DATA) + 9))
     assert digest_ahead(image, session)() == f"sha256:{hashlib.sha256(bytes(len(DATA))).hexdigest()}"

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from argosy import running
 from argosy.containers import ContainerPlan
 from argosy.dev import opened_dev, plan_dev
 from argosy.errors import ArgosyError, CheckFailed, UsageError
+from argosy.leases import this_owner
 from argosy.model import Attach, Image, ImageKind
 from argosy.probe import probe_host
-from argosy.records import replace
+from argosy.process import Command
+from argosy.records import asdict, replace
 from argosy.running import RunRequest, dev_note
 from argosy.runtimes import RUNTIMES, load_runtime
 from argosy.runtimes.choose import bare_entry
+from tests.unit.machines import real_session
+from tests.unit.test_leases import FakeTime
 
 HOST = replace(probe_host({"PATH": "/usr/bin", "HOME": "/home/ada"}), cwd="/project")
 IMAGE = Image("/images/my.sif", ImageKind.SIF, "sha256:0123456789abcdef", "amd64")
@@ -55,21 +61,55 @@ def test_where_the_machine_skips_overlays_it_is_said() -> None:
 
 def test_one_at_a_time_writes_and_the_folder_is_no_matter_of_git(tmp_path: Path) -> None:
     plan = plan_dev(plan_with(), replace(HOST, cwd=str(tmp_path)))
-    with opened_dev(plan):
+    with opened_dev(plan, print):
         assert {path.name for path in Path(plan.entry.dev).iterdir()} >= {"upper", "work"}
         assert (tmp_path / ".argosy/dev/.gitignore").read_text() == "*\n"
-        with pytest.raises(CheckFailed, match="another shell") as caught, opened_dev(plan):
+        with pytest.raises(CheckFailed, match="another shell") as caught, opened_dev(plan, print):
             pass
         assert f"process {os.getpid()}" in caught.value.evidence
-    with opened_dev(plan):
+    with opened_dev(plan, print):
         pass
+
+
+ELSEWHERE = replace(this_owner("--dev with my.sif"), host="ctl2", boot="another", pid=4711)
+
+
+def test_a_folder_that_another_host_left_is_taken_over_and_one_in_use_there_is_refused(tmp_path: Path) -> None:
+    """The runs on a login node and then on a compute node share the folder, and no process number tells across."""
+    plan = plan_dev(plan_with(), replace(HOST, cwd=str(tmp_path)))
+    said: list[str] = []
+    held = Path(plan.entry.dev) / "lease"
+    held.parent.mkdir(parents=True)
+    held.write_text(json.dumps(asdict(ELSEWHERE)))
+    time = FakeTime()
+    with opened_dev(plan, said.append, time.clock()):
+        assert json.loads(held.read_text())["pid"] == os.getpid()
+    assert [text for text in said if "process 4711" in text and "ctl2" in text] == said != []
+    assert not held.exists()
+    held.write_text(json.dumps(asdict(ELSEWHERE)))
+    living = FakeTime(meanwhile=[lambda: os.utime(held, (time.seconds, held.stat().st_mtime + 1))])
+    with pytest.raises(CheckFailed, match="another shell"), opened_dev(plan, said.append, living.clock()):
+        pass
+    assert json.loads(held.read_text())["pid"] == ELSEWHERE.pid
+
+
+def test_the_process_stays_while_the_folder_is_used_and_gives_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease whose holder became the command has no signs of life, and nobody to remove it."""
+    plan = plan_dev(plan_with(), replace(HOST, cwd=str(tmp_path)))
+    held = Path(plan.entry.dev) / "lease"
+    command = Command(("sh", "-c", 'test -e "$0"', str(held)))
+    monkeypatch.setattr(running, "plan_run", lambda *_: (plan, command))
+    assert running.run(RunRequest("my.sif", (), dev=True), real_session(tmp_path)) == 0
+    assert not held.exists()
 
 
 @pytest.mark.parametrize("place", ["/proc/none", "file"])
 def test_a_folder_that_cannot_be_is_one_error(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     plan = plan_dev(plan_with(), HOST, str(tmp_path / place))
-    with pytest.raises(ArgosyError) as caught, opened_dev(plan):
+    with pytest.raises(ArgosyError) as caught, opened_dev(plan, print):
         pass
     assert caught.value.hint
     assert "upper" not in str(caught.value).splitlines()[0] or place == "/proc/none"
@@ -78,7 +118,7 @@ def test_a_folder_that_cannot_be_is_one_error(tmp_path: Path, place: str) -> Non
 def test_unpacked_files_of_another_user_are_said(tmp_path: Path) -> None:
     stranger = replace(HOST.person, uid=HOST.person.uid + 1)
     plan = plan_dev(plan_with(trees=(str(tmp_path),), person=stranger), HOST, str(tmp_path / "dev"))
-    with pytest.raises(CheckFailed, match="belongs to another user") as caught, opened_dev(plan):
+    with pytest.raises(CheckFailed, match="belongs to another user") as caught, opened_dev(plan, print):
         pass
     assert "ARGOSY_CACHE" in caught.value.hint
 

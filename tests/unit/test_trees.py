@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from argosy import trees
 from argosy.build import packing
 from argosy.build.packing import describe_noted, digest_entries, digest_tree
+from argosy.errors import CheckFailed, ImageError, ToolFailed
 from argosy.layout import LOCK
 from argosy.session import Session
 from argosy.tree_notes import NOTES, moment, notes_beside
-from argosy.trees import keep_layer, lend_layer, put_back_layer, take_layer
+from argosy.trees import keep_layer, lend_layer, put_back_layer, run_unsquashfs, take_layer, unpacked
 from tests.unit.machines import real_session
 
 SITE = "opt/argosy/env/lib/python3.11/site-packages"
@@ -69,7 +71,7 @@ def test_what_is_lent_is_the_same_tree_and_a_file_that_a_build_writes_again_is_i
     session: Session, layer: Path, tmp_path: Path
 ) -> None:
     keep_layer(session, "key", layer)
-    lend_layer(session, "key", tmp_path)
+    lend_layer(session, "key", tmp_path, "key")
     kept, lent = session.places.cache / "layers/key", tmp_path / "trees/key/root"
     names = sorted(str(path.relative_to(kept)) for path in kept.rglob("*"))
     assert names == sorted(str(path.relative_to(lent)) for path in lent.rglob("*"))
@@ -84,7 +86,7 @@ def test_nothing_is_lent_where_no_venv_is_kept(session: Session, layer: Path, tm
     if kept == "no venv":
         (layer / "opt/argosy/env/pyvenv.cfg").unlink()
         keep_layer(session, "key", layer)
-    lend_layer(session, "key", tmp_path)
+    lend_layer(session, "key", tmp_path, "key")
     assert not (tmp_path / "trees").exists()
 
 
@@ -118,7 +120,7 @@ def test_of_a_tree_that_was_kept_nothing_is_read_again_also_once_it_was_lent(
     assert sorted(read) == ["a.py", "enter", "pyvenv.cfg", "top.py"]
     for count in (1, 2):
         keep_layer(session, "key", layer)
-        lend_layer(session, "key", tmp_path / str(count))
+        lend_layer(session, "key", tmp_path / str(count), "key")
         assert not list((tmp_path / str(count)).rglob(f"*{NOTES}"))
         assert take_layer(session, "key", layer)
         read.clear()
@@ -195,3 +197,54 @@ def test_damaged_notes_are_none(session: Session, layer: Path, notes: bytes) -> 
 def test_a_tree_with_a_name_that_is_no_text_has_a_digest_and_no_notes(layer: Path) -> None:
     Path(os.fsdecode(os.fsencode(layer) + b"/\xff")).write_text("x")
     assert noted(settled(layer)) == noted(layer) == digest_tree(layer)
+
+
+def test_an_image_that_cannot_be_unpacked_may_be_damaged_and_that_is_said(session: Session, tmp_path: Path) -> None:
+    damaged = tmp_path / "x.sqfs"
+    damaged.write_bytes(b"hsqs" + bytes(5000))
+    with pytest.raises(ToolFailed, match=r"unpacking x\.sqfs failed") as caught:
+        run_unsquashfs(session, damaged, 0, tmp_path / "tree", doing="unpacking x.sqfs")
+    assert "damaged" in caught.value.hint
+
+
+def test_a_tree_that_was_unpacked_is_not_kept_for_what_its_image_claims(session: Session, layer: Path) -> None:
+    noted(settled(layer))
+    put_back_layer(session, "claimed", layer)
+    assert layer.exists()
+    assert not (session.places.cache / "layers/claimed").exists()
+
+
+@pytest.mark.parametrize("foreign", ["renamed", "of another user", "of an earlier version"])
+def test_a_tree_is_used_under_its_own_key_and_by_its_owner_alone(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreign: str
+) -> None:
+    def unsquashed(_session: Session, image: Path, _offset: int, tree: Path) -> None:
+        tree.mkdir()
+        (tree / "from").write_text(image.name)
+
+    monkeypatch.setattr(trees, "_unpack", unsquashed)
+    forged = unpacked(session, tmp_path / "forged", offset=0, key="sha256:11")
+    place = forged.parent.with_name("sha256-22")
+    if foreign == "renamed":
+        forged.parent.rename(place)
+    elif foreign == "of an earlier version":
+        forged.parent.rename(place.with_name("22"))
+    else:
+        forged.parent.rename(place)
+        (place / "key").write_text("sha256:22")
+        monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
+        monkeypatch.setattr(os, "getegid", lambda: place.stat().st_gid)
+        with pytest.raises(CheckFailed, match="in the cache are not yours"):
+            unpacked(session, tmp_path / "genuine", offset=0, key="sha256:22")
+        return
+    genuine = unpacked(session, tmp_path / "genuine", offset=0, key="sha256:22")
+    assert (genuine / "from").read_text() == "genuine"
+
+
+def test_an_image_that_changes_while_it_is_unpacked_leaves_no_tree(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    packed = tmp_path / "x.sqfs"
+    packing.run_pack(session, tmp_path / "empty", packed, time=1)
+    with pytest.raises(ImageError, match="changed while it was unpacked"):
+        unpacked(session, packed, offset=0, key="sha256:11", look_again=lambda: "sha256:22")
+    assert not (session.places.cache / "trees/sha256-11").exists()

@@ -27,7 +27,7 @@ from argosy.layout import NO_GUISE
 from argosy.lock import Lock, Tools, render_lock
 from argosy.records import replace
 from argosy.session import Session
-from argosy.store import final_name, whole_file, write_text
+from argosy.store import final_name, is_own, make_folder, whole_file, write_text
 from argosy.version import VERSION
 
 NOTES = "made"
@@ -63,7 +63,7 @@ def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
     file = notes_file(lock, session.places.cache, flat=request.flatten)
     others = (each for each in read_notes(file) if each.path != stamp.path)
     with suppress(OSError, CheckFailed, UnicodeEncodeError):  # nothing was asked of the cache; JSON takes no odd bytes
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         write_text(file, msgspec.json.encode((stamp, *others)[:KEPT]).decode())
 
 
@@ -76,7 +76,8 @@ def notes_file(lock: Lock, cache: Path, *, flat: bool) -> Path:
 def read_notes(file: Path) -> tuple[Stamp, ...]:
     """Read what was noted; nothing where the file is not there, or is none of ours."""
     with suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode(file.read_bytes(), type=tuple[Stamp, ...])
+        if is_own(file):  # others could note an image that only looks like one of this lock
+            return msgspec.json.decode(file.read_bytes(), type=tuple[Stamp, ...])
     return ()
 
 

@@ -12,7 +12,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from argosy.entering import enter
+from argosy.entering import enter, layer_tree_key
 from argosy.errors import ImageError, UsageError
 from argosy.images.finding import refined
 from argosy.images.opening import Opened, layer_key, open_image
@@ -255,7 +255,7 @@ def _furnish(prefix: Path, number: int, draft: _Draft, brought: Brought, session
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     lock = opened.lock
     if lock and enter(request, str(image), there, dry=True).runtime.traits.unpacks:
-        lend_layer(session, layer_key(lock), there.places.cache)
+        lend_layer(session, layer_key(lock), there.places.cache, layer_tree_key(opened, there))
     plan = enter(request, str(image), there)
     judge_runtime(plan.runtime.name)
     found = brought.inside
