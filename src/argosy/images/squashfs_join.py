@@ -150,6 +150,30 @@ def takes_away(layer: FileSlice) -> bool:
         return any(_is_whiteout(tables, place) for place in devices)
 
 
+def device_nodes(source: FileSlice) -> tuple[str, ...]:
+    """Give the paths of all device nodes, marks of removed files included: only root can unpack them.
+
+    Raises
+    ------
+    ImageError
+        The squashfs is damaged.
+    """
+    found = list[bytes]()
+    with open_tables(source) as tables:
+        waiting, left = [(b"", tables.numbers.root)], tables.numbers.inodes
+        while waiting:
+            folder, place = waiting.pop()
+            left -= 1
+            if left < 0:
+                raise ValueError("more folders than inodes: one holds itself")
+            for entry in tables.listing(tables.folder(place)):
+                if entry.kind in {Kind.BLOCK_DEVICE, Kind.CHARACTER_DEVICE}:
+                    found.append(folder + entry.name)
+                elif entry.kind == Kind.FOLDER:
+                    waiting.append((folder + entry.name + b"/", entry.place))
+    return tuple(map(os.fsdecode, sorted(found)))
+
+
 class _Joint:
     """Two squashfs on the way to one."""
 

@@ -41,8 +41,26 @@ FILES = frozenset({ImageKind.SIF, ImageKind.SQUASHFS, ImageKind.TREE})
 FAMILIES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
 """Variables that ranks find each other and the network by: they always enter a container."""
 
-FAMILY_NAMES = f'$(env | sed -nE "s/^(({"|".join(FAMILIES)})[A-Za-z0-9_]*)=.*/\\1/p")'
-"""In sh: the names of these that are set, for runtimes that let in only variables that are named."""
+VISIBLE_GPUS = (
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+)
+"""Variables by which Slurm tells a rank its own GPUs: without them a rank takes those of another one."""
+
+NAMED = f"{', '.join(f'{family}*' for family in FAMILIES)}, {', '.join(VISIBLE_GPUS)}"
+"""What enters by name where a runtime lets in nothing else, for people."""
+
+
+def names_that_are_set(*more: str) -> str:
+    """Give an expression of sh: the names of `FAMILIES`, `VISIBLE_GPUS` and `more` that the environment has."""
+    names = "|".join((*VISIBLE_GPUS, *more))
+    families = "|".join(FAMILIES)
+    return f"""\
+$(env | sed -nE "s/^(({families})[A-Za-z0-9_]*)=.*/\\1/p
+    s/^({names})=.*/\\1/p")"""
 
 
 class Traits(msgspec.Struct, frozen=True):
