@@ -51,6 +51,7 @@ TRAITS = Traits(
     images=frozenset({ImageKind.SQUASHFS}),
     caller=f"nothing but {NAMED}",
     unlike="the image may run its own command script, /etc/rc, around the command; with --contain devices are seen",
+    pmi2=False,
 )
 
 

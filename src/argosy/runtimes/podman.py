@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.layout import DEFAULT_PATH, ROOT, entered_if_there
 from argosy.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
-from argosy.runtimes import FAMILIES, FILES, NAMED, VISIBLE_GPUS, Traits, assignment, forced_variables, in_environment
+from argosy.runtimes import FAMILIES, FILES, NAMED, OF_RANKS, Traits, assignment, forced_variables, in_environment
 from argosy.shell import Program
 
 WAY_OUT = "remove its tree from the cache of Argosy and start again"
@@ -89,9 +89,7 @@ FIXED = (
 """What every container gets: the machine's network and processes, so no program has the number 1, which hears no signal
 by default; no labels of SELinux on what is mounted."""
 
-NAMED_WORDS = tuple(
-    word for name in (*(f"{family}*" for family in FAMILIES), *VISIBLE_GPUS) for word in ("--env", name)
-)
+NAMED_WORDS = tuple(word for name in (*(f"{family}*" for family in FAMILIES), *OF_RANKS) for word in ("--env", name))
 """The caller's variables that enter beside those of a fetched image, if they are set."""
 
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points

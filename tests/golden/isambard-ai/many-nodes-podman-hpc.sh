@@ -107,10 +107,11 @@ srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block
         --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' --env 'PMIX_*' --env \
         'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' --env \
         CUDA_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env GPU_DEVICE_ORDINAL --env \
-        ZE_AFFINITY_MASK --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
-        --env "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" --env \
-        NCCL_SOCKET_IFNAME=hsn --env NCCL_NET_GDR_LEVEL=PHB --env NCCL_CROSS_NIC=1 --env NCCL_MIN_NCHANNELS=4 \
-        --env NCCL_GDRCOPY_ENABLE=1 --env NCCL_NET_FORCE_FLUSH=0 --env FI_CXI_DEFAULT_CQ_SIZE=131072 --env \
+        ZE_AFFINITY_MASK --env SLURMD_NODENAME --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env \
+        "MASTER_PORT=$MASTER_PORT" --env \
+        "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" --env NCCL_SOCKET_IFNAME=hsn \
+        --env NCCL_NET_GDR_LEVEL=PHB --env NCCL_CROSS_NIC=1 --env NCCL_MIN_NCHANNELS=4 --env \
+        NCCL_GDRCOPY_ENABLE=1 --env NCCL_NET_FORCE_FLUSH=0 --env FI_CXI_DEFAULT_CQ_SIZE=131072 --env \
         FI_CXI_DEFAULT_TX_SIZE=2048 --env FI_CXI_DISABLE_NON_INJECT_MSG_IDC=1 --env FI_HMEM_CUDA_USE_GDRCOPY=1 \
         --env FI_CXI_DISABLE_HOST_REGISTER=1 --env FI_MR_CACHE_MONITOR=userfaultfd --env \
         FI_CXI_RDZV_PROTO=alt_read --env FI_CXI_RDZV_EAGER_SIZE=0 --env FI_CXI_RDZV_THRESHOLD=0 --env \

@@ -70,7 +70,7 @@ binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] |
 shift 5; exec "$@"'
 call='# Start enroot: its words are given; what ranks find each other, GPUs and the network by comes along by name.
 for name in $(env | sed -nE "s/^((PMI_|PMIX_|SLURM_|I_MPI_|FI_|CCL_|NCCL_|UCX_)[A-Za-z0-9_]*)=.*/\1/p
-    s/^(CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK|HOME|USER|LOGNAME)=.*/\1/p"); do
+    s/^(CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK|SLURMD_NODENAME|HOME|USER|LOGNAME)=.*/\1/p"); do
     set -- --env "$name" "$@"
 done
 # By default enroot starts a login shell, which reads the profile of the home that is mounted.

@@ -91,8 +91,9 @@ srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block
         --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' --env 'PMIX_*' --env \
         'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' --env \
         CUDA_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env GPU_DEVICE_ORDINAL --env \
-        ZE_AFFINITY_MASK --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
-        --env "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" --entrypoint= \
+        ZE_AFFINITY_MASK --env SLURMD_NODENAME --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env \
+        "MASTER_PORT=$MASTER_PORT" --env \
+        "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" --entrypoint= \
         registry.example.org/project/train:1 /bin/sh -c "$enter" argosy-enter /bin/sh -c "$torchrun" \
         argosy-torchrun "$nodes" "$ranks_per_node" train.py 50 10 & step=$!
 while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
