@@ -71,7 +71,7 @@ class Pyxis(msgspec.Struct, frozen=True):
     name: str = "pyxis"
     program: str = "srun"
     package: str = "pyxis, a plug-in of Slurm, with enroot (the site's administrators do that)"
-    proof: str = "rendered"
+    proof: str = "ran"
     traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - it is not this machine that has the plug-in
