@@ -8,6 +8,7 @@ readonly LAB_USERS="alice:2001 bob:2002" # made by customize.sh
 # root file system.
 layers_of() {
   local layer
+  # shellcheck disable=SC2153  # LAB_ROOT is the name of its own that callers set
   for layer in "$LAB_VENV" "${LAB_ENROOT:-}" "$LAB_ROOT"; do [ -z "$layer" ] || echo "$layer"; done
 }
 
