@@ -4,8 +4,25 @@
 
 readonly LAB_USERS="alice:2001 bob:2002" # made by customize.sh
 
-# The layers of a machine, top first: Argosy's Python (none while that is being built), the root file system.
-layers_of() { [ -z "$LAB_VENV" ] || echo "$LAB_VENV" && echo "$LAB_ROOT"; }
+# The layers of a machine, top first: Argosy's Python (none while that is being built), enroot if it was asked for, the
+# root file system.
+layers_of() {
+  local layer
+  # shellcheck disable=SC2153  # LAB_ROOT is the name of its own that callers set
+  for layer in "$LAB_VENV" "${LAB_ENROOT:-}" "$LAB_ROOT"; do [ -z "$layer" ] || echo "$layer"; done
+}
+
+# enroot is in no package: a folder with a built one is given.
+read_enroot() {
+  LAB_ENROOT=$(readlink -e "$1") || die "there is no folder $1"
+  require_plain_path "$LAB_ENROOT"
+  [ -x "$LAB_ENROOT/usr/bin/enroot" ] || die "$1 holds no enroot: there is no $1/usr/bin/enroot"
+}
+
+# Folders that a package of enroot and pyxis makes at the start of a machine.
+install_enroot() {
+  [ -z "${LAB_ENROOT:-}" ] || install -d -m 1777 "$1/run/enroot" "$1/run/pyxis"
+}
 
 install_argosy() {
   local root=$1 site

@@ -4,7 +4,7 @@
 readonly IDLE_SECONDS=120
 
 bring_up() {
-  NODES="" SOCKETS=1 CORES=8 THREADS=1 NUMA=1 GPUS=2 MEMORY=16000 RESERVED="" VARIANT=trixie BINDS="" LINES="" lifeline=""
+  NODES="" SOCKETS=1 CORES=8 THREADS=1 NUMA=1 GPUS=2 MEMORY=16000 RESERVED="" VARIANT=trixie LAB_ENROOT="" BINDS="" LINES="" lifeline=""
   PARTITIONS="" DEVICES="" STANDINS="" REQUIRED="" MPIEXEC="" SELECT=CR_Core HOSTS="node%.0f"
   read_up_options "$@"
   pid_of fabric > /dev/null && die "the cluster in $RUN is up already"
@@ -42,6 +42,7 @@ read_up_options() {
       --gpus) require_number "$1" "$2" && GPUS=$2 ;;
       --mem) require_number "$1" "$2" && MEMORY=$2 ;;
       --reserved) read_reserved "$2" ;;
+      --enroot) read_enroot "$2" ;;
       --bind) read_bind "$2" ;;
       --slurm) LINES+=$2$'\n' ;;
       --lifeline) require_number "$1" "$2" && lifeline=$2 ;;

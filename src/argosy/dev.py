@@ -125,7 +125,7 @@ def hold_packages(plan: ContainerPlan, session: Session) -> None:
     with explained(file, "--dev-dir"):
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_suffix(".part")
-        beside.write_text(reply.stdout if reply.code == 0 else "")
+        beside.write_text(reply.stdout if reply.code == 0 else "", encoding="utf-8")
         beside.replace(file)
 
 

@@ -46,7 +46,7 @@ def render_use(form: OutputFormat, output: Path, *, base: str, program: str, act
     lines = [f"run it: argosy run {shown} -- {program}"]
     if form is OutputFormat.SQSH:
         lines.append(f"or:     apptainer exec {shown} {program}")
-        lines.append(f"or:     srun --container-image={quote(str(output))} {program}")
+        lines.append(f"or:     srun --container-image={quote(str(output.absolute()))} {program}")
     if form in {OutputFormat.OCI, OutputFormat.OCI_ARCHIVE}:
         lines.append(f"or:     podman pull {quote(f'{form}:{output}')}")
     if form is OutputFormat.DOCKER_ARCHIVE:

@@ -202,8 +202,8 @@ def guarded(image: str, command: tuple[Word, ...], *, way_out: str) -> tuple[Wor
         stop = f'printf "%s\\n" "{in_double_quotes(message)}" >&2; exit 6'
         look = f"# The environment of the image.\n[ -r {ENV_SCRIPT} ] || {{ {stop}; }}\n. {ENV_SCRIPT}\n"
         return ("/bin/sh", "-c", Program(program.name, look + program), *command[3:])
-    script = Program("enter", f'[ -x {ENTER} ] && . {ENTER}; printf "%s\\n" "$0" >&2; exit 6')
-    return ("/bin/sh", "-c", script, message, *command)
+    script = Program("enter", f'[ -x {ENTER} ] || {{ printf "%s\\n" "$1" >&2; exit 6; }}; shift; . {ENTER}')
+    return ("/bin/sh", "-c", script, "argosy", message, *command)
 
 
 def entered_if_there(first: str = "") -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def _unpacked(session: Session, place: Path, key: str, what: str, fill: Callable
                 os.chown(folder, -1, os.getegid())
                 mode = stat.S_IMODE(folder.stat().st_mode) & ~stat.S_ISGID & ~CHANGED_BY_OTHERS
                 folder.chmod(0o700)
-                (folder / KEY).write_text(key)
+                (folder / KEY).write_text(key, encoding="utf-8")
                 fill(folder / "root")
                 folder.chmod(mode)
                 step.result = f"{what} into the cache, once"
@@ -110,7 +110,7 @@ def _unpacked(session: Session, place: Path, key: str, what: str, fill: Callable
 def _is_trusted(place: Path, key: str) -> bool:
     """Tell whether a tree is our own, and is kept under the key for which it was unpacked: it may have been renamed."""
     with suppress(OSError):
-        return is_own(place) and (place / KEY).read_text() == key
+        return is_own(place) and (place / KEY).read_text(encoding="utf-8") == key
     return False
 
 
@@ -186,7 +186,7 @@ def take_layer(session: Session, key: str, tree: Path) -> bool:
         return False
     with suppress(FileNotFoundError):
         (tree / NOTES).rename(notes_beside(tree))
-    _taken(tree).write_text(key)
+    _taken(tree).write_text(key, encoding="utf-8")
     return True
 
 
@@ -220,7 +220,7 @@ def lend_layer(session: Session, key: str, cache: Path, tree: str) -> None:
         return
     with whole_folder(place, what="linking the layer", waiting=session.waiting) as folder:
         if folder is not None:
-            (folder / KEY).write_text(tree)
+            (folder / KEY).write_text(tree, encoding="utf-8")
             notes = read_notes(source / NOTES)
             lender = _Lender(f"{source}/", notes, dict(notes.files))
             lender.link_tree(str(source), str(folder / "root"), linking=False)

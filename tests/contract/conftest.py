@@ -1,7 +1,7 @@
 """Stages on which every runtime must keep the same contract; they never change the machine that runs the tests.
 
 A stage is a runtime, a user and a place: bubblewrap, podman and docker on this machine as root and as an ordinary user,
-Apptainer and bubblewrap in a one-shot machine of the lab.
+Apptainer, bubblewrap and enroot in a one-shot machine of the lab; enroot where ARGOSY_LAB_ENROOT names a built one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from argosy.build.enroot import write_enroot_files
 from argosy.model import Attach, Bind, Entry, GpuWay, Image, ImageKind, Person
 from argosy.process import Command, RealRunner, Reply
 from argosy.runtimes import load_runtime
 from argosy.runtimes.apptainer import leaks
 from argosy.shell import plain_words
 from tests import dockerd
+from tests.enroot import NO_ENROOT, built_enroot
 
 REPO = Path(__file__).parents[2]
 LAB_IN = REPO / "lab" / "in"
@@ -64,6 +66,16 @@ apptainer sif add --datatype 4 --partfs 1 --parttype 4 --partarch 2 --groupid 1 
 """
 
 
+BUILD_SQSH = """\
+set -eu
+cd "$1"
+mkdir squash
+cp -a base/. layer/. enroot/. squash/
+mksquashfs squash whole.sqsh -noappend -quiet -all-root > build.log
+"""
+ENROOT_ENV = (("PATH", "/opt/argosy/env/bin:/bin"), ("NCCL_DEBUG", "WARN"), ("FROM_IMAGE", "yes"))
+
+
 @dataclass(frozen=True, slots=True)
 class Images:
     """The same small image in each form: a base, and a layer with Argosy's layout."""
@@ -73,6 +85,11 @@ class Images:
     layer: Path
     sif: Path
     part: int = 2
+
+    @property
+    def whole(self) -> Path:
+        """The squashfs for enroot, whose files for it are of one that Argosy writes."""
+        return self.folder / "whole.sqsh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +113,7 @@ class Stage:
         fields: dict[str, object] = {
             "image": self.image(),
             "attach": Attach.OVERLAY,
-            "binds": (Bind(str(self.work), str(self.work)),),
+            "binds": (*self.homes(), Bind(str(self.work), str(self.work))),
             "variables": (),
             "workdir": str(self.work),
             "gpu": GpuWay.NONE,
@@ -107,7 +124,13 @@ class Stage:
         }
         return Entry(**{**fields, **changes})  # type: ignore[arg-type] # a test names the fields it changes
 
+    def homes(self) -> tuple[Bind, ...]:
+        """Give the mount of the home where the runtime makes none by itself, and planning asks for it."""
+        return (Bind(self.person.home, self.person.home),) if self.runtime == "enroot" else ()
+
     def image(self) -> Image:
+        if self.runtime == "enroot":
+            return Image(str(self.images.whole), ImageKind.SQUASHFS, "", "amd64", argosy=True)
         if self.daemon:
             return Image(DOCKER_IMAGE, ImageKind.REGISTRY, "", "")
         return Image(
@@ -145,7 +168,8 @@ class Stage:
         if not self.lab:
             return RealRunner().run(Command((*self.unprivileged, *words), cwd=str(self.work), env=env, stdin=stdin))
         variables = [word for name, value in env.items() if name != "PATH" for word in ("-e", f"{name}={value}")]
-        place = ("-u", "alice", "-w", str(self.work), "-b", str(self.images.folder))
+        place: tuple[str, ...] = ("-u", "alice", "-w", str(self.work), "-b", str(self.images.folder))
+        place = (*place, "--enroot", built_enroot()) if self.runtime == "enroot" else place
         return RealRunner().run(Command((str(LAB_IN), *place, *variables, "--", *words), stdin=stdin))
 
 
@@ -192,6 +216,18 @@ def sif(trees: Images) -> Images:
 
 
 @pytest.fixture(scope="session")
+def sqsh(trees: Images) -> Images:
+    if not built_enroot():
+        pytest.skip(NO_ENROOT)
+    if os.geteuid() != 0 or not LAB_IN.exists():
+        pytest.skip("the lab needs root")
+    write_enroot_files(trees.folder / "enroot", ENROOT_ENV)
+    reply = RealRunner().run(Command(("sh", "-c", BUILD_SQSH, "sh", str(trees.folder))))
+    assert reply.code == 0, reply.stderr
+    return trees
+
+
+@pytest.fixture(scope="session")
 def daemon(trees: Images) -> Iterator[dockerd.Daemon]:
     """Give a Docker that has the image, its base and layer in one."""
     whole = trees.folder / "whole"
@@ -217,6 +253,7 @@ def daemon(trees: Images) -> Iterator[dockerd.Daemon]:
         # The kernel and the kind of user are those of "bwrap, user": another release of bwrap is for the soak.
         pytest.param("bwrap, lab", marks=[pytest.mark.lab, pytest.mark.soak]),
         pytest.param("apptainer, lab", marks=pytest.mark.lab),
+        pytest.param("enroot, lab", marks=pytest.mark.lab),
     ]
 )
 def stage(request: pytest.FixtureRequest) -> Stage:
@@ -232,7 +269,8 @@ def make_stage(request: pytest.FixtureRequest, name: str) -> Stage:
     """Make a stage by its name, or skip the test with the reason."""
     runtime, _, where = name.partition(", ")
     lab = where == "lab"
-    images: Images = request.getfixturevalue("sif" if lab else "trees")
+    form = ("sqsh" if runtime == "enroot" else "sif") if lab else "trees"
+    images: Images = request.getfixturevalue(form)
     if lab:
         return Stage(name, runtime, Person(ALICE, ALICE, "alice", "/home/alice"), images, lab=True)
     if not shutil.which(runtime):

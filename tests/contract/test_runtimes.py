@@ -11,6 +11,7 @@ import pytest
 from argosy.layout import NOT_FROM_CALLER
 from argosy.model import Bind, Variable
 from argosy.runtimes import load_runtime
+from tests.unit.machines import make_host
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Stage
@@ -72,6 +73,9 @@ SOAK = [pytest.mark.real, pytest.mark.soak]
 SHOW_ARGUMENTS = 'for word; do printf "<%s>\\n" "$word"; done'
 
 
+ONLY_NAMED = "only those that ranks need come along unnamed"
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """What is started, and what must come out; ``{home}``, ``{work}``, ``{name}``, ``{uid}`` are the stage's."""
@@ -87,6 +91,8 @@ class Case:
     stdin: str | None = None
     not_docker: str = ""
     """Why docker does not keep it."""
+    not_enroot: str = ""
+    """Why enroot does not keep it."""
 
 
 CASES = (
@@ -125,9 +131,23 @@ CASES = (
         'echo "$MINE"',
         "a b\n",
         env={"MINE": "a b"},
-        not_docker="only those that ranks need come along unnamed",
+        not_docker=ONLY_NAMED,
+        not_enroot=ONLY_NAMED,
     ),
     Case("what ranks find each other by arrives", 'echo "$PMI_RANK"', "a b\n", env={"PMI_RANK": "a b"}),
+    Case(
+        "which GPUs are a rank's own arrives",
+        'echo "$CUDA_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES $ZE_AFFINITY_MASK"',
+        "1 2 3\n",
+        env={"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "2", "ZE_AFFINITY_MASK": "3"},
+    ),
+    Case(
+        "a profile of the home is not read",
+        'echo "${FROM_PROFILE-unset}"',
+        "unset\n",
+        before='for f in .bash_profile .profile; do echo "echo NOISE; export FROM_PROFILE=1" > "$HOME/$f"; done',
+        after='rm "$HOME/.bash_profile" "$HOME/.profile"',
+    ),
     Case(
         "a forced variable beats the image's",
         'echo "$NCCL_DEBUG $FROM_IMAGE"',
@@ -167,8 +187,8 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.about)
 def test_every_runtime_keeps_the_policy(stage: Stage, case: Case) -> None:
-    if stage.daemon and case.not_docker:
-        pytest.skip(case.not_docker)
+    if reason := case.not_docker if stage.daemon else case.not_enroot if stage.runtime == "enroot" else "":
+        pytest.skip(reason)
     around = f'{case.before}; "$@"; code=$?; {case.after}; exit $code'
     reply = stage.start(
         stage.entry(**case.entry), ("sh", "-c", case.script), env=case.env, around=around, stdin=case.stdin
@@ -205,6 +225,11 @@ def test_every_runtime_binds_paths_with_odd_names(stage: Stage, name: str) -> No
     source, target = f"{stage.work}/from {name}", f"/data/to {name}"
     binds = (Bind(str(stage.work), str(stage.work)), Bind(source, target), Bind(source, "/closed", read_only=True))
     script = 'cat "$1/seen" && echo b > "$1/made" && cat /closed/made && touch /closed/x 2>&1'
+    if stage.runtime == "enroot" and ":" in name:
+        assert "cannot mount a path with a colon" in load_runtime("enroot").refuse(
+            stage.entry(binds=binds), make_host()
+        )
+        return
     stage.outside(("/bin/sh", "-c", 'mkdir -p "$1" && echo a > "$1/seen"', "sh", source), {"PATH": "/usr/bin:/bin"})
     reply = stage.start(stage.entry(binds=binds), ("sh", "-c", script, "sh", target))
     assert (reply.stdout, reply.code) == ("a\nb\ntouch: /closed/x: Read-only file system\n", 1), reply.stderr
@@ -231,7 +256,8 @@ def test_contained_nothing_of_the_machine_is_seen_but_what_was_asked(stage: Stag
         'echo x > "$HOME/private"; echo x > /dev/shm/argosy-private; "$@"; rm "$HOME/private" /dev/shm/argosy-private'
     )
     reply = stage.start(entry, ("sh", "-c", script, "sh", str(asked)), env={"TMPDIR": "/host/tmp"}, around=around)
-    assert reply.stdout.splitlines() == ["/tmp", "note", "/"], reply.stderr  # noqa: S108 - what TMPDIR is set to
+    devices = ["/dev/fuse"] if stage.runtime == "enroot" else []  # it gives all of the machine's
+    assert reply.stdout.splitlines() == ["/tmp", "note", *devices, "/"], reply.stderr  # noqa: S108 - TMPDIR's value
 
 
 @pytest.mark.parametrize(
@@ -275,6 +301,13 @@ def test_a_signal_to_the_started_process_reaches_the_program(stage: Stage) -> No
     assert (reply.stdout, reply.code) == ("warned\n", 9), reply.stderr
 
 
+def test_a_program_that_cannot_be_executed_is_named_with_the_systems_words(stage: Stage) -> None:
+    reply = stage.start(stage.entry(), ("/etc/passwd",))
+    assert reply.code == 126, reply.stderr
+    assert "/etc/passwd: Permission denied" in reply.stderr
+    assert "did not attach the layer" not in reply.stderr
+
+
 def test_death_by_a_fatal_signal_passes(stage: Stage) -> None:
     reply = stage.start(stage.entry(), ("sh", "-c", "kill -KILL $$"))
     assert reply.code == 137, reply.stderr
@@ -303,8 +336,8 @@ def test_what_is_written_into_an_image_stays_in_the_folder_for_it(stage: Stage) 
 
 
 def test_where_the_layer_is_missing_nothing_runs(stage: Stage) -> None:
-    if stage.daemon:
-        pytest.skip("the layer is one of docker's own, and it never leaves one out")
+    if stage.daemon or stage.runtime == "enroot":
+        pytest.skip("the layer is a part of the image itself, and never left out")
     entry = stage.entry(trees=stage.entry().trees[1:])
     without_layer = "APPTAINER_UNDERLAY=1; export APPTAINER_UNDERLAY; "
     reply = stage.start(entry, ("sh", "-c", "echo ran"), around=without_layer + '"$@"')

@@ -208,6 +208,13 @@ def cluster(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clus
         yield running
 
 
+@pytest.fixture(scope="session")
+def new_cluster_at(lab: Lab) -> Callable[..., contextlib.AbstractContextManager[Cluster]]:
+    """Return the function that starts a cluster in a folder, for those who keep one longer than a test."""
+    assert lab.root.is_dir()
+    return start_cluster
+
+
 @pytest.fixture
 def new_cluster(
     lab: Lab, tmp_path_factory: pytest.TempPathFactory

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from argosy.images.sif_write import whole_of
+from argosy.images.squashfs_join import device_nodes
+
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
 
@@ -99,6 +102,16 @@ def test_a_build_writes_the_form_that_is_asked_for(shop: Shop, base: Path, image
     assert len(set(told)) == 1
     done = shop.argosy("build", recipe, "--base", base, "-o", "no.tar", "--format", "oci", "--flatten")
     assert (done.code, (shop.folder / "no.tar").exists()) == (2, False)
+
+
+def test_a_squashfs_for_enroot_has_no_device_nodes_which_a_user_cannot_unpack(shop: Shop, base: Path) -> None:
+    packed, made = shop.folder / "nodes.sqfs", shop.folder / "made.sqsh"
+    shop.tool("mksquashfs", base, packed, "-quiet", "-no-progress", "-p", "dev/null c 666 0 0 1 3")
+    recipe = shop.write("tiny.yml", RECIPE)
+    done = shop.argosy("build", recipe, "--base", packed, "-o", made, "--format", "sqsh")
+    assert done.code == 0, done.err
+    assert device_nodes(whole_of(packed)) == ("dev/null",)
+    assert device_nodes(whole_of(made)) == ()
 
 
 @pytest.mark.lab

@@ -42,6 +42,8 @@ IMAGE = Image(
     argosy=True,
     packages=frozenset({"torch"}),
 )
+NODES = make_host("enroot", "srun", "sbatch", environment={"HOME": "/home/alice"})
+SQUASHFS = replace(IMAGE, path="/shared/train.sqsh", kind=ImageKind.SQUASHFS)
 LAB = Site(name="lab", title="the lab", scheduler="slurm", node=Node(cores=8))
 HERE = Site(name="here", title="here", scheduler="local")
 QUEUES = Site(
@@ -448,6 +450,30 @@ def test_a_wire_up_without_mpi_is_refused_and_told_where_the_project_file_says_i
     assert "--mpi=pmi2" in plan(launcher="mpi", mpi="pmi2").script
     with pytest.raises(UsageError, match="'pmi9' is no wire-up"):
         plan(launcher="mpi", mpi="pmi9")
+
+
+def test_pmi2_is_refused_where_the_runtime_closes_its_file() -> None:
+    asked: dict[str, Any] = {"launcher": "mpi", "container": ContainerRequest(runtime="enroot")}
+    with pytest.raises(SiteError, match="enroot cannot start ranks by PMI2"):
+        plan(image=SQUASHFS, host=NODES, mpi="pmi2", **asked)
+    assert "--mpi=pmix" in plan(image=SQUASHFS, host=NODES, mpi="pmix", **asked).script
+
+
+@pytest.mark.parametrize("runtime", ["pyxis", "edf"])
+def test_a_second_command_is_started_by_srun_where_only_srun_starts_the_container(tmp_path: Path, runtime: str) -> None:
+    made = plan(image=SQUASHFS, host=NODES, container=ContainerRequest(runtime=runtime))
+    tell = tmp_path / "srun"
+    tell.write_text('#!/bin/sh\nprintf "<%s>\\n" "$@"; echo "step ${SLURM_CPU_BIND-unset}"\n')
+    tell.chmod(0o755)
+    given = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "x"}
+    words = ("/bin/sh", "-c", made.attach, "attach.sh", "echo", "a  b")
+    environment = {**given, "SLURMD_NODENAME": "node2"}
+    ran = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    said = ran.stdout.splitlines()
+    assert {"<--overlap>", "<--nodelist=node2>"} <= set(said)
+    assert any(line.startswith(("<--container-image=", "<--environment=")) for line in said)
+    assert said[-3:] == ["<echo>", "<a  b>", "step unset"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tell]
 
 
 @pytest.mark.parametrize("word", ["--nnodes=9", "--nproc_per_node", "--master-port=1", "--rdzv-backend=c10d"])

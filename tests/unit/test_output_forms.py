@@ -61,6 +61,12 @@ def test_a_name_that_begins_with_a_dash_is_shown_as_no_option() -> None:
     assert told[2][1] == "or:     docker load -i './-x y.img'"
 
 
+def test_a_squashfs_is_named_to_pyxis_by_its_whole_path_since_it_takes_others_for_references() -> None:
+    none = Activation((), (), ())
+    told = render_use(OutputFormat.SQSH, Path("img/torch.sqsh"), base="", program="python", activation=none)
+    assert told[2] == f"or:     srun --container-image={Path.cwd()}/img/torch.sqsh python"
+
+
 def test_of_a_started_programs_environment_the_images_own_part_is_kept() -> None:
     rows = "HOME=/root PWD=/ APPTAINER_NAME=x LD_LIBRARY_PATH=/vendor:/.singularity.d/libs LANG= V=w PATH=/v/bin"
     text = "\0".join([*rows.split(), "BAD NAME=1", "TWO=a\nb", ""])

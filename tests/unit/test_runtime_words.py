@@ -45,6 +45,7 @@ from argosy.runtimes.apptainer_conf import parse_apptainer_conf
 from argosy.runtimes.bwrap import BWRAP
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
 from argosy.runtimes.edf_file import Edf, parse_edf, render_edf
+from argosy.runtimes.enroot import ENROOT
 from argosy.runtimes.pyxis import PYXIS, enroot_reference
 from argosy.shell import Program, Word, plain_words
 from tests.unit.machines import make_host
@@ -93,8 +94,9 @@ class TestEvery:
         if ImageKind.HOST in load_runtime(name).traits.images:
             return  # there is no image
         words = load_runtime(name).words(replace(ENTRY, image=replace(IMAGE, argosy=True)), ("true",))
-        assert words[-5:-3] == ("/bin/sh", "-c")
-        assert f". {LAYER_ENTER}" in str(words[-3])
+        place = max(at for at, word in enumerate(words) if word == "-c")
+        assert words[place - 1] == "/bin/sh"
+        assert f". {LAYER_ENTER}" in str(words[place + 1])
 
     def test_refusal_is_empty_where_nothing_is_in_the_way(self, name: str) -> None:
         assert load_runtime(name).refuse(ENTRY, HOST) == ""
@@ -352,7 +354,7 @@ def test_pyxis_says_an_entry_in_full() -> None:
     entry = replace(ENTRY, image=REFERENCE, binds=(home, Bind("/data", "/in", read_only=True)), gpu=GpuWay.NV)
     assert PYXIS.step_words(entry) == (
         "--container-image=nvcr.io#nvidia/pytorch:24.03-py3",
-        "--container-mounts=/data:/in:ro",
+        "--container-mounts=/tmp:/tmp,/var/tmp:/var/tmp,/data:/in:ro",
         "--container-workdir=/work",
         "--container-mount-home",
         "--no-container-remap-root",
@@ -367,10 +369,78 @@ def test_what_the_user_forces_replaces_what_the_gpu_hook_is_told() -> None:
     assert [v.value for v in PYXIS.variables(entry) if v.name == "NVIDIA_VISIBLE_DEVICES"] == ["0"]
 
 
-@pytest.mark.parametrize("name", ["pyxis", "enroot", "edf"])
-def test_a_mount_that_enroot_cannot_say_is_refused(name: str) -> None:
-    entry = replace(ENTRY, image=SQUASHFS, binds=(Bind("/a,b", "/c"),))
-    assert "/a,b" in load_runtime(name).refuse(entry, HOST)
+@pytest.mark.parametrize(("name", "path"), [("pyxis", "/a,b"), ("edf", "/a b"), ("pyxis", "/a b"), ("enroot", "/a:b")])
+def test_a_mount_that_enroot_cannot_say_is_refused(name: str, path: str) -> None:
+    entry = replace(ENTRY, image=SQUASHFS, binds=(Bind(path, "/c"),))
+    assert path in load_runtime(name).refuse(entry, HOST)
+
+
+def test_enroot_mounts_paths_with_blanks_and_commas() -> None:
+    entry = replace(ENTRY, image=SQUASHFS, binds=(Bind("/a, b\\\n", "/c d", read_only=True),))
+    assert ENROOT.refuse(entry, HOST) == ""
+    words = ENROOT.words(entry, ("x",))
+    assert "/a,\\040b\\134\\012:/c\\040d:none:x-create=auto,rbind,ro" in words
+
+
+def test_enroot_is_told_only_what_its_hooks_read_and_the_rest_is_exported_inside() -> None:
+    odd = 'one\nPATH="two"'
+    variables = (Variable("ODD", odd), Variable("MELLANOX_VISIBLE_DEVICES", "void"))
+    words = ENROOT.words(replace(ENTRY, image=SQUASHFS, gpu=GpuWay.NV, variables=variables), ("env",))
+    outside, inside = words[: words.index("--")], words[words.index("argosy-inside") + 1 :]
+    told = [outside[place + 1] for place, word in enumerate(outside) if word == "--env"]
+    assert {str(word).partition("=")[0] for word in told} == {
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "MELLANOX_VISIBLE_DEVICES",
+    }
+    assert inside == ("/work", f"ODD={odd}", "--", "env")
+
+
+def test_a_value_with_line_breaks_is_not_named_to_pyxis_which_would_set_a_variable_by_each() -> None:
+    entry = replace(ENTRY, image=SQUASHFS, variables=(Variable("A", "x\nNCCL_DEBUG=EVIL"), Variable("B", "y")))
+    assert "--container-env=B" in PYXIS.step_words(entry)
+    assert Variable("A", "x\nNCCL_DEBUG=EVIL") in PYXIS.variables(entry)
+
+
+@pytest.mark.parametrize("name", ["enroot", "docker"])
+def test_which_gpus_are_a_ranks_own_is_among_what_enters_by_name(name: str) -> None:
+    program = next(word for word in load_runtime(name).words(ENTRY, ("x",)) if isinstance(word, Program))
+    listing = program[program.index("$(") + 2 : program.index('"); do')] + '"'
+    given = {"CUDA_VISIBLE_DEVICES": "1", "ZE_AFFINITY_MASK": "2", "PMI_RANK": "3", "MINE": "4", "XPMI_RANK": "5"}
+    environment = {"PATH": os.environ["PATH"], **given}
+    done = subprocess.run(["/bin/sh", "-c", listing], env=environment, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == ["CUDA_VISIBLE_DEVICES", "PMI_RANK", "ZE_AFFINITY_MASK"]
+
+
+def test_enroot_and_pyxis_start_no_login_shell_which_would_read_the_profile_of_the_home() -> None:
+    assert Variable("ENROOT_LOGIN_SHELL", "no") in PYXIS.variables(ENTRY)
+    assert "ENROOT_LOGIN_SHELL" not in " ".join(map(str, PYXIS.step_words(ENTRY)))
+    assert "ENROOT_LOGIN_SHELL=no\nexport ENROOT_LOGIN_SHELL\n" in str(ENROOT.words(ENTRY, ("x",))[2])
+
+
+def test_podman_hpc_reads_none_of_the_programs_words_as_a_flag_of_its_own() -> None:
+    entry = replace(ENTRY, image=REFERENCE, gpu=GpuWay.NV, options=("--nccl",))
+    words = load_runtime("podman-hpc").words(entry, ("python", "--gpu", "--help"))
+    assert words[:6] == ("podman-hpc", "run", "--gpu", "--nccl", "--", "--rm")
+
+
+def test_podman_hpc_keeps_the_callers_identity_home_gpus_and_temporary_folders() -> None:
+    words = load_runtime("podman-hpc").words(replace(ENTRY, image=REFERENCE), ("x",))
+    assert {"--userns=keep-id", "HOME=/home/alice", "CUDA_VISIBLE_DEVICES"} <= set(words)
+    assert "/tmp:/tmp" in words  # noqa: S108 - a mount
+    as_root = replace(ENTRY, image=REFERENCE, person=Person(0, 0, "root", "/root"))
+    assert "--userns=keep-id" not in load_runtime("podman-hpc").words(as_root, ("x",))
+
+
+def test_contained_enroot_and_pyxis_hide_home_and_shared_memory() -> None:
+    entry = replace(ENTRY, image=SQUASHFS, contain=True, binds=(Bind("/asked", "/asked"),))
+    words = ENROOT.words(entry, ("x",))
+    assert "tmpfs:/dev/shm:tmpfs:x-create=dir,mode=1777" in words
+    assert "tmpfs:/home/alice:tmpfs:x-create=dir,mode=0700" in words
+    mounts = next(str(word) for word in PYXIS.step_words(entry) if "--container-mounts" in str(word))
+    assert {"tmpfs:/dev/shm:mode=1777", "tmpfs:/home/alice:mode=700", "/asked:/asked"} <= set(
+        mounts.removeprefix("--container-mounts=").split(",")
+    )
 
 
 def test_docker_quotes_a_mount_as_a_field_of_csv() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from argosy.sites.conditions import judge_condition, parse_condition, render_con
 from argosy.sites.partitions import Demand, choose_partition, parse_minutes, time_limit
 from argosy.sites.reading import DATA, read_table
 from argosy.sites.records import Evident, Node, Partition, Site, Slurm
-from argosy.sites.resolving import at_partition, choose_mode, full_address, late_word, resolve
+from argosy.sites.resolving import INFINIBAND, at_partition, choose_mode, full_address, late_word, resolve
 from argosy.sites.telling import tell_site
 from argosy.toml_lines import find_line
 from tests.unit.machines import make_host
@@ -260,6 +261,14 @@ def test_a_late_text_knows_its_names_and_quotes_the_rest() -> None:
     assert late_word("{devices}", 3) == "0,1,2"
 
 
+def test_a_setting_for_infiniband_is_void_where_a_node_has_none() -> None:
+    word = late_word("{infiniband}", 0)
+    assert isinstance(word, Late)
+    told = subprocess.run(["/bin/sh", "-c", f'echo "{word.expression}"'], capture_output=True, text=True, check=True)
+    has_all = all(Path(path).exists() for path in INFINIBAND.split())
+    assert told.stdout == ("all\n" if has_all else "void\n")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -390,7 +399,7 @@ HEAD = 'name = "x"\ntitle = "t"\nscheduler = "slurm"\nchecked = "2026-11-20"\n'
         ('[[settings]]\nname = "A;reboot"\nvalue = "1"\n', 5, "no name of a variable"),
         ('[[caches]]\nvariables = ["A B"]\npath = "/tmp/x"\n', 5, "no name of a variable"),
         ('[[settings]]\nname = "A"\nvalue = "1"\nlate = "{user}"\n', 5, "both value and late"),
-        ('[[settings]]\nname = "A"\nlate = "{home}"\n', 5, "known: {user}, {job}, {devices}"),
+        ('[[settings]]\nname = "A"\nlate = "{home}"\n', 5, "known: {user}, {job}, {infiniband}, {devices}"),
         ('[[binds]]\npaths = ["a/b"]\n', 5, "no absolute path"),
         ('[[caches]]\nvariables = ["X"]\npath = "/tmp/$(touch a)-{job}"\n', 5, "without blanks"),
         ('[[options]]\nto = "sbatch"\nword = "--x\\nreboot"\n', 5, "a line break"),

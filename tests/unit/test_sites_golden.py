@@ -22,7 +22,7 @@ from argosy.session import Session
 from tests.unit.machines import make_host, make_session
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-MOST_LINES, MOST_BYTES = 126, 8192
+MOST_LINES, MOST_BYTES = 126, 8500
 
 
 USUAL = JobOptions(account="project_1", time="00:15:00")

@@ -21,8 +21,14 @@ from argosy.errors import ImageError
 from argosy.images import squashfs_join
 from argosy.images.sif_write import FileSlice, Piece, whole_of
 from argosy.images.squashfs import Superblock, read_superblock
-from argosy.images.squashfs_files import dead_share
-from argosy.images.squashfs_join import INDEX, can_join, is_packed_alike, join_squashfs, takes_away
+from argosy.images.squashfs_files import dead_share, device_nodes
+from argosy.images.squashfs_join import (
+    INDEX,
+    can_join,
+    is_packed_alike,
+    join_squashfs,
+    takes_away,
+)
 from argosy.images.squashfs_tables import (
     BLOCK,
     ENTRY,
@@ -629,3 +635,15 @@ def test_what_is_replaced_or_left_out_counts_as_dead(tmp_path: Path, options: tu
 @pytest.mark.parametrize(("layer", "takes"), [({"d/a": "a"}, False), ({"d/a": "a", "d/e/b": WHITEOUT}, True)])
 def test_a_layer_that_removes_something_is_known(tmp_path: Path, layer: Tree, *, takes: bool) -> None:
     assert takes_away(whole_of(pack(make(tmp_path / "l", layer), tmp_path / "l.sqfs", *ZSTD))) is takes
+
+
+def test_device_nodes_are_found_by_their_paths_and_can_be_left_out(tmp_path: Path) -> None:
+    nodes = ("-p", "dev/null c 666 0 0 1 3", "-p", "dev/deep/disk b 666 0 0 1 3")
+    tree = make(tmp_path / "b", {"dev/file": "kept", "dev/deep/other": "kept", "link": "/dev/null"})
+    below = pack(tree, tmp_path / "b.sqfs", *ZSTD, *nodes)
+    assert device_nodes(whole_of(below)) == ("dev/deep/disk", "dev/null")
+    above = pack(make(tmp_path / "l", {}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
+    pieces = join_squashfs(whole_of(below), whole_of(above), time=0, without=device_nodes(whole_of(below)))
+    joined = written(pieces, tmp_path / "j")
+    assert device_nodes(whole_of(joined)) == ()
+    assert set(tree_in(joined, tmp_path / "out")) == {"dev", "dev/file", "dev/deep", "dev/deep/other", "link"}

@@ -11,6 +11,7 @@ from argosy.build.packing import run_pack
 from argosy.build.rooms import Room, find_room_in_tree, find_room_mounted
 from argosy.images.sif_write import Piece, whole_of, write_pieces
 from argosy.images.squashfs import read_superblock
+from argosy.images.squashfs_files import device_nodes
 from argosy.images.squashfs_join import can_join, join_squashfs
 from argosy.session import Session
 
@@ -24,7 +25,7 @@ HAS_ETC = "[ -d /etc ] && [ ! -L /etc ]"
 
 
 def write_sqsh(path: Path, content: Content, session: Session, work: Path) -> int:
-    """Write base and layer as one squashfs, with the files that enroot reads; give its size in bytes.
+    """Write base and layer as one squashfs, with the files that enroot reads, without device nodes; give its bytes.
 
     Raises
     ------
@@ -33,15 +34,24 @@ def write_sqsh(path: Path, content: Content, session: Session, work: Path) -> in
     """
     packed = _packed(content, session, work)
     room = find_room_mounted(session, packed, scratch=work / "ask") or _unpacked(packed, session, work)
-    pieces: tuple[Piece, ...] = (whole_of(packed),)
+    tree, layer = work / "enroot", work / "enroot.sqfs"
+    tree.mkdir()
     if room.run("/bin/sh", "-c", HAS_ETC).code == 0:
-        tree, layer = work / "enroot", work / "enroot.sqfs"
         write_enroot_files(tree, ask_room(room))
-        run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
-        pieces = join_squashfs(whole_of(packed), whole_of(layer), time=content.time)
-    write_pieces(path, pieces)
+    run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
+    write_pieces(path, _joined(packed, layer, time=content.time))
     path.chmod(0o644)
     return path.stat().st_size
+
+
+def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
+    """Lay enroot's files over the image, and leave out its device nodes.
+
+    enroot mounts the machine's ``/dev``, and ``enroot create`` and pyxis unpack the image as the user: unsquashfs 4.5
+    and later fails at a device node then.
+    """
+    whole = whole_of(packed)
+    return join_squashfs(whole, whole_of(layer), time=time, without=device_nodes(whole))
 
 
 def _packed(content: Content, session: Session, work: Path) -> Path:

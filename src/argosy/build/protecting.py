@@ -29,7 +29,7 @@ def holding_packages(room: Room, work: Path, replaceable: Collection[str]) -> Ro
     """
     python = ask_python(room)
     file = work / "base-packages.txt"
-    file.write_text(render_constraints(python.without(replaceable)) if python else "")
+    file.write_text(render_constraints(python.without(replaceable)) if python else "", encoding="utf-8")
     return room.furnished(Bind(str(file), CONSTRAINTS, read_only=True))
 
 

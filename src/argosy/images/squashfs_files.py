@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 
@@ -64,3 +65,27 @@ def block_sizes(tables: Tables, place: int, at: int, size: int, fragment: int) -
     whole, rest = divmod(size, tables.numbers.block_size)
     count = whole + (1 if rest and fragment == NOTHING else 0)
     return tables.inode(place, at + 4 * count)[at:]
+
+
+def device_nodes(source: FileSlice) -> tuple[str, ...]:
+    """Give the paths of all device nodes, marks of removed files included: only root can unpack them.
+
+    Raises
+    ------
+    ImageError
+        The squashfs is damaged.
+    """
+    found = list[bytes]()
+    with open_tables(source) as tables:
+        waiting, left = [(b"", tables.numbers.root)], tables.numbers.inodes
+        while waiting:
+            folder, place = waiting.pop()
+            left -= 1
+            if left < 0:
+                raise ValueError("more folders than inodes: one holds itself")
+            for entry in tables.listing(tables.folder(place)):
+                if entry.kind in {Kind.BLOCK_DEVICE, Kind.CHARACTER_DEVICE}:
+                    found.append(folder + entry.name)
+                elif entry.kind == Kind.FOLDER:
+                    waiting.append((folder + entry.name + b"/", entry.place))
+    return tuple(map(os.fsdecode, sorted(found)))

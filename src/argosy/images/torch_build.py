@@ -17,7 +17,7 @@ found = {}
 if spec and spec.origin:
     file = pathlib.Path(spec.origin).with_name("version.py")
     if file.is_file():
-        exec(compile(file.read_text(), str(file), "exec"), found)
+        exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), found)
         found = {name: str(found.get(name) or "") for name in ("__version__", "cuda", "hip", "xpu")}
 print(json.dumps(found))
 """

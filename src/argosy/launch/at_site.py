@@ -312,8 +312,13 @@ def set_by_caller(environment: Mapping[str, str]) -> tuple[Variable, ...]:
     return tuple(Variable(name, environment[name]) for name in forced)
 
 
-def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site: Site) -> None:
+def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site: Site, *, mpi: str) -> None:
     """Refuse what the runtime cannot do in a job, by name.
+
+    Parameters
+    ----------
+    mpi
+        The word of ``srun --mpi``, if the ranks are of MPI.
 
     Raises
     ------
@@ -328,6 +333,13 @@ def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site
             f"{runtime.name} cannot start ranks of the host's MPI",
             evidence="its containers are no children of srun, which hands PMI down by open files and folders",
             hint="use --launcher torchrun, or another runtime",
+        )
+    if launcher == "mpi" and mpi == "pmi2" and not runtime.traits.pmi2:
+        raise SiteError(
+            f"{runtime.name} cannot start ranks by PMI2",
+            evidence="it closes the file by which srun speaks PMI2 with a rank (PMI_FD)",
+            hint="use --mpi pmix with an MPI that has it, or another runtime",
+            key="launcher.mpi",
         )
     if launcher == "mpi" and runtime.traits.by_srun and site.launcher.mpiexec:
         raise SiteError(

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from argosy.launch.in_step import has_document, render_document, step_lines, step_of, step_prefix
 from argosy.launch.script import ScriptFacts, render_environment
 from argosy.model import Late
 from argosy.shell import name_programs, render_command, render_programs
+
+OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION"
+"""What srun of the outer step sets, and srun of the inner one would take for options."""
 
 
 def render_attach(facts: ScriptFacts) -> str:
     """Render the script that becomes its words in the container of a job."""
     programs, words = name_programs(facts.container.words((Late("$@"),)))
+    start = render_command(words)
     lines = [
         "#!/bin/sh",
         "# Become the words of this script in the container of a job: srun --overlap --jobid=JOB sh attach.sh COMMAND…",
-        "# shellcheck disable=SC2016,SC2317  # quoted texts are for other shells; traps call functions",
+        "# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
         "set -eu",
         *render_environment(facts),
         *render_programs(programs),
-        "exec " + render_command(words),
+        *(_in_step(facts, start) if step_of(facts.container) else ("exec " + start,)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _in_step(facts: ScriptFacts, start: str) -> Iterator[str]:
+    """Start a container by srun, on the node at hand: no other program can."""
+    yield f"unset {OF_OUTER_STEP}"
+    yield "terminal=; [ ! -t 0 ] || terminal=--pty"
+    yield from render_document(facts.container)
+    step = 'srun --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" --cpu-bind=none --mpi=none --export=ALL'
+    command = " \\\n    ".join([f"{step_prefix(facts.container)}{step} $terminal", *step_lines(facts.container), start])
+    if not has_document(facts.container):
+        yield f"exec {command}"
+        return
+    yield "trap 'rm -f \"$environment\"' EXIT"
+    yield command

@@ -90,7 +90,7 @@ def plan_launch(
         script=script,
         submit=plan_submit(facts.site.scheduler, directives),
         choices=facts.choices,
-        attach=_attach_text(facts) if is_slurm and not container.runtime.traits.by_srun else "",
+        attach=_attach_text(facts) if is_slurm else "",
         cores=_cores(facts) if is_slurm else (),
         logs=request.logs,
         versions={"argosy": VERSION, **versions},
@@ -148,7 +148,7 @@ def _settle(
     why_container = told_by_site(container.choices, request.container, site, gpus=shape.gpus_per_node)
     why_job = (*settled.choices, *why_shape, *binding, launcher, *why_container, *more, *why_options, *why_variables)
     choices = _told((*request.choices, *why_job), request)
-    refuse_launch(container, launcher.value, at_site, site)
+    refuse_launch(container, launcher.value, at_site, site, mpi=_mpi(request, site))
     whole = with_site_words(with_site_binds(with_variables(container, variables), at_site.binds), at_site)
     return _Facts(
         request=request,
@@ -236,7 +236,7 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
         options=facts.options,
         extra=request.extra,
         masks=masks,
-        mpi=(request.mpi or facts.site.launcher.mpi or "pmix") if started.mpi else "",
+        mpi=_mpi(request, facts.site) if started.mpi else "",
         at_site=facts.at_site,
         label=request.label,
         gpu_type=request.gpu_type,
@@ -247,6 +247,10 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
         record=facts.record,
         resume=plan_resume(request.restarts, _absolute(request.checkpoint, facts.host), request.options.signal),
     )
+
+
+def _mpi(request: LaunchRequest, site: Site) -> str:
+    return request.mpi or site.launcher.mpi or "pmix"
 
 
 def _absolute(path: str, host: Host) -> str:

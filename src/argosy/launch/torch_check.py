@@ -82,7 +82,7 @@ def _look(image: Image, session: Session, *, here: bool) -> Mapping[str, str]:
         return _asked(image, session, None)
     memo = session.places.cache / "torch" / file_identity(image)[:32]
     with contextlib.suppress(OSError):
-        return parse_torch(memo.read_text())
+        return parse_torch(memo.read_text(encoding="utf-8"))
     return _asked(image, session, memo)
 
 

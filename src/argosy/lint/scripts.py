@@ -200,7 +200,7 @@ def _versioned_library(job: Job) -> Iterator[Found]:
 
 def _gdr_phb(job: Job) -> Iterator[Found]:
     amd = job.site.node.gpu_vendor == "amd" or re.search(
-        r"rocm|miopen|rocr_|hip_|mi[23]\d\d", job.script.raw, re.IGNORECASE
+        r"rocm|miopen|(rocr|hip)_\w+=|\$\{?(rocr|hip)_|mi[23]\d\d", job.script.raw, re.IGNORECASE
     )
     for line, _, value in job.variables("NCCL_NET_GDR_LEVEL"):
         if amd and value == "PHB":

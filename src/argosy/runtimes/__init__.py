@@ -42,8 +42,27 @@ FILES = frozenset({ImageKind.SIF, ImageKind.SQUASHFS, ImageKind.TREE})
 FAMILIES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
 """Variables that ranks find each other and the network by: they always enter a container."""
 
-FAMILY_NAMES = f'$(env | sed -nE "s/^(({"|".join(FAMILIES)})[A-Za-z0-9_]*)=.*/\\1/p")'
-"""In sh: the names of these that are set, for runtimes that let in only variables that are named."""
+OF_RANKS = (
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+    "SLURMD_NODENAME",
+)
+"""Variables by which Slurm tells a rank its own GPUs, else it takes those of another one, and its node."""
+
+NAMED = f"{', '.join(f'{family}*' for family in FAMILIES)}, {', '.join(OF_RANKS)}"
+"""What enters by name where a runtime lets in nothing else, for people."""
+
+
+def names_that_are_set(*more: str) -> str:
+    """Give an expression of sh: the names of `FAMILIES`, `OF_RANKS` and `more` that the environment has."""
+    names = "|".join((*OF_RANKS, *more))
+    families = "|".join(FAMILIES)
+    return f"""\
+$(env | sed -nE "s/^(({families})[A-Za-z0-9_]*)=.*/\\1/p
+    s/^({names})=.*/\\1/p")"""
 
 
 class Traits(msgspec.Struct, frozen=True):
@@ -65,6 +84,8 @@ class Traits(msgspec.Struct, frozen=True):
         Whether it works on unpacked trees.
     host_mpi
         Whether the host's MPI can wire up ranks in it.
+    pmi2
+        Whether it leaves the file open by which srun speaks PMI2 with a rank.
     late_binds
         Whether it can mount what only a node can look for.
     skips_binds
@@ -80,6 +101,7 @@ class Traits(msgspec.Struct, frozen=True):
     by_srun: bool = False
     unpacks: bool = False
     host_mpi: bool = True
+    pmi2: bool = True
     late_binds: bool = False
     skips_binds: bool = False
     overlays: bool = False

@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.layout import entered_if_there
 from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
-from argosy.runtimes import FAMILIES, FAMILY_NAMES, Traits, forced_variables, inherited_variables, named
+from argosy.runtimes import NAMED, Traits, forced_variables, inherited_variables, named, names_that_are_set
 from argosy.runtimes.podman import AT_TERMINAL, SHARED_MEMORY, TEMPORARY
 from argosy.shell import Program
 
@@ -19,7 +19,9 @@ START = Program(
     f"""\
 # Start docker: its words are given.  What ranks find each other and the network by comes along by name; groups, limits
 # and umask are those of this shell: by itself the daemon gives its own.
-for name in {FAMILY_NAMES}; do set -- --env "$name" "$@"; done
+for name in {names_that_are_set()}; do
+    set -- --env "$name" "$@"
+done
 for group in $(id -G); do set -- --group-add "$group" "$@"; done
 limit() {{ sed -n "s/unlimited/-1/g; s/^Max $1 *\\([^ ]*\\) *\\([^ ]*\\).*/$2=\\1:\\2/p" /proc/self/limits; }}
 {AT_TERMINAL}
@@ -55,7 +57,7 @@ ODD = '",\n\r'
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
-    caller=f"nothing but {', '.join(f'{family}*' for family in FAMILIES)}",
+    caller=f"nothing but {NAMED}",
     unlike="devices are docker's few and the GPUs; docker passes signals on, all but KILL: that ends docker alone",
     store=f"{DAEMON}NAME",
     host_mpi=False,

@@ -10,7 +10,17 @@ import msgspec
 
 from argosy.layout import DEFAULT_PATH, ROOT, entered_if_there
 from argosy.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
-from argosy.runtimes import FAMILIES, FILES, Traits, forced_variables, in_environment, inherited_variables, named
+from argosy.runtimes import (
+    FAMILIES,
+    FILES,
+    NAMED,
+    OF_RANKS,
+    Traits,
+    forced_variables,
+    in_environment,
+    inherited_variables,
+    named,
+)
 from argosy.runtimes.bwrap_scripts import PREFIX, TAKE
 from argosy.shell import Program
 
@@ -74,7 +84,7 @@ def mount_words(bind: Bind) -> tuple[str, str]:
 
 TRAITS = Traits(
     images=FILES | {ImageKind.REGISTRY},
-    caller=f"all of it, except what names software of the host; of a fetched image only {', '.join(FAMILIES)}…",
+    caller=f"all of it, except what names software of the host; of a fetched image only {NAMED}",
     unlike="memory locking and stack have the caller's limits",
     unpacks=True,
     host_mpi=False,
@@ -89,6 +99,9 @@ FIXED = (
 )
 """What every container gets: the machine's network and processes, so no program has the number 1, which hears no signal
 by default; no labels of SELinux on what is mounted."""
+
+NAMED_WORDS = tuple(word for name in (*(f"{family}*" for family in FAMILIES), *OF_RANKS) for word in ("--env", name))
+"""The caller's variables that enter beside those of a fetched image, if they are set."""
 
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - likewise
@@ -150,10 +163,14 @@ def _place_words(entry: Entry) -> tuple[str, ...]:
 def _image_words(entry: Entry, variables: tuple[Variable, ...]) -> tuple[Word, ...]:
     """Name the image: one that podman fetches, or unpacked trees, whose own environment is read inside."""
     if entry.image.kind is ImageKind.REGISTRY:
-        families = [word for family in FAMILIES for word in ("--env", f"{family}*")]
-        ours = () if entry.image.argosy else entered_if_there()
         forced = [word for variable in variables for word in ("--env", named(variable))]
-        return (*families, *forced, "--entrypoint=", entry.image.path, *ours)
+        return (
+            *NAMED_WORDS,
+            *forced,
+            "--entrypoint=",
+            entry.image.path,
+            *(() if entry.image.argosy else entered_if_there()),
+        )
     tree = entry.trees[-1] if entry.trees else entry.image.path
     layered = entry.attach is not Attach.FLAT and entry.trees[:-1]
     layer = mount_words(Bind(f"{entry.trees[0]}{ROOT}", ROOT, read_only=True)) if layered else ()

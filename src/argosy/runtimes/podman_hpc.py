@@ -10,12 +10,12 @@ import msgspec
 
 from argosy.layout import entered_if_there
 from argosy.model import Entry, GpuWay, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import FAMILIES, Traits, forced_variables, in_environment, inherited_variables, named
-from argosy.runtimes.podman import WAY_OUT, mount_words, refuse_mount
+from argosy.runtimes import NAMED, Traits, forced_variables, in_environment, inherited_variables, named
+from argosy.runtimes.podman import NAMED_WORDS, TEMPORARY, WAY_OUT, mount_words, refuse_mount
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
-    caller=f"nothing but {', '.join(f'{family}*' for family in FAMILIES)}, and what the site's flags add",
+    caller=f"nothing but {NAMED}, and what the site's flags add",
     unlike="the image may be written to; what is written there is gone at the end",
 )
 
@@ -41,22 +41,21 @@ class PodmanHpc(msgspec.Struct, frozen=True):
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
-        late: list[Word] = []
-        if not entry.contain:
-            late += [] if entry.person.home else ["--volume", Late("$HOME:$HOME")]
-            late += [] if entry.workdir else ["--volume", Late("$PWD:$PWD")]
         folder: Word = entry.workdir or ("/" if entry.contain else Late("$PWD"))
+        variables = (Variable("HOME", entry.person.home or Late("$HOME")), *forced_variables(entry))
         return (
-            *("podman-hpc", "run", "--rm", "--interactive"),
-            *(("--tty",) if entry.interactive else ()),
-            *("--network=host", *(() if entry.contain else ("--ipc=host", "--pid=host"))),
+            *("podman-hpc", "run"),
             *(("--gpu",) if entry.gpu is GpuWay.NV else ()),
             *entry.options,
-            *(word for bind in entry.binds for word in mount_words(bind)),
-            *late,
+            "--",  # after it podman-hpc takes no word for one of its own flags, be it the program's
+            *("--rm", "--interactive"),
+            *(("--tty",) if entry.interactive else ()),
+            *("--network=host", *(() if entry.contain else ("--ipc=host", "--pid=host"))),
+            *(("--userns=keep-id",) if entry.person.uid != 0 else ()),
+            *_place_words(entry),
             *("--workdir", folder),
-            *(word for family in FAMILIES for word in ("--env", f"{family}*")),
-            *(word for variable in forced_variables(entry) for word in ("--env", named(variable))),
+            *NAMED_WORDS,
+            *(word for variable in variables for word in ("--env", named(variable))),
             "--entrypoint=",
             entry.image.path,
             *(() if entry.image.argosy else entered_if_there()),
@@ -65,3 +64,15 @@ class PodmanHpc(msgspec.Struct, frozen=True):
 
 
 PODMAN_HPC = PodmanHpc()
+
+
+def _place_words(entry: Entry) -> list[Word]:
+    """Mount what is asked for, outer folders first: by itself podman gives a container its own folders for all else."""
+    asked: list[Word] = [word for bind in entry.binds for word in mount_words(bind)]
+    if entry.contain:
+        home: Word = f"{entry.person.home}:mode=1777" if entry.person.home else Late("$HOME:mode=1777")
+        return [*(() if entry.person.home == "/" else ("--tmpfs", home)), *asked]
+    usual = [word for place in TEMPORARY for word in ("--volume", f"{place}:{place}")]
+    late: list[Word] = [] if entry.person.home else ["--volume", Late("$HOME:$HOME")]
+    late += [] if entry.workdir else ["--volume", Late("$PWD:$PWD")]
+    return [*usual, *asked, *late]

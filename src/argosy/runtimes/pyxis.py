@@ -2,7 +2,7 @@
 
 Options as of pyxis 0.24 (https://github.com/NVIDIA/pyxis/blob/1075199/README.md).  The whole environment of srun
 enters, but a variable that the image sets keeps the image's value unless ``--container-env`` names it: so everything
-that a plan sets is named there.
+that a plan sets is named there, except values with line breaks, of which each line would set a variable.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ WAY_OUT = "build the image with --format sqsh"
 
 ODD = re.compile(r"[,:\s]")
 """Signs that ``--container-mounts`` gives a meaning of its own."""
+
+TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
+
+NO_LOGIN_SHELL = Variable("ENROOT_LOGIN_SHELL", "no")
+"""For enroot alone: by default it reads the profile of the home that is mounted before it starts ranks."""
 
 ENROOT_GPU = (Variable("NVIDIA_VISIBLE_DEVICES", "all"), Variable("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"))
 """enroot's hook 98-nvidia.sh gives GPUs to a container only where the first is set, and without the second only the
@@ -45,9 +50,6 @@ def refuse_enroot(entry: Entry) -> str:
     """Say what enroot cannot do, whoever starts it; empty where nothing is in the way."""
     if entry.gpu not in {GpuWay.NONE, GpuWay.NV}:
         return f"enroot carries NVIDIA's GPUs in by its own hook, and has no way '{entry.gpu}'"
-    odd = next((bind for bind in entry.binds if ODD.search(bind.source + bind.target)), None)
-    if odd:
-        return f"a mount of {odd.source!r} cannot be said: blanks, commas and colons end its words"
     return ""
 
 
@@ -69,11 +71,14 @@ class Pyxis(msgspec.Struct, frozen=True):
     name: str = "pyxis"
     program: str = "srun"
     package: str = "pyxis, a plug-in of Slurm, with enroot (the site's administrators do that)"
-    proof: str = "rendered"
+    proof: str = "ran"
     traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - it is not this machine that has the plug-in
         """Say why pyxis cannot do what is asked; empty where it can."""
+        odd = next((bind for bind in entry.binds if ODD.search(bind.source + bind.target)), None)
+        if odd:
+            return f"a mount of {odd.source!r} cannot be said: blanks, commas and colons end its words"
         return refuse_enroot(entry)
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see step_words
@@ -86,19 +91,17 @@ class Pyxis(msgspec.Struct, frozen=True):
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:
         """Give the variables that srun is started with."""
-        return enroot_variables(entry)
+        return (*enroot_variables(entry), NO_LOGIN_SHELL)
 
     def step_words(self, entry: Entry) -> tuple[Word, ...]:
         """Give the options of srun; `variables` are named, since an image's own value would win."""
         registry = entry.image.kind is ImageKind.REGISTRY
         image = enroot_reference(entry.image.path) if registry else entry.image.path
-        mounts = [_mount(bind) for bind in _shown_binds(entry)]
-        here = Late("$PWD:$PWD")
-        late = [here] if not entry.workdir and not entry.contain else []
-        names = ",".join(variable.name for variable in enroot_variables(entry))
+        mounts = _mounts(entry)
+        names = ",".join(variable.name for variable in enroot_variables(entry) if not _has_lines(variable))
         return (
             f"--container-image={image}",
-            *((_joined("--container-mounts=", (*mounts, *late)),) if mounts or late else ()),
+            _joined("--container-mounts=", mounts),
             _joined("--container-workdir=", (entry.workdir or ("/" if entry.contain else Late("$PWD")),)),
             "--no-container-mount-home" if entry.contain else "--container-mount-home",
             "--no-container-remap-root",
@@ -114,6 +117,22 @@ class Pyxis(msgspec.Struct, frozen=True):
 
 
 PYXIS = Pyxis()
+
+
+def _mounts(entry: Entry) -> tuple[Word, ...]:
+    """Give what is mounted, outer folders first: by itself enroot gives a container its own, empty /tmp."""
+    binds = [_mount(bind) for bind in _shown_binds(entry)]
+    if entry.contain:
+        home: Word = f"tmpfs:{entry.person.home}:mode=700" if entry.person.home else Late("tmpfs:$HOME:mode=700")
+        places = (*TEMPORARY, "/dev/shm")  # noqa: S108 - mount points
+        private = tuple(f"tmpfs:{place}:mode=1777" for place in places)
+        return (*(() if entry.person.home == "/" else (home,)), *private, *binds)
+    return (*(f"{place}:{place}" for place in TEMPORARY), *binds, *(() if entry.workdir else (Late("$PWD:$PWD"),)))
+
+
+def _has_lines(variable: Variable) -> bool:
+    value = variable.value
+    return "\n" in (value.expression if isinstance(value, Late) else value)
 
 
 def _mount(bind: Bind) -> str:

@@ -13,7 +13,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Proof = Literal["documented", "proved"]
 
 BRACES = re.compile(r"\{(\w*)\}")
-LATE = ("user", "job", "devices")
+LATE = ("user", "job", "infiniband", "devices")
 """What may stand in braces."""
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -79,8 +79,9 @@ class Setting(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True
     value
         Arrives as it is, whatever characters it holds.
     late
-        Instead of `value`: text with ``{user}`` or ``{job}``, known on the node only, or ``{devices}``, the list of the
-        job's devices on a node (``0,1,2``).
+        Instead of `value`: text with ``{user}``, ``{job}`` or ``{infiniband}`` (``all`` if the job's first node has
+        InfiniBand, else ``void``), known on the node only, or ``{devices}``, the list of the job's devices on a node
+        (``0,1,2``).
     """
 
     name: str

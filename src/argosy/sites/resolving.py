@@ -14,7 +14,14 @@ from argosy.sites.conditions import Facts, judge_condition, render_condition, un
 from argosy.sites.parts import BRACES
 from argosy.sites.records import Cache, Conditional, Evident, Mode, Option, Partition, Setting, Site
 
-LATE_NAMES = {"user": "${USER:-$SLURM_JOB_USER}", "job": "$SLURM_JOB_ID"}
+INFINIBAND = "/sys/class/infiniband_mad /dev/infiniband/rdma_cm"
+"""What a node with InfiniBand has: enroot's hook 99-mellanox.sh fails without it."""
+
+LATE_NAMES = {
+    "user": "${USER:-$SLURM_JOB_USER}",
+    "job": "$SLURM_JOB_ID",
+    "infiniband": f"$(ls {INFINIBAND} >/dev/null 2>&1 && echo all || echo void)",
+}
 """What ``late`` texts may hold, and how a job script says it; ``{devices}`` is known when planning."""
 
 
@@ -221,7 +228,7 @@ def _setting_word(setting: Setting, devices: int) -> Word:
 
 
 def late_word(text: str, devices: int) -> Word:
-    """Turn a text with ``{user}``, ``{job}`` or ``{devices}`` into a word; profiles were checked for other names."""
+    """Turn a text with names in braces, as ``{user}``, into a word; a profile has no other names in braces."""
     filled = text.replace("{devices}", ",".join(map(str, range(devices))))
     if not BRACES.search(filled):
         return filled

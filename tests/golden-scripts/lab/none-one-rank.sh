@@ -62,12 +62,12 @@ for folder in $4; do (umask 077; mkdir -p "${folder%/*}/"); own "$folder" || sto
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
-enter='[ -x /opt/argosy/enter ] && . /opt/argosy/enter; printf "%s\n" "$0" >&2; exit 6'
+enter='[ -x /opt/argosy/enter ] || { printf "%s\n" "$1" >&2; exit 6; }; shift; . /opt/argosy/enter'
 # srun takes no --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
     sh -c "$node" argosy-node /shared/train.sif apptainer '' '' '' apptainer --quiet exec --no-eval \
-        -B /home/alice --pwd /home/alice /shared/train.sif /bin/sh -c "$enter" \
+        -B /home/alice --pwd /home/alice /shared/train.sif /bin/sh -c "$enter" argosy \
         'argosy: the runtime did not attach the layer of /shared/train.sif, so nothing was started
   -> unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, or build the image with --flatten' \
         ./a.out & step=$!

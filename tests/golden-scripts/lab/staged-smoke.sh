@@ -84,11 +84,11 @@ export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
 export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
 shift
 exec "$@"'
-enter='[ -x /opt/argosy/enter ] && . /opt/argosy/enter; printf "%s\n" "$0" >&2; exit 6'
+enter='[ -x /opt/argosy/enter ] || { printf "%s\n" "$1" >&2; exit 6; }; shift; . /opt/argosy/enter'
 # Once per start of the job, on its first node and in the image, before the ranks start.
 srun --nodes=1 --ntasks=1 --nodelist="$first" --mpi=none \
     sh -c "$node" argosy-node "$image" apptainer '' '' '' apptainer --quiet exec --no-eval -B /home/alice --pwd \
-        /home/alice "$image" /bin/sh -c "$enter" \
+        /home/alice "$image" /bin/sh -c "$enter" argosy \
         'argosy: the runtime did not attach the layer of /shared/train.sif, so nothing was started
   -> unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, or build the image with --flatten' \
         /bin/sh -e -c 'python fetch.py '"'"'a b'"'"'

@@ -20,7 +20,7 @@
 #   OMP_NUM_THREADS = cores / ranks: what Slurm gave on the node, shared by its ranks [site]
 #   NVIDIA_VISIBLE_DEVICES = all: enroot's hook gives GPUs to a container only where it is set [site]
 #   NVIDIA_DRIVER_CAPABILITIES = compute,utility: the hook's default is utility alone, without the … [site]
-#   MELLANOX_VISIBLE_DEVICES = all: enroot's hook gives InfiniBand devices to a container only … [site]
+#   MELLANOX_VISIBLE_DEVICES = {infiniband}: all: enroot's hook gives InfiniBand devices to a … [site]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
 set -eu
 
@@ -66,11 +66,19 @@ for folder in $4; do (umask 077; mkdir -p "${folder%/*}/"); own "$folder" || sto
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
-call='# Start enroot: its words are given; what ranks find each other and the network by comes along by name.
-for name in $(env | sed -nE "s/^((PMI_|PMIX_|SLURM_|I_MPI_|FI_|CCL_|NCCL_|UCX_)[A-Za-z0-9_]*)=.*/\1/p"); do set -- --env "$name" "$@"; done
+call='# Start enroot: its words are given; what ranks find each other, GPUs and the network by comes along by name.
+for name in $(env | sed -nE "s/^((PMI_|PMIX_|SLURM_|I_MPI_|FI_|CCL_|NCCL_|UCX_)[A-Za-z0-9_]*)=.*/\1/p
+    s/^(CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK|SLURMD_NODENAME|HOME|USER|LOGNAME)=.*/\1/p"); do
+    set -- --env "$name" "$@"
+done
+# By default enroot starts a login shell, which reads the profile of the home that is mounted.
+ENROOT_LOGIN_SHELL=no
+export ENROOT_LOGIN_SHELL
 exec enroot start "$@"'
-inside='# In the container: words FOLDER, then the command, which is started in the environment of the image.
+inside='# In the container: words FOLDER, VARIABLES, --, then the command, which is started in the environment of the image.
 cd -- "$1" || exit 125
+shift
+while [ "$1" != -- ]; do export "${1?}"; shift; done
 shift
 [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
 exec "$@"'
@@ -94,11 +102,12 @@ while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf 
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="$cores" \
     sh -c "$node" argosy-node /project/images/train.sqsh enroot /dev/nvidiactl '' '' sh -c "$call" argosy-enroot \
-        --mount "$HOME:$HOME:none:x-create=auto,rbind" --mount "$PWD:$PWD:none:x-create=auto,rbind" --env \
-        "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --env \
-        "OMP_NUM_THREADS=$((cores > ranks_per_node ? cores / ranks_per_node : 1))" --env \
+        --mount /tmp:/tmp:none:x-create=auto,rbind --mount /var/tmp:/var/tmp:none:x-create=auto,rbind --mount \
+        "$HOME:$HOME:none:x-create=auto,rbind" --mount "$PWD:$PWD:none:x-create=auto,rbind" --env \
         NVIDIA_VISIBLE_DEVICES=all --env NVIDIA_DRIVER_CAPABILITIES=compute,utility --env \
-        MELLANOX_VISIBLE_DEVICES=all -- /project/images/train.sqsh /bin/sh -c "$inside" argosy-inside "$PWD" \
+        "MELLANOX_VISIBLE_DEVICES=$(ls /sys/class/infiniband_mad /dev/infiniband/rdma_cm >/dev/null 2>&1 && echo all || echo void)" \
+        -- /project/images/train.sqsh /bin/sh -c "$inside" argosy-inside "$PWD" "MASTER_ADDR=$MASTER_ADDR" \
+        "MASTER_PORT=$MASTER_PORT" "OMP_NUM_THREADS=$((cores > ranks_per_node ? cores / ranks_per_node : 1))" -- \
         /bin/sh -c "$torchrun" argosy-torchrun "$nodes" "$ranks_per_node" train.py 50 10 & step=$!
 while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
 [ "$code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $code" >&2

@@ -20,7 +20,7 @@
 #   OMP_NUM_THREADS = cores / ranks: what Slurm gave on the node, shared by its ranks [site]
 #   NVIDIA_VISIBLE_DEVICES = all: enroot's hook gives GPUs to a container only where it is set [site]
 #   NVIDIA_DRIVER_CAPABILITIES = compute,utility: the hook's default is utility alone, without the … [site]
-#   MELLANOX_VISIBLE_DEVICES = all: enroot's hook gives InfiniBand devices to a container only … [site]
+#   MELLANOX_VISIBLE_DEVICES = {infiniband}: all: enroot's hook gives InfiniBand devices to a … [site]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
 set -eu
 
@@ -81,11 +81,14 @@ exec "$@"'
 # srun takes no --cpus-per-task from the job.
 env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
     "OMP_NUM_THREADS=$((cores > ranks_per_node ? cores / ranks_per_node : 1))" NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    "MELLANOX_VISIBLE_DEVICES=$(ls /sys/class/infiniband_mad /dev/infiniband/rdma_cm >/dev/null 2>&1 && echo all || echo void)" \
+    ENROOT_LOGIN_SHELL=no \
     srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 --mpi=pmix \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-$((cores > ranks_per_node ? cores / ranks_per_node : 1))}" \
-    --container-image=/project/images/train.sqsh "--container-mounts=$PWD:$PWD" "--container-workdir=$PWD" \
-    --container-mount-home --no-container-remap-root --no-container-entrypoint --container-readonly \
+    --container-image=/project/images/train.sqsh "--container-mounts=/tmp:/tmp,/var/tmp:/var/tmp,$PWD:$PWD" \
+    "--container-workdir=$PWD" --container-mount-home --no-container-remap-root --no-container-entrypoint \
+    --container-readonly \
     --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,MELLANOX_VISIBLE_DEVICES \
     /bin/sh -c "$inside" argosy-inside /dev/nvidiactl '' /bin/sh -c "$rank" argosy-rank "$ranks_per_node" python \
         train.py 50 10 & step=$!

@@ -19,7 +19,7 @@
 #   OMP_NUM_THREADS = 4: the cores of a rank, planned: 4 [default]
 #   NVIDIA_VISIBLE_DEVICES = all: enroot's hook gives GPUs to a container only where it is set [site]
 #   NVIDIA_DRIVER_CAPABILITIES = compute,utility: the hook's default is utility alone, without the … [site]
-#   MELLANOX_VISIBLE_DEVICES = all: enroot's hook gives InfiniBand devices to a container only … [site]
+#   MELLANOX_VISIBLE_DEVICES = {infiniband}: all: enroot's hook gives InfiniBand devices to a … [site]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
 set -eu
 
@@ -86,11 +86,14 @@ while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf 
 # srun takes no --cpus-per-task from the job.
 env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
     "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    "MELLANOX_VISIBLE_DEVICES=$(ls /sys/class/infiniband_mad /dev/infiniband/rdma_cm >/dev/null 2>&1 && echo all || echo void)" \
+    ENROOT_LOGIN_SHELL=no \
     srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="$need" \
-    '--container-image=nvcr.io#nvidia/pytorch:24.03-py3' "--container-mounts=$PWD:$PWD" "--container-workdir=$PWD" \
-    --container-mount-home --no-container-remap-root --no-container-entrypoint --container-readonly \
+    '--container-image=nvcr.io#nvidia/pytorch:24.03-py3' "--container-mounts=/tmp:/tmp,/var/tmp:/var/tmp,$PWD:$PWD" \
+    "--container-workdir=$PWD" --container-mount-home --no-container-remap-root --no-container-entrypoint \
+    --container-readonly \
     --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,MELLANOX_VISIBLE_DEVICES \
     /bin/sh -c "$inside" argosy-inside /dev/nvidiactl '' /bin/sh -c "$torchrun" argosy-torchrun "$nodes" \
         "$ranks_per_node" train.py 50 10 & step=$!

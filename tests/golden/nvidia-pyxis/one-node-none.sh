@@ -68,12 +68,12 @@ shift 2
 exec "$@"'
 # srun takes no --cpus-per-task from the job.
 env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
-    "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" \
+    "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" ENROOT_LOGIN_SHELL=no \
     srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
-    --container-image=/project/images/train.sqsh "--container-mounts=$PWD:$PWD" "--container-workdir=$PWD" \
-    --container-mount-home --no-container-remap-root --no-container-entrypoint --container-readonly \
-    --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS \
+    --container-image=/project/images/train.sqsh "--container-mounts=/tmp:/tmp,/var/tmp:/var/tmp,$PWD:$PWD" \
+    "--container-workdir=$PWD" --container-mount-home --no-container-remap-root --no-container-entrypoint \
+    --container-readonly --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS \
     /bin/sh -c "$inside" argosy-inside '' '' python train.py 50 10 & step=$!
 while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
 [ "$code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $code" >&2

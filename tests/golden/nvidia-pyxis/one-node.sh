@@ -86,11 +86,12 @@ while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf 
 # srun takes no --cpus-per-task from the job.
 env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
     "OMP_NUM_THREADS=$((cores > ranks_per_node ? cores / ranks_per_node : 1))" NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility ENROOT_LOGIN_SHELL=no \
     srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="$cores" \
-    --container-image=/project/images/train.sqsh "--container-mounts=$PWD:$PWD" "--container-workdir=$PWD" \
-    --container-mount-home --no-container-remap-root --no-container-entrypoint --container-readonly \
+    --container-image=/project/images/train.sqsh "--container-mounts=/tmp:/tmp,/var/tmp:/var/tmp,$PWD:$PWD" \
+    "--container-workdir=$PWD" --container-mount-home --no-container-remap-root --no-container-entrypoint \
+    --container-readonly \
     --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES \
     /bin/sh -c "$inside" argosy-inside /dev/nvidiactl '' /bin/sh -c "$torchrun" argosy-torchrun "$nodes" \
         "$ranks_per_node" train.py 50 10 & step=$!

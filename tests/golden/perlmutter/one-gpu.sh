@@ -70,10 +70,13 @@ enter='[ ! -x /opt/argosy/enter ] || . /opt/argosy/enter; exec "$@"'
 # srun takes no --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-32}" \
-    sh -c "$node" argosy-node / podman-hpc /dev/nvidiactl '' '' podman-hpc run --rm --interactive --network=host \
-        --ipc=host --pid=host --gpu --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' \
-        --env 'PMIX_*' --env 'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' \
-        --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --env \
+    sh -c "$node" argosy-node / podman-hpc /dev/nvidiactl '' '' podman-hpc run --gpu -- --rm --interactive \
+        --network=host --ipc=host --pid=host --userns=keep-id --volume /tmp:/tmp --volume /var/tmp:/var/tmp \
+        --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' --env 'PMIX_*' --env \
+        'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' --env \
+        CUDA_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env GPU_DEVICE_ORDINAL --env \
+        ZE_AFFINITY_MASK --env SLURMD_NODENAME --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env \
+        "MASTER_PORT=$MASTER_PORT" --env \
         "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" --entrypoint= \
         registry.example.org/project/train:1 /bin/sh -c "$enter" argosy-enter python train.py 50 10 & step=$!
 while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun

@@ -86,10 +86,13 @@ while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf 
 # srun takes no --cpus-per-task from the job.
 srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
     --cpus-per-task="$need" \
-    sh -c "$node" argosy-node / podman-hpc /dev/nvidiactl '' '' podman-hpc run --rm --interactive --network=host \
-        --ipc=host --pid=host --gpu --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' \
-        --env 'PMIX_*' --env 'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' \
-        --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --env \
+    sh -c "$node" argosy-node / podman-hpc /dev/nvidiactl '' '' podman-hpc run --gpu -- --rm --interactive \
+        --network=host --ipc=host --pid=host --userns=keep-id --volume /tmp:/tmp --volume /var/tmp:/var/tmp \
+        --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' --env 'PMIX_*' --env \
+        'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' --env \
+        CUDA_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env GPU_DEVICE_ORDINAL --env \
+        ZE_AFFINITY_MASK --env SLURMD_NODENAME --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env \
+        "MASTER_PORT=$MASTER_PORT" --env \
         "OMP_NUM_THREADS=$((need > ranks_per_node ? need / ranks_per_node : 1))" --entrypoint= \
         registry.example.org/project/train:1 /bin/sh -c "$enter" argosy-enter /bin/sh -c "$torchrun" \
         argosy-torchrun "$nodes" "$ranks_per_node" train.py 50 10 & step=$!
