@@ -252,7 +252,7 @@ def _children() -> list[int]:
     """Give our children; none where the kernel does not list them (CONFIG_PROC_CHILDREN)."""
     import contextlib  # noqa: PLC0415 - as in main
 
-    with contextlib.suppress(OSError), open("/proc/thread-self/children") as file:  # noqa: PTH123 - pathlib loads more
+    with contextlib.suppress(OSError), open("/proc/thread-self/children", encoding="ascii") as file:  # noqa: PTH123 - pathlib loads more
         return [int(number) for number in file.read().split()]
     return []
 
