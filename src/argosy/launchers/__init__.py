@@ -11,6 +11,8 @@ none        the command, once per rank, with nothing added but its number where 
 
 from __future__ import annotations
 
+from argosy.launch.plan_record import Shape
+
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -25,28 +27,6 @@ from argosy.shell import Program
 PYTHON_NAMES = ("python", "python3")
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """How many of what.
-
-    Attributes
-    ----------
-    ranks_per_node
-        Ranks on each node.
-    gpus_per_node
-        GPUs asked for on each node; 0 for none.
-    cpus_per_rank
-        Cores of each rank; 0 leaves it to the scheduler.
-    """
-
-    nodes: int
-    ranks_per_node: int
-    gpus_per_node: int = 0
-    cpus_per_rank: int = 0
-
-    @property
-    def ranks(self) -> int:
-        """Ranks in all."""
-        return self.nodes * self.ranks_per_node
 
 
 class Counts(msgspec.Struct, frozen=True):
