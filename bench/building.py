@@ -16,13 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.build.cost import Cost
-from argosy.build.packing import run_pack
-from argosy.build.report import BuildReport
-from argosy.images.opening import open_image
-from argosy.session import Session
-from argosy.store import whole_folder
-from argosy.trees import run_unsquashfs
+from argosy.builder.cost import Cost
+from argosy.builder.report import BuildReport
+from argosy.core.session import Session
+from argosy.core.store import whole_folder
+from argosy.images.open import open_image
+from argosy.images.rootfs_cache import run_unsquashfs
+from argosy.images.squashfs.pack import run_pack
 from bench.inputs import Inputs, bench_cache, bench_folder, open_session
 from bench.meter import Usage, run_metered
 from bench.place import lab, open_folder, run_task, why_no_lab

@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from argosy.build import BuildRequest, build
-from argosy.build.packing import run_pack
-from argosy.images.opening import open_image
-from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
-from argosy.probe import probe_host
-from argosy.process import RealRunner
-from argosy.session import Places, PlainReporter, QuietReporter, Session
-from argosy.store import remove_tree, whole_folder, work_folder
-from argosy.trees import unpacked
+from argosy.builder.build import build
+from argosy.builder.report import BuildRequest
+from argosy.core.process import RealRunner
+from argosy.core.session import Places, PlainReporter, QuietReporter, Session
+from argosy.core.store import remove_tree, whole_folder, work_folder
+from argosy.host.probe import probe_host
+from argosy.images.open import open_image
+from argosy.images.rootfs_cache import unpacked
+from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
+from argosy.images.squashfs.pack import run_pack
 
 SUITE = "debian:bookworm"
 SOURCE = Path(__file__).parents[1] / "src/argosy"

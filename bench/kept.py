@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.store import write_text
+from argosy.core.store import write_text
 from bench.machine import machine_id
 from bench.records import Result, render_number
 from bench.table import render_page

@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from argosy.model import Bind, ContainerRequest
-from argosy.running import RunRequest, plan_run
-from argosy.session import Session
+from argosy.core.model import Bind, ContainerRequest
+from argosy.core.session import Session
+from argosy.runtimes.run import RunRequest, plan_run
 from bench.inputs import open_session
 from bench.tasks import Mapping, MemoryAnswer, MemoryTask
 

@@ -8,8 +8,8 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from argosy.images.sif_write import whole_of, write_pieces
-from argosy.images.squashfs_join import join_squashfs
+from argosy.images.sif.write import whole_of, write_pieces
+from argosy.images.squashfs.join import join_squashfs
 from bench.inputs import Inputs
 from bench.meter import Usage, run_timed
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab

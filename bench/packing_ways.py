@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from argosy.build.assemble import pack_anew, write_delta, write_flat
-from argosy.build.base import Base, open_base
-from argosy.build.content import content_over
-from argosy.build.needs import PYTHON_PACKAGES
-from argosy.build.packing import describe_noted, digest_entries, normalise_tree, run_pack
-from argosy.images.opening import open_image
-from argosy.images.sif_write import FileSlice, plan_system_part, whole_of, write_sif
-from argosy.lock import Lock
-from argosy.session import Session
-from argosy.store import whole_file
+from argosy.builder.bases.base import Base, open_base
+from argosy.builder.needs import PYTHON_PACKAGES
+from argosy.builder.output.assemble import pack_anew, write_delta, write_flat
+from argosy.builder.output.content import content_over
+from argosy.core.session import Session
+from argosy.core.store import whole_file
+from argosy.images.open import open_image
+from argosy.images.sif.write import FileSlice, plan_system_part, whole_of, write_sif
+from argosy.images.squashfs.pack import describe_noted, digest_entries, normalise_tree, run_pack
+from argosy.recipes.lock import Lock
 from bench.inputs import open_session
 from bench.meter import Usage, run_metered
 from bench.tasks import CommandTask, PackTask, Way

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from argosy.store import remove_tree, work_folder
+from argosy.core.store import remove_tree, work_folder
 from bench.inputs import bench_folder
 
 REPO = Path(__file__).parents[1]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from argosy.entering import enter
-from argosy.launch import LaunchRequest, Wanted, plan_here, plan_launch
-from argosy.session import Session
-from argosy.sites import Facts, read_site, site_names
-from argosy.sites.reading import parse_table
-from argosy.sites.resolving import resolve
+from argosy.core.session import Session
+from argosy.launch.model import LaunchRequest
+from argosy.launch.plan import plan_launch
+from argosy.launch.resolve import plan_here
+from argosy.launch.shape import Wanted
+from argosy.runtimes.open_container import enter
+from argosy.sites.conditions import Facts
+from argosy.sites.read import parse_table, read_site, site_names
+from argosy.sites.resolve import resolve
 from bench.inputs import Inputs, bench_cache, bench_folder, open_session
 from bench.records import Budget, Outcome, Row, many, one
 

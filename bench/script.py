@@ -6,7 +6,9 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from argosy.launch import LaunchRequest, Wanted, plan_here
+from argosy.launch.model import LaunchRequest
+from argosy.launch.resolve import plan_here
+from argosy.launch.shape import Wanted
 from bench.inputs import Inputs, bench_cache, open_session
 from bench.place import REPO, open_folder, why_no_lab
 from bench.planning import COMMAND, write_large_site

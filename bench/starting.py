@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from argosy.model import ContainerRequest
-from argosy.records import replace
-from argosy.running import RunRequest, plan_run
-from argosy.session import Session
+from argosy.core.model import ContainerRequest
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.runtimes.run import RunRequest, plan_run
 from bench.inputs import open_session
 from bench.meter import run_timed
 from bench.tasks import Series, StartAnswer, StartTask

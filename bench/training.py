@@ -11,10 +11,11 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from argosy.build import BuildRequest, build
-from argosy.layout import ENV_PREFIX
-from argosy.startup.scripted import SHARED, render_scripted
-from argosy.store import whole_folder
+from argosy.bench.startup.cases import SHARED, render_scripted
+from argosy.builder.build import build
+from argosy.builder.report import BuildRequest
+from argosy.core.layout import ENV_PREFIX
+from argosy.core.store import whole_folder
 from bench.inputs import SUITE, Inputs, bench_cache, bench_folder, open_session
 from bench.job import Cluster, lab_cluster
 from bench.place import REPO, open_folder, why_no_lab

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.build import BuildRequest, build
-from argosy.images.opening import open_image
-from argosy.layout import ROOT
-from argosy.startup.records import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
-from argosy.trees import unpacked
+from argosy.bench.startup.model import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
+from argosy.builder.build import build
+from argosy.builder.report import BuildRequest
+from argosy.core.layout import ROOT
+from argosy.images.open import open_image
+from argosy.images.rootfs_cache import unpacked
 from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
 from bench.inputs import QUICK, Inputs, bench_cache, made_base, open_session, tree_bytes
 from bench.meter import Usage

@@ -17,13 +17,14 @@ import click
 import msgspec
 
 from argosy.cli.app import app
-from argosy.layout import NOT_FROM_CALLER
-from argosy.node_picture import picture_missing, render_picture
-from argosy.runtimes import AUTOMATIC, FAMILIES, FORMS, RUNTIMES, load_runtime
-from argosy.sites import Site, read_site, records, site_names
+from argosy.core.layout import NOT_FROM_CALLER
+from argosy.runtimes.runtime import AUTOMATIC, FAMILIES, FORMS, RUNTIMES, load_runtime
+from argosy.sites import profile as records
 from argosy.sites.conditions import KNOWN
-from argosy.sites.reading import DATA
-from argosy.sites.telling import Row, tell_site
+from argosy.sites.node_picture import picture_missing, render_picture
+from argosy.sites.profile import Site
+from argosy.sites.read import DATA, read_site, site_names
+from argosy.sites.show import Row, tell_site
 
 RUNTIMES_PAGE = """\
 # Runtimes

@@ -10,7 +10,7 @@
     job = api.launch_job("train", session, nodes=4).job
     print(api.follow_job(session, job, pause=5).verdict)
 
-Every function raises `argosy.errors.ArgosyError` with what happened, the evidence and the way out.
+Every function raises `argosy.core.errors.ArgosyError` with what happened, the evidence and the way out.
 """
 
 from __future__ import annotations
@@ -18,37 +18,42 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from argosy.build import BuildReport, BuildRequest, build
-from argosy.build.bundling import BundleReport, build_bundle, bundle
-from argosy.build.comparing import Comparison, compare_images
-from argosy.build.freezing import freeze
-from argosy.build.locking import LockReport, LockRequest, check_lock, lock
-from argosy.errors import UsageError
-from argosy.images.sending import SendReport, send_image
-from argosy.images.signing import Signer, verify_image
-from argosy.launch import Launched, LaunchPlan, LaunchRequest, Wanted, launch
-from argosy.launch import plan_here as plan_launch
-from argosy.launch.asking import make_request, with_defaults, with_job
-from argosy.launch.attach import attach
-from argosy.launch.by_ssh import launch_by_ssh
-from argosy.launch.cancelling import cancel_jobs
+from argosy.bench.variants.compare import Compared
+from argosy.bench.variants.launch import launch_ways, read_report
+from argosy.bench.variants.plan import Way, parse_ways
+from argosy.builder.build import build
+from argosy.builder.bundle import BundleReport, build_bundle, bundle
+from argosy.builder.compare import Comparison, compare_images
+from argosy.builder.freeze import freeze
+from argosy.builder.lock import LockReport, LockRequest, check_lock, lock
+from argosy.builder.report import BuildReport, BuildRequest
+from argosy.core.errors import UsageError
+from argosy.core.model import Bind, ContainerRequest, GpuWay, Variable
+from argosy.core.process import Command, FakeRunner, RealRunner, Reply
+from argosy.core.session import Session
+from argosy.core.ssh import Remote, parse_remote
+from argosy.diagnostics.verify.earlier import Earlier, list_earlier
+from argosy.host.session_factory import open_session
+from argosy.images.send import SendReport, send_image
+from argosy.images.signatures import Signer, verify_image
+from argosy.jobs.cancel import cancel_jobs
+from argosy.jobs.follow import follow_job
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.logs import read_output
+from argosy.jobs.query import JobFacts, find_job, list_jobs, read_plan
+from argosy.jobs.queues import list_accounts, list_queues
 from argosy.launch.explain import Explained, explain_plan
-from argosy.launch.follow import follow_job
-from argosy.launch.interactive import launch_interactive
-from argosy.launch.jobs import JobFacts, find_job, list_jobs, read_plan
-from argosy.launch.queues import list_accounts, list_queues
-from argosy.launch.reading import read_output
-from argosy.launch.story import launch_after_smoke, write_script
-from argosy.model import Bind, ContainerRequest, GpuWay, Variable
-from argosy.opening import open_session
-from argosy.process import Command, FakeRunner, RealRunner, Reply
-from argosy.project import Project, find_project, read_project
-from argosy.running import RunRequest, plan_run, run
-from argosy.schedulers.slurm import JobOptions
-from argosy.session import Session
-from argosy.ssh import Remote, parse_remote
-from argosy.verify.earlier import Earlier, list_earlier
-from argosy.ways import Compared, Way, launch_ways, parse_ways, read_report
+from argosy.launch.interactive import attach, launch_interactive
+from argosy.launch.model import LaunchRequest
+from argosy.launch.request import make_request, with_defaults, with_job
+from argosy.launch.resolve import plan_here as plan_launch
+from argosy.launch.shape import Wanted
+from argosy.launch.submit import Launched, launch, launch_after_smoke, write_script
+from argosy.launch.submit_ssh import launch_by_ssh
+from argosy.recipes.project_file import find_project, read_project
+from argosy.recipes.project_tables import Project
+from argosy.runtimes.run import RunRequest, plan_run, run
+from argosy.slurm.text import JobOptions
 
 __all__ = [
     "Bind",

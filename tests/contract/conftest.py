@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.enroot import write_enroot_files
-from argosy.model import Attach, Bind, Entry, GpuWay, Image, ImageKind, Person
-from argosy.process import Command, RealRunner, Reply
-from argosy.runtimes import load_runtime
+from argosy.builder.output.enroot import write_enroot_files
+from argosy.core.model import Attach, Bind, Entry, GpuWay, Image, ImageKind, Person
+from argosy.core.process import Command, RealRunner, Reply
+from argosy.core.shell import plain_words
 from argosy.runtimes.apptainer import leaks
-from argosy.shell import plain_words
+from argosy.runtimes.runtime import load_runtime
 from tests import dockerd
 from tests.enroot import NO_ENROOT, built_enroot
 

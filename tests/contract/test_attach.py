@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.model import Attach, GpuWay, Host, Image, ImageKind
-from argosy.process import Command, RealRunner
+from argosy.core.model import Attach, GpuWay, Host, Image, ImageKind
+from argosy.core.process import Command, RealRunner
+from argosy.core.shell import plain_words
+from argosy.host.probe import parse_apptainer_conf
 from argosy.runtimes.apptainer import APPTAINER
-from argosy.runtimes.apptainer_conf import parse_apptainer_conf
-from argosy.shell import plain_words
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Images, Stage

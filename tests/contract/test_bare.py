@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from argosy.model import Attach, Entry, GpuWay, Image, ImageKind, Person, Variable
-from argosy.process import Command, RealRunner, Reply
+from argosy.core.model import Attach, Entry, GpuWay, Image, ImageKind, Person, Variable
+from argosy.core.process import Command, RealRunner, Reply
+from argosy.core.shell import plain_words
 from argosy.runtimes.bare import BARE
-from argosy.shell import plain_words
 
 pytestmark = pytest.mark.real
 

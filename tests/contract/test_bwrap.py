@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.layout import GPU_LIBRARIES
-from argosy.model import Attach, Bind, Devices, Image, ImageKind, Late, Variable
+from argosy.core.layout import GPU_LIBRARIES
+from argosy.core.model import Attach, Bind, Devices, Image, ImageKind, Variable
+from argosy.core.shell import Late, join, plain_words
 from argosy.runtimes.bwrap import BWRAP
-from argosy.shell import join, plain_words
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Stage

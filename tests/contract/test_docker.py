@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.model import Bind, Image, ImageKind
-from argosy.process import Reply
+from argosy.core.model import Bind, Image, ImageKind
+from argosy.core.process import Reply
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Stage

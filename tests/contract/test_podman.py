@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.layout import NOT_FROM_CALLER
-from argosy.model import Variable
+from argosy.core.layout import NOT_FROM_CALLER
+from argosy.core.model import Variable
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Stage

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.layout import NOT_FROM_CALLER
-from argosy.model import Bind, Variable
-from argosy.runtimes import load_runtime
+from argosy.core.layout import NOT_FROM_CALLER
+from argosy.core.model import Bind, Variable
+from argosy.runtimes.runtime import load_runtime
 from tests.unit.machines import make_host
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.images.sif_read import read_sif
+from argosy.images.sif.read import read_sif
 from tests.docs.reading import REPO, Said, read_page
 from tests.kept import LAB
 from tests.lab import conftest as lab_fixtures

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from packaging.requirements import Requirement
 
-from argosy import errors
+from argosy.core import errors
 from examples.demo import summary
 from tests.docs.reading import agrees, read_page, run_page
 from tools.make_reference import render_pages

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from argosy.pip_config import plan_uv_settings, read_pip_config
-from argosy.recipe import Recipe
+from argosy.recipes.pip_settings import read_pip_config
+from argosy.recipes.recipe import Recipe
+from argosy.recipes.uv_options import plan_uv_settings
 from tests.kept import LAB
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -20,10 +20,10 @@ from uuid import NAMESPACE_URL, uuid5
 
 import pytest
 
-from argosy.images.sif import Sif
-from argosy.images.sif_read import read_sif, verify_sif
-from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
-from argosy.process import Command, RealRunner
+from argosy.core.process import Command, RealRunner
+from argosy.images.sif.format import Sif
+from argosy.images.sif.read import read_sif, verify_sif
+from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
 from tests.kept import LAB
 from tests.memory import scratch_folder
 

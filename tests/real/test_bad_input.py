@@ -15,8 +15,8 @@ from uuid import UUID
 
 import pytest
 
-from argosy.images.sif_write import FileSlice, plan_system_part, write_sif
-from argosy.images.squashfs import read_superblock
+from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
+from argosy.images.squashfs.superblock import read_superblock
 from tests.real.indexes import add_wheel, serve_busy
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from argosy.images.sif import PartKind, Sif
-from argosy.images.squashfs import read_superblock
+from argosy.images.sif.format import PartKind, Sif
+from argosy.images.squashfs.superblock import read_superblock
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop

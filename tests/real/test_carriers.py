@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.carriers import WITHOUT_NEW_CALLS
+from argosy.builder.backends.backends import WITHOUT_NEW_CALLS
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop

@@ -485,7 +485,7 @@ def worker_of(parent: int) -> int:
             above = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError):
             continue
-        if above == parent and b"argosy.conda_worker" in words:
+        if above == parent and b"argosy.recipes.conda_worker" in words:
             return int(folder.name)
     raise AssertionError("no worker was started")
 

@@ -11,12 +11,12 @@ from uuid import NAMESPACE_URL, uuid5
 
 import pytest
 
-from argosy.build.base_digest import digest_ahead
-from argosy.images.opening import open_image
-from argosy.images.sif import PartKind
-from argosy.images.sif_read import read_sif
-from argosy.images.sif_write import plan_copied_part, plan_overlay_part, plan_system_part, whole_of, write_sif
-from argosy.trees import unpacked
+from argosy.builder.bases.base import digest_ahead
+from argosy.images.open import open_image
+from argosy.images.rootfs_cache import unpacked
+from argosy.images.sif.format import PartKind
+from argosy.images.sif.read import read_sif
+from argosy.images.sif.write import plan_copied_part, plan_overlay_part, plan_system_part, whole_of, write_sif
 from tests.real.conftest import ALICE, AS_ALICE, BUSYBOX, make_root
 from tests.unit.machines import real_session
 

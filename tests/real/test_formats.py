@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from argosy.images.sif_write import whole_of
-from argosy.images.squashfs_files import device_nodes
+from argosy.images.sif.write import whole_of
+from argosy.images.squashfs.tables import device_nodes
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.images.sif_read import verify_sif
+from argosy.images.sif.read import verify_sif
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.store import whole_folder
+from argosy.core.store import whole_folder
 from tests.real.channel import Channel, CondaPackage, File
 from tests.real.conftest import make_root
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.images.opening import open_image
-from argosy.process import Command, RealRunner
+from argosy.core.process import Command, RealRunner
+from argosy.images.open import open_image
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop

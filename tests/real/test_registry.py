@@ -22,19 +22,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from argosy.build.base import open_base
-from argosy.errors import ArgosyError, ImageError, ToolFailed, ToolMissing, UsageError
-from argosy.images.fetching import fetch_image
-from argosy.images.finding import find_image, refined
-from argosy.images.opening import GO_ARCH, open_image
-from argosy.images.references import parse_reference
-from argosy.images.sif_read import verify_sif
-from argosy.model import ImageKind
-from argosy.probe import probe_host
-from argosy.process import Command, OnLine, RealRunner, Reply
-from argosy.records import replace
-from argosy.running import RunRequest, plan_run
-from argosy.session import PlainReporter, Session, places_from
+from argosy.builder.bases.base import open_base
+from argosy.core.errors import ArgosyError, ImageError, ToolFailed, ToolMissing, UsageError
+from argosy.core.model import ImageKind
+from argosy.core.process import Command, OnLine, RealRunner, Reply
+from argosy.core.records import replace
+from argosy.core.session import PlainReporter, Session, places_from
+from argosy.host.probe import probe_host
+from argosy.images.find import find_image, refined
+from argosy.images.open import GO_ARCH, open_image
+from argosy.images.registry.fetch import fetch_image
+from argosy.images.registry.references import parse_reference
+from argosy.images.sif.read import verify_sif
+from argosy.runtimes.run import RunRequest, plan_run
 from tests.real.indexes import serve_busy
 from tests.real.registry import PASSWORD, Registry, do, running
 
@@ -428,7 +428,7 @@ def push_index(registry: Registry, images: Mapping[str, str]) -> str:
 def test_several_processes_fetch_an_image_once(one: str, make_stage: MakeStage) -> None:
     stage = make_stage("shared")
     script = (
-        "import sys; from argosy.cli.common import open_session; from argosy.images.finding import find_image; "
+        "import sys; from argosy.cli.common import open_session; from argosy.images.find import find_image; "
         "print(find_image(sys.argv[1], open_session()))"
     )
     words = [sys.executable, "-c", script, one]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.layout import ROOT
+from argosy.core.layout import ROOT
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop

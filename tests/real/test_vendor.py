@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.images.sif import PartKind
+from argosy.images.sif.format import PartKind
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop

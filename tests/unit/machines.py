@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from argosy.model import Host, Person
-from argosy.probe import probe_host
-from argosy.process import FakeRunner, RealRunner, Runner
-from argosy.session import Places, QuietReporter, Session
+from argosy.core.model import Host, Person
+from argosy.core.process import FakeRunner, RealRunner, Runner
+from argosy.core.session import Places, QuietReporter, Session
+from argosy.host.probe import probe_host
 
 ALICE = Person(1000, 1000, "alice", "/home/alice")
 NOWHERE = Path("/nowhere")

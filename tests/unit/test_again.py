@@ -12,18 +12,26 @@ from typing import Any
 
 import pytest
 
-from argosy.build.again import KEPT, copy_made_before, copy_unchanged, note_image, notes_file, read_notes, stamp_of
-from argosy.build.clock import Clock
-from argosy.build.engines import EngineOptions
-from argosy.build.order import Order
-from argosy.build.report import BuildRequest
-from argosy.errors import ImageError, UsageError
-from argosy.formats import OutputFormat
-from argosy.images.sif_write import FileSlice, plan_json_part, plan_overlay_part, plan_system_part, write_sif
-from argosy.lock import Lock, LockedBase, Tools, render_lock
-from argosy.recipe import Recipe
-from argosy.records import replace
-from argosy.session import Session
+from argosy.builder.bases.engines import EngineOptions
+from argosy.builder.build_plan import Order
+from argosy.builder.image_cache import (
+    KEPT,
+    copy_made_before,
+    copy_unchanged,
+    note_image,
+    notes_file,
+    read_notes,
+    stamp_of,
+)
+from argosy.builder.report import BuildRequest
+from argosy.builder.timing import Clock
+from argosy.core.errors import ImageError, UsageError
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.images.formats import OutputFormat
+from argosy.images.sif.write import FileSlice, plan_json_part, plan_overlay_part, plan_system_part, write_sif
+from argosy.recipes.lock import Lock, LockedBase, Tools, render_lock
+from argosy.recipes.recipe import Recipe
 from tests.unit.machines import real_session
 
 LOCK = Lock(

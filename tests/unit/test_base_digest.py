@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.base_digest import digest_ahead
-from argosy.errors import ImageError
-from argosy.model import Image, ImageKind
-from argosy.records import replace
-from argosy.session import Session
+from argosy.builder.bases.base import digest_ahead
+from argosy.core.errors import ImageError
+from argosy.core.model import Image, ImageKind
+from argosy.core.records import replace
+from argosy.core.session import Session
 from tests.unit.machines import make_host, make_session
 
 DATA = os.urandom(3_000_000)  # more than is read at once

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from argosy.build.base_python import BasePython
-from argosy.build.conflicts import (
+from argosy.builder.backends.container import Room
+from argosy.builder.bases.mmdebstrap import parse_debian
+from argosy.builder.bases.python import BasePython
+from argosy.builder.python.conflicts import (
     Demand,
     hidden_notes,
     judge_demands,
@@ -26,20 +28,26 @@ from argosy.build.conflicts import (
     replaceable,
     vendor_builds,
 )
-from argosy.build.debian import parse_debian
-from argosy.build.hashes import found_hashes, package_of, refuse_unhashed
-from argosy.build.packages import write_namesakes
-from argosy.build.pins import parse_pin, pin_of, read_chosen, render_pin
-from argosy.build.rooms import Room
-from argosy.build.search_path import write_search_path
-from argosy.build.tools import installed_uv
-from argosy.build.uv_faults import explain_uv, explain_warnings, naming_lines
-from argosy.errors import CheckFailed, UsageError
-from argosy.lock import LockedPackage, SourceKind
-from argosy.pip_config import UvSettings
-from argosy.process import Reply
-from argosy.recipe import parse_requirements, read_recipe
-from argosy.recipe.records import PipKind, PipLine, Recipe, Where
+from argosy.builder.python.packages import write_namesakes
+from argosy.builder.python.pins import (
+    found_hashes,
+    package_of,
+    parse_pin,
+    pin_of,
+    read_chosen,
+    refuse_unhashed,
+    render_pin,
+)
+from argosy.builder.python.search_path import write_search_path
+from argosy.builder.python.uv import installed_uv
+from argosy.builder.python.uv_output import explain_uv, explain_warnings, naming_lines
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.process import Reply
+from argosy.recipes.lock import LockedPackage, SourceKind
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import PipKind, PipLine, Recipe, Where
+from argosy.recipes.requirements import parse_requirements
+from argosy.recipes.uv_options import UvSettings
 from tests.unit.machines import make_host
 
 A, B = "a" * 64, "b" * 64

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.build.packing import digest_tree, normalise_tree, pack_options, plan_pack
-from argosy.model import Host
+from argosy.core.model import Host
+from argosy.images.squashfs.pack import digest_tree, normalise_tree, pack_options, plan_pack
 from tests.unit.machines import make_host
 
 FILES = st.dictionaries(

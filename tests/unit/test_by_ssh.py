@@ -14,16 +14,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from argosy.errors import CheckFailed, UsageError
-from argosy.images.far import fetch_bytes
-from argosy.launch.by_ssh import moved, moved_path
-from argosy.launch.far_record import LOG_BYTES, copy_notes, copy_output
-from argosy.launch.records import LaunchRequest
-from argosy.model import Bind, ContainerRequest
-from argosy.process import Command, OnLine, RealRunner, Reply
-from argosy.records import replace
-from argosy.schedulers.slurm import JobOptions
-from argosy.ssh import MARK, OverSsh, Remote, parse_remote, render_file, render_word, run_text
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.model import Bind, ContainerRequest
+from argosy.core.process import Command, OnLine, RealRunner, Reply
+from argosy.core.records import replace
+from argosy.core.ssh import MARK, OverSsh, Remote, parse_remote, render_file, render_word, run_text
+from argosy.images.send import fetch_bytes
+from argosy.jobs.record import LOG_BYTES, copy_notes, copy_output
+from argosy.launch.model import LaunchRequest
+from argosy.launch.submit_ssh import moved, moved_path
+from argosy.slurm.text import JobOptions
 
 PATH = {"PATH": os.environ["PATH"]}
 

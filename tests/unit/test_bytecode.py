@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.bytecode import COMPILE, PLAIN, compile_conda, compile_layer
-from argosy.build.conda_env import Compile
-from argosy.build.kept_code import Compiled
-from argosy.build.rooms import WORK_INSIDE, Room
-from argosy.carriers import Ground
-from argosy.layout import ENV_PREFIX
-from argosy.model import Choice
-from argosy.probe import probe_host
-from argosy.process import Command, FakeRunner, OnLine, Reply
-from argosy.session import Places, QuietReporter, Session, Step
+from argosy.builder.backends.backends import Ground
+from argosy.builder.backends.container import WORK_INSIDE, Room
+from argosy.builder.conda.environment import Compile
+from argosy.builder.python.bytecode import COMPILE, PLAIN, compile_conda, compile_layer
+from argosy.builder.python.bytecode_cache import Compiled
+from argosy.core.layout import ENV_PREFIX
+from argosy.core.model import Choice
+from argosy.core.process import Command, FakeRunner, OnLine, Reply
+from argosy.core.session import Places, QuietReporter, Session, Step
+from argosy.host.probe import probe_host
 
 VERSION = ".".join(map(str, sys.version_info[:3]))
 TAG = sys.implementation.cache_tag

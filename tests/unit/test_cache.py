@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.cache import CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
 from argosy.cli.cmd_cache import gc
-from argosy.leases import this_owner
-from argosy.opening import open_session
-from argosy.records import asdict, replace
-from argosy.session import Places, Session, places_from
-from argosy.uses import BUILD, USES, note_use, read_uses
+from argosy.core.cache_pins import BUILD, USES, note_use, read_uses
+from argosy.core.locks import this_owner
+from argosy.core.records import asdict, replace
+from argosy.core.session import Places, Session, places_from
+from argosy.host.session_factory import open_session
+from argosy.images.cache import CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
 
 NOBODY = 1e12
 """Later than any use: everything is old."""

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.copied_base import CopiedBase, apply_changes, gather_changes, take_marks
-from argosy.build.rooms import follow_links
-from argosy.carriers import (
+from argosy.builder.backends.backends import (
     CARRIERS,
     JOIN,
     PRIVATE_NAMESPACE,
@@ -22,11 +20,13 @@ from argosy.carriers import (
     needs_tree,
     plan_inside,
 )
-from argosy.errors import ToolMissing, UsageError
-from argosy.layout import DEFAULT_PATH
-from argosy.model import Bind, Host, Person
-from argosy.seccomp import Step, plan_old_calls, plan_owners, render_filter
-from argosy.whiteouts import is_whiteout
+from argosy.builder.backends.container import follow_links
+from argosy.builder.backends.seccomp import Step, plan_old_calls, plan_owners, render_filter
+from argosy.builder.bases.writable_base import CopiedBase, apply_changes, gather_changes, take_marks
+from argosy.core.errors import ToolMissing, UsageError
+from argosy.core.layout import DEFAULT_PATH
+from argosy.core.model import Bind, Host, Person
+from argosy.images.whiteouts import is_whiteout
 from tests.unit.machines import make_host
 
 ALL = ("apptainer", "bwrap", "proot", "singularity", "unshare")

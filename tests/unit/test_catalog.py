@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.oci_write import write_sif_layout
-from argosy.errors import ImageError, UsageError
-from argosy.images.artifacts import SIF_LAYER, parse_sif_layer
+from argosy.builder.output.oci import write_sif_layout
+from argosy.core.errors import ImageError, UsageError
+from argosy.core.model import Host
+from argosy.core.records import replace
+from argosy.core.session import Places, Session
+from argosy.host.session_factory import open_session
 from argosy.images.catalog import (
     Word,
     catalog_folders,
@@ -21,12 +24,9 @@ from argosy.images.catalog import (
     render_age,
     render_entries,
 )
-from argosy.images.keeping import PullRequest, guess_name, pull_image, remove_image, tag_image
-from argosy.images.references import parse_reference
-from argosy.model import Host
-from argosy.opening import open_session
-from argosy.records import replace
-from argosy.session import Places, Session
+from argosy.images.catalog_changes import PullRequest, guess_name, pull_image, remove_image, tag_image
+from argosy.images.registry.artifacts import SIF_LAYER, parse_sif_layer
+from argosy.images.registry.references import parse_reference
 
 
 @pytest.fixture

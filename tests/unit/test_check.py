@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from argosy.check import Contents, judge_image, parse_contents
-from argosy.model import Image, ImageKind
-from argosy.records import replace
-from argosy.sites import Site, read_site
-from argosy.sites.records import Proved
+from argosy.core.model import Image, ImageKind
+from argosy.core.records import replace
+from argosy.diagnostics.check.collect import Contents, parse_contents
+from argosy.diagnostics.check.rules import judge_image
+from argosy.sites.profile import Site
+from argosy.sites.profile_parts import Proved
+from argosy.sites.read import read_site
 
 LUMI = read_site("lumi-g")
 IMAGE = Image("my.sif", ImageKind.SIF, "sha256:1", "amd64", layer_offset=4096, layer_part=2, argosy=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from argosy import probe
-from argosy.errors import CheckFailed, ToolMissing, UsageError
-from argosy.gpus import choose_gpu_way
-from argosy.model import Attach, Gpu, GpuWay, Image, ImageKind, Person
-from argosy.records import replace
+from argosy.core.errors import CheckFailed, ToolMissing, UsageError
+from argosy.core.model import Attach, Gpu, GpuWay, Image, ImageKind, Person
+from argosy.core.records import replace
+from argosy.host import probe
+from argosy.host.gpus import choose_gpu_way
 from argosy.runtimes.choose import choose_attach, choose_runtime
 from tests.unit.machines import make_host
 

@@ -16,8 +16,8 @@ import pytest
 
 from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS
-from argosy.wrap.places import switch, write_version
-from argosy.wrap.records import Recipe, Settings, SourceKind, Version
+from argosy.wrap.model import Recipe, Settings, SourceKind, Version
+from argosy.wrap.versions import switch, write_version
 
 CONTROL = "\x1b"
 
@@ -132,7 +132,7 @@ def test_a_removed_folder_is_said_also_when_started_as_a_module(tmp_path: Path) 
 def test_help_imports_no_story() -> None:
     code = "import sys; from argosy.cli.__main__ import run_app; run_app(['--help']); print(sorted(sys.modules))"
     said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
-    for heavy in ("argosy.build", "argosy.launch", "yaml", "msgspec", "rich", "packaging", "importlib.metadata"):
+    for heavy in ("argosy.builder", "argosy.launch", "yaml", "msgspec", "rich", "packaging", "importlib.metadata"):
         assert f"'{heavy}'" not in said.stdout
 
 
@@ -142,7 +142,13 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
     said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
     *_, modules = said.stdout.splitlines()
     assert "'argosy.launch.plan'" in modules
-    for story in ("argosy.build", "argosy.wrap", "argosy.check", "argosy.verify", "argosy.doctor"):
+    for story in (
+        "argosy.builder",
+        "argosy.wrap",
+        "argosy.diagnostics.check",
+        "argosy.diagnostics.verify",
+        "argosy.diagnostics.doctor",
+    ):
         assert f"'{story}'" not in modules
     for heavy in ("yaml", "rich", "packaging", "importlib.metadata", "asyncio", "ssl", "http.client", "email"):
         assert f"'{heavy}'" not in modules
@@ -327,7 +333,7 @@ def test_an_image_of_a_registry_is_not_fetched_to_show_a_plan_for_another_site(t
 UNDER_NOHUP = """\
 import os, signal
 from argosy.cli.__main__ import _catch_signals
-from argosy.process import Command, RealRunner
+from argosy.core.process import Command, RealRunner
 
 _catch_signals()
 runner, program = RealRunner(), Command(("sh", "-c", "kill -HUP $$; echo $1", "sh", "alive"))

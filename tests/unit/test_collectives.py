@@ -6,13 +6,13 @@ import ast
 
 import pytest
 
-from argosy.asked_command import named_binds
-from argosy.collectives import OPERATIONS, benchmark_command, parse_size
-from argosy.errors import UsageError
-from argosy.launch.naming import name_of
-from argosy.model import ContainerRequest
-from argosy.verify import parse_netlog
-from argosy.verify.bandwidth import Measured
+from argosy.bench.collectives import OPERATIONS, benchmark_command, parse_size
+from argosy.core.errors import UsageError
+from argosy.core.model import ContainerRequest
+from argosy.diagnostics.verify.bandwidth import Measured
+from argosy.diagnostics.verify.network_log import parse_netlog
+from argosy.launch.names import name_of
+from argosy.runtimes.command_check import named_binds
 from tests.unit.machines import make_host
 
 

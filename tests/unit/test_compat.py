@@ -8,16 +8,16 @@ from types import MappingProxyType
 import pytest
 from click.testing import CliRunner
 
-from argosy.build.guise import plan_names
+from argosy.builder.compat_layout import plan_names
 from argosy.cli.app import app
 from argosy.cli.cmd_cotainr import speaks_cotainr
-from argosy.compat import PROGRAMS, programs_of, render_program, tools
-from argosy.compat.cotainr import PREFIX, CotainrWords, plan_request
-from argosy.conda import parse_activation
-from argosy.errors import UsageError
-from argosy.layout import plan_activation
-from argosy.sites.reading import DATA
-from argosy.sites.systems import System, read_systems
+from argosy.cli.compat.cotainr import PREFIX, CotainrWords, plan_request
+from argosy.cli.compat.install import PROGRAMS, programs_of, render_program, tools
+from argosy.core.errors import UsageError
+from argosy.core.layout import plan_activation
+from argosy.recipes.conda_activation import parse_activation
+from argosy.sites.bases import System, read_systems
+from argosy.sites.read import DATA
 
 SYSTEMS = MappingProxyType({"big-g": System("/base.sif", "big"), "big-c": System("docker://ubuntu:24.04", "big")})
 

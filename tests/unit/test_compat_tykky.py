@@ -13,13 +13,13 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.cli.cmd_tykky import name_files
-from argosy.compat import PROGRAMS
-from argosy.compat.tykky import plan_advanced, plan_new, plan_settings, plan_update
-from argosy.compat.tykky_site import NOTHING_TO_DO, REFUSED, TAKEN, Conf, Ways, merge_conf, read_conf, read_ways
-from argosy.compat.tykky_words import ACTIONS, OURS, Words, options_of, parse_words
-from argosy.errors import UsageError
-from argosy.model import Bind
-from argosy.wrap.records import Recipe, Settings, SourceKind, WrapRequest
+from argosy.cli.compat.install import PROGRAMS
+from argosy.cli.compat.tykky import plan_advanced, plan_new, plan_settings, plan_update
+from argosy.cli.compat.tykky_site import NOTHING_TO_DO, REFUSED, TAKEN, Conf, Ways, merge_conf, read_conf, read_ways
+from argosy.cli.compat.tykky_words import ACTIONS, OURS, Words, options_of, parse_words
+from argosy.core.errors import UsageError
+from argosy.core.model import Bind
+from argosy.wrap.model import Recipe, Settings, SourceKind, WrapRequest
 
 CWD = Path("/project/me")
 

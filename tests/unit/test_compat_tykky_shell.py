@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.cli.app import app
-from argosy.compat.tykky_shell import render_files
-from argosy.wrap.entrances import render_activate
+from argosy.cli.compat.tykky_shell import render_files
+from argosy.wrap.activation import render_activate
 
 SHELLS = [shell for shell in ("bash", "dash", "zsh") if shutil.which(shell)]
 COMPLETERS = [shell for shell in SHELLS if shell != "dash"]

@@ -11,32 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy import conda_worker
-from argosy.build.base_python import BasePython
-from argosy.build.conda_env import judge_pip
-from argosy.build.prefix import link_scripts, tidy_conda_meta, unshare
-from argosy.conda import (
-    CondaPackage,
-    CondaPlan,
-    Condarc,
-    CondaTarget,
-    parse_activation,
-    parse_answer,
-    parse_cuda,
-    parse_glibc,
-    plan_conda,
-    read_condarc,
-    render_ask_activation,
-    render_request,
-)
-from argosy.conda.answer import LONGEST_LINE, MOST_LINES, shorten_tree
-from argosy.conda.condarc import parse_condarc
-from argosy.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
-from argosy.layout import render_env_script
-from argosy.lock import LockedPackage, PackageKind
-from argosy.process import Reply
-from argosy.recipe import Recipe, Where, parse_conda_spec, read_recipe
-from argosy.records import replace
+from argosy.builder.bases.python import BasePython
+from argosy.builder.conda.environment import judge_pip
+from argosy.builder.conda.prefix import link_scripts, tidy_conda_meta, unshare
+from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
+from argosy.core.layout import render_env_script
+from argosy.core.process import Reply
+from argosy.core.records import replace
+from argosy.recipes import conda_worker
+from argosy.recipes.conda_activation import parse_activation, render_ask_activation
+from argosy.recipes.conda_answer import LONGEST_LINE, MOST_LINES, CondaPackage, parse_answer, shorten_tree
+from argosy.recipes.conda_request import CondaPlan, CondaTarget, parse_cuda, parse_glibc, plan_conda, render_request
+from argosy.recipes.conda_spec import parse_conda_spec
+from argosy.recipes.condarc import Condarc, parse_condarc, read_condarc
+from argosy.recipes.lock import LockedPackage, PackageKind
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import Recipe, Where
 
 TARGET = CondaTarget("x86_64", "2.36")
 CWD = Path("/project")
@@ -138,7 +128,7 @@ class TestSpecifications:
 
 class TestTarget:
     def test_the_gpu_is_that_which_the_user_names_and_the_processor_the_common_one(self) -> None:
-        from argosy.conda.target import plan_virtual_packages  # noqa: PLC0415
+        from argosy.recipes.conda_request import plan_virtual_packages  # noqa: PLC0415
 
         rows = {name: (version, build) for name, version, build in plan_virtual_packages(TARGET)}
         assert rows["__glibc"] == ("2.36", "0")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build import base as bases
-from argosy.build.base import open_base
-from argosy.build.tools import fetched_uv, installed_uv
-from argosy.process import FakeRunner, RealRunner
-from argosy.session import Session
+from argosy.builder.bases import base as bases
+from argosy.builder.bases.base import open_base
+from argosy.builder.python.uv import fetched_uv, installed_uv
+from argosy.core.process import FakeRunner, RealRunner
+from argosy.core.session import Session
 from tests.unit.machines import make_host, make_session
 
 

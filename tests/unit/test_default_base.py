@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.default_base import other_bases
-from argosy.records import replace
-from argosy.sites import read_site
-from argosy.sites.parts import Base
+from argosy.builder.bases.default_base import other_bases
+from argosy.core.records import replace
+from argosy.sites.profile_parts import Base
+from argosy.sites.read import read_site
 
 SITE = read_site("lumi-g")
 

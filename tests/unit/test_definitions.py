@@ -9,28 +9,34 @@ import click
 import pytest
 from packaging.requirements import Requirement
 
-from argosy.build.asking import NO_PATH, named_project, request_asked, request_of_project, settle_request, split_sources
-from argosy.build.conflicts import CannotHave
-from argosy.build.definitions import Format, definition_format, read_definition
-from argosy.build.engines import EngineOptions, run_definition, run_dockerfile, run_export
-from argosy.build.for_site import naming_bases, refuse_elsewhere
-from argosy.build.report import BuildRequest
+from argosy.builder.bases.definitions import Format, definition_format, read_definition
+from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile, run_export
+from argosy.builder.bases.for_site import naming_bases, refuse_elsewhere
+from argosy.builder.python.conflicts import CannotHave
+from argosy.builder.report import BuildRequest
+from argosy.builder.request import (
+    NO_PATH,
+    named_project,
+    request_asked,
+    request_of_project,
+    settle_request,
+    split_sources,
+)
 from argosy.cli.app import app
 from argosy.cli.building import make_build_request
 from argosy.cli.cmd_build import build
-from argosy.cli.cmd_bundle import bundle
-from argosy.cli.cmd_lock import lock
-from argosy.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
-from argosy.model import Host
-from argosy.opening import open_session
-from argosy.process import Command, FakeRunner, OnLine, Reply
-from argosy.project import read_project
-from argosy.records import replace
-from argosy.session import QuietReporter, Session
-from argosy.sites import read_site
+from argosy.cli.cmd_lock import bundle, lock
+from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
+from argosy.core.model import Host
+from argosy.core.process import Command, FakeRunner, OnLine, Reply
+from argosy.core.records import replace
+from argosy.core.session import QuietReporter, Session
+from argosy.host.session_factory import open_session
+from argosy.recipes.project_file import read_project
 from argosy.sites.bases import bases_with
-from argosy.wrap.asking import plan_recipe, refuse_unused
-from argosy.wrap.records import Recipe, SourceKind
+from argosy.sites.read import read_site
+from argosy.wrap.model import Recipe, SourceKind
+from argosy.wrap.request import plan_recipe, refuse_unused
 from tests.unit.machines import make_host
 
 HOST = make_host()

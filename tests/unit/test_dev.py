@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from argosy import running
-from argosy.containers import ContainerPlan
-from argosy.dev import opened_dev, plan_dev
-from argosy.errors import ArgosyError, CheckFailed, UsageError
-from argosy.leases import this_owner
-from argosy.model import Attach, Image, ImageKind
-from argosy.probe import probe_host
-from argosy.process import Command
-from argosy.records import asdict, replace
-from argosy.running import RunRequest, dev_note
-from argosy.runtimes import RUNTIMES, load_runtime
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.locks import this_owner
+from argosy.core.model import Attach, Image, ImageKind
+from argosy.core.process import Command
+from argosy.core.records import asdict, replace
+from argosy.host.probe import probe_host
+from argosy.runtimes import run as running
 from argosy.runtimes.choose import bare_entry
+from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.dev_overlay import opened_dev, plan_dev
+from argosy.runtimes.run import RunRequest, dev_note
+from argosy.runtimes.runtime import RUNTIMES, load_runtime
 from tests.unit.machines import real_session
 from tests.unit.test_leases import FakeTime
 

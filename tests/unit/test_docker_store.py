@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
-from argosy.images.docker_store import ask_image_id
-from argosy.images.references import parse_reference
-from argosy.opening import open_session
-from argosy.process import FakeRunner, Reply
-from argosy.records import replace
-from argosy.session import QuietReporter, Session
+from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
+from argosy.core.process import FakeRunner, Reply
+from argosy.core.records import replace
+from argosy.core.session import QuietReporter, Session
+from argosy.host.session_factory import open_session
+from argosy.images.registry.docker_store import ask_image_id
+from argosy.images.registry.references import parse_reference
 
 LISTED = Reply(0, "mine:latest\nlab/train:cu12\n<none>:<none>\n", "")
 NO_ENTRY = (

@@ -8,9 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.cli.app import app
-from argosy.doctor import Folder, Seen, judge_machine
-from argosy.records import replace
-from argosy.sites import Site, read_site
+from argosy.core.records import replace
+from argosy.diagnostics.doctor.collect import Folder, Seen
+from argosy.diagnostics.doctor.rules import judge_machine
+from argosy.sites.profile import Site
+from argosy.sites.read import read_site
 from tests.unit.machines import make_host
 
 HOST = make_host("apptainer", "mksquashfs", "unsquashfs", "sbatch", hostname="login1", memory=1 << 34)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.downloads import PAUSES_SECONDS, fetch_file
-from argosy.errors import ToolFailed
-from argosy.session import Session
+from argosy.builder.downloads import PAUSES_SECONDS, fetch_file
+from argosy.core.errors import ToolFailed
+from argosy.core.session import Session
 from tests.unit.machines import make_session
 
 DATA = b"what was meant"

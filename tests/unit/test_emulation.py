@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build import BuildRequest, for_site
-from argosy.build.bootstrap import make_debian
-from argosy.build.engines import EngineOptions, run_definition, run_dockerfile
-from argosy.build.for_site import aimed
-from argosy.emulation import Emulator, emulating, find_emulators, machine_named, parse_entry
-from argosy.errors import ArgosyError, CheckFailed, UsageError
-from argosy.process import FakeRunner, Reply
-from argosy.session import Session
+from argosy.builder.bases import for_site
+from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile
+from argosy.builder.bases.for_site import aimed
+from argosy.builder.bases.mmdebstrap import make_debian
+from argosy.builder.report import BuildRequest
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.process import FakeRunner, Reply
+from argosy.core.session import Session
+from argosy.host.emulation import Emulator, emulating, find_emulators, machine_named, parse_entry
 from tests.unit.machines import make_host, make_session
 
 ARM = """\

@@ -8,14 +8,15 @@ from typing import cast
 
 import pytest
 
-from argosy.build.git_access import advise_on_git, plan_git_packages, reach_git, write_git_home
-from argosy.build.needs import plan_needs
-from argosy.build.rooms import Room
-from argosy.build.uv_faults import explain_uv
-from argosy.model import Person
-from argosy.pip_config import UvSettings
-from argosy.process import Reply
-from argosy.recipe import Recipe, read_recipe
+from argosy.builder.backends.container import Room
+from argosy.builder.needs import plan_needs
+from argosy.builder.python.git_access import advise_on_git, plan_git_packages, reach_git, write_git_home
+from argosy.builder.python.uv_output import explain_uv
+from argosy.core.model import Person
+from argosy.core.process import Reply
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import Recipe
+from argosy.recipes.uv_options import UvSettings
 from tests.unit.machines import make_host
 
 NO_ROOM = cast("Room", None)

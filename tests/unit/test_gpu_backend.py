@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.build.gpu_backend import judge_torch
-from argosy.errors import CheckFailed
-from argosy.recipe import CondaSpec, PipKind, PipLine, Recipe, Where
-from argosy.sites import Node, Site
+from argosy.builder.python.gpu_backend import judge_torch
+from argosy.core.errors import CheckFailed
+from argosy.recipes.recipe import CondaSpec, PipKind, PipLine, Recipe, Where
+from argosy.sites.profile import Node, Site
 
 AMD = Site(name="here", node=Node(gpus=8, gpu_vendor="amd"))
 NVIDIA = Site(name="here", node=Node(gpus=4, gpu_vendor="nvidia"))

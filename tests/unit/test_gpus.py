@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.cdi import choose_devices, parse_cdi
-from argosy.errors import CheckFailed
-from argosy.gpu_probe import read_cdi, read_gpus, read_nodes
-from argosy.gpus import parse_ldconfig, plan_devices
-from argosy.model import Bind, Devices, Gpu, GpuWay, Variable
+from argosy.core.errors import CheckFailed
+from argosy.core.model import Bind, Devices, Gpu, GpuWay, Variable
+from argosy.host.cdi import choose_devices, parse_cdi
+from argosy.host.gpu_probe import read_cdi, read_gpus, read_nodes
+from argosy.host.gpus import parse_ldconfig, plan_devices
 
 NVIDIA_CDI = """\
 cdiVersion: 0.5.0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.launch.advice import advise_end, no_output, true_state, warn_before
-from argosy.launch.records import LaunchPlan
-from argosy.launchers import Shape
-from argosy.model import Choice
-from argosy.records import replace
+from argosy.core.model import Choice
+from argosy.core.records import replace
+from argosy.jobs.advice import advise_end, no_output, true_state, warn_before
+from argosy.jobs.launch_plan import LaunchPlan, Shape
 
 SCRIPT = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --time=5:00\n"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.launch.ending import RankEnd, judge_end
+from argosy.jobs.first_failure import RankEnd, judge_end
 
 SRUN = """\
 epoch 1

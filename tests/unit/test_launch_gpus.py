@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_here
-from argosy.launch.advice import warn_before
-from argosy.model import ContainerRequest, GpuWay
-from argosy.schedulers.slurm import JobOptions
+from argosy.core.model import ContainerRequest, GpuWay
+from argosy.jobs.advice import warn_before
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.model import LaunchRequest
+from argosy.launch.resolve import plan_here
+from argosy.launch.shape import Wanted
+from argosy.slurm.text import JobOptions
 from tests.unit.test_sites_golden import SQUASHFS, laptop
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from argosy.cli.app import app
-from argosy.errors import UsageError
+from argosy.core.errors import UsageError
 
 NET, MEM = {"what": "NCCL_NET", "value": "Socket"}, {"what": "sbatch", "value": "--mem=4G"}
 PLAN = {

@@ -11,20 +11,19 @@ from typing import Any
 
 import pytest
 
-from argosy.errors import CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
-from argosy.launch.cancelling import cancel_jobs
-from argosy.launch.follow import follow_job
-from argosy.launch.history import past_jobs
-from argosy.launch.jobs import JobFacts, find_job, list_jobs
-from argosy.launch.reading import RankLines, read_output
-from argosy.launch.record import find_record, read_submitted
-from argosy.launch.records import LaunchPlan
-from argosy.launch.story import submit
-from argosy.launchers import Shape
-from argosy.process import Command, FakeRunner, Reply
-from argosy.records import replace
-from argosy.session import Session
-from argosy.sites import Site
+from argosy.core.errors import CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
+from argosy.core.process import Command, FakeRunner, Reply
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.jobs.cancel import cancel_jobs
+from argosy.jobs.follow import follow_job
+from argosy.jobs.history import past_jobs
+from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.logs import RankLines, read_output
+from argosy.jobs.query import JobFacts, find_job, list_jobs
+from argosy.jobs.record import find_record, read_submitted
+from argosy.launch.submit import submit
+from argosy.sites.profile import Site
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")

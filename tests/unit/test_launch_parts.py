@@ -15,19 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.containers import plan_container
-from argosy.errors import UsageError
-from argosy.launch.in_step import INSIDE
+from argosy.core.errors import UsageError
+from argosy.core.model import Choice, ContainerRequest, Image, ImageKind, Variable
+from argosy.core.process import Command, Reply
+from argosy.launch.launchers.programs import BECOME, BIND, ELASTIC, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
-from argosy.launch.refusal import explain_sbatch
-from argosy.launch.rendezvous import PORT, render_rendezvous
-from argosy.launch.resume import Resume, plan_resume, render_requeue
-from argosy.launch.slurm_script import NODE
-from argosy.launch.story import submission_environment
-from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, RANK, TORCHRUN
-from argosy.model import Choice, ContainerRequest, Image, ImageKind, Variable
-from argosy.process import Command, Reply
-from argosy.sites import Site
+from argosy.launch.script.container_step import INSIDE
+from argosy.launch.script.rendezvous import PORT, render_rendezvous
+from argosy.launch.script.resume import Resume, plan_resume, render_requeue
+from argosy.launch.script.slurm import NODE
+from argosy.launch.submit import submission_environment
+from argosy.runtimes.container_plan import plan_container
+from argosy.sites.profile import Site
+from argosy.slurm.calls import explain_sbatch
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")

@@ -19,21 +19,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.binding import parse_ranges, plan_masks, render_core_list, render_mask_option
-from argosy.containers import plan_container
-from argosy.errors import ArgosyError, SiteError, UsageError
-from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_launch
-from argosy.launch.rendezvous import PORT
-from argosy.launch.shape import choose_shape
-from argosy.launch.slurm_script import NODE
-from argosy.launchers import Counts, Shape, Wish, as_torchrun_program, choose_launcher, torchrun
-from argosy.launchers.programs import BECOME, BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
-from argosy.model import Bind, ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Variable
-from argosy.records import replace
-from argosy.schedulers.slurm import JobOptions
-from argosy.shell import Program
-from argosy.sites import Node, Site, Slurm
-from argosy.sites.parts import Setting
+from argosy.core.errors import ArgosyError, SiteError, UsageError
+from argosy.core.model import Bind, ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Variable
+from argosy.core.records import replace
+from argosy.core.shell import Program
+from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.launch.launchers.launcher import Counts, Wish, as_torchrun_program, choose_launcher, torchrun
+from argosy.launch.launchers.programs import BECOME, BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
+from argosy.launch.model import LaunchRequest
+from argosy.launch.plan import plan_launch
+from argosy.launch.script.rendezvous import PORT
+from argosy.launch.script.slurm import NODE
+from argosy.launch.shape import Wanted, choose_shape
+from argosy.runtimes.container_plan import plan_container
+from argosy.sites.binding import parse_ranges, plan_masks, render_core_list, render_mask_option
+from argosy.sites.profile import Node, Site, Slurm
+from argosy.sites.profile_parts import Setting
+from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host
 
 KEPT = Path(__file__).parents[1] / "golden-scripts" / "lab"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from argosy.launch.reasons import WIDTH, render_choices, render_exports, split_choices
-from argosy.model import Choice, Variable
+from argosy.core.model import Choice, Variable
+from argosy.launch.script.reasons import WIDTH, render_choices, render_exports, split_choices
 
 EXPORTS = (Variable("APPTAINERENV_ADDR", "a"), Variable("APPTAINERENV_X", "1"), Variable("APPTAINERENV_Y", "2"))
 

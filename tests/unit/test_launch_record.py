@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from argosy.launch.ending import RankEnd
-from argosy.launch.ranks import parse_cores, parse_ranks
-from argosy.launch.record import Run, find_output, last_run, of_batch, read_first, read_ranks, read_runs
-from argosy.launch.recording import (
+from argosy.diagnostics.why.rules import judge_log
+from argosy.diagnostics.why.signatures import read_signatures
+from argosy.jobs.first_failure import RankEnd
+from argosy.jobs.ranks import parse_cores, parse_ranks
+from argosy.jobs.record import Run, find_output, last_run, of_batch, read_first, read_ranks, read_runs
+from argosy.launch.launchers.launcher import Counts, Wish, srun
+from argosy.launch.launchers.programs import COPY, TELL
+from argosy.launch.script.record_files import (
     CORES,
     DATA,
     END_FILE,
@@ -23,9 +27,6 @@ from argosy.launch.recording import (
     render_end_call,
     render_rank,
 )
-from argosy.launchers import Counts, Wish, srun
-from argosy.launchers.programs import COPY, TELL
-from argosy.why import judge_log, read_signatures
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 TORCHRUN = """\

@@ -11,26 +11,30 @@ from typing import Any
 import msgspec
 import pytest
 
-from argosy.containers import plan_container
-from argosy.errors import ArgosyError, SiteError, UsageError
-from argosy.launch import LaunchPlan, LaunchRequest, Wanted, plan_launch
-from argosy.launch.asking import make_request, with_defaults, with_job
+from argosy.core.errors import ArgosyError, SiteError, UsageError
+from argosy.core.model import ContainerRequest, Gpu, Host, Image, ImageKind, Variable
+from argosy.core.records import replace
+from argosy.jobs.history import kept_plan
+from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.explain import explain_plan
-from argosy.launch.grounds import settle_request
-from argosy.launch.history import kept_plan
 from argosy.launch.interactive import plan_allocation, render_shell
-from argosy.launch.places import make_output_folders, output_folders
-from argosy.launch.recording import render_well
+from argosy.launch.launchers.programs import ELASTIC, TORCHRUN
+from argosy.launch.model import LaunchRequest
+from argosy.launch.names import make_output_folders, output_folders
+from argosy.launch.option_checks import UNUSED, unused_options
+from argosy.launch.plan import plan_launch
+from argosy.launch.request import make_request, with_defaults, with_job
+from argosy.launch.resolve import settle_request
+from argosy.launch.script.record_files import render_well
+from argosy.launch.script.staging import render_staging
+from argosy.launch.shape import Wanted
 from argosy.launch.smoke import as_smoke
-from argosy.launch.staging import render_staging
-from argosy.launch.story import keep_record, note_job, write_script
-from argosy.launch.unused import UNUSED, unused_options
-from argosy.launchers.programs import ELASTIC, TORCHRUN
-from argosy.model import ContainerRequest, Gpu, Host, Image, ImageKind, Variable
-from argosy.project import Project, read_project
-from argosy.records import replace
-from argosy.schedulers.slurm import JobOptions
-from argosy.sites import Node, Partition, Site, Slurm
+from argosy.launch.submit import keep_record, note_job, write_script
+from argosy.recipes.project_file import read_project
+from argosy.recipes.project_tables import Project
+from argosy.runtimes.container_plan import plan_container
+from argosy.sites.profile import Node, Partition, Site, Slurm
+from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.layer_changes import Before, Changes, join_changes, plan_changes
-from argosy.build.packing import describe_noted, digest_tree, run_pack
-from argosy.images.sif_write import whole_of, write_pieces
-from argosy.images.squashfs import read_superblock
-from argosy.layout import LOCK
-from argosy.session import Session
-from argosy.trees import run_unsquashfs
+from argosy.builder.output.layer_update import Before, Changes, join_changes, plan_changes
+from argosy.core.layout import LOCK
+from argosy.core.session import Session
+from argosy.images.rootfs_cache import run_unsquashfs
+from argosy.images.sif.write import whole_of, write_pieces
+from argosy.images.squashfs.pack import describe_noted, digest_tree, run_pack
+from argosy.images.squashfs.superblock import read_superblock
 from tests.unit.machines import real_session
 
 SITE = "opt/argosy/env/site-packages"

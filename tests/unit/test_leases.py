@@ -18,10 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.errors import CheckFailed, UsageError
-from argosy.leases import HEARTBEAT_SECONDS, STALE_AFTER_SECONDS, Clock, Owner, is_alive, lease, this_owner, undisturbed
-from argosy.records import asdict, replace
-from argosy.refusals import explained
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.locks import (
+    HEARTBEAT_SECONDS,
+    STALE_AFTER_SECONDS,
+    Clock,
+    Owner,
+    is_alive,
+    lease,
+    this_owner,
+    undisturbed,
+)
+from argosy.core.os_errors import explained
+from argosy.core.records import asdict, replace
 
 TRUE, SLEEP = (shutil.which(name) or name for name in ("true", "sleep"))
 

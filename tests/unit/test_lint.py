@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from argosy.lint import PROFILE_RULES, SCRIPT_RULES, SITE_RULES, lint_profile, lint_script
-from argosy.lint.script import parse_script, srun_options
-from argosy.lint.scripts import meant_variable
-from argosy.lint.variables import FAMILIES, KNOWN
-from argosy.sites import read_site, site_names
-from argosy.sites.reading import DATA
+from argosy.sites.lint.job_script import parse_script, srun_options
+from argosy.sites.lint.known_variables import FAMILIES, KNOWN
+from argosy.sites.lint.profile_rules import PROFILE_RULES, lint_profile
+from argosy.sites.lint.script_rules import SCRIPT_RULES, lint_script, meant_variable
+from argosy.sites.lint.site_rules import SITE_RULES
+from argosy.sites.read import DATA, read_site, site_names
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TODAY = dt.date(2026, 11, 20)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build import local_sources
-from argosy.build.local_sources import bring_in, repository_around
-from argosy.build.rooms import Room
-from argosy.carriers import Ground
-from argosy.model import Bind, Choice
+from argosy.builder.backends.backends import Ground
+from argosy.builder.backends.container import Room
+from argosy.builder.python import local_sources
+from argosy.builder.python.local_sources import bring_in, repository_around
+from argosy.core.model import Bind, Choice
 from tests.unit.machines import make_session
 
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.errors import ArgosyError, ImageError
-from argosy.images.opening import listed_versions
-from argosy.lock import (
+from argosy.core.errors import ArgosyError, ImageError
+from argosy.core.records import replace
+from argosy.images.open import listed_versions
+from argosy.recipes.lock import (
     Lock,
     LockedBase,
     LockedPackage,
@@ -23,8 +24,7 @@ from argosy.lock import (
     python_names,
     render_lock,
 )
-from argosy.records import replace
-from argosy.sbom import render_sbom
+from argosy.recipes.sbom import render_sbom
 
 HEX = st.text("0123456789abcdef", min_size=64, max_size=64)
 DIGESTS = HEX.map("sha256:{}".format)

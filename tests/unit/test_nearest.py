@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.nearest import nearest_word
+from argosy.core.suggest import nearest_word
 
 KNOWN = ("lumi-g", "mn5-acc", "Dawn")
 

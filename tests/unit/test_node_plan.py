@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from argosy.build.node_plan import NodeWishes, plan_node_options, plan_node_words, render_node_script
-from argosy.errors import SiteError, UsageError
-from argosy.sites import Site, Slurm
-from argosy.sites.records import Build
+from argosy.builder.on_node import NodeWishes, plan_node_options, plan_node_words, render_node_script
+from argosy.core.errors import SiteError, UsageError
+from argosy.sites.profile import Site, Slurm
+from argosy.sites.software import Build
 
 PLACE = Build(partition="debug", qos="short", mem="64G", cpus=32, time="00:30:00")
 SITE = Site(name="big", title="t", scheduler="slurm", build=PLACE)

@@ -6,17 +6,17 @@ import ast
 
 import pytest
 
-from argosy.errors import UsageError
-from argosy.launch.ranks import RankFacts
-from argosy.launch.records import LaunchRequest
+from argosy.bench.nodes import as_trial, leave_out, trial_command
+from argosy.core.errors import UsageError
+from argosy.core.model import Image, ImageKind
+from argosy.core.records import replace
+from argosy.diagnostics.verify.nodes import BadNode, Trial, find_bad_nodes, parse_trials
+from argosy.diagnostics.verify.rules import Expected, judge_trial
+from argosy.jobs.ranks import RankFacts
+from argosy.launch.launchers.launcher import refuse_without_torch
+from argosy.launch.model import LaunchRequest
 from argosy.launch.shape import Wanted
-from argosy.launchers import refuse_without_torch
-from argosy.model import Image, ImageKind
-from argosy.records import replace
-from argosy.schedulers.slurm import JobOptions
-from argosy.trials import as_trial, leave_out, trial_command
-from argosy.verify.judging import Expected, judge_trial
-from argosy.verify.nodes import BadNode, Trial, find_bad_nodes, parse_trials
+from argosy.slurm.text import JobOptions
 
 GOOD = "matmul 612.300 TFLOP/s, memory 2870.1 GB/s, from host 54.3 GB/s, to the next 312.0 GB/s"
 HOSTS = ("n1", "n2", "n3")

@@ -13,18 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.errors import ImageError
-from argosy.images.oci_config import (
+from argosy.core.errors import ImageError
+from argosy.images.oci import (
     ENV_SCRIPT,
     LAST_SCRIPT,
     RUNSCRIPT,
     OciConfig,
+    furnish_tree,
     judge_layers,
+    make_readable,
     parse_config,
     render_env_script,
     render_runscript,
 )
-from argosy.images.oci_tree import furnish_tree, make_readable
 
 HOSTILE = "a $HOME `id` \"b\" 'c' \\d\n{e}, ü"
 CONFIG = OciConfig("sha256:0", "amd64", variables=(("PATH", "/x"),))

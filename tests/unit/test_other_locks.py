@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from argosy.errors import UsageError
-from argosy.recipe import read_recipe
+from argosy.core.errors import UsageError
+from argosy.recipes.read import read_recipe
 
 HOST = "https://conda.anaconda.org/conda-forge"
 SHA, MD5 = "c" * 64, "a" * 32

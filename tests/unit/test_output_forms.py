@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.build.enroot import write_enroot_files
-from argosy.build.environments import parse_environment
-from argosy.build.exporting import refuse_flat, refuse_output
-from argosy.build.oci_write import (
+from argosy.builder.output.content import parse_environment
+from argosy.builder.output.enroot import write_enroot_files
+from argosy.builder.output.export import refuse_flat, refuse_output
+from argosy.builder.output.oci import (
     Facts,
     Layering,
     write_docker_archive,
@@ -21,10 +21,10 @@ from argosy.build.oci_write import (
     write_layout,
     write_layout_archive,
 )
-from argosy.errors import UsageError
-from argosy.formats import OutputFormat, render_layer_variables, render_use
-from argosy.layout import Activation, parse_env_script, render_env_script
-from argosy.store import whole_output_folder
+from argosy.core.errors import UsageError
+from argosy.core.layout import Activation, parse_env_script, render_env_script
+from argosy.core.store import whole_output_folder
+from argosy.images.formats import OutputFormat, render_layer_variables, render_use
 
 VALUES = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=20)
 PAIRS = st.lists(st.tuples(st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True), VALUES), max_size=4).map(tuple)

@@ -14,19 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.errors import ArgosyError, UsageError
-from argosy.pip_config import (
-    PipConfig,
-    PipSetting,
-    UvSettings,
-    plan_uv_settings,
-    read_pip_config,
-    render_uv_settings,
-)
-from argosy.process import Command, RealRunner, Reply
-from argosy.recipe import PipOption, Recipe, Where, read_recipe, render_requirements
-from argosy.recipe.records import PYPI
-from argosy.scrub import split_login
+from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.process import Command, RealRunner, Reply
+from argosy.core.redact import split_login
+from argosy.recipes.pip_settings import PipConfig, PipSetting, read_pip_config
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import PYPI, PipOption, Recipe, Where
+from argosy.recipes.render import render_requirements
+from argosy.recipes.uv_options import UvSettings, plan_uv_settings, render_uv_settings
 
 WORDS = st.from_regex(r"[a-z0-9,+]{1,6}", fullmatch=True)
 LOGINS = st.sampled_from(["", "token@", "me:planted@"])

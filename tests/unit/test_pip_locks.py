@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from argosy.errors import UsageError
-from argosy.recipe import Recipe, read_recipe
+from argosy.core.errors import UsageError
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import Recipe
 
 SHA, OTHER = f"sha256:{'c' * 64}", f"sha256:{'a' * 64}"
 

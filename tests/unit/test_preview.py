@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build import for_site
-from argosy.build.bootstrap import debian_file
-from argosy.build.node_plan import NodeWishes
-from argosy.build.preview import preview_build, preview_on_node, render_preview
-from argosy.build.report import BuildRequest
-from argosy.emulation import emulating
-from argosy.errors import CheckFailed, ImageError, ToolMissing, UsageError
-from argosy.process import FakeRunner
-from argosy.records import replace
-from argosy.session import Session
+from argosy.builder.bases import for_site
+from argosy.builder.bases.mmdebstrap import debian_file
+from argosy.builder.on_node import NodeWishes
+from argosy.builder.preview import preview_build, preview_on_node, render_preview
+from argosy.builder.report import BuildRequest
+from argosy.core.errors import CheckFailed, ImageError, ToolMissing, UsageError
+from argosy.core.process import FakeRunner
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.host.emulation import emulating
 from tests.unit.machines import make_host, make_session
 
 

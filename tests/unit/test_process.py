@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from argosy.errors import CheckFailed, ToolFailed, ToolMissing
-from argosy.process import Command, FakeRunner, RealRunner, Reply, run_checked, shorten_command
+from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing
+from argosy.core.process import Command, FakeRunner, RealRunner, Reply, run_checked, shorten_command
 
 HOSTILE = ("a b", "it's", '"', "$HOME", "`id`", "\n", "", "*", "é", "-n", "\\")
 
@@ -161,7 +161,7 @@ def run_python(text: str, *words: str) -> subprocess.Popen[str]:
 def test_become_leaves_only_the_program(tmp_path: Path) -> None:
     del tmp_path
     text = """
-        from argosy.process import Command, RealRunner
+        from argosy.core.process import Command, RealRunner
         print("before")
         program = "echo $$; trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done"
         RealRunner().become(Command(("sh", "-c", program)))
@@ -177,7 +177,7 @@ def test_become_leaves_only_the_program(tmp_path: Path) -> None:
 
 def test_become_does_not_hand_ignored_signals_down() -> None:
     text = """
-        from argosy.process import Command, RealRunner
+        from argosy.core.process import Command, RealRunner
         RealRunner().become(Command(("grep", "SigIgn", "/proc/self/status")))
     """
     with run_python(text) as child:
@@ -189,7 +189,7 @@ def test_become_does_not_hand_ignored_signals_down() -> None:
 def test_handing_over_passes_signals_on_and_gives_the_code() -> None:
     text = """
         import sys
-        from argosy.process import Command, RealRunner
+        from argosy.core.process import Command, RealRunner
         program = "trap 'exit 9' USR1; echo ready; while :; do sleep 0.05; done"
         sys.exit(RealRunner().hand_over(Command(("sh", "-c", program))))
     """
@@ -202,7 +202,7 @@ def test_handing_over_passes_signals_on_and_gives_the_code() -> None:
 
 def test_a_signal_that_comes_while_the_program_is_being_started_is_passed_on() -> None:
     text = """
-        from argosy.process import Command, RealRunner
+        from argosy.core.process import Command, RealRunner
         program = "trap 'exit 9' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done"
         print([RealRunner().hand_over(Command(("sh", "-c", program))) for _ in range(20)])
     """
@@ -216,7 +216,7 @@ def test_a_signal_that_another_thread_takes_is_passed_on_while_errors_are_copied
     text = """
         import signal, threading
         from pathlib import Path
-        from argosy.process import Command, RealRunner
+        from argosy.core.process import Command, RealRunner
 
         state = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
 
@@ -241,7 +241,7 @@ def test_a_signal_that_another_thread_takes_is_passed_on_while_errors_are_copied
 def test_what_has_the_terminal_is_asked_to_end_where_we_are_killed() -> None:
     text = """
         import sys
-        from argosy.process import Command, RealRunner
+        from argosy.core.process import Command, RealRunner
         program = "trap 'echo ended; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
         RealRunner().hand_over(Command(("sh", "-c", program)))
     """

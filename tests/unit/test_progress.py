@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.cost import disk_use, measure_cost
-from argosy.build.uv_progress import UvProgress
+from argosy.builder.cost import disk_use, measure_cost
+from argosy.builder.python.uv_output import UvProgress
+from argosy.core.progress import render_amount, render_packages
+from argosy.core.session import PlainReporter, Step
 from argosy.images.identify import render_size
-from argosy.progress import render_amount, render_packages
-from argosy.session import PlainReporter, Step
 
 SAID = """\
 Using Python 3.11.7 environment at: /opt/argosy/env

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.order import read_order
-from argosy.build.report import BuildRequest
+from argosy.builder.build_plan import read_order
+from argosy.builder.report import BuildRequest
 from argosy.cli.cmd_launch import launch
-from argosy.errors import UsageError
-from argosy.images.finding import find_image
-from argosy.project import JobTable, Project, find_project, read_project
+from argosy.core.errors import UsageError
+from argosy.images.find import find_image
+from argosy.recipes.project_file import find_project, read_project
+from argosy.recipes.project_tables import JobTable, Project
 from tests.unit.machines import make_host, make_session
 
 DIGEST = "5" * 64

@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.cli.app import app
-from argosy.containers import plan_container
-from argosy.errors import SiteError, UsageError
-from argosy.launch.at_site import told_by_site
-from argosy.launch.elsewhere import as_proved
-from argosy.model import ContainerRequest, Image, ImageKind
-from argosy.prove import Fact, Result, merge_result, read_result
-from argosy.prove.merging import with_table, with_value
-from argosy.sites import Site, read_site
-from argosy.sites.resolving import evident_choice
-from argosy.sites.telling import rows_of
+from argosy.core.errors import SiteError, UsageError
+from argosy.core.model import ContainerRequest, Image, ImageKind
+from argosy.diagnostics.validate.merge import Fact, Result, merge_result, read_result, with_table, with_value
+from argosy.launch.resolve_elsewhere import as_proved
+from argosy.launch.site_overrides import told_by_site
+from argosy.runtimes.container_plan import plan_container
+from argosy.sites.profile import Site
+from argosy.sites.read import read_site
+from argosy.sites.resolve import evident_choice
+from argosy.sites.show import rows_of
 from tests.unit.machines import make_host
 
 PROFILE = """\

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from argosy.errors import UsageError
-from argosy.pip_config import PipConfig, plan_uv_settings
-from argosy.recipe import PipIndex, PipKind, Recipe, read_recipe, render_overrides, render_project, render_requirements
-from argosy.relock import locked_indexes
+from argosy.core.errors import UsageError
+from argosy.recipes.pip_settings import PipConfig
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import PipIndex, PipKind, Recipe
+from argosy.recipes.relock import locked_indexes
+from argosy.recipes.render import render_overrides, render_project, render_requirements
+from argosy.recipes.uv_options import plan_uv_settings
 
 SHA = "a" * 64
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from argosy.errors import UsageError
+from argosy.core.errors import UsageError
+from argosy.launch.launchers.launcher import Counts, Wish, find_launcher
+from argosy.launch.launchers.ray import RAY
 from argosy.launch.shape import Wanted, one_rank_per_node
-from argosy.launchers import Counts, Wish, find_launcher
-from argosy.launchers.ray import RAY
 from tests.unit.machines import python_program
 
 PLAYED = python_program("""\

@@ -10,22 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from argosy.errors import ArgosyError, CheckFailed, UsageError
-from argosy.recipe import (
-    CondaSpec,
-    PipKind,
-    PipLine,
-    Recipe,
-    Where,
-    check_python,
-    parse_conda_spec,
-    parse_environment,
-    parse_requirements,
-    read_recipe,
-    render_conda_spec,
-    render_requirements,
-)
-from argosy.refusals import near_file
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.os_errors import near_file
+from argosy.recipes.conda_spec import parse_conda_spec, render_conda_spec
+from argosy.recipes.environment_file import parse_environment
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import CondaSpec, PipKind, PipLine, Recipe, Where
+from argosy.recipes.render import render_requirements
+from argosy.recipes.requirements import parse_requirements
+from argosy.recipes.support import check_python
 
 HERE = Where("environment.yml", 3)
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)

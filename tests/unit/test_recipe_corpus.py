@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from argosy.errors import ArgosyError
-from argosy.recipe import Recipe, read_recipe, render_conda_spec, render_constraints, render_requirements
-from argosy.scrub import scrub
+from argosy.core.errors import ArgosyError
+from argosy.core.redact import scrub
+from argosy.recipes.conda_spec import render_conda_spec
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import Recipe
+from argosy.recipes.render import render_constraints, render_requirements
 
 CORPUS = Path(__file__).parent.parent / "corpus" / "env"
 FILES = sorted(file.name for file in CORPUS.iterdir() if file.suffix in {".yml", ".txt"})

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.errors import UsageError
+from argosy.core.errors import UsageError
 from argosy.images.identify import Kind
-from argosy.images.references import (
+from argosy.images.registry.references import (
     Reference,
     Transport,
     file_reference,

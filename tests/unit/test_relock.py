@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.build.fetching_wheels import pip_variables
-from argosy.build.freezing import parse_conda, parse_dist, parse_dpkg, parse_rpm
-from argosy.errors import CheckFailed, UsageError
-from argosy.lock import Lock, LockedBase, LockedPackage, LockedSource, PackageKind, SourceKind, Tools
-from argosy.lock_diff import compare_locks
-from argosy.pip_config import UvSettings
-from argosy.recipe import PipOption, Recipe, Where
-from argosy.records import replace
-from argosy.relock import as_locked, changed_sources, held_recipe, locked_indexes, locked_recipe, without_held
+from argosy.builder.bundle import pip_variables
+from argosy.builder.freeze import parse_conda, parse_dist, parse_dpkg, parse_rpm
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.records import replace
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, LockedSource, PackageKind, SourceKind, Tools
+from argosy.recipes.lock_diff import compare_locks
+from argosy.recipes.recipe import PipOption, Recipe, Where
+from argosy.recipes.relock import as_locked, changed_sources, held_recipe, locked_indexes, locked_recipe, without_held
+from argosy.recipes.uv_options import UvSettings
 
 SHA = "c" * 64
 NUMPY = LockedPackage("numpy", "1.26.4", (SHA,))

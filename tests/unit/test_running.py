@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from argosy.asked_command import refuse_missing_program, refuse_no_program, refuse_quoted_line
-from argosy.build.bootstrap import explain_bootstrap, private_namespace
+from argosy.builder.bases.mmdebstrap import explain_bootstrap, private_namespace
 from argosy.cli.app import app
-from argosy.containers import ContainerPlan, plan_container
-from argosy.errors import ToolFailed, ToolMissing, UsageError
-from argosy.model import Bind, ContainerRequest, Image, ImageKind, Variable
-from argosy.opening import open_session
-from argosy.probe import probe_host
-from argosy.process import Command, FakeRunner, Reply
-from argosy.records import replace
-from argosy.running import RunRequest, read_only_note, render_run
-from argosy.runtimes import load_runtime
+from argosy.core.errors import ToolFailed, ToolMissing, UsageError
+from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
+from argosy.core.process import Command, FakeRunner, Reply
+from argosy.core.records import replace
+from argosy.core.shell import Program, plain_words
+from argosy.host.probe import probe_host
+from argosy.host.session_factory import open_session
 from argosy.runtimes.choose import bare_entry
-from argosy.shell import Program, plain_words
+from argosy.runtimes.command_check import refuse_missing_program, refuse_no_program, refuse_quoted_line
+from argosy.runtimes.container_plan import ContainerPlan, plan_container
+from argosy.runtimes.run import RunRequest, read_only_note, render_run
+from argosy.runtimes.runtime import load_runtime
 
 HOST = probe_host({"PATH": "/usr/bin", "HOME": "/home/ada"})
 MADE = Command(("mmdebstrap", "nosuite"))

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.containers import (
+from argosy.core.errors import UsageError
+from argosy.core.layout import ENTER as LAYER_ENTER
+from argosy.core.model import Attach, Bind, ContainerRequest, Devices, Entry, GpuWay, Image, ImageKind, Person, Variable
+from argosy.core.records import replace
+from argosy.core.shell import Late, Program, Word, plain_words
+from argosy.host.probe import parse_apptainer_conf, read_links
+from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
+from argosy.runtimes.bwrap import BWRAP
+from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
+from argosy.runtimes.container_plan import (
     ContainerPlan,
     left_to_nodes,
     named_image,
@@ -22,32 +31,10 @@ from argosy.containers import (
     plan_container,
     refuse_outside_jobs,
 )
-from argosy.errors import UsageError
-from argosy.layout import ENTER as LAYER_ENTER
-from argosy.model import (
-    Attach,
-    Bind,
-    ContainerRequest,
-    Devices,
-    Entry,
-    GpuWay,
-    Image,
-    ImageKind,
-    Late,
-    Person,
-    Variable,
-)
-from argosy.probe import read_links
-from argosy.records import replace
-from argosy.runtimes import RUNTIMES, forced_variables, load_runtime, refuse_image
-from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
-from argosy.runtimes.apptainer_conf import parse_apptainer_conf
-from argosy.runtimes.bwrap import BWRAP
-from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
-from argosy.runtimes.edf_file import Edf, parse_edf, render_edf
+from argosy.runtimes.edf import Edf, parse_edf, render_edf
 from argosy.runtimes.enroot import ENROOT
 from argosy.runtimes.pyxis import PYXIS, enroot_reference
-from argosy.shell import Program, Word, plain_words
+from argosy.runtimes.runtime import RUNTIMES, forced_variables, load_runtime, refuse_image
 from tests.unit.machines import make_host
 
 ALICE = Person(2001, 2001, "alice", "/home/alice")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.scrub import scrub, split_login
+from argosy.core.redact import scrub, split_login
 
 SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4, max_size=12).map("K".__add__)
 

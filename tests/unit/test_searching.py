@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.cli.app import app
-from argosy.errors import UsageError
-from argosy.images.searching import find_wanted, parse_wanted
-from argosy.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
+from argosy.core.errors import UsageError
+from argosy.images.search import find_wanted, parse_wanted
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
 
 LOCK = Lock(
     LockedBase("debian:bookworm", "sha256:" + "0" * 64, 1, "x86_64"),

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.model import Late
-from argosy.shell import (
+from argosy.core.shell import (
+    Late,
     Program,
     join,
     name_programs,

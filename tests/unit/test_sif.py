@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from argosy.errors import CheckFailed, ImageError
-from argosy.images import sif as form
-from argosy.images import sif_write
-from argosy.images.sif import SBOM_EXTRA, DataType, FsKind, PartKind, SbomFormat, choose_system
-from argosy.images.sif_read import read_part, read_sif, verify_sif
-from argosy.images.sif_write import (
+from argosy.core.errors import CheckFailed, ImageError
+from argosy.core.records import replace
+from argosy.images.sif import format as form
+from argosy.images.sif import write as sif_write
+from argosy.images.sif.format import SBOM_EXTRA, DataType, FsKind, PartKind, SbomFormat, choose_system
+from argosy.images.sif.read import read_part, read_sif, verify_sif
+from argosy.images.sif.write import (
     FileSlice,
     NewPart,
     plan_copied_part,
@@ -28,7 +29,6 @@ from argosy.images.sif_write import (
     render_partition_extra,
     write_sif,
 )
-from argosy.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

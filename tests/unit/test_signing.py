@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from argosy.containers import parse_container, parse_signer
-from argosy.entering import enter
-from argosy.errors import ArgosyError, CheckFailed, ImageError, SiteError, ToolFailed, ToolMissing, UsageError
-from argosy.images.sif import DataType, Sif, SifHeader, SifPart
-from argosy.images.signing import Signer, find_signers
-from argosy.launch.asking import with_job
-from argosy.launch.at_site import container_at_site
-from argosy.model import ContainerRequest, plain_fingerprint
-from argosy.process import FakeRunner, Reply
-from argosy.project import read_project
-from argosy.sites import read_site
-from argosy.sites.records import Images, Site
+from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, ToolFailed, ToolMissing, UsageError
+from argosy.core.model import ContainerRequest, plain_fingerprint
+from argosy.core.process import FakeRunner, Reply
+from argosy.images.sif.format import DataType, Sif, SifHeader, SifPart
+from argosy.images.signatures import Signer, find_signers
+from argosy.launch.request import with_job
+from argosy.launch.site_overrides import container_at_site
+from argosy.recipes.project_file import read_project
+from argosy.runtimes.container_plan import parse_container, parse_signer
+from argosy.runtimes.open_container import enter
+from argosy.sites.profile import Site
+from argosy.sites.read import read_site
+from argosy.sites.software import Images
 from tests.unit.machines import make_session
 
 ADA = Signer("6926D087304A1EA97479578CE5C16CF88A8323FA", "Ada <ada@example.org>")

@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.binding import parse_ranges, plan_masks
 from argosy.cli.__main__ import run_app
-from argosy.errors import SiteError
-from argosy.launch.grounds import find_site
-from argosy.model import Late
-from argosy.sites import Facts, read_site, search_path, site_names
-from argosy.sites.conditions import judge_condition, parse_condition, render_condition
+from argosy.core.errors import SiteError
+from argosy.core.shell import Late
+from argosy.core.toml_lines import find_line
+from argosy.launch.resolve import find_site
+from argosy.sites.binding import parse_ranges, plan_masks
+from argosy.sites.conditions import Facts, judge_condition, parse_condition, render_condition
 from argosy.sites.partitions import Demand, choose_partition, parse_minutes, time_limit
-from argosy.sites.reading import DATA, read_table
-from argosy.sites.records import Evident, Node, Partition, Site, Slurm
-from argosy.sites.resolving import INFINIBAND, at_partition, choose_mode, full_address, late_word, resolve
-from argosy.sites.telling import tell_site
-from argosy.toml_lines import find_line
+from argosy.sites.profile import Node, Partition, Site, Slurm
+from argosy.sites.profile_parts import Evident
+from argosy.sites.read import DATA, read_site, read_table, search_path, site_names
+from argosy.sites.resolve import INFINIBAND, at_partition, choose_mode, full_address, late_word, resolve
+from argosy.sites.show import tell_site
 from tests.unit.machines import make_host
 
 LEAST = 'name = "x"\ntitle = "X"\nscheduler = "slurm"\n'

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from argosy.launch import LaunchRequest, Wanted, plan_here
-from argosy.launch.at_site import OF_SCRIPTS
-from argosy.model import ContainerRequest
-from argosy.schedulers.slurm import JobOptions
-from argosy.session import Session
+from argosy.core.model import ContainerRequest
+from argosy.core.session import Session
+from argosy.launch.model import LaunchRequest
+from argosy.launch.resolve import plan_here
+from argosy.launch.shape import Wanted
+from argosy.launch.site_overrides import OF_SCRIPTS
+from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -9,12 +9,12 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
-from argosy.binding import parse_ranges
 from argosy.cli.app import app
-from argosy.errors import SiteError
-from argosy.node_picture import COLOURS, picture_missing, render_picture
-from argosy.sites import Node, Site, read_site
-from argosy.sites.reading import DATA
+from argosy.core.errors import SiteError
+from argosy.sites.binding import parse_ranges
+from argosy.sites.node_picture import COLOURS, picture_missing, render_picture
+from argosy.sites.profile import Node, Site
+from argosy.sites.read import DATA, read_site
 
 MAPPED = ("lumi-g", "alps-daint", "alps-clariden")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from argosy.cli.__main__ import run_app
-from argosy.runtimes.edf_file import parse_edf
+from argosy.runtimes.edf import parse_edf
 from tests.unit.machines import python_program
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -11,21 +11,22 @@ import pytest
 
 from argosy.cli.__main__ import run_app
 from argosy.cli.cmd_explain import short_line
-from argosy.errors import UsageError
-from argosy.launch import LaunchRequest, Wanted, plan_here
-from argosy.launch.at_site import parse_torch_version, set_by_caller
+from argosy.core.errors import UsageError
+from argosy.core.model import ContainerRequest, Variable
+from argosy.core.records import replace
+from argosy.core.session import QuietReporter, Session
+from argosy.core.shell import quote
 from argosy.launch.explain import GROUPS, Explained, explain_plan
-from argosy.launch.story import say_where
-from argosy.model import ContainerRequest, Variable
-from argosy.records import replace
-from argosy.schedulers.slurm import JobOptions
-from argosy.session import QuietReporter, Session
-from argosy.shell import quote
-from argosy.sites import Site, read_site, site_names
-from argosy.sites.detecting import Machine, detect_sites
-from argosy.sites.here import machine_here
-from argosy.sites.reading import DATA
-from argosy.sites.telling import diff_sites, profile_schema, tell_site
+from argosy.launch.model import LaunchRequest
+from argosy.launch.resolve import plan_here
+from argosy.launch.shape import Wanted
+from argosy.launch.site_overrides import parse_torch_version, set_by_caller
+from argosy.launch.submit import say_where
+from argosy.sites.detect import Machine, detect_sites, machine_here
+from argosy.sites.profile import Site
+from argosy.sites.read import DATA, read_site, site_names
+from argosy.sites.show import diff_sites, profile_schema, tell_site
+from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 
 SITES = [read_site(name) for name in site_names()]

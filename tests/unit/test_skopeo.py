@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from argosy.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
-from argosy.images.references import parse_reference
-from argosy.images.skopeo import (
+from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
+from argosy.core.process import Command, Reply
+from argosy.images.registry.references import parse_reference
+from argosy.images.registry.skopeo import (
     Fault,
     SkopeoWay,
     explain_failure,
@@ -22,7 +23,6 @@ from argosy.images.skopeo import (
     plan_manifest,
     render_source,
 )
-from argosy.process import Command, Reply
 
 WAY = SkopeoWay("amd64", "/tmp/w")  # noqa: S108 - a word
 DIGEST = "sha256:" + "ab" * 32

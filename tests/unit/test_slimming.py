@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
-from argosy.build.slimming import follow, group_of, judge_files, opened_files, parse_listing, render_slimming
+from argosy.runtimes.unused_files import follow, group_of, judge_files, opened_files, parse_listing, render_slimming
 
 LISTING = """\
 drwxr-xr-x root/root                27 2026-11-21 11:51 /usr

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.errors import UsageError
-from argosy.records import replace
-from argosy.schedulers.slurm import JobOptions, choose_defaults
-from argosy.schedulers.slurm_options import check_options, parse_warning
+from argosy.core.errors import UsageError
+from argosy.core.records import replace
+from argosy.slurm.option_checks import check_options, parse_warning
+from argosy.slurm.text import JobOptions, choose_defaults
 
 
 def options(name: str, value: str) -> JobOptions:

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.errors import ToolFailed, UsageError
-from argosy.launch.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo
-from argosy.schedulers.slurm import (
+from argosy.core.errors import ToolFailed, UsageError
+from argosy.jobs.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo
+from argosy.slurm.text import (
     ENDED,
     RUNNING,
     STATES,
     WAITING,
     JobOptions,
+    advise_waiting,
     choose_defaults,
     judge_code,
     judge_state,
@@ -28,7 +29,6 @@ from argosy.schedulers.slurm import (
     render_directive,
     says_no_answer,
 )
-from argosy.schedulers.slurm_reasons import advise_waiting
 
 # Printed by `scontrol show job --oneliner` of Slurm 24.11 and 22.05, addresses and times as they came.
 SHOWN_24 = (

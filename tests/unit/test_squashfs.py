@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from argosy.errors import ImageError
-from argosy.images.squashfs import Superblock, read_superblock, render_compressor
+from argosy.core.errors import ImageError
+from argosy.images.squashfs.superblock import Superblock, read_superblock, render_compressor
 
 if TYPE_CHECKING:
     from pathlib import Path

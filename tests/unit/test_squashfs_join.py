@@ -17,19 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from argosy.errors import ImageError
-from argosy.images import squashfs_join
-from argosy.images.sif_write import FileSlice, Piece, whole_of
-from argosy.images.squashfs import Superblock, read_superblock
-from argosy.images.squashfs_files import dead_share, device_nodes
-from argosy.images.squashfs_join import (
-    INDEX,
-    can_join,
-    is_packed_alike,
-    join_squashfs,
-    takes_away,
-)
-from argosy.images.squashfs_tables import (
+from argosy.core.errors import ImageError
+from argosy.images.sif.write import FileSlice, Piece, whole_of
+from argosy.images.squashfs import join as squashfs_join
+from argosy.images.squashfs.join import INDEX, can_join, is_packed_alike, join_squashfs, takes_away
+from argosy.images.squashfs.superblock import Superblock, read_superblock
+from argosy.images.squashfs.tables import (
     BLOCK,
     ENTRY,
     EXTENDED,
@@ -38,6 +31,8 @@ from argosy.images.squashfs_tables import (
     LARGE_FOLDER,
     Kind,
     Tables,
+    dead_share,
+    device_nodes,
     open_tables,
 )
 

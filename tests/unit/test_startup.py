@@ -11,10 +11,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from argosy.startup.records import Calls, Figure, StartupReport
-from argosy.startup.report import render_picture, render_table
-from argosy.startup.scripted import SHARED, render_scripted
-from argosy.startup.story import PROGRAM, count_calls
+from argosy.bench.startup.cases import SHARED, render_scripted
+from argosy.bench.startup.measure import PROGRAM, count_calls
+from argosy.bench.startup.model import Calls, Figure, StartupReport
+from argosy.bench.startup.report import render_picture, render_table
 
 REPORT = StartupReport(
     "/p", "apptainer", "import torch",

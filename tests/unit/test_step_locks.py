@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from argosy.build.base import Base
-from argosy.build.order import is_same
-from argosy.build.step_locks import (
+from argosy.builder.bases.base import Base
+from argosy.builder.build_plan import is_same
+from argosy.builder.steps.locks import (
     digest_copied,
     locked_project,
     record_stages,
@@ -17,13 +17,14 @@ from argosy.build.step_locks import (
     refuse_changed_steps,
     refuse_other_stage,
 )
-from argosy.errors import CheckFailed, ImageError, UsageError
-from argosy.images.opening import Opened
-from argosy.lock import Lock, LockedBase, LockedStep, Tools, parse_lock, render_lock
-from argosy.model import Image, ImageKind
-from argosy.project import Project, read_project
-from argosy.records import replace
-from argosy.relock import changed_steps
+from argosy.core.errors import CheckFailed, ImageError, UsageError
+from argosy.core.model import Image, ImageKind
+from argosy.core.records import replace
+from argosy.images.open import Opened
+from argosy.recipes.lock import Lock, LockedBase, LockedStep, Tools, parse_lock, render_lock
+from argosy.recipes.project_file import read_project
+from argosy.recipes.project_tables import Project
+from argosy.recipes.relock import changed_steps
 
 DIGEST = "5" * 64
 TEXT = f"""\

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.errors import ArgosyError, CheckFailed, UsageError
-from argosy.leases import Owner, this_owner
-from argosy.opening import open_session
-from argosy.records import asdict, replace
-from argosy.refusals import explain_os_error, explained
-from argosy.session import in_memory
-from argosy.store import (
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.locks import Owner, this_owner
+from argosy.core.os_errors import explain_os_error, explained
+from argosy.core.records import asdict, replace
+from argosy.core.session import in_memory
+from argosy.core.store import (
     OWNER_FILE,
     final_name,
     remove_tree,
@@ -28,6 +27,7 @@ from argosy.store import (
     work_folder,
     write_text,
 )
+from argosy.host.session_factory import open_session
 
 
 def names(folder: Path) -> list[str]:
@@ -217,7 +217,7 @@ def test_a_work_folder_keeps_its_owner_until_all_else_is_gone(tmp_path: Path, mo
             (folder / name).mkdir()
         (folder / "layer" / "file").touch()
         (folder / "link").symlink_to(tmp_path)
-        monkeypatch.setattr("argosy.store.remove_tree", watched)
+        monkeypatch.setattr("argosy.core.store.remove_tree", watched)
     assert there == [True, True, True, True]
     assert list(tmp_path.iterdir()) == []
 

@@ -10,16 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from argosy.binding import plan_masks
-from argosy.errors import ToolFailed, ToolMissing, UsageError
-from argosy.process import Command, FakeRunner, Reply
-from argosy.records import replace
-from argosy.session import Session
-from argosy.sites import Node, Site, read_site
-from argosy.sites.resolving import at_partition
-from argosy.survey import Ask, survey_site
-from argosy.survey.questions import LOGIN, NODE, parse_answers, render_questions
-from argosy.survey.replies import (
+from argosy.core.errors import ToolFailed, ToolMissing, UsageError
+from argosy.core.process import Command, FakeRunner, Reply
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.diagnostics.discover.discover import Ask, survey_site
+from argosy.diagnostics.discover.questions import LOGIN, NODE, parse_answers, render_questions
+from argosy.diagnostics.discover.replies import (
     NodeShape,
     name_pattern,
     parse_cores,
@@ -34,6 +31,10 @@ from argosy.survey.replies import (
     parse_rocm,
     parse_runtimes,
 )
+from argosy.sites.binding import plan_masks
+from argosy.sites.profile import Node, Site
+from argosy.sites.read import read_site
+from argosy.sites.resolve import at_partition
 from tests.unit.machines import make_host, make_session
 
 CONFIG = """\

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.containers import ContainerPlan, plan_container
-from argosy.errors import CheckFailed
+from argosy.core.errors import CheckFailed
+from argosy.core.model import ContainerRequest, Image, ImageKind, Variable
+from argosy.core.records import replace
+from argosy.core.session import QuietReporter
 from argosy.images.torch_build import describe_wrong_build, parse_torch, torch_of_version
-from argosy.launch import LaunchRequest
+from argosy.launch.model import LaunchRequest
 from argosy.launch.torch_check import check_torch_build
-from argosy.model import ContainerRequest, Image, ImageKind, Variable
-from argosy.records import replace
-from argosy.session import QuietReporter
-from argosy.sites import Node, Site
+from argosy.runtimes.container_plan import ContainerPlan, plan_container
+from argosy.sites.profile import Node, Site
 from tests.unit.machines import make_host, make_session
 
 AMD = Site(name="here", node=Node(gpus=8, gpu_vendor="amd"))

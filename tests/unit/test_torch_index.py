@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.build.fetching_wheels import pip_variables
-from argosy.build.torch_index import (
+from argosy.builder.bundle import pip_variables
+from argosy.builder.python.torch_index import (
     Target,
     aim_torch,
     aimed_index,
@@ -15,16 +15,15 @@ from argosy.build.torch_index import (
     explain_target,
     explaining_torch,
 )
-from argosy.conda import CondaTarget
-from argosy.conda.target import plan_virtual_packages
-from argosy.errors import CheckFailed, UsageError
-from argosy.lock import LockedPackage
-from argosy.pip_config import UvSettings
-from argosy.recipe import PipKind, PipLine, Recipe, Where
-from argosy.records import replace
-from argosy.sites import Node, Site
-from argosy.sites.parts import Base
-from argosy.sites.records import Images
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.records import replace
+from argosy.recipes.conda_request import CondaTarget, plan_virtual_packages
+from argosy.recipes.lock import LockedPackage
+from argosy.recipes.recipe import PipKind, PipLine, Recipe, Where
+from argosy.recipes.uv_options import UvSettings
+from argosy.sites.profile import Node, Site
+from argosy.sites.profile_parts import Base
+from argosy.sites.software import Images
 
 TORCH = LockedPackage("torch", "2.9.0+rocm6.4")
 PLAIN = Recipe(pip=(PipLine("torch", "torch", PipKind.INDEX, Where("r.txt", 1), spec="torch"),))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from argosy import trees
-from argosy.build import packing
-from argosy.build.packing import describe_noted, digest_entries, digest_tree
-from argosy.errors import CheckFailed, ImageError, ToolFailed
-from argosy.layout import LOCK
-from argosy.session import Session
-from argosy.tree_notes import NOTES, moment, notes_beside
-from argosy.trees import keep_layer, lend_layer, put_back_layer, run_unsquashfs, take_layer, unpacked
+from argosy.core.errors import CheckFailed, ImageError, ToolFailed
+from argosy.core.layout import LOCK
+from argosy.core.session import Session
+from argosy.images import rootfs_cache as trees
+from argosy.images.rootfs_cache import keep_layer, lend_layer, put_back_layer, run_unsquashfs, take_layer, unpacked
+from argosy.images.squashfs import pack as packing
+from argosy.images.squashfs.pack import describe_noted, digest_entries, digest_tree
+from argosy.images.tree_digests import NOTES, moment, notes_beside
 from tests.unit.machines import real_session
 
 SITE = "opt/argosy/env/lib/python3.11/site-packages"

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from argosy.errors import UsageError
-from argosy.pip_config import plan_uv_settings
-from argosy.pip_config.read import PipConfig
-from argosy.recipe import PipKind, Recipe, read_recipe
+from argosy.core.errors import UsageError
+from argosy.recipes.pip_settings import PipConfig
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import PipKind, Recipe
+from argosy.recipes.uv_options import plan_uv_settings
 
 TWO_TORCHES = """\
 [project]

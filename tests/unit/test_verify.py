@@ -10,18 +10,19 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.binding import render_core_list
 from argosy.cli.app import app
-from argosy.launch.ranks import RankFacts, parse_cores, parse_ranks
-from argosy.launchers import Shape
-from argosy.process import FakeRunner, Reply
-from argosy.records import replace
-from argosy.sites import Site, read_site
-from argosy.verify import Expected, NetFacts, judge_run, parse_netlog
-from argosy.verify.bandwidth import Measured, parse_bandwidth
-from argosy.verify.earlier import Earlier, find_earlier, list_earlier, render_history
-from argosy.verify.judging import Check, Verdict
-from argosy.verify.story import expect, verify_job
+from argosy.core.process import FakeRunner, Reply
+from argosy.core.records import replace
+from argosy.diagnostics.verify.bandwidth import Measured, parse_bandwidth
+from argosy.diagnostics.verify.earlier import Earlier, find_earlier, list_earlier, render_history
+from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
+from argosy.diagnostics.verify.rules import Check, Expected, Verdict, judge_run
+from argosy.diagnostics.verify.verify import expect, verify_job
+from argosy.jobs.launch_plan import Shape
+from argosy.jobs.ranks import RankFacts, parse_cores, parse_ranks
+from argosy.sites.binding import render_core_list
+from argosy.sites.profile import Site
+from argosy.sites.read import read_site
 from tests.unit.machines import make_session
 
 CORPUS = Path(__file__).parents[1] / "corpus/nccl"

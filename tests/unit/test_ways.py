@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.errors import UsageError
-from argosy.launch.records import LaunchPlan, LaunchRequest
-from argosy.launchers import Shape
-from argosy.model import ContainerRequest, Variable
-from argosy.ways.comparing import Run, compare, interval, parse_runs, render_table
-from argosy.ways.plan import LINE, Way, parse_ways, render_driver, with_way
+from argosy.bench.variants.compare import Run, compare, interval, parse_runs, render_table
+from argosy.bench.variants.plan import LINE, Way, parse_ways, render_driver, with_way
+from argosy.core.errors import UsageError
+from argosy.core.model import ContainerRequest, Variable
+from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.launch.model import LaunchRequest
 
 Ended = subprocess.CompletedProcess[str]
 PHRASE = "it took:"

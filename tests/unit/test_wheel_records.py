@@ -6,8 +6,8 @@ import base64
 import hashlib
 from pathlib import Path
 
-from argosy.build.packing import describe_noted
-from argosy.build.wheel_records import judge_records
+from argosy.builder.finish import judge_records
+from argosy.images.squashfs.pack import describe_noted
 
 SITE = "opt/argosy/env/lib/python3.11/site-packages"
 

@@ -12,20 +12,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from argosy.cli.app import app
-from argosy.errors import UsageError
-from argosy.launch.jobs import JobFacts
-from argosy.opening import open_session
-from argosy.process import FakeRunner, Reply
-from argosy.why import (
-    SHIPPED,
+from argosy.core.errors import UsageError
+from argosy.core.process import FakeRunner, Reply
+from argosy.diagnostics.why.rules import (
     explain_job_end,
     explain_log,
     judge_log,
-    read_signatures,
+    needed_words,
     render_findings,
-    signature_files,
+    skeleton,
 )
-from argosy.why.literals import needed_words, skeleton
+from argosy.diagnostics.why.signatures import SHIPPED, read_signatures, signature_files
+from argosy.host.session_factory import open_session
+from argosy.jobs.query import JobFacts
 from tests.unit.machines import make_session
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus/logs").glob("*.log"))
@@ -93,7 +92,7 @@ def test_a_line_of_megabytes_and_control_characters_do_no_harm() -> None:
 def test_a_long_log_is_read_from_its_end_and_lines_keep_their_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("argosy.why.story.MOST_BYTES", 1000)
+    monkeypatch.setattr("argosy.diagnostics.why.rules.MOST_BYTES", 1000)
     log = tmp_path / "long.out"
     log.write_text("a line of sixteen\n" * 500 + "ModuleNotFoundError: No module named 'einops'\n")
     (found,) = explain_log(open_session(), str(log)).findings

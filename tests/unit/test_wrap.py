@@ -10,31 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from argosy.errors import CheckFailed, ImageError, UsageError
+from argosy.core.errors import CheckFailed, ImageError, UsageError
+from argosy.core.model import Attach, Bind, GpuWay
+from argosy.core.records import replace
 from argosy.images.prefix import current_version, image_of_prefix
-from argosy.model import Attach, Bind, GpuWay
-from argosy.records import replace
-from argosy.sites import read_site
-from argosy.wrap.asking import plan_recipe
-from argosy.wrap.folders import bring_file, judge_place
-from argosy.wrap.gpu_build import judge_gpu_build
-from argosy.wrap.inside import parse_look
-from argosy.wrap.places import refuse_prefix, sweep, switch, versions, write_version
+from argosy.sites.read import read_site
+from argosy.wrap.check import judge_gpu_build
+from argosy.wrap.installations import bring_file, judge_place
+from argosy.wrap.model import Inside, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
 from argosy.wrap.plan import (
     judge_host,
     merge_files,
     parse_environ,
+    parse_look,
     plan_commands,
     plan_paths,
     shadowed_folders,
 )
-from argosy.wrap.records import Inside, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
+from argosy.wrap.prefix import history, plan_notes, plan_update, prune, rollback, update, wrap
 from argosy.wrap.render import render_start, render_wrapper
-from argosy.wrap.starters_bwrap import render_join, render_names
-from argosy.wrap.starting import Start
-from argosy.wrap.story import history, plan_notes, plan_update, prune, rollback, update, wrap
-from argosy.wrap.tops import How, Root, Top
+from argosy.wrap.request import plan_recipe
+from argosy.wrap.root_entries import How, Root, Top
+from argosy.wrap.start import render_join, render_names
+from argosy.wrap.start_settings import Start
 from argosy.wrap.venvs import render_venv
+from argosy.wrap.versions import refuse_prefix, sweep, switch, versions, write_version
 from tests.unit.machines import make_session
 
 START = Start(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from argosy.errors import CheckFailed, UsageError
-from argosy.process import FakeRunner, Reply
-from argosy.wrap.entrances import module_name, render_activate, render_activate_fish, render_lua, render_tcl
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.process import FakeRunner, Reply
+from argosy.wrap.activation import module_name, render_activate, render_activate_fish, render_lua, render_tcl
 from argosy.wrap.kernel import KernelRequest, add_kernel
-from argosy.wrap.places import switch, write_entrances, write_version
-from argosy.wrap.records import Recipe, Settings, SourceKind, Version, Wrapped
+from argosy.wrap.model import Recipe, Settings, SourceKind, Version, Wrapped
+from argosy.wrap.versions import switch, write_entrances, write_version
 from tests.unit.machines import make_session
 
 VERSION = Version(

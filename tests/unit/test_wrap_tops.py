@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from argosy.model import Attach, Bind, Devices, Entry, GpuWay, Image, ImageKind, Person
-from argosy.wrap.tops import How, Root, Top, find_root, tops_of
+from argosy.core.model import Attach, Bind, Devices, Entry, GpuWay, Image, ImageKind, Person
+from argosy.wrap.root_entries import How, Root, Top, find_root, tops_of
 from tests.unit.machines import real_session
 
 NO_DEVICES = Devices()

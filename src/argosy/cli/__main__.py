@@ -14,7 +14,7 @@ from typing import TextIO
 import click
 
 from argosy.cli.app import COMMANDS, RUNS_A_PROGRAM, app
-from argosy.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
+from argosy.core.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
 
 SIGPIPE_CODE = 141
 

@@ -13,7 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "build": ("argosy.cli.cmd_build:build", "Build an image from an environment file over a base."),
     "wrap": ("argosy.cli.cmd_wrap:wrap", "Wrap an environment or image, so that its commands feel installed."),
     "lock": ("argosy.cli.cmd_lock:lock", "Choose versions once: a lock, built again to the byte."),
-    "bundle": ("argosy.cli.cmd_bundle:bundle", "Put base, packages and lock into one archive, to build offline."),
+    "bundle": ("argosy.cli.cmd_lock:bundle", "Put base, packages and lock into one archive, to build offline."),
     "run": ("argosy.cli.cmd_run:run", "Run a command in an image, here and now."),
     "shell": ("argosy.cli.cmd_run:shell", "Open a shell in an image."),
     "launch": ("argosy.cli.cmd_launch:launch", "Launch a distributed program in an image."),
@@ -73,7 +73,7 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from argosy.nearest import nearest_word  # noqa: PLC0415 - a typo only
+            from argosy.core.suggest import nearest_word  # noqa: PLC0415 - a typo only
 
             near = nearest_word(args[0], COMMANDS)
             more = f"Did you mean '{near}'?" if near else f"Known: {', '.join(COMMANDS)}."

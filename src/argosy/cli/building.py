@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from argosy.build.asking import NO_PATH, split_sources
-from argosy.build.engines import EngineOptions
-from argosy.build.report import BuildRequest
-from argosy.carriers import CARRIERS
+from argosy.builder.backends.backends import CARRIERS
+from argosy.builder.bases.engines import EngineOptions
+from argosy.builder.report import BuildRequest
+from argosy.builder.request import NO_PATH, split_sources
 from argosy.cli.common import SITE, Decorated
 
 PACKAGE_OPTIONS = {

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from argosy.bench.collectives import OPERATIONS, benchmark_command
+from argosy.bench.nodes import as_trial, trial_command
+from argosy.bench.startup.model import CASES
 from argosy.cli import cmd_launch
 from argosy.cli.common import NAMED, SITE, WholeLines, open_session, print_json
-from argosy.collectives import OPERATIONS, benchmark_command
-from argosy.errors import UsageError
-from argosy.launch import LaunchRequest
-from argosy.records import asdict, replace
-from argosy.refusals import explained
-from argosy.startup.records import CASES
-from argosy.trials import as_trial, trial_command
+from argosy.core.errors import UsageError
+from argosy.core.os_errors import explained
+from argosy.core.records import asdict, replace
+from argosy.launch.model import LaunchRequest
 
 if TYPE_CHECKING:
-    from argosy.ways import Compared
+    from argosy.bench.variants.compare import Compared
 
 NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "checkpoint", "array", "elastic", "before")
 """Parameters of launch that a measurement has no use for."""
@@ -76,25 +76,26 @@ def _settings(
     dry_run, script, here, follow, as_json, verbose = (
         options.pop(name) for name in ("dry_run", "script", "here", "follow", "as_json", "verbose")
     )
-    from argosy import ways  # noqa: PLC0415 - this command alone
+    from argosy.bench.variants.launch import launch_ways, read_report, report_of  # noqa: PLC0415 - this command alone
+    from argosy.bench.variants.plan import parse_ways  # noqa: PLC0415 - this command alone
 
     session = open_session(verbose=verbose)
     if of:
-        _print_ways(*ways.report_of(of, session), as_json=as_json)
+        _print_ways(*report_of(of, session), as_json=as_json)
         return
     if dry_run or script is not None:
         raise UsageError("several scripts run in turns here", hint="see each with: argosy launch --dry-run --env …")
-    wanted = ways.parse_ways(tries, session.host.environment)
+    wanted = parse_ways(tries, session.host.environment)
     request = replace(cmd_launch.read_request(session, **options), here=here)
-    launched = ways.launch_ways(request, wanted, session, rounds=rounds, phrase=phrase)
+    launched = launch_ways(request, wanted, session, rounds=rounds, phrase=phrase)
     code = cmd_launch.submitted(launched.job, request, session, follow=follow) if launched.job else launched.code
     if follow or not launched.job:
-        _print_ways(*ways.read_report(Path(launched.record)), as_json=as_json)
+        _print_ways(*read_report(Path(launched.record)), as_json=as_json)
     ctx.exit(code)
 
 
 def _print_ways(rows: Sequence[Compared], what: str, *, as_json: bool) -> None:
-    from argosy.ways import render_table  # noqa: PLC0415 - this command alone
+    from argosy.bench.variants.compare import render_table  # noqa: PLC0415 - this command alone
 
     if as_json:
         print_json({"compared": what, "ways": [asdict(row) for row in rows]})
@@ -124,8 +125,9 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: 
     Beside it the program itself, the runtime's plain line, and a wrapper of many small programs; warm and cold, one and
     many at once; and the file-system calls of one start.
     """
-    from argosy.startup import StartupRequest, measure_startup  # noqa: PLC0415 - this command alone
-    from argosy.startup.report import render_picture, render_table  # noqa: PLC0415 - likewise
+    from argosy.bench.startup.measure import measure_startup  # noqa: PLC0415 - this command alone
+    from argosy.bench.startup.model import StartupRequest  # noqa: PLC0415 - this command alone
+    from argosy.bench.startup.report import render_picture, render_table  # noqa: PLC0415 - likewise
 
     batches = QUICK if quick else tuple((n, max(3, times // n)) for n in _numbers(at_once))
     request = StartupRequest(prefix.absolute(), code, _ways(only), batches, cold=1 if quick else max(3, times // 6))
@@ -148,7 +150,7 @@ def history(site: str, *, as_json: bool) -> None:
     Read from what the last 200 jobs left: 'argosy bench collectives', nccl-tests, rccl-tests.  A job of the same site,
     nodes, ranks and operation is of the same kind.
     """
-    from argosy.verify.earlier import list_earlier, render_history  # noqa: PLC0415 - this command alone
+    from argosy.diagnostics.verify.earlier import list_earlier, render_history  # noqa: PLC0415 - this command alone
 
     rows = list_earlier(open_session(quiet=True), site)
     if as_json:

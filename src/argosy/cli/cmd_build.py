@@ -8,25 +8,25 @@ from typing import Any
 
 import click
 
-from argosy.build import BuildReport, BuildRequest
-from argosy.build import build as build_image
-from argosy.build.asking import request_asked
-from argosy.build.bundling import build_bundle
-from argosy.build.order import LOCK_FILE
+from argosy.builder.build import build as build_image
+from argosy.builder.build_plan import LOCK_FILE
+from argosy.builder.bundle import build_bundle
+from argosy.builder.report import BuildReport, BuildRequest
+from argosy.builder.request import request_asked
 from argosy.cli.building import building_options, make_build_request
 from argosy.cli.cmd_cotainr import cotainr_build, speaks_cotainr
 from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
-from argosy.errors import UsageError
-from argosy.formats import FORMATS, OutputFormat
+from argosy.core.errors import UsageError
+from argosy.core.progress import render_packages
+from argosy.core.records import asdict, replace
+from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.images.formats import FORMATS, OutputFormat
 from argosy.images.identify import render_size
-from argosy.progress import render_packages
-from argosy.records import asdict, replace
-from argosy.session import Session
-from argosy.shell import quote
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")
 OF_THE_JOB = ("account", "partition", "qos", "time", "mem", "cpus")
-"""Options of a build on a compute node, as `argosy.build.node_plan.NodeWishes` has them."""
+"""Options of a build on a compute node, as `argosy.builder.on_node.NodeWishes` has them."""
 
 
 def _node_options(command: Any) -> Any:
@@ -145,8 +145,8 @@ def build(
 
 
 def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
-    from argosy.build.node_plan import NodeWishes  # noqa: PLC0415 - where it is asked for
-    from argosy.build.preview import preview_build, preview_on_node, render_preview  # noqa: PLC0415 - likewise
+    from argosy.builder.on_node import NodeWishes  # noqa: PLC0415 - where it is asked for
+    from argosy.builder.preview import preview_build, preview_on_node, render_preview  # noqa: PLC0415 - likewise
 
     if request.bundle:
         raise UsageError("a bundle's content is fixed: --dry-run tells nothing new of it", hint="leave --dry-run out")
@@ -162,8 +162,11 @@ def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, 
 
 def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
     """Build on a compute node: now, with the node's output and exit code, or as a job, whose number is printed."""
-    from argosy.build.node_plan import NodeWishes  # noqa: PLC0415 - where it is asked for
-    from argosy.build.on_node import build_on_node, submit_build  # noqa: PLC0415 - likewise
+    from argosy.builder.on_node import (  # noqa: PLC0415 - likewise
+        NodeWishes,
+        build_on_node,
+        submit_build,
+    )
 
     context = click.get_current_context()
     if given["on_node"] and given["submit"]:

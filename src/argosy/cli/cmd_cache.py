@@ -7,11 +7,11 @@ import time
 
 import click
 
-from argosy.cache import KINDS, CacheEntry, Limits, collect, list_entries
 from argosy.cli.common import WholeLines, open_session, print_json
+from argosy.core.records import asdict
+from argosy.images.cache import KINDS, CacheEntry, Limits, collect, list_entries
 from argosy.images.catalog import render_age
 from argosy.images.identify import render_size
-from argosy.records import asdict
 
 UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}
 SPANS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from argosy.cli.common import SITE, open_session, print_json
-from argosy.errors import CheckFailed
-from argosy.records import asdict
+from argosy.core.errors import CheckFailed
+from argosy.core.records import asdict
 
 
 @click.command()
@@ -21,7 +21,7 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
     there, whether its compressor can be mounted, and who signed it, where the site asks for that.  The exit code is 7
     where something cannot work.
     """
-    from argosy.check import check_image  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.check.rules import check_image  # noqa: PLC0415 - only where it is asked for
 
     found = check_image(open_session(), image, site)
     good = all(each.state != "bad" for each in found)

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from argosy.cli.common import WholeLines
-from argosy.compat import PROGRAMS, programs_of, render_program, tools
-from argosy.errors import UsageError
+from argosy.cli.compat.install import PROGRAMS, programs_of, render_program, tools
+from argosy.core.errors import UsageError
 
 
 @click.group(cls=WholeLines)
@@ -37,8 +37,9 @@ def list_programs() -> None:
 @click.option("--force", is_flag=True, help="Replace commands that are there.")
 def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     """Put the commands of TOOL (of all tools, where none is named) into FOLDER."""
-    from argosy.compat.tykky_shell import render_files  # noqa: PLC0415 - installing only
-    from argosy.store import explained, refuse_existing, whole_file  # noqa: PLC0415 - likewise
+    from argosy.cli.compat.tykky_shell import render_files  # noqa: PLC0415 - installing only
+    from argosy.core.os_errors import explained  # noqa: PLC0415 - likewise
+    from argosy.core.store import refuse_existing, whole_file  # noqa: PLC0415 - likewise
 
     names = programs_of(tool)
     with explained(folder, "FOLDER"):

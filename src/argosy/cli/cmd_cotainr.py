@@ -66,10 +66,10 @@ def cotainr_build(
     accept_licenses: bool, verbose: int, quiet: bool, log_to_file: bool, no_color: bool, force: bool,
 ) -> None:  # fmt: skip
     """Build the image IMAGE_PATH: a conda environment over a base."""
-    from argosy.build import build  # noqa: PLC0415 - 'cotainr info' and --help build nothing
+    from argosy.builder.build import build  # noqa: PLC0415 - 'cotainr info' and --help build nothing
     from argosy.cli.cmd_build import render_report  # noqa: PLC0415 - likewise
     from argosy.cli.common import build_log, open_session  # noqa: PLC0415 - likewise
-    from argosy.compat.cotainr import CotainrWords, plan_request  # noqa: PLC0415 - likewise
+    from argosy.cli.compat.cotainr import CotainrWords, plan_request  # noqa: PLC0415 - likewise
 
     if verbose and quiet:
         raise click.UsageError("--verbose and --quiet exclude each other")
@@ -98,7 +98,7 @@ def cotainr_info() -> None:
 
 
 def _systems(session: Any) -> Any:
-    from argosy.sites import search_path  # noqa: PLC0415 - where a system is named
-    from argosy.sites.systems import read_systems  # noqa: PLC0415 - likewise
+    from argosy.sites.bases import read_systems  # noqa: PLC0415 - likewise
+    from argosy.sites.read import search_path  # noqa: PLC0415 - where a system is named
 
     return read_systems(search_path(session.host.environment, Path(session.host.cwd)))

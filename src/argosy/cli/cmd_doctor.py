@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from argosy.cli.common import SITE, open_session, print_json
-from argosy.errors import CheckFailed
-from argosy.records import asdict
+from argosy.core.errors import CheckFailed
+from argosy.core.records import asdict
 
 
 @click.command()
@@ -20,7 +20,7 @@ def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
 
     The exit code is 7 where something that Argosy needs is missing.
     """
-    from argosy.doctor import examine  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.doctor.rules import examine  # noqa: PLC0415 - only where it is asked for
 
     found = examine(open_session(quiet=True), site)
     missing = [each for each in found if each.state == "missing"]

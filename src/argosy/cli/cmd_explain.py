@@ -11,10 +11,11 @@ import click
 
 from argosy.cli import cmd_launch
 from argosy.cli.common import open_session, print_json
-from argosy.launch import LaunchPlan, plan_here
+from argosy.core.records import asdict
+from argosy.core.session import Session
+from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.explain import GROUPS, Explained, explain_plan
-from argosy.records import asdict
-from argosy.session import Session
+from argosy.launch.resolve import plan_here
 
 NOT_HERE = ("dry_run", "script", "ssh", "here", "follow", "interactive", "smoke_first")
 """Options of launch that start or write something."""
@@ -48,7 +49,7 @@ def _plan(session: Session, options: dict[str, Any]) -> LaunchPlan:
     """Give the plan of a job that was submitted, by its number; else of a launch in these words."""
     word = options["image"]
     if re.fullmatch(r"\d+(_\d+)?", word) and not options["command"] and not Path(word).exists():
-        from argosy.launch.history import kept_plan  # noqa: PLC0415 - where it is asked for
+        from argosy.jobs.history import kept_plan  # noqa: PLC0415 - where it is asked for
 
         return kept_plan(session, word)
     return plan_here(cmd_launch.read_request(session, **options), session, dry=True)

@@ -9,13 +9,13 @@ import click
 import msgspec
 
 from argosy.cli.common import SITE, WholeLines, open_session, print_json
-from argosy.formats import FORMATS, OutputFormat
-from argosy.images.describing import describe_image, render_description
-from argosy.images.finding import find_image, refined
+from argosy.core.records import asdict
+from argosy.core.session import Session
+from argosy.images.describe import describe_image, render_description
+from argosy.images.find import find_image, refined
+from argosy.images.formats import FORMATS, OutputFormat
 from argosy.images.identify import render_size
-from argosy.images.opening import open_image
-from argosy.records import asdict
-from argosy.session import Session
+from argosy.images.open import open_image
 
 
 @click.group(cls=WholeLines)
@@ -35,7 +35,12 @@ def list_images(site: str, wanted: tuple[str, ...], *, as_json: bool) -> None:
     """List the images of the catalog: your folder or those of ARGOSY_IMAGES, the project's 'images', the site's."""
     if site:
         return _list_of_site(site, as_json=as_json)
-    from argosy.images.catalog import catalog_folders, describe_held, list_catalog, render_entries  # noqa: PLC0415 - only here
+    from argosy.images.catalog import (  # noqa: PLC0415 - only here
+        catalog_folders,
+        describe_held,
+        list_catalog,
+        render_entries,
+    )
 
     session = open_session(quiet=True)
     if wanted:
@@ -53,7 +58,7 @@ def list_images(site: str, wanted: tuple[str, ...], *, as_json: bool) -> None:
 def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> None:
     """Print the images of the catalog that have all packages of `wanted`, and how many could not be asked."""
     from argosy.images.catalog import describe_held, list_catalog, render_entries  # noqa: PLC0415 - only here
-    from argosy.images.searching import parse_wanted  # noqa: PLC0415 - likewise
+    from argosy.images.search import parse_wanted  # noqa: PLC0415 - likewise
 
     asked = parse_wanted(wanted)
     entries = [describe_held(held, asked) for held in list_catalog(session)]
@@ -71,7 +76,7 @@ def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> N
 
 def _list_of_site(name: str, *, as_json: bool) -> None:
     """Print what a profile knows of images."""
-    from argosy.build.for_site import site_named  # noqa: PLC0415 - likewise
+    from argosy.builder.bases.for_site import site_named  # noqa: PLC0415 - likewise
     from argosy.sites.bases import render_images  # noqa: PLC0415 - likewise
 
     host = open_session(quiet=True).host
@@ -95,7 +100,7 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
     argosy images pull docker://debian:bookworm
     argosy images pull oras://registry.example.org/me/digits:2 digits:2
     """  # noqa: D301
-    from argosy.images.keeping import PullRequest, pull_image  # noqa: PLC0415 - most commands here only read
+    from argosy.images.catalog_changes import PullRequest, pull_image  # noqa: PLC0415 - most commands here only read
 
     if name and output:
         raise click.UsageError("Give NAME or --output, not both.")
@@ -121,7 +126,7 @@ def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool
     argosy images push my.sif oras://registry.example.org/me/my:1
     argosy images push my.sif docker://registry.example.org/me/my:1
     """  # noqa: D301
-    from argosy.build.pushing import push_image  # noqa: PLC0415 - most commands here only read
+    from argosy.builder.output.push import push_image  # noqa: PLC0415 - most commands here only read
 
     report = push_image(image, target, open_session(verbose=verbose, work=work_dir))
     click.echo(report.reference) if not as_json else print_json(asdict(report))
@@ -141,7 +146,7 @@ def send(image: str, target: str, base: str, work_dir: str, *, force: bool, as_j
     \b
     argosy images send my.sif lumi:/scratch/project_465000001/images/
     """  # noqa: D301
-    from argosy.images.sending import send_image  # noqa: PLC0415 - most commands here only read
+    from argosy.images.send import send_image  # noqa: PLC0415 - most commands here only read
 
     session = open_session(verbose=verbose, quiet=as_json, work=work_dir)
     report = send_image(image, target, session, base=base, force=force)
@@ -162,7 +167,7 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
     \b
     argosy images tag digits:2 digits:stable
     """  # noqa: D301
-    from argosy.images.keeping import tag_image  # noqa: PLC0415 - most commands here only read
+    from argosy.images.catalog_changes import tag_image  # noqa: PLC0415 - most commands here only read
 
     link, target = tag_image(image, alias, open_session(quiet=True))
     if as_json:
@@ -176,7 +181,7 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def remove(names: tuple[str, ...], *, as_json: bool) -> None:
     """Remove images, with the aliases that lead to them; of an alias only the name goes."""
-    from argosy.images.keeping import remove_image  # noqa: PLC0415 - most commands here only read
+    from argosy.images.catalog_changes import remove_image  # noqa: PLC0415 - most commands here only read
 
     session = open_session(quiet=True)
     removed = [remove_image(name, session) for name in names]
@@ -197,8 +202,8 @@ def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
 
     Apptainer verifies it, with the keys of your keyring ('apptainer key list').
     """
-    from argosy.containers import parse_signer  # noqa: PLC0415 - only here
-    from argosy.images.signing import verify_image  # noqa: PLC0415 - likewise
+    from argosy.images.signatures import verify_image  # noqa: PLC0415 - likewise
+    from argosy.runtimes.container_plan import parse_signer  # noqa: PLC0415 - only here
 
     signers = verify_image(image, tuple(map(parse_signer, keys)), open_session(quiet=True))
     if as_json:
@@ -234,8 +239,8 @@ def info(image: str, *, as_json: bool) -> None:
 )
 def freeze(image: str, form: str) -> None:
     """Tell what is in IMAGE, whoever made it, as a lock: packages of conda, pip, dpkg and rpm."""
-    from argosy.build import freezing  # noqa: PLC0415 - info and ls need none of it
-    from argosy.lock import render_lock  # noqa: PLC0415 - likewise
+    from argosy.builder import freeze as freezing  # noqa: PLC0415 - info and ls need none of it
+    from argosy.recipes.lock import render_lock  # noqa: PLC0415 - likewise
 
     render = {"requirements": freezing.render_requirements, "explicit": freezing.render_explicit}.get(form, render_lock)
     click.echo(render(freezing.freeze(image, open_session(quiet=True))), nl=False)
@@ -245,8 +250,8 @@ def freeze(image: str, form: str) -> None:
 @click.argument("image")
 def sbom(image: str) -> None:
     """Print the bill of materials of IMAGE as CycloneDX 1.6."""
-    from argosy.build.freezing import freeze as freeze_image  # noqa: PLC0415 - info and ls need none of it
-    from argosy.sbom import render_sbom  # noqa: PLC0415 - likewise
+    from argosy.builder.freeze import freeze as freeze_image  # noqa: PLC0415 - info and ls need none of it
+    from argosy.recipes.sbom import render_sbom  # noqa: PLC0415 - likewise
 
     click.echo(render_sbom(freeze_image(image, open_session(quiet=True))), nl=False)
 
@@ -258,7 +263,7 @@ def sbom(image: str) -> None:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) -> None:
     """Run COMMAND in IMAGE, watched by strace, and tell what of it is never opened; the image stays as it is."""
-    from argosy.build.slimming import render_slimming, slim_image  # noqa: PLC0415 - info and ls need none of it
+    from argosy.runtimes.unused_files import render_slimming, slim_image  # noqa: PLC0415 - info and ls need none of it
 
     found = slim_image(image, command, open_session())
     if as_json:
@@ -273,7 +278,7 @@ def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) 
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def diff(one: str, other: str, *, as_json: bool) -> None:
     """Tell what differs between two images: packages, settings, and the files of their layers."""
-    from argosy.build.comparing import compare_images  # noqa: PLC0415 - info and ls need none of it
+    from argosy.builder.compare import compare_images  # noqa: PLC0415 - info and ls need none of it
 
     found = compare_images(one, other, open_session(quiet=True))
     if as_json:
@@ -302,7 +307,7 @@ def export(
     argosy images export my.sif --format sqsh -o my.sqsh
     argosy images export my.sif --format docker-archive -o my.tar
     """  # noqa: D301
-    from argosy.build.exporting import ExportRequest, export_image  # noqa: PLC0415 - most commands here only read
+    from argosy.builder.output.export import ExportRequest, export_image  # noqa: PLC0415 - most commands here only read
 
     session = open_session(verbose=verbose, work=work_dir)
     report = export_image(ExportRequest(image, OutputFormat(form), output.absolute(), force=force), session)

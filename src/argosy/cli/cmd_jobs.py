@@ -7,14 +7,13 @@ import time
 import click
 
 from argosy.cli.common import JobGroup, open_session, print_json
-from argosy.errors import Interrupted
-from argosy.launch.follow import follow_job
-from argosy.launch.jobs import JobFacts, find_job, is_output_elsewhere, list_jobs, read_plan
-from argosy.launch.reading import read_output
-from argosy.records import asdict, replace
-from argosy.schedulers.slurm import ENDED, WAITING, judge_state
-from argosy.schedulers.slurm_reasons import advise_waiting
-from argosy.session import Session
+from argosy.core.errors import Interrupted
+from argosy.core.records import asdict, replace
+from argosy.core.session import Session
+from argosy.jobs.follow import follow_job
+from argosy.jobs.logs import read_output
+from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs, read_plan
+from argosy.slurm.text import ENDED, WAITING, advise_waiting, judge_state
 
 MOST_RANKS = 32
 """Ranks that are shown to people; --json has all."""
@@ -28,8 +27,8 @@ def _session_at(host: str) -> Session:
     session = open_session(quiet=True)
     if not host:
         return session
-    from argosy.launch.by_ssh import reach  # noqa: PLC0415 - only where it is asked for
-    from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
+    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - likewise
+    from argosy.launch.submit_ssh import reach  # noqa: PLC0415 - only where it is asked for
 
     there = reach(session, parse_remote(host))
     return replace(session, host=there.host, runner=there.runner)
@@ -72,7 +71,7 @@ def _said(text: str) -> str:
 
 
 def _list_past(most: int, *, as_json: bool) -> None:
-    from argosy.launch.history import past_jobs  # noqa: PLC0415 - only where it is asked for
+    from argosy.jobs.history import past_jobs  # noqa: PLC0415 - only where it is asked for
 
     rows = past_jobs(open_session(quiet=True), most=most)
     if as_json:
@@ -90,7 +89,7 @@ def _list_past(most: int, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
     """Compare what two jobs were submitted with, and how they ended: image, settings, options, versions."""
-    from argosy.launch import history  # noqa: PLC0415 - only where it is asked for
+    from argosy.jobs import history  # noqa: PLC0415 - only where it is asked for
 
     session = open_session(quiet=True)
     one, other = history.read_job(session, first), history.read_job(session, second)
@@ -180,7 +179,7 @@ def _say_end(session: Session, facts: JobFacts) -> None:
     if is_output_elsewhere(facts):
         click.echo(f"its output {facts.output} is not here: start it from a folder that all nodes see", err=True)
     elif facts.code:
-        from argosy.why import explain_job_end  # noqa: PLC0415 - only for jobs that failed
+        from argosy.diagnostics.why.rules import explain_job_end  # noqa: PLC0415 - only for jobs that failed
 
         why = explain_job_end(session, facts)
         click.echo(why, err=True, nl=bool(why))
@@ -191,7 +190,7 @@ def _say_end(session: Session, facts: JobFacts) -> None:
 @click.argument("jobs", nargs=-1, required=True)
 def cancel(jobs: tuple[str, ...]) -> None:
     """Cancel JOBS, and say what was cancelled."""
-    from argosy.launch.cancelling import cancel_jobs  # noqa: PLC0415 - only where it is asked for
+    from argosy.jobs.cancel import cancel_jobs  # noqa: PLC0415 - only where it is asked for
 
     for line in cancel_jobs(open_session(), jobs):
         click.echo(line)
@@ -204,7 +203,7 @@ def cancel(jobs: tuple[str, ...]) -> None:
 @click.pass_context
 def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: str) -> None:
     """Open a shell, or run COMMAND after --, in the container of the running JOB."""
-    from argosy.launch.attach import attach as attach_story  # noqa: PLC0415 - only where it is asked for
+    from argosy.launch.interactive import attach as attach_story  # noqa: PLC0415 - only where it is asked for
 
     ctx.exit(attach_story(open_session(), job, command, node=node))
 
@@ -214,7 +213,7 @@ def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: s
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def queues(ssh: str, *, as_json: bool) -> None:
     """List partitions with limits and free nodes, and the accounts and QOS you may use."""
-    from argosy.launch.queues import list_accounts, list_qos, list_queues  # noqa: PLC0415 - only where it is asked for
+    from argosy.jobs.queues import list_accounts, list_qos, list_queues  # noqa: PLC0415 - only where it is asked for
 
     session = _session_at(ssh)
     found, accounts = list_queues(session), list_accounts(session)

@@ -10,13 +10,16 @@ from typing import Any
 import click
 
 from argosy.cli.common import PROJECT_FILE, SITE, container_options, open_session, print_json
-from argosy.errors import UsageError
-from argosy.launch import Launched, LaunchPlan, LaunchRequest, find_site, plan_here, write_script
-from argosy.launch import launch as launch_story
-from argosy.launch.asking import RESTARTS, STAGE, TOPICS, make_request, with_defaults, with_job
-from argosy.launch.naming import option
-from argosy.records import asdict, replace
-from argosy.session import Session
+from argosy.core.errors import UsageError
+from argosy.core.records import asdict, replace
+from argosy.core.session import Session
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.model import LaunchRequest
+from argosy.launch.names import option
+from argosy.launch.request import RESTARTS, STAGE, TOPICS, make_request, with_defaults, with_job
+from argosy.launch.resolve import find_site, plan_here
+from argosy.launch.submit import Launched, write_script
+from argosy.launch.submit import launch as launch_story
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -170,15 +173,15 @@ def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:
     """Launch from this machine, or at the one that ssh reaches."""
     if not ssh:
         return launch_story(request, session)
-    from argosy.launch.by_ssh import launch_by_ssh  # noqa: PLC0415 - only where it is asked for
-    from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
+    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - likewise
+    from argosy.launch.submit_ssh import launch_by_ssh  # noqa: PLC0415 - only where it is asked for
 
     return launch_by_ssh(request, session, parse_remote(ssh))
 
 
 def _preview(request: LaunchRequest, session: Session, ssh: str) -> LaunchPlan:
-    from argosy.launch.by_ssh import preview  # noqa: PLC0415 - only where it is asked for
-    from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
+    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - likewise
+    from argosy.launch.submit_ssh import preview  # noqa: PLC0415 - only where it is asked for
 
     return preview(request, session, parse_remote(ssh))
 
@@ -226,8 +229,8 @@ def show_plan(
 
 
 def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: bool) -> int:
-    from argosy.launch.story import launch_after_smoke  # noqa: PLC0415 - only where it is asked for
-    from argosy.ssh import parse_remote  # noqa: PLC0415 - likewise
+    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - likewise
+    from argosy.launch.submit import launch_after_smoke  # noqa: PLC0415 - only where it is asked for
 
     smoke, launched = launch_after_smoke(request, session, parse_remote(ssh) if ssh else None)
     if follow:
@@ -263,7 +266,7 @@ def read_request(session: Session, *, smoke: bool = False, **options: Any) -> La
     words = {FROM_CLICK.get(name, name): value for name, value in options.items() if _is_given(name, value)}
     path = Path(session.host.cwd, PROJECT_FILE)
     if path.is_file():
-        from argosy.project import read_project  # noqa: PLC0415 - most folders have none
+        from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have none
 
         project, name = read_project(path), str(words["image"])
         if name in project.table.job or not (words.get("command") or "/" in name or Path(name).exists()):
@@ -276,8 +279,8 @@ def read_request(session: Session, *, smoke: bool = False, **options: Any) -> La
 
 
 def _without_bad_nodes(request: LaunchRequest, session: Session) -> LaunchRequest:
-    from argosy.trials import leave_out  # noqa: PLC0415 - only where it is asked for
-    from argosy.verify import find_bad_nodes_of  # noqa: PLC0415 - likewise
+    from argosy.bench.nodes import leave_out  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.verify.verify import find_bad_nodes_of  # noqa: PLC0415 - likewise
 
     return leave_out(request, lambda job: find_bad_nodes_of(session, job))
 

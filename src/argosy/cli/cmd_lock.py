@@ -7,16 +7,19 @@ from typing import Any
 
 import click
 
-from argosy.build.asking import request_asked
-from argosy.build.locking import LockReport, LockRequest, check_lock
-from argosy.build.locking import lock as lock_files
-from argosy.build.order import LOCK_FILE
+from argosy.builder.build_plan import LOCK_FILE
+from argosy.builder.bundle import BundleReport
+from argosy.builder.bundle import bundle as write_bundle
+from argosy.builder.lock import LockReport, LockRequest, check_lock
+from argosy.builder.lock import lock as lock_files
+from argosy.builder.request import request_asked
 from argosy.cli.building import building_options, make_build_request
 from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
-from argosy.progress import render_packages
-from argosy.project import find_project
-from argosy.records import asdict
-from argosy.shell import quote
+from argosy.core.progress import render_packages
+from argosy.core.records import asdict, replace
+from argosy.core.shell import quote
+from argosy.images.identify import render_size
+from argosy.recipes.project_file import find_project
 
 
 @click.command()
@@ -78,3 +81,47 @@ def _told(report: LockReport) -> str:
     if report.first:
         return ""
     return "" if report.changes else ", as before"
+
+
+@click.command()
+@click.argument("sources", nargs=-1)
+@building_options
+@click.option(
+    "--locked", is_flag=False, flag_value=LOCK_FILE, default="", metavar="[LOCK]", help="Bundle what a lock names."
+)
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The archive to make.")
+@click.option("--force", is_flag=True, help="Replace the output if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each command.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+def bundle(
+    sources: tuple[str, ...], *, locked: str, output: Path, force: bool,
+    as_json: bool, verbose: bool, quiet: bool, **given: Any,
+) -> None:  # fmt: skip
+    """Put base, packages and lock into one archive, from which an image is built without a network.
+
+    With it go wheels of packages that have none, what steps copy and fetch, and the bases of stages.
+
+    \b
+    argosy bundle environment.yml --base docker://nvcr.io/nvidia/pytorch:25.06-py3 -o mine.tar
+    argosy bundle -o mine.tar                           (what argosy.toml here says)
+    argosy build --bundle mine.tar -o mine.sif          (elsewhere, without a network)
+    """  # noqa: D301
+    session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
+    request = replace(make_build_request(sources, output, given), force=force, locked=locked)
+    report = write_bundle(request_asked(request, session.host), session)
+    if as_json:
+        print_json(asdict(report))
+    elif not quiet:
+        click.echo(render_bundle_report(report, output))
+
+
+def render_bundle_report(report: BundleReport, shown: Path) -> str:
+    """Say what is in the archive, and what to do with it."""
+    return "\n".join(
+        (
+            *report.notes,
+            f"{shown}: {render_packages(report.packages)} over {report.base}, {render_size(report.size)}",
+            f"build it where there is no network: argosy build --bundle {quote(shown.name)} -o IMAGE",
+        )
+    )

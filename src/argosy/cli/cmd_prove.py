@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from argosy.cli.common import SITE, open_session, print_json
-from argosy.shell import quote
+from argosy.core.shell import quote
 
 
 @click.command()
@@ -31,15 +31,19 @@ def prove(
     SITE is a profile's name or file; without it, the site that this machine belongs to.  The job writes
     argosy-prove-JOB.json into this folder, and 'argosy sites merge' puts that into the profile.
     """
-    from argosy.prove.story import plan_prove_here, site_here  # noqa: PLC0415 - only where it is asked for
-    from argosy.prove.story import prove as prove_story  # noqa: PLC0415 - likewise
-    from argosy.schedulers.slurm import JobOptions  # noqa: PLC0415 - likewise
+    from argosy.diagnostics.validate.validate import (  # noqa: PLC0415 - only where it is asked for
+        plan_prove_here,
+        site_here,
+    )
+    from argosy.diagnostics.validate.validate import prove as prove_story  # noqa: PLC0415 - likewise
+    from argosy.slurm.text import JobOptions  # noqa: PLC0415 - likewise
 
     session = open_session()
     name, asked = site_here(session, site), JobOptions(**options)  # type: ignore[arg-type]  # those of text
     gpus = -1 if gpus_per_node is None else gpus_per_node
     if script is not None:
-        from argosy.store import explained, write_text  # noqa: PLC0415 - likewise
+        from argosy.core.os_errors import explained  # noqa: PLC0415 - likewise
+        from argosy.core.store import write_text  # noqa: PLC0415 - likewise
 
         plan = plan_prove_here(session, name, image=image, options=asked, gpus=gpus, kept=True)
         path = Path(script)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from argosy.cli.common import NAMED_TEXT, PROJECT_FILE, Decorated, container_options, open_session
-from argosy.containers import parse_bind, parse_container
-from argosy.running import RunRequest, plan_run, render_run
-from argosy.running import run as run_story
+from argosy.runtimes.container_plan import parse_bind, parse_container
+from argosy.runtimes.run import RunRequest, plan_run, render_run
+from argosy.runtimes.run import run as run_story
 
 if TYPE_CHECKING:
-    from argosy.session import Session
+    from argosy.core.session import Session
 
 FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
 """Keys of ``[launch]`` in a project file that hold for containers started here, too."""
@@ -91,8 +91,8 @@ def _with_project(
     path = Path(session.host.cwd, PROJECT_FILE)
     if not path.is_file():
         return said
-    from argosy.launch.asking import with_defaults  # noqa: PLC0415 - most folders have no project file
-    from argosy.project import read_project  # noqa: PLC0415 - likewise
+    from argosy.launch.request import with_defaults  # noqa: PLC0415 - most folders have no project file
+    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - likewise
 
     usual = read_project(path)
     words = with_defaults(usual, said)

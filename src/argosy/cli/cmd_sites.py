@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from argosy.cli.common import SITE, WholeLines, open_session, print_json
-from argosy.errors import CheckFailed, SiteError, UsageError
-from argosy.records import asdict
-from argosy.shell import quote
-from argosy.sites import Site, read_site, search_path, site_names
+from argosy.core.errors import CheckFailed, SiteError, UsageError
+from argosy.core.records import asdict
+from argosy.core.shell import quote
+from argosy.sites.profile import Site
+from argosy.sites.read import read_site, search_path, site_names
 
 if TYPE_CHECKING:
-    from argosy.lint import Finding
+    from argosy.sites.lint.findings import Finding
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
@@ -57,7 +58,7 @@ def list_sites(*, as_json: bool) -> None:
 @as_json_option
 def show_site(name: str, *, as_json: bool) -> None:
     """Show one profile: every value with why, source, date, and the line it was read from."""
-    from argosy.sites.telling import tell_site  # noqa: PLC0415 - only where it is asked for
+    from argosy.sites.show import tell_site  # noqa: PLC0415 - only where it is asked for
 
     folders = _folders()
     site, rows = read_site(name, folders), tell_site(name, folders)
@@ -88,7 +89,7 @@ def show_site(name: str, *, as_json: bool) -> None:
 @as_json_option
 def new_site(name: str, output: str, partition: str, account: str, qos: str, *, on_node: bool, as_json: bool) -> None:
     """Write the profile of the Slurm cluster at hand, by asking it; what it did not say is listed as open."""
-    from argosy.survey import Ask, survey_site  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.discover.discover import Ask, survey_site  # noqa: PLC0415 - only where it is asked for
 
     session = open_session(quiet=as_json)
     file = Path(output or f"argosy-sites/{name}.toml")
@@ -109,8 +110,8 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 @click.option("-o", "--output", type=click.Path(dir_okay=False), default="", help="File to write.  [default: stdout]")
 def picture(name: str, output: str) -> None:
     """Draw a node of the site (SVG): cores, reserved ones, GPUs, NICs, and which rank is bound where."""
-    from argosy.node_picture import picture_missing, render_picture  # noqa: PLC0415 - only where it is asked for
-    from argosy.store import write_text  # noqa: PLC0415 - likewise
+    from argosy.core.store import write_text  # noqa: PLC0415 - likewise
+    from argosy.sites.node_picture import picture_missing, render_picture  # noqa: PLC0415 - only where it is asked for
 
     site = read_site(name, _folders())
     if missing := picture_missing(site.node):
@@ -151,8 +152,9 @@ def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_j
 
 
 def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known: bool) -> tuple[Finding, ...]:
-    from argosy.lint import lint_profile, lint_script  # noqa: PLC0415 - likewise
-    from argosy.sites.reading import find_profile  # noqa: PLC0415
+    from argosy.sites.lint.profile_rules import lint_profile  # noqa: PLC0415 - likewise
+    from argosy.sites.lint.script_rules import lint_script  # noqa: PLC0415 - likewise
+    from argosy.sites.read import find_profile  # noqa: PLC0415
 
     if known or file.endswith(".toml") or (not Path(file).exists() and "/" not in file):
         path = find_profile(file, folders)
@@ -170,7 +172,7 @@ def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known:
 @as_json_option
 def diff(first: str, second: str, *, as_json: bool) -> None:
     """Compare two profiles, value by value."""
-    from argosy.sites.telling import diff_sites  # noqa: PLC0415 - only where it is asked for
+    from argosy.sites.show import diff_sites  # noqa: PLC0415 - only where it is asked for
 
     folders = _folders()
     rows = diff_sites(read_site(first, folders), read_site(second, folders))
@@ -188,8 +190,10 @@ def diff(first: str, second: str, *, as_json: bool) -> None:
 @click.pass_context
 def detect(ctx: click.Context, /, *, as_json: bool) -> None:
     """Say which site this machine belongs to, and what shows it; the exit code is 7 where that is not one."""
-    from argosy.sites.detecting import detect_sites  # noqa: PLC0415 - only where it is asked for
-    from argosy.sites.here import machine_here  # noqa: PLC0415 - likewise
+    from argosy.sites.detect import (
+        detect_sites,
+        machine_here,
+    )
 
     session = open_session(quiet=True)
     folders = search_path(session.host.environment, Path(session.host.cwd))
@@ -209,7 +213,7 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
 @sites.command("schema")
 def schema() -> None:
     """Print the JSON schema of profiles, for editors."""
-    from argosy.sites.telling import profile_schema  # noqa: PLC0415 - only where it is asked for
+    from argosy.sites.show import profile_schema  # noqa: PLC0415 - only where it is asked for
 
     print_json(profile_schema())
 
@@ -226,7 +230,7 @@ def merge(ctx: click.Context, /, result: str, into: str, *, accept: bool, as_jso
     A shipped profile is copied to ~/.config/argosy/sites first.  What contradicts a documented value is told and left
     as it is; the exit code is 7 then.
     """
-    from argosy.prove.story import merge_into_profile  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.validate.validate import merge_into_profile  # noqa: PLC0415 - only where it is asked for
 
     place, merged = merge_into_profile(open_session(quiet=True), result, into=into, accept=accept)
     if as_json:

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from argosy.compat.tykky import MODES, plan_advanced, plan_new, plan_settings, plan_update
-from argosy.compat.tykky_site import Conf, merge_conf, read_conf, read_ways
-from argosy.compat.tykky_words import Words, parse_words, render_help
-from argosy.errors import UsageError
-from argosy.records import replace
+from argosy.cli.compat.tykky import MODES, plan_advanced, plan_new, plan_settings, plan_update
+from argosy.cli.compat.tykky_site import Conf, merge_conf, read_conf, read_ways
+from argosy.cli.compat.tykky_words import Words, parse_words, render_help
+from argosy.core.errors import UsageError
+from argosy.core.records import replace
 
 SITE_FILE = "CW_GLOBAL_YAML"
 """Variable of tykky that names a site's configuration."""
@@ -46,10 +46,10 @@ def answer(words: Words) -> None:
     """Do what the words ask for, and tell it as `argosy wrap` does."""
     from argosy.cli.cmd_wrap import render_report  # noqa: PLC0415 - --help does nothing
     from argosy.cli.common import open_session  # noqa: PLC0415 - likewise
-    from argosy.store import work_folder  # noqa: PLC0415 - likewise
-    from argosy.wrap import update, wrap  # noqa: PLC0415 - likewise
-    from argosy.wrap.asking import script_paths  # noqa: PLC0415 - likewise
-    from argosy.wrap.places import open_prefix  # noqa: PLC0415 - likewise
+    from argosy.core.store import work_folder  # noqa: PLC0415 - likewise
+    from argosy.wrap.prefix import update, wrap  # noqa: PLC0415 - likewise
+    from argosy.wrap.request import script_paths  # noqa: PLC0415 - likewise
+    from argosy.wrap.versions import open_prefix  # noqa: PLC0415 - likewise
 
     cwd = Path.cwd()
     ways = read_ways(os.environ)
@@ -104,7 +104,7 @@ def _read_yaml(file: str) -> dict[str, Any]:
     """Read a configuration; nothing where no file is named."""
     if not file:
         return {}
-    from argosy.yaml_text import load_yaml  # noqa: PLC0415 - only who has a configuration waits for it
+    from argosy.core.yaml_text import load_yaml  # noqa: PLC0415 - only who has a configuration waits for it
 
     found = load_yaml(read_text(file), file) or {}
     if not isinstance(found, dict):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from argosy.cli.common import SITE, open_session, print_json
-from argosy.errors import CheckFailed
-from argosy.records import asdict
-from argosy.schedulers.slurm import is_job_id
+from argosy.core.errors import CheckFailed
+from argosy.core.records import asdict
+from argosy.slurm.text import is_job_id
 
 
 @click.command()
@@ -22,7 +22,7 @@ def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, 
     Give the number of a job, or logs that were written under NCCL_DEBUG=INFO (oneCCL: CCL_LOG_LEVEL=info).  The exit
     code is 7 where the fast network was not used, something else is not as planned, or nothing is told.
     """
-    from argosy.verify import verify_job, verify_logs  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.verify.verify import verify_job, verify_logs  # noqa: PLC0415 - only where it is asked for
 
     session = open_session(quiet=True)
     is_job = len(runs) == 1 and is_job_id(runs[0])

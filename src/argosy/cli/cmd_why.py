@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from argosy.cli.common import open_session, print_json
-from argosy.errors import CheckFailed
-from argosy.records import asdict
+from argosy.core.errors import CheckFailed
+from argosy.core.records import asdict
 
 
 @click.command()
@@ -19,7 +19,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     A log is a file, the number of a job, or - for standard input.  The exit code is 7 where no known error is found.
     Errors of your own stand in ~/.config/argosy/signatures.toml.
     """
-    from argosy.why import explain_log, render_findings  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.why.rules import explain_log, render_findings  # noqa: PLC0415 - only where it is asked for
 
     session = open_session(quiet=True)
     found = [explain_log(session, log) for log in logs]

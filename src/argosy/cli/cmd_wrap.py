@@ -10,22 +10,22 @@ import msgspec
 
 from argosy.cli.building import PACKAGE_OPTIONS, package_options
 from argosy.cli.common import NAMED, NAMED_TEXT, WholeLines, open_session, print_json
-from argosy.containers import parse_bind
-from argosy.errors import CheckFailed, UsageError
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.model import GpuWay
+from argosy.core.os_errors import missing_file
+from argosy.core.progress import render_commands
+from argosy.core.records import asdict, replace
+from argosy.core.shell import quote
+from argosy.core.suggest import nearest_word
 from argosy.images.identify import render_size
-from argosy.model import GpuWay
-from argosy.nearest import nearest_word
-from argosy.progress import render_commands
-from argosy.records import asdict, replace
-from argosy.refusals import missing_file
-from argosy.shell import quote
-from argosy.wrap import Settings, UpdateRequest, WrapReport, WrapRequest
-from argosy.wrap import history as read_history
-from argosy.wrap import prune as prune_prefix
-from argosy.wrap import rollback as go_back
-from argosy.wrap import update as update_prefix
-from argosy.wrap import wrap as wrap_new
-from argosy.wrap.asking import plan_recipe, refuse_unused, script_paths
+from argosy.runtimes.container_plan import parse_bind
+from argosy.wrap.model import Settings, UpdateRequest, WrapReport, WrapRequest
+from argosy.wrap.prefix import history as read_history
+from argosy.wrap.prefix import prune as prune_prefix
+from argosy.wrap.prefix import rollback as go_back
+from argosy.wrap.prefix import update as update_prefix
+from argosy.wrap.prefix import wrap as wrap_new
+from argosy.wrap.request import plan_recipe, refuse_unused, script_paths
 
 DEFAULT_BASE = "debian:bookworm"
 
@@ -88,7 +88,7 @@ def _report_options(command: Any) -> Any:
 
 def _settings(old: Settings, given: dict[str, Any]) -> Settings:
     """Give the settings: what was given, else what was there."""
-    from argosy.wrap.asking import read_environ  # noqa: PLC0415 - a few options need it
+    from argosy.wrap.request import read_environ  # noqa: PLC0415 - a few options need it
 
     paths = tuple(part for text in given["paths"] for part in text.split(",") if part)
     return Settings(
@@ -149,7 +149,7 @@ def update(prefix: Path, what: tuple[str, ...], image: str, after: tuple[Path, .
 
     A PACKAGE is a requirement as pip reads it; a FILE takes the place of the environment file of its name.
     """
-    from argosy.wrap.places import open_prefix  # noqa: PLC0415 - update and check alone
+    from argosy.wrap.versions import open_prefix  # noqa: PLC0415 - update and check alone
 
     session = open_session(verbose=verbose, quiet=quiet)
     prefix = prefix.absolute()

@@ -1,1 +1,1 @@
-"""Image formats: SIF and squashfs, and telling them apart."""
+"""Image files: open, find, fetch, send and describe them."""

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from argosy.errors import ArgosyError, UsageError
+from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.core.suggest import nearest_word
 from argosy.images.identify import Kind, identify_file, render_size
-from argosy.nearest import nearest_word
-from argosy.records import replace
-from argosy.session import Session
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -130,7 +130,7 @@ def _site_folders(session: Session) -> Iterator[str]:
     """Give the folders of the site that this machine belongs to, where its profile tells them."""
     from string import Template  # noqa: PLC0415 - only where a name is looked for
 
-    from argosy.sites.here import sites_here  # noqa: PLC0415 - likewise: profiles take 0.1 s to read
+    from argosy.sites.detect import sites_here  # noqa: PLC0415 - likewise: profiles take 0.1 s to read
 
     variables = session.host.environment
     for site in sites_here(session.host):
@@ -217,7 +217,7 @@ def describe_held(held: Held, wanted: tuple[Requirement, ...] = ()) -> Entry:
     wanted
         Packages that are looked for.
     """
-    from argosy.images.opening import open_image  # noqa: PLC0415 - a name is found without it
+    from argosy.images.open import open_image  # noqa: PLC0415 - a name is found without it
 
     entry = Entry(str(held.word), str(held.path), held.size, held.changed, held.alias_of, held.newest)
     try:
@@ -227,7 +227,7 @@ def describe_held(held: Held, wanted: tuple[Requirement, ...] = ()) -> Entry:
     if lock is None:
         return entry
     if wanted:
-        from argosy.images.searching import find_wanted  # noqa: PLC0415 - only where packages are looked for
+        from argosy.images.search import find_wanted  # noqa: PLC0415 - only where packages are looked for
 
         entry = replace(entry, found=find_wanted(lock, wanted))
     return replace(
@@ -296,7 +296,7 @@ def new_file(text: str, session: Session) -> Path:
     CheckFailed
         When the folder cannot be made.
     """
-    from argosy.store import explained  # noqa: PLC0415 - reading needs none of it
+    from argosy.core.os_errors import explained  # noqa: PLC0415 - reading needs none of it
 
     word = parse_word(text)
     if word is None:

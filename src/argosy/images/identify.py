@@ -149,7 +149,7 @@ def _identify_regular(place: Path, size: int) -> FileKind:
     for offset, magic, kind, words in FORMATS:
         if head[offset : offset + len(magic)] == magic:
             return FileKind(kind, words + of_size)
-    from argosy.images.tarheads import read_tar_names  # noqa: PLC0415 - what most starts name is no tar file
+    from argosy.images.tar_headers import read_tar_names  # noqa: PLC0415 - what most starts name is no tar file
 
     tar = _judge_members(read_tar_names(place, "none"))
     if tar:
@@ -160,7 +160,7 @@ def _identify_regular(place: Path, size: int) -> FileKind:
 def _identify_compressed(place: Path, compression: str, of_size: str) -> FileKind:
     if compression == "zstd" and place.name.lower().endswith(ZSTD_TAR):
         return FileKind(Kind.TAR, f"a tar file, by its name, (zstd){of_size}", compression)
-    from argosy.images.tarheads import read_tar_names  # noqa: PLC0415 - likewise
+    from argosy.images.tar_headers import read_tar_names  # noqa: PLC0415 - likewise
 
     kind = _judge_members(read_tar_names(place, compression))
     if kind is None:

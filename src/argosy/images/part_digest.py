@@ -94,8 +94,8 @@ def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
         return known
     digest = f"sha256:{_hash_part(part)}"
     if remember and describe_part(part.path, part.offset, part.size) == part:
-        from argosy.errors import ArgosyError  # noqa: PLC0415 - only the first start of an image writes
-        from argosy.store import make_folder, write_text  # noqa: PLC0415 - likewise
+        from argosy.core.errors import ArgosyError  # noqa: PLC0415 - only the first start of an image writes
+        from argosy.core.store import make_folder, write_text  # noqa: PLC0415 - likewise
 
         memo = _memo(part, cache)
         with suppress(OSError, ArgosyError):  # the digest is right, also if the cache cannot be written

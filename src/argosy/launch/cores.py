@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from argosy.binding import plan_masks, render_core_list, usable_cores
-from argosy.launch.at_site import Settled
-from argosy.launchers import Shape
-from argosy.model import Choice
-from argosy.records import replace
-from argosy.sites import Site
-from argosy.sites.resolving import evident_choice
+from argosy.core.model import Choice, Host, Variable
+from argosy.core.records import replace
+from argosy.core.shell import Late, Word
+from argosy.jobs.launch_plan import Shape
+from argosy.launch.site_overrides import Settled
+from argosy.sites.binding import plan_masks, render_core_list, usable_cores
+from argosy.sites.profile import Site
+from argosy.sites.resolve import evident_choice
 
 
 def bound_cores(shape: Shape, site: Site, launcher: str) -> tuple[str, ...]:
@@ -68,3 +69,36 @@ def without_map(site: Site, allocated: str) -> Site:
     if not site.node.gpu_cpus or not given or min(given) >= len(usable_cores(site.node)):
         return site
     return replace(site, node=replace(site.node, gpu_cpus=()))
+
+
+NAME = "OMP_NUM_THREADS"
+
+
+def plan_threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
+    """Give the value and its reason; a Slurm script that is submitted with other numbers computes it from those."""
+    given = host.environment.get(NAME)
+    if given:
+        return given, Choice(NAME, given, "set by the caller", "environment")
+    cores = shape.cpus_per_rank
+    if site.scheduler == "local":
+        threads = str(cores or max(1, host.cpus // shape.ranks_per_node))
+        return threads, Choice(NAME, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
+    if not cores:
+        why = "what Slurm gave on the node, shared by its ranks"
+        return render_share("cores"), Choice(NAME, "cores / ranks", why, f"site {site.name}")
+
+    if choose_masks(shape, site):
+        return str(cores), Choice(NAME, str(cores), "the cores of a rank", "default")
+    return render_share("need"), Choice(NAME, str(cores), f"the cores of a rank, planned: {cores}", "default")
+
+
+def render_share(cores: str) -> Late:
+    """Render the cores of a rank: those of all ranks of a node, which a script has in a variable, shared out."""
+    return Late(f"$(({cores} > ranks_per_node ? {cores} / ranks_per_node : 1))")
+
+
+def planned_threads(variables: tuple[Variable, ...], shape: Shape) -> tuple[Variable, ...]:
+    """Give the variables of a script that counts no cores: the number is the plan's, or Slurm's cores decide."""
+    planned = (Variable(NAME, str(shape.cpus_per_rank)),) if shape.cpus_per_rank else ()
+    counted = any(each.name == NAME and isinstance(each.value, Late) for each in variables)
+    return (*(each for each in variables if each.name != NAME), *planned) if counted else variables

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from argosy.launch.records import LaunchPlan
-from argosy.model import Choice
-from argosy.runtimes import load_runtime
+from argosy.core.model import Choice
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.runtimes.runtime import load_runtime
 
 GROUPS = ("job", "ranks", "container", "variables", "not decided")
 

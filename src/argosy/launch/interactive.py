@@ -3,21 +3,66 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 
-from argosy.errors import UsageError
-from argosy.launch.attach import NAME as ATTACH
-from argosy.launch.attach import SHELL
-from argosy.launch.grounds import find_site, plan_here
-from argosy.launch.records import LaunchRequest
-from argosy.launch.story import Launched, keep_record, runs_folder, submission_environment
-from argosy.launch.unused import given_options, refuse_options
-from argosy.process import Command, Words
-from argosy.records import replace
-from argosy.session import Session
-from argosy.shell import past_srun, plain_words, quote
-from argosy.store import write_text
+from argosy.core.errors import UsageError
+from argosy.core.process import Command, Words
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.core.shell import Late, name_programs, past_srun, plain_words, quote, render_command, render_programs
+from argosy.core.store import write_text
+from argosy.jobs.query import find_job, session_of
+from argosy.jobs.record import read_submitted
+from argosy.launch.model import LaunchRequest
+from argosy.launch.option_checks import given_options, refuse_options
+from argosy.launch.resolve import find_site, plan_here
+from argosy.launch.script.container_step import has_document, render_document, step_lines, step_of, step_prefix
+from argosy.launch.script.local import ScriptFacts, render_environment
+from argosy.launch.submit import Launched, keep_record, runs_folder, submission_environment
+from argosy.slurm.text import RUNNING
+
+SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
+"""What a job is attached to with, where no command is said: images need not have bash."""
+
+ATTACH = "attach.sh"
+
+
+def _plan_attach(job: str, script: str, command: Words, *, node: str, terminal: bool) -> Words:
+    """Give the words that run a command in a job's container, on one node and beside its ranks."""
+    step = ("srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--export=ALL")
+    where = (f"--nodelist={node}",) if node else ()
+    return (*step, *where, *(("--pty",) if terminal else ()), "sh", script, *plain_words(past_srun(command or SHELL)))
+
+
+def attach(session: Session, job: str, command: Words, *, node: str = "") -> int:
+    """Run a command in the container of a running job; give its exit code.
+
+    Raises
+    ------
+    UsageError
+        When the job does not run, or not on that node, or was not launched by Argosy.
+    """
+    facts = find_job(session, job)
+    script = Path(facts.record, ATTACH)
+    if facts.kind != RUNNING:
+        raise UsageError(f"job {job} does not run: it {facts.meaning}", hint=f"see 'argosy jobs show {job}'")
+    if not facts.record or not script.is_file():
+        raise UsageError(
+            f"job {job} was not launched by Argosy, so its container is not known",
+            hint=f"open a shell beside it: srun --overlap --jobid={job} --pty bash",
+        )
+    session = session_of(session, script.parent)
+    hosts = session.runner.run(Command(("scontrol", "show", "hostnames", facts.nodes))).stdout.split() if node else []
+    if hosts and node not in hosts:
+        raise UsageError(
+            f"{node} is no node of job {job}", evidence=f"it runs on {facts.nodes}", hint="name one of those by --node"
+        )
+    place = str(Path(read_submitted(script.parent).get("there") or facts.record, ATTACH))
+    words = _plan_attach(job, place, command, node=node, terminal=sys.stdin.isatty())
+    return session.runner.hand_over(Command(words, env=dict(session.host.environment)))
+
 
 INSTEAD = MappingProxyType(
     {
@@ -33,7 +78,7 @@ INSTEAD = MappingProxyType(
 NOT_FOR_SALLOC = ("output", "error", "array", "requeue", "open-mode", "signal", "parsable")
 """Options of a batch job that an allocation does not have."""
 
-NAME = "shell.sh"
+SHELL_SCRIPT = "shell.sh"
 
 
 def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
@@ -54,8 +99,8 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     command = request.command or SHELL
     plan = plan_here(replace(request, command=command), session, record=str(folder))
     keep_record(plan, folder)
-    write_text(folder / NAME, render_shell(folder, site.name, terminal=sys.stdin.isatty()))
-    words = plan_allocation(plan.directives, ("sh", str(folder / NAME), *plain_words(past_srun(command))))
+    write_text(folder / SHELL_SCRIPT, render_shell(folder, site.name, terminal=sys.stdin.isatty()))
+    words = plan_allocation(plan.directives, ("sh", str(folder / SHELL_SCRIPT), *plain_words(past_srun(command))))
     session.reporter.note("leaving the shell gives the nodes back; argosy launch --here uses them meanwhile")
     code = session.runner.hand_over(Command(words, env=submission_environment(session)))
     return Launched(code, "", str(folder))
@@ -80,3 +125,37 @@ def render_shell(folder: Path, site: str, *, terminal: bool) -> str:
         f'exec {step} sh {quote(str(folder / ATTACH))} "$@"',
     ]
     return "\n".join(lines) + "\n"
+
+
+OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION"
+"""What srun of the outer step sets, and srun of the inner one would take for options."""
+
+
+def render_attach(facts: ScriptFacts) -> str:
+    """Render the script that becomes its words in the container of a job."""
+    programs, words = name_programs(facts.container.words((Late("$@"),)))
+    start = render_command(words)
+    lines = [
+        "#!/bin/sh",
+        "# Become the words of this script in the container of a job: srun --overlap --jobid=JOB sh attach.sh COMMAND…",
+        "# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
+        "set -eu",
+        *render_environment(facts),
+        *render_programs(programs),
+        *(_in_step(facts, start) if step_of(facts.container) else ("exec " + start,)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _in_step(facts: ScriptFacts, start: str) -> Iterator[str]:
+    """Start a container by srun, on the node at hand: no other program can."""
+    yield f"unset {OF_OUTER_STEP}"
+    yield "terminal=; [ ! -t 0 ] || terminal=--pty"
+    yield from render_document(facts.container)
+    step = 'srun --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" --cpu-bind=none --mpi=none --export=ALL'
+    command = " \\\n    ".join([f"{step_prefix(facts.container)}{step} $terminal", *step_lines(facts.container), start])
+    if not has_document(facts.container):
+        yield f"exec {command}"
+        return
+    yield "trap 'rm -f \"$environment\"' EXIT"
+    yield command

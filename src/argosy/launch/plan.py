@@ -7,9 +7,30 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from argosy.containers import ContainerPlan
-from argosy.errors import UsageError
-from argosy.launch.at_site import (
+from argosy.core.errors import UsageError
+from argosy.core.model import NO_WORDS, Choice, ContainerRequest, Host, Variable
+from argosy.core.records import replace
+from argosy.core.shell import Late
+from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.launch.cores import NAME as THREADS
+from argosy.launch.cores import plan_threads, planned_threads
+from argosy.launch.launchers.launcher import (
+    LABEL_FORM,
+    NEED_SLURM,
+    ONE_PER_NODE,
+    Counts,
+    Started,
+    Wish,
+    choose_launcher,
+    find_launcher,
+    refuse_without_torch,
+)
+from argosy.launch.limits import check_limits
+from argosy.launch.model import LaunchRequest
+from argosy.launch.names import as_pattern, file_name, name_of
+from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
+from argosy.launch.shape import choose_shape, one_rank_per_node
+from argosy.launch.site_overrides import (
     Settled,
     default_options,
     launcher_at_site,
@@ -22,35 +43,15 @@ from argosy.launch.at_site import (
     with_site_binds,
     with_site_words,
 )
-from argosy.launch.limits import check_limits
-from argosy.launch.naming import as_pattern, file_name, name_of
-from argosy.launch.records import LaunchPlan, LaunchRequest
-from argosy.launch.script import ScriptFacts, inherited_names, render_script
-from argosy.launch.shape import choose_shape, one_rank_per_node
-from argosy.launch.threads import NAME as THREADS
-from argosy.launch.threads import plan_threads, planned_threads
-from argosy.launchers import (
-    LABEL_FORM,
-    NEED_SLURM,
-    ONE_PER_NODE,
-    Counts,
-    Shape,
-    Started,
-    Wish,
-    choose_launcher,
-    find_launcher,
-    refuse_without_torch,
-)
-from argosy.model import NO_WORDS, Choice, ContainerRequest, Host, Late, Variable
-from argosy.records import replace
-from argosy.schedulers import plan_submit
-from argosy.schedulers.slurm import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
-from argosy.sites import Site
-from argosy.sites.resolving import AtSite
+from argosy.runtimes.container_plan import ContainerPlan
+from argosy.sites.profile import Site
+from argosy.sites.resolve import AtSite
+from argosy.slurm.scheduler import plan_submit
+from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
 from argosy.version import VERSION
 
 if TYPE_CHECKING:
-    from argosy.launch.slurm_script import SlurmFacts
+    from argosy.launch.script.slurm import SlurmFacts
 
 
 def plan_launch(
@@ -174,7 +175,7 @@ def _refuse_without_slurm(request: LaunchRequest, launcher: str, shape: Shape) -
     if launcher in NEED_SLURM:
         raise UsageError(f"the launcher {launcher} needs Slurm", hint="use --launcher torchrun or none here")
     if request.label:
-        from argosy.launch.unused import refuse_label  # noqa: PLC0415 - where it is asked for
+        from argosy.launch.option_checks import refuse_label  # noqa: PLC0415 - where it is asked for
 
         refuse_label(launcher, shape)
 
@@ -197,18 +198,18 @@ def _script_facts(facts: _Facts, container: ContainerPlan, started: Started) -> 
 
 def _slurm_text(facts: _Facts) -> tuple[str, tuple[str, ...]]:
     """Give the script, and the options of sbatch that it begins with."""
-    from argosy.launch.slurm_script import directives, render_slurm_script  # noqa: PLC0415 - a local plan needs none
+    from argosy.launch.script.slurm import directives, render_slurm_script  # noqa: PLC0415 - a local plan needs none
 
     slurm = _slurm_facts(facts)
     return render_slurm_script(slurm), tuple(directives(slurm))
 
 
 def _slurm_facts(facts: _Facts) -> SlurmFacts:
-    from argosy.binding import render_core_list  # noqa: PLC0415 - a local plan needs nothing of Slurm
     from argosy.launch.cores import choose_masks  # noqa: PLC0415 - likewise
-    from argosy.launch.recording import rank_file, well_file  # noqa: PLC0415 - likewise
-    from argosy.launch.resume import plan_resume  # noqa: PLC0415 - likewise
-    from argosy.launch.slurm_script import SlurmFacts  # noqa: PLC0415 - likewise
+    from argosy.launch.script.record_files import rank_file, well_file  # noqa: PLC0415 - likewise
+    from argosy.launch.script.resume import plan_resume  # noqa: PLC0415 - likewise
+    from argosy.launch.script.slurm import SlurmFacts  # noqa: PLC0415 - likewise
+    from argosy.sites.binding import render_core_list  # noqa: PLC0415 - a local plan needs nothing of Slurm
 
     request, masks = facts.request, choose_masks(facts.shape, facts.site)
     counts = Counts(Late("$nodes"), Late("$ranks_per_node"))
@@ -258,7 +259,7 @@ def _absolute(path: str, host: Host) -> str:
 
 
 def _attach_text(facts: _Facts) -> str:
-    from argosy.launch.attach_script import render_attach  # noqa: PLC0415 - likewise
+    from argosy.launch.interactive import render_attach  # noqa: PLC0415 - likewise
 
     container = with_variables(facts.container, planned_threads(facts.container.entry.variables, facts.shape))
     return render_attach(_script_facts(facts, container, Started(facts.request.command)))
@@ -327,7 +328,7 @@ def plan_variables(
 def _debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     if not request.debug:
         return (), ()
-    from argosy.launch.debug import plan_debug  # noqa: PLC0415 - where it is asked for
+    from argosy.launch.limits import plan_debug  # noqa: PLC0415 - where it is asked for
 
     files = f"{host.cwd or '.'}/{file_name(name_of(request.command))}"
     return plan_debug(request.debug, files, site.node.gpu_vendor)
@@ -336,7 +337,7 @@ def _debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[Variab
 def _wishes(request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str) -> tuple[Choice, ...]:
     if not (request.elastic or request.gpu_type or request.stage or request.label or request.mpi):
         return ()
-    from argosy.launch.wishes import check_wishes  # noqa: PLC0415 - where they are asked for
+    from argosy.launch.option_checks import check_wishes  # noqa: PLC0415 - where they are asked for
 
     return check_wishes(request, container, site, launcher)
 
@@ -344,7 +345,7 @@ def _wishes(request: LaunchRequest, container: ContainerPlan, site: Site, launch
 def _told(choices: tuple[Choice, ...], request: LaunchRequest) -> tuple[Choice, ...]:
     if not request.given:
         return choices
-    from argosy.launch.sources import with_sources  # noqa: PLC0415 - where there is a project file
+    from argosy.launch.request import with_sources  # noqa: PLC0415 - where there is a project file
 
     return with_sources(choices, request.given)
 

@@ -6,12 +6,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from argosy.errors import UsageError
-from argosy.launch.naming import option
-from argosy.launchers import Shape
-from argosy.model import Choice, Host
-from argosy.records import replace
-from argosy.sites import Site
+from argosy.core.errors import UsageError
+from argosy.core.model import Choice, Host
+from argosy.core.records import replace
+from argosy.jobs.launch_plan import Shape
+from argosy.launch.names import option
+from argosy.sites.profile import Site
 
 THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
 """Most hardware threads of a core: eight on POWER, and so where the architecture is not known."""
@@ -190,7 +190,7 @@ def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[
 def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:
     if wanted.cpus_per_rank:
         return wanted.cpus_per_rank, "asked for"
-    from argosy.binding import parse_ranges, plan_masks  # noqa: PLC0415 - Slurm's sites only
+    from argosy.sites.binding import parse_ranges, plan_masks  # noqa: PLC0415 - Slurm's sites only
 
     masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
     if masks:

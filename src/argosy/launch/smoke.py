@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from argosy.errors import UsageError
-from argosy.launch.records import LaunchRequest
-from argosy.model import Choice
-from argosy.records import replace
-from argosy.sites import Site
-from argosy.sites.resolving import evident_choice
+from argosy.core.errors import UsageError
+from argosy.core.model import Choice
+from argosy.core.records import replace
+from argosy.launch.model import LaunchRequest
+from argosy.sites.profile import Site
+from argosy.sites.resolve import evident_choice
 
 NODES, TIME, SECONDS = 2, "00:03:00", 120
 """Nodes and time limit of a smoke run, and the seconds after which what still runs is ended: torchrun takes 30 more."""

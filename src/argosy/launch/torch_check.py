@@ -6,19 +6,19 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from argosy.containers import ContainerPlan
-from argosy.entering import enter, outer_environment
-from argosy.errors import ArgosyError, CheckFailed
-from argosy.images.opening import file_identity
+from argosy.core.errors import ArgosyError, CheckFailed
+from argosy.core.model import Choice, ContainerRequest, GpuWay, Image, ImageKind
+from argosy.core.process import Command
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.core.shell import plain_words
+from argosy.images.open import file_identity
 from argosy.images.torch_build import ASK_TORCH, BACKENDS, describe_wrong_build, parse_torch, torch_of_version
-from argosy.launch.records import LaunchRequest
-from argosy.model import Choice, ContainerRequest, GpuWay, Image, ImageKind
-from argosy.process import Command
-from argosy.records import replace
-from argosy.runtimes import FILES
-from argosy.session import Session
-from argosy.shell import plain_words
-from argosy.sites import Site
+from argosy.launch.model import LaunchRequest
+from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.open_container import enter, outer_environment
+from argosy.runtimes.runtime import FILES
+from argosy.sites.profile import Site
 
 ASK = """\
 for python in python python3; do ! command -v "$python" >/dev/null || exec "$python" -I -c "$1"; done
@@ -94,7 +94,7 @@ def _asked(image: Image, session: Session, memo: Path | None) -> Mapping[str, st
         session.reporter.note(f"torch in {image.path} was not checked, the image cannot be started here: {error.what}")
         return {}
     if memo:
-        from argosy.store import write_text  # noqa: PLC0415 - a dry run writes nothing
+        from argosy.core.store import write_text  # noqa: PLC0415 - a dry run writes nothing
 
         with contextlib.suppress(OSError):
             memo.parent.mkdir(parents=True, exist_ok=True)

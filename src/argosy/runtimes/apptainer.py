@@ -14,9 +14,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.layout import ROOT
-from argosy.model import Attach, Bind, Entry, GpuWay, Host, Variable, Word
-from argosy.runtimes import FILES, Traits, forced_variables, in_environment
+from argosy.core.layout import ROOT
+from argosy.core.model import Attach, Bind, Entry, GpuWay, Host, Variable
+from argosy.core.shell import Word
+from argosy.runtimes.runtime import FILES, Traits, forced_variables, in_environment
 
 FAMILIES = ("APPTAINER", "SINGULARITY")
 """Prefixes of the variables that both programs read; Apptainer takes the second as well."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.model import Entry, Host, ImageKind, Variable, Word
-from argosy.runtimes import Traits, assignment, inherited_variables
-from argosy.shell import Program
+from argosy.core.model import Entry, Host, ImageKind, Variable
+from argosy.core.shell import Program, Word
+from argosy.runtimes.runtime import Traits, assignment, inherited_variables
 
 STEP_IN = Program(
     "step_in",

@@ -13,11 +13,11 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from argosy.layout import GPU_LIBRARIES
-from argosy.model import Devices, Entry, GpuWay, Host, Person, Variable, Word
-from argosy.runtimes import FILES, Traits, forced_variables, in_environment, inherited_variables, named
+from argosy.core.layout import GPU_LIBRARIES
+from argosy.core.model import Devices, Entry, GpuWay, Host, Person, Variable
+from argosy.core.shell import NAME, Word
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN, PREFIX
-from argosy.shell import NAME
+from argosy.runtimes.runtime import FILES, Traits, forced_variables, in_environment, inherited_variables, named
 
 MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run", "usr"})
 """Top folders that are symbolic links in many images, or have such: a folder made here would hide the link."""

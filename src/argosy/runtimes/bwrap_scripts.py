@@ -15,8 +15,8 @@ Names begin with ``argosy_`` because the caller's exported variables share the n
 
 from __future__ import annotations
 
-from argosy.layout import DEFAULT_PATH
-from argosy.shell import Program
+from argosy.core.layout import DEFAULT_PATH
+from argosy.core.shell import Program
 
 PREFIX = "ARGOSYENV_"
 """Under which name a value travels that is not to stand in an argument list, so that the image's own cannot win."""

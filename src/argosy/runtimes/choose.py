@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from argosy.errors import CheckFailed, ImageError, ToolMissing
-from argosy.model import Attach, Choice, Entry, GpuWay, Host, Image, ImageKind
-from argosy.runtimes import AUTOMATIC, Runtime, load_runtime, refuse_image
-from argosy.shell import quote
+from argosy.core.errors import CheckFailed, ImageError, ToolMissing
+from argosy.core.model import Attach, Choice, Entry, GpuWay, Host, Image, ImageKind
+from argosy.core.shell import quote
+from argosy.runtimes.runtime import AUTOMATIC, Runtime, load_runtime, refuse_image
 
 LAYER_SKIPPERS = ("UNDERLAY", "UNSQUASH", "TMP_SANDBOX")
 """Options that make Apptainer or SingularityCE drop an overlay partition, as variables ``APPTAINER_…`` and

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.layout import entered_if_there
-from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
-from argosy.runtimes import NAMED, Traits, forced_variables, inherited_variables, named, names_that_are_set
+from argosy.core.layout import entered_if_there
+from argosy.core.model import Bind, Entry, GpuWay, Host, ImageKind, Variable
+from argosy.core.shell import Program, Word
 from argosy.runtimes.podman import AT_TERMINAL, SHARED_MEMORY, TEMPORARY
-from argosy.shell import Program
+from argosy.runtimes.runtime import NAMED, Traits, forced_variables, inherited_variables, named, names_that_are_set
 
 START = Program(
     "start",

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.model import Bind, Entry, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import NAMED, Traits, assignment, in_environment, inherited_variables, named, names_that_are_set
+from argosy.core.model import Bind, Entry, Host, ImageKind, Variable
+from argosy.core.shell import Late, Program, Word
 from argosy.runtimes.pyxis import TEMPORARY, WAY_OUT, enroot_variables, refuse_enroot
-from argosy.shell import Program
+from argosy.runtimes.runtime import (
+    NAMED,
+    Traits,
+    assignment,
+    in_environment,
+    inherited_variables,
+    named,
+    names_that_are_set,
+)
 
 CALL = Program(
     "call",

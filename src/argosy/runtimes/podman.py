@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.layout import DEFAULT_PATH, ROOT, entered_if_there
-from argosy.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable, Word
-from argosy.runtimes import (
+from argosy.core.layout import DEFAULT_PATH, ROOT, entered_if_there
+from argosy.core.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable
+from argosy.core.shell import Program, Word
+from argosy.runtimes.bwrap_scripts import PREFIX, TAKE
+from argosy.runtimes.runtime import (
     FAMILIES,
     FILES,
     NAMED,
@@ -21,8 +23,6 @@ from argosy.runtimes import (
     inherited_variables,
     named,
 )
-from argosy.runtimes.bwrap_scripts import PREFIX, TAKE
-from argosy.shell import Program
 
 WAY_OUT = "remove its tree from the cache of Argosy and start again"
 

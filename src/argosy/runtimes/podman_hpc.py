@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.layout import entered_if_there
-from argosy.model import Entry, GpuWay, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import NAMED, Traits, forced_variables, in_environment, inherited_variables, named
+from argosy.core.layout import entered_if_there
+from argosy.core.model import Entry, GpuWay, Host, ImageKind, Variable
+from argosy.core.shell import Late, Word
 from argosy.runtimes.podman import NAMED_WORDS, TEMPORARY, WAY_OUT, mount_words, refuse_mount
+from argosy.runtimes.runtime import NAMED, Traits, forced_variables, in_environment, inherited_variables, named
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),

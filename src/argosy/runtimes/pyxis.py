@@ -11,9 +11,9 @@ import re
 
 import msgspec
 
-from argosy.model import Bind, Entry, GpuWay, Host, ImageKind, Late, Variable, Word
-from argosy.runtimes import Traits, forced_variables, in_environment
-from argosy.shell import in_double_quotes
+from argosy.core.model import Bind, Entry, GpuWay, Host, ImageKind, Variable
+from argosy.core.shell import Late, Word, in_double_quotes
+from argosy.runtimes.runtime import Traits, forced_variables, in_environment
 
 WAY_OUT = "build the image with --format sqsh"
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from argosy.sites.parts import Base
-from argosy.sites.records import Images, Site
+from argosy.sites.profile import Site
+from argosy.sites.profile_parts import Base
+from argosy.sites.read import read_site, site_names
+from argosy.sites.software import Images
 
 ENTER = {
     "exec": "",
@@ -58,3 +62,33 @@ def render_images(site: Site) -> Iterator[str]:
     yield from (f"cotainr   --system {system}: {base}" for system, base in images.cotainr_systems.items())
     if not (images.bases or images.folders or images.catalog or images.cotainr_systems):
         yield f"the profile of {site.name} knows no images"
+
+
+class System(msgspec.Struct, frozen=True):
+    """A base under the name that a site gave it.
+
+    Attributes
+    ----------
+    base
+        As `argosy build --base` takes it.
+    site
+        The site whose profile has it; empty where it is a base that the user named.
+    """
+
+    base: str
+    site: str
+
+
+def read_systems(folders: Sequence[Path]) -> Mapping[str, System]:
+    """Read the systems of all sites; the first site that has a name keeps it.
+
+    Raises
+    ------
+    SiteError
+        When a profile on the search path is not valid.
+    """
+    found: dict[str, System] = {}
+    for name in site_names(folders):
+        for system, base in read_site(name, folders).images.cotainr_systems.items():
+            found.setdefault(system, System(base, name))
+    return found

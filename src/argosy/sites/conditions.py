@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.nearest import nearest_word
+from argosy.core.suggest import nearest_word
 
 OPERATORS = ("<=", ">=", "==", "!=", "<", ">")
 ORDER = frozenset({"<=", ">=", "<", ">"})

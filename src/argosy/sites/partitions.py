@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from argosy.errors import SiteError
-from argosy.model import Choice
-from argosy.nearest import nearest_word
-from argosy.sites.records import Partition, Site
-from argosy.sites.resolving import at_partition, evident_choice, gpus_of
+from argosy.core.errors import SiteError
+from argosy.core.model import Choice
+from argosy.core.suggest import nearest_word
+from argosy.sites.profile import Partition, Site
+from argosy.sites.resolve import at_partition, evident_choice, gpus_of
 
 
 class Demand(msgspec.Struct, frozen=True):

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from argosy.errors import ArgosyError
-from argosy.images.finding import refined
-from argosy.images.opening import open_image
+from argosy.builder.bases.for_site import site_named
+from argosy.core.errors import ArgosyError, CheckFailed
+from argosy.core.process import Command
+from argosy.core.progress import render_commands
+from argosy.core.session import Session
+from argosy.core.shell import plain_words, quote
+from argosy.images.find import refined
+from argosy.images.open import open_image
 from argosy.images.prefix import version_folder
-from argosy.process import Command
-from argosy.progress import render_commands
-from argosy.runtimes import load_runtime
-from argosy.session import Session
-from argosy.shell import quote
-from argosy.wrap.places import CACHE, open_prefix
-from argosy.wrap.records import Version
+from argosy.images.torch_build import ASK_TORCH, BACKENDS
+from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.open_container import outer_environment
+from argosy.runtimes.runtime import load_runtime
+from argosy.sites.profile import Site
+from argosy.wrap.model import Inside, Recipe, SourceKind, Version
+from argosy.wrap.versions import CACHE, open_prefix
 
 LIST = 'for each in "$@"; do [ -e "$each" ] || printf "gone:%s\\n" "$each"; done; echo whole'
 """Run by a wrapper's own start, so that what is tried is what users start."""
@@ -118,3 +125,47 @@ def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Fi
             "start", well=False, said=f"not in the image: {', '.join(gone[:8])}", hint="argosy wrap update DIR"
         )
     return Finding("start", well=True, said="the container starts, and holds every command")
+
+
+def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: Inside, session: Session) -> None:
+    """Check that the torch of an image or installation was built for the GPUs of the site, where one is named.
+
+    Raises
+    ------
+    CheckFailed
+        When torch cannot use the site's GPUs.
+    SiteError
+        When there is no such site.
+    """
+    if not recipe.site or recipe.kind is SourceKind.FILES:
+        return
+    site = site_named(recipe.site, session.host)
+    python = next((each for each in inside.programs if PurePosixPath(each).name in {"python", "python3"}), "")
+    if not python or site.node.gpu_vendor not in BACKENDS:
+        return
+    words = plain_words(plan.words((python, "-I", "-c", ASK_TORCH)))
+    reply = session.runner.run(Command(words, env=outer_environment(plan, session.host.environment)))
+    try:
+        torch = json.loads(reply.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        return
+    judge_gpu_build(torch, site, str(recipe))
+
+
+def judge_gpu_build(torch: Mapping[str, str], site: Site, what: str) -> None:
+    """Judge what torch says of itself against the vendor of a site's GPUs; no torch at all is right.
+
+    Raises
+    ------
+    CheckFailed
+        When it was built for others, or for none.
+    """
+    backend = BACKENDS[site.node.gpu_vendor]
+    if not torch.get("__version__") or torch.get(backend):
+        return
+    others = ", ".join(name for name in BACKENDS.values() if torch.get(name)) or "none but the CPU"
+    raise CheckFailed(
+        f"torch {torch['__version__']} of {what} cannot use the GPUs of {site.name}",
+        evidence=f"{site.name} has GPUs of {site.node.gpu_vendor}: {backend}\nthis torch has {others}",
+        hint=f"wrap one with a torch for {backend}, or leave --site {site.name} away",
+    )

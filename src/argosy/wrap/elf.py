@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.emulation import MACHINES
+from argosy.host.emulation import MACHINES
 
 MAGIC = b"\x7fELF"
 GLIBC = re.compile(rb"GLIBC_(\d+)\.(\d+)(?:\.\d+)?\0")

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.errors import CheckFailed, UsageError
-from argosy.process import Command
-from argosy.session import Session
-from argosy.shell import quote
-from argosy.store import explained, whole_file
-from argosy.wrap.entrances import render_kernel
-from argosy.wrap.places import open_prefix
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.os_errors import explained
+from argosy.core.process import Command
+from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.core.store import whole_file
+from argosy.wrap.activation import render_kernel
+from argosy.wrap.versions import open_prefix
 
 NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
 """What Jupyter takes as the name of a kernel."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from argosy.model import Bind
-from argosy.shell import Late, in_double_quotes, quote
+from argosy.core.model import Bind
+from argosy.core.shell import Late, in_double_quotes, quote
 from argosy.wrap.plan import SYSTEM_FOLDERS
-from argosy.wrap.starting import Start
+from argosy.wrap.start_settings import Start
 
 
 def render_visible(start: Start, mount: str) -> str:

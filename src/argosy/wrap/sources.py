@@ -8,17 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.build import BuildRequest, build
-from argosy.errors import ArgosyError, NoVersions, UsageError
-from argosy.images.finding import find_image
+from argosy.builder.build import build
+from argosy.builder.report import BuildRequest
+from argosy.core.errors import ArgosyError, NoVersions, UsageError
+from argosy.core.layout import Guise
+from argosy.core.model import Image, ImageKind
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.images.find import find_image
 from argosy.images.identify import Kind, identify_file
-from argosy.layout import Guise
-from argosy.model import Image, ImageKind
-from argosy.records import replace
 from argosy.runtimes.choose import choose_runtime
-from argosy.session import Session
 from argosy.wrap.elf import Needs
-from argosy.wrap.records import Inside, Recipe, SourceKind
+from argosy.wrap.model import Inside, Recipe, SourceKind
 
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
@@ -69,7 +70,7 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
         image, used = _built(recipe, recipe.base, files, folder, session, before=recipe.before, after=recipe.after)
         return Brought(image, _with_base(recipe, used))
     if recipe.kind is SourceKind.FOLDER:
-        from argosy.wrap.folders import pack_folder  # noqa: PLC0415 - one kind of source of three needs it
+        from argosy.wrap.installations import pack_folder  # noqa: PLC0415 - one kind of source of three needs it
 
         placed = pack_folder(recipe, folder, session)
         return Brought(

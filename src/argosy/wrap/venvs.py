@@ -6,7 +6,7 @@ Two things stand in the way.  A venv names the base's interpreter as its ``home`
 
 from __future__ import annotations
 
-from argosy.wrap.records import Inside
+from argosy.wrap.model import Inside
 
 CONFIG = "pyvenv.cfg"
 ON_TOP = ".on-top"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from argosy.binding import parse_ranges
-from argosy.sites import read_site
+from argosy.sites.binding import parse_ranges
+from argosy.sites.read import read_site
 
 if TYPE_CHECKING:
     from tests.lab.conftest import Cluster, Lab

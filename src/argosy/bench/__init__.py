@@ -1,0 +1,1 @@
+"""Benchmarks: collectives, nodes, settings, start-up."""

@@ -1,0 +1,1 @@
+"""Measure what starting a command costs."""

@@ -1,0 +1,1 @@
+"""Compare settings of a user's program in one job."""

@@ -1,0 +1,1 @@
+"""Build an image from a recipe and a base."""

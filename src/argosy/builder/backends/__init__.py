@@ -1,0 +1,1 @@
+"""Build backends: run programs inside a base's root file system."""

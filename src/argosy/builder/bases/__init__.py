@@ -1,0 +1,1 @@
+"""Bases: open, fetch or make the root file system that an image builds on."""

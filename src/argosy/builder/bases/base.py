@@ -1,0 +1,289 @@
+"""Open or make the base of an image: a file system that is packed already, so it is never packed again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from argosy.builder.bases.definitions import Format, definition_format
+from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
+from argosy.builder.bases.mmdebstrap import make_debian
+from argosy.core.errors import ImageError, UsageError
+from argosy.core.layout import APPTAINER_ENV, PROFILE, ROOT
+from argosy.core.model import Image, ImageKind
+from argosy.core.os_errors import near_file
+from argosy.core.records import replace
+from argosy.core.session import Session, Step
+from argosy.core.store import remove_tree
+from argosy.host.emulation import machine_named
+from argosy.images.catalog import find_held, nearest_held
+from argosy.images.identify import Kind, identify_file
+from argosy.images.open import GO_ARCH, Opened, check_arch, layer_key, open_image
+from argosy.images.part_digest import describe_part, known_digest, part_digest
+from argosy.images.registry.fetch import fetch_image
+from argosy.images.registry.references import Reference, file_reference, guess_reference, is_reference, parse_reference
+from argosy.images.rootfs_cache import put_back_layer, run_unsquashfs, take_layer
+from argosy.images.squashfs.pack import pack_tar, run_pack
+from argosy.images.squashfs.superblock import read_superblock
+from argosy.recipes.lock import Lock
+
+
+def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
+    """Begin to take the digest of the base's bytes; remembered by the file's identity, so that it is read once.
+
+    Returns
+    -------
+    What waits for ``sha256:`` and 64 hexadecimal digits, and raises the `OSError` of reading, if there was one.
+    """
+    if image.kind is ImageKind.TREE:
+        raise ImageError(f"{image.path} is a folder", hint="this is a defect: a folder is packed before it is a base")
+    part, cache = describe_part(image.path, image.base_offset, image.base_size), session.places.cache
+    known = known_digest(part, cache)
+    if known:
+        return lambda: known
+    future = Future[str]()
+
+    def work() -> None:
+        try:
+            future.set_result(part_digest(part, cache))
+        except BaseException as error:  # noqa: BLE001 - told where it is waited for
+            future.set_exception(error)
+
+    # A daemon: a build that ends before does not wait for it.
+    threading.Thread(target=work, daemon=True).start()
+    return future.result
+
+
+NO_OPTIONS = EngineOptions()
+PACKED_FIRST = frozenset({Kind.ROOT_DIRECTORY, Kind.TAR})
+OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
+"""What a flat image of ours holds of its layer."""
+
+
+class Base(msgspec.Struct, frozen=True):
+    """A base that is ready to be built upon.
+
+    Attributes
+    ----------
+    reference
+        As the user gave it.
+    opened
+        The file: its base partition is copied byte for byte; its layer, where it has one, is taken over.
+    digesting
+        Waits for `digest`, which may be taken while the build goes on.
+    added
+        Debian packages that were added because the environment needs them.
+    how
+        What made it, and why that; empty for a base that was there.
+    """
+
+    reference: str
+    opened: Opened
+    digesting: Callable[[], str]
+    added: tuple[str, ...] = ()
+    how: str = ""
+
+    @property
+    def image(self) -> Image:
+        """The image itself."""
+        return self.opened.image
+
+    @property
+    def lock(self) -> Lock | None:
+        """What is known to be in it, where Argosy made it."""
+        return self.opened.lock
+
+    @property
+    def digest(self) -> str:
+        """``sha256:…`` of the bytes of the base's squashfs."""
+        return self.digesting()
+
+    @property
+    def time(self) -> int:
+        """Seconds since 1970 at which its squashfs was made."""
+        return read_superblock(self.image.path, self.image.base_offset).mkfs_time
+
+
+def open_base(
+    reference: str,
+    session: Session,
+    work: Path,
+    *,
+    needs: tuple[str, ...] = (),
+    options: EngineOptions = NO_OPTIONS,
+    step: Step | None = None,
+) -> Base:
+    """Open the base that `reference` names; make it first where it has to be made.
+
+    Parameters
+    ----------
+    reference
+        A SIF or squashfs file, or its name in the catalog, a root file system as a folder or tar file,
+        ``debian:SUITE[+package…]``, or an image that Docker can run: ``docker://…``, an archive or OCI layout; or what
+        an engine makes one of: a definition file, a Dockerfile or a folder with one.
+    needs
+        Debian's packages that a Debian which is made here gets beside those named.
+
+    Raises
+    ------
+    UsageError, ImageError
+        When it names nothing, or nothing that can be a base.
+    """
+    if reference.startswith("debian:"):
+        return _debian_base(reference, session, needs)
+    if is_made(reference, options):
+        return _made_by_engine(reference, session, work, options, step)
+    if is_reference(reference):
+        return _fetched_base(parse_reference(reference), session)
+    path = base_file(reference, session)
+    kind = identify_file(path).kind
+    wanted = file_reference(kind, path.absolute())
+    if wanted is not None:
+        return _fetched_base(wanted, session)
+    if kind in PACKED_FIRST:
+        return _packed_base(reference, path, session, work)
+    opened = _open_here(path, session)
+    return Base(reference, opened, digest_ahead(opened.image, session))
+
+
+def is_copied(path: Path, session: Session) -> bool:
+    """Tell whether a base's file is copied as it is; it is packed first otherwise.
+
+    Raises
+    ------
+    ImageError, UsageError
+        When it can be no base.
+    """
+    kind = identify_file(path).kind
+    if kind in PACKED_FIRST or file_reference(kind, path.absolute()) is not None:
+        return False
+    _open_here(path, session)
+    return True
+
+
+def _open_here(path: Path, session: Session) -> Opened:
+    opened = _with_arch(open_image(path.absolute()), session)
+    _check_target(opened.image, session)
+    return opened
+
+
+def is_made(reference: str, options: EngineOptions) -> bool:
+    """Tell whether an engine makes the base: of a description, or out of its own store."""
+    return reference.startswith(STORE) or definition_format(Path(reference), options.dockerfile) is not None
+
+
+def base_file(reference: str, session: Session) -> Path:
+    """Give the file or folder that a base's word names: a path, or a name of the catalog.
+
+    Raises
+    ------
+    UsageError
+        When there is none; what was probably meant is the hint.
+    """
+    path = Path(reference).expanduser()
+    if path.exists():
+        return path
+    held = find_held(reference, session)
+    if held is not None:
+        return held
+    meant = nearest_held(reference, session) or near_file(path) or guess_reference(reference)
+    raise UsageError(
+        f"there is no base {reference!r}",
+        evidence="a base is a SIF or squashfs file or its name in the catalog, a root file system as a folder or tar "
+        "file, an image archive, debian:SUITE or docker://NAME",
+        hint=f"did you mean {meant}?" if meant else "check the path, or use for example --base debian:bookworm",
+    )
+
+
+def _made_by_engine(reference: str, session: Session, work: Path, options: EngineOptions, step: Step | None) -> Base:
+    path = Path(reference)
+    if definition_format(path) is Format.DEFINITION:
+        made = run_definition(path, options, session, work, step)
+        base = open_base(str(made.file), session, work)
+        return replace(base, reference=path.name, how=made.how)
+    if reference.startswith(STORE):
+        made = run_export(reference.removeprefix(STORE), session, work)
+    else:
+        made = run_dockerfile(path, options, session, work, step)
+    wanted = file_reference(identify_file(made.file).kind, made.file)
+    if wanted is None:
+        raise ImageError(f"what was made of {reference} is no image archive", evidence=str(identify_file(made.file)))
+    return replace(_fetched_base(wanted, session), reference=path.name or reference, how=made.how)
+
+
+def _fetched_base(reference: Reference, session: Session) -> Base:
+    fetched = fetch_image(reference, session)
+    opened = open_image(fetched.path)
+    _check_target(opened.image, session)
+    return Base(fetched.reference, opened, digest_ahead(opened.image, session))
+
+
+def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Base:
+    out = work / "base.sqfs"
+    kind = identify_file(path)
+    if kind.kind is Kind.TAR:
+        pack_tar(session, path, out, compression=kind.compression, time=int(path.stat().st_mtime))
+    else:
+        run_pack(session, path, out, time=int(path.stat().st_mtime), all_root=not session.host.can_mount)
+    opened = _with_arch(open_image(out), session)
+    return Base(reference, opened, digest_ahead(opened.image, session))
+
+
+def _with_arch(opened: Opened, session: Session) -> Opened:
+    """Fill in the architecture that a squashfs does not tell: what was made here is this machine's."""
+    arch = GO_ARCH.get(session.host.target, session.host.target)
+    return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
+
+
+def _check_target(image: Image, session: Session) -> None:
+    hint = f"say what the image is for: --arch {machine_named(image.arch)}; or take a base for this machine"
+    check_arch(image, session.host.target, hint)
+
+
+def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Base:
+    file, added = make_debian(reference, session, needs)
+    try:
+        opened = open_image(file)
+    except ImageError as damaged:
+        session.reporter.note(f"the base in the cache is damaged, and made anew: {damaged.what}")
+        remove_tree(file.parent)
+        opened = open_image(make_debian(reference, session, needs)[0])
+    opened = _with_arch(opened, session)
+    _check_target(opened.image, session)
+    return Base(reference, opened, digest_ahead(opened.image, session), added)
+
+
+def take_over_layer(base: Base, session: Session, tree: Path, *, kept: bool) -> None:
+    """Unpack the layer of an image of ours that serves as base, to begin with it: an image has one layer only.
+
+    Parameters
+    ----------
+    kept
+        Whether its tree may be one that was kept when it was built: files in it are the cache's, too.
+    """
+    image = base.image
+    if not base.lock:
+        tree.mkdir()
+        return
+    if kept and take_layer(session, layer_key(base.lock), tree):
+        return
+    delta = image.layer_offset >= 0
+    offset = image.layer_offset if delta else image.base_offset
+    doing, parts = "taking over the base's layer", () if delta else OURS
+    run_unsquashfs(session, Path(image.path), offset, tree, "-no-xattrs", doing=doing, parts=parts)
+
+
+@contextmanager
+def putting_back(base: Base, session: Session, tree: Path) -> Iterator[None]:
+    """Put the tree of a kept layer back into the cache if the build fails and left it unchanged."""
+    try:
+        yield
+    except BaseException:
+        if base.lock:
+            put_back_layer(session, layer_key(base.lock), tree)
+        raise

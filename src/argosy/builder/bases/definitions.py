@@ -1,0 +1,192 @@
+"""Tell a definition file and a Dockerfile from other sources, and find a wrong word in one; it builds nothing.
+
+The engine that owns a format reads the file: here only the words that begin a section or an instruction are looked at,
+so that a slip is said with its line before anything is fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from argosy.core.errors import UsageError
+from argosy.core.shell import quote
+from argosy.core.suggest import nearest_word
+from argosy.recipes.requirement_lines import decode
+
+SECTIONS = [
+    "setup",
+    "pre",
+    "files",
+    "post",
+    "environment",
+    "test",
+    "startscript",
+    "runscript",
+    "labels",
+    "help",
+    "arguments",
+    "appinstall",
+    "applabels",
+    "appfiles",
+    "appenv",
+    "apptest",
+    "apphelp",
+    "apprun",
+    "appstart",
+]
+"""apptainer.org/docs/user/main/definition_files.html, read 2026-11."""
+
+HEADS = [
+    "bootstrap",
+    "from",
+    "stage",
+    "registry",
+    "namespace",
+    "includecmd",
+    "mirrorurl",
+    "updateurl",
+    "osversion",
+    "include",
+    "library",
+    "fingerprints",
+    "authurl",
+    "confurl",
+    "setopt",
+    "otherurl0",
+    "otherurl1",
+    "otherurl2",
+    "product",
+    "user",
+    "regcode",
+]
+"""Keywords of the header, from the same page and its appendix."""
+
+INSTRUCTIONS = [
+    "ADD",
+    "ARG",
+    "CMD",
+    "COPY",
+    "ENTRYPOINT",
+    "ENV",
+    "EXPOSE",
+    "FROM",
+    "HEALTHCHECK",
+    "LABEL",
+    "MAINTAINER",
+    "ONBUILD",
+    "RUN",
+    "SHELL",
+    "STOPSIGNAL",
+    "USER",
+    "VOLUME",
+    "WORKDIR",
+]
+"""docs.docker.com/reference/dockerfile, read 2026-11."""
+
+_SECTION = re.compile(r"(?P<indent>\s*)%(?P<name>\S*)")
+_INDENTED = "apptainer takes each line that begins with % for a section, an indented one too: let it begin otherwise"
+_MARKED = "\ufeff".encode()
+_HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
+HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
+_DOCKER_NAME = re.compile(
+    r"(?:[Dd]ockerfile|[Cc]ontainerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z"
+)
+_DEFINITION_NAME = re.compile(
+    r".*\.(?:def|singularity|apptainer)\Z|(?:Singularity|Apptainer)(?:[._-][\w.-]+)?\Z|singularity\.[\w.-]+\Z"
+)
+
+
+class Format(StrEnum):
+    """What kind of description a file is."""
+
+    DEFINITION = "definition file"
+    DOCKERFILE = "Dockerfile"
+
+
+def definition_format(path: Path, dockerfile: str = "") -> Format | None:
+    """Tell by its name what a file describes; None for what describes nothing.
+
+    A folder is a context where there is a Dockerfile in it, or one is named by `dockerfile` (``-f``).
+    """
+    if _DEFINITION_NAME.match(path.name) and not path.is_dir():
+        return Format.DEFINITION
+    if _DOCKER_NAME.match(path.name) or (path.is_dir() and (dockerfile or dockerfile_in(path))):
+        return Format.DOCKERFILE
+    return None
+
+
+def dockerfile_in(folder: Path) -> Path | None:
+    """Find the Dockerfile of a context."""
+    names = ("Containerfile", "Dockerfile", "dockerfile")
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def read_definition(path: Path, kind: Format) -> None:
+    """Look through a file for words that its format does not know.
+
+    Raises
+    ------
+    UsageError
+        With file and line and the nearest word; or when it cannot be read, or is empty.
+    """
+    try:
+        data = path.read_bytes()
+        text = decode(data, str(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read", evidence=error.strerror or str(error)) from error
+    known, rows = (SECTIONS, _sections(text)) if kind is Format.DEFINITION else (INSTRUCTIONS, _instructions(text))
+    if kind is Format.DEFINITION and data.startswith(_MARKED):
+        hint = f"take it out: tail -c +4 {quote(str(path))} > without-mark.def"
+        raise UsageError(f"{path} begins with a byte order mark, which apptainer does not understand", hint=hint)
+    found = list(rows)
+    for number, word, shown, words in found:
+        if word not in (words or known):
+            near = nearest_word(word, words or known)
+            mark = "%" if shown.startswith("%") else ""
+            other = f"known: {', '.join(words or known)}" if word else _INDENTED
+            raise UsageError(
+                f"a {kind} has no {shown!r}" if word else f"{shown!r} is no section where it stands",
+                evidence=f"{path}:{number}: {text.splitlines()[number - 1].strip()}",
+                hint=f"did you mean {mark}{near}?" if near else other,
+            )
+    needed = "Bootstrap:" if kind is Format.DEFINITION else "FROM"
+    if not any(shown.lower() == needed.rstrip(":").lower() for _, _, shown, _ in found):
+        raise UsageError(f"{path} is no {kind}", evidence=f"it has no line that begins with {needed}")
+
+
+Row = tuple[int, str, str, list[str]]
+"""Line, word as the table writes it, word as it stands there, the table where it is not the format's first one."""
+
+
+def _sections(text: str) -> Iterator[Row]:
+    header = True
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _SECTION.match(line):
+            header = False
+            yield number, "" if found["indent"] else found["name"].lower(), f"%{found['name']}", []
+        elif key := _HEAD.match(line):
+            # A stage begins with a header again, wherever the one before it ended.
+            header = header or key[1].lower() == "bootstrap"
+            if header:
+                yield number, key[1].lower(), key[1], HEADS
+
+
+def _instructions(text: str) -> Iterator[Row]:
+    ends: list[str] = []
+    continued = False
+    escape = "`" if re.match(r"(?i)#\s*escape\s*=\s*`", text) else "\\"
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if ends:
+            ends = ends[1:] if stripped == ends[0] else ends
+            continue
+        if not stripped or stripped.startswith("#"):
+            continue
+        if not continued:
+            word = stripped.split(maxsplit=1)[0]
+            yield number, word.upper(), word, []
+        ends = HEREDOC.findall(line)
+        continued = stripped.endswith(escape)

@@ -1,0 +1,142 @@
+"""Ask the Python of a base, or of an environment, what it is and has; nothing is changed here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+
+import msgspec
+from packaging.utils import canonicalize_name
+
+from argosy.builder.backends.container import Room
+from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed
+from argosy.core.layout import ROOT
+from argosy.core.process import Reply
+from argosy.core.records import replace
+
+FIND_PYTHON = """\
+IFS=:
+for name in python3 python; do
+    for folder in $PATH; do
+        case $folder in "$1"/*) continue ;; esac
+        [ ! -x "$folder/$name" ] || { echo "$folder/$name"; exit 0; }
+    done
+done
+"""
+"""The base's own Python, not that of a layer that was flattened into it."""
+
+ASK_PYTHON = """\
+import json, os, sys
+try:
+    import importlib.metadata as metadata
+except ImportError:
+    print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "build": sys.version,
+                      "executable": sys.executable, "dists": []}))
+    raise SystemExit
+import re
+seen, rows, scripts = set(), [], []
+for dist in metadata.distributions():
+    name = dist.metadata["Name"]
+    key = re.sub(r"[-_.]+", "-", name or "").lower()
+    if not name or key in seen:
+        continue
+    seen.add(key)
+    rows.append([key, dist.version])
+    for point in dist.entry_points:
+        if point.group == "console_scripts":
+            scripts.append([point.name, point.value.split("[")[0].strip()])
+try:
+    limits = open(os.getenv("PIP_CONSTRAINT", "")).read()
+except (OSError, ValueError):
+    limits = ""
+print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "build": sys.version,
+                  "executable": sys.executable, "dists": sorted(rows), "scripts": sorted(scripts), "limits": limits}))
+"""
+"""What a base's Python says of itself; runs under Python 3.6 and later.  The first of two equal names wins, as on
+sys.path."""
+
+
+class BasePython(msgspec.Struct, frozen=True):
+    """The Python of a base.
+
+    Attributes
+    ----------
+    executable
+        Its path inside.
+    packages
+        Name (normalised) and version of everything it can import.
+    scripts
+        Console scripts of those packages: name and ``module:function``.
+    limits
+        The constraint file that the base's ``PIP_CONSTRAINT`` names, as NVIDIA's images have one.
+    build
+        What it says of itself in ``sys.version``: its version, when and by what it was made.
+    """
+
+    version: str
+    executable: str
+    packages: tuple[tuple[str, str], ...]
+    scripts: tuple[tuple[str, str], ...]
+    limits: str = ""
+    build: str = ""
+
+    def without(self, names: Collection[str]) -> BasePython:
+        """Give it with some packages counted as if they were not there: another version may hide them."""
+        kept = (line for line in self.limits.splitlines() if limited_package(line) not in names)
+        packages = tuple(package for package in self.packages if package[0] not in names)
+        return replace(self, packages=packages, limits="".join(f"{line}\n" for line in kept))
+
+
+def limited_package(line: str) -> str:
+    """Name the package that a line of a constraint file is about."""
+    return str(canonicalize_name(re.split(r"[\s=<>!~@;\[]", line.strip(), maxsplit=1)[0]))
+
+
+def ask_python(room: Room) -> BasePython | None:
+    """Ask the base's Python what it is; None where there is none.
+
+    Raises
+    ------
+    ToolFailed
+        When there is one that does not run.
+    """
+    reply = room.run("/bin/sh", "-c", FIND_PYTHON, "sh", ROOT)
+    if reply.code != 0:
+        raise _no_shell(room, reply)
+    path = reply.stdout.strip()
+    return ask_interpreter(room, path) if path else None
+
+
+def ask_interpreter(room: Room, path: str) -> BasePython:
+    """Ask the Python at `path` inside what it is.
+
+    Raises
+    ------
+    ToolFailed
+        When it does not run.
+    """
+    reply = room.run_checked(path, "-I", "-c", ASK_PYTHON, doing=f"asking {path} in the base")
+    try:
+        facts = json.loads(reply.stdout)
+        return BasePython(
+            version=facts["version"],
+            executable=facts["executable"] or path,
+            packages=tuple((name, version) for name, version in facts["dists"]),
+            scripts=tuple((name, value) for name, value in facts.get("scripts", ())),
+            limits=facts.get("limits", ""),
+            build=facts.get("build", ""),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ToolFailed(f"{path} in the base answered nonsense", evidence=reply.stdout[-400:]) from error
+
+
+def _no_shell(room: Room, reply: Reply) -> ArgosyError:
+    """Name the usual reason for which not even a shell starts: images of one static program have none."""
+    if "/bin/sh" in reply.stderr and "o such file" in reply.stderr:
+        return CheckFailed(
+            "the base has no shell",
+            evidence=reply.stderr.strip(),
+            hint="use a base with /bin/sh: images are entered through it",
+        )
+    return room.failure(("/bin/sh",), reply, doing="looking for Python in the base")

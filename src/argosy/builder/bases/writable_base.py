@@ -1,0 +1,129 @@
+"""A copy of a base that programs may change, for carriers without an overlay; what differs afterwards is what changed.
+
+The kernel sets the time of a file's last change (ctime) itself, so a file that programs wrote, replaced or gave another
+mode is found without reading any.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from argosy.builder.backends.backends import NAMES
+from argosy.builder.steps.changes import move_changes
+from argosy.core.session import Session
+from argosy.core.store import remove_tree
+from argosy.images.rootfs_cache import run_unsquashfs
+from argosy.images.whiteouts import is_whiteout, write_whiteout
+
+Mark = tuple[int, ...]
+"""What shows that a file has not changed; for a folder that is its mode."""
+
+
+class CopiedBase(msgspec.Struct, frozen=True):
+    """An unpacked base of this build's own.
+
+    Attributes
+    ----------
+    marks
+        What was in it before any program ran, by path below the tree.
+    """
+
+    tree: Path
+    marks: dict[str, Mark]
+
+
+def copy_base(session: Session, image: Path, *, offset: int, tree: Path) -> CopiedBase:
+    """Unpack the base that begins at `offset` bytes in `image`, with this machine's name service in it.
+
+    Raises
+    ------
+    ToolFailed, ToolMissing, CheckFailed
+        When unsquashfs fails, is not there, or the disk is full.
+    """
+    options = ("-processors", str(session.host.cpus), "-no-xattrs")
+    run_unsquashfs(session, image, offset, tree, *options, doing=f"unpacking {image}")
+    for name in NAMES:
+        there, own = Path(name), tree / name.lstrip("/")
+        if there.is_file():
+            own.parent.mkdir(parents=True, exist_ok=True)
+            own.unlink(missing_ok=True)
+            own.write_bytes(there.read_bytes())
+    return CopiedBase(tree, take_marks(tree))
+
+
+def take_marks(tree: Path) -> dict[str, Mark]:
+    """Give the marks of everything in a tree, by path below it."""
+    return {path: _mark(entry.stat(follow_symlinks=False)) for path, entry in _walk(tree, "")}
+
+
+def _mark(status: os.stat_result) -> Mark:
+    if stat.S_ISDIR(status.st_mode):
+        return (status.st_mode,)
+    return (status.st_mode, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _walk(tree: Path, below: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(tree / below) as entries:
+        for entry in entries:
+            path = f"{below}{entry.name}"
+            yield path, entry
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(tree, f"{path}/")
+
+
+def apply_changes(upper: Path, tree: Path) -> None:
+    """Move the upper layer of an overlay into a tree, and remove there what it marks as removed."""
+    for folder, _, names in os.walk(upper):
+        for name in names:
+            mark = Path(folder, name)
+            if not is_whiteout(mark):
+                continue
+            mark.unlink()
+            gone = tree / mark.relative_to(upper)
+            if gone.is_dir() and not gone.is_symlink():
+                remove_tree(gone)
+            else:
+                gone.unlink(missing_ok=True)
+    move_changes(upper, tree)
+
+
+def gather_changes(copy: CopiedBase, upper: Path, *, ignored: tuple[str, ...]) -> None:
+    """Link what differs from the base into `upper`, as the upper layer of an overlay would hold it.
+
+    Parameters
+    ----------
+    ignored
+        Paths below the tree of which nothing is kept.
+    """
+    there = take_marks(copy.tree)
+    changed = [path for path, mark in there.items() if copy.marks.get(path) != mark and not _below(path, ignored)]
+    for path in changed:
+        if stat.S_ISDIR(there[path][0]):
+            (upper / path).mkdir(parents=True, exist_ok=True)
+        else:
+            (upper / path).parent.mkdir(parents=True, exist_ok=True)
+            os.link(copy.tree / path, upper / path, follow_symlinks=False)
+    for path in copy.marks:
+        parent = path.rpartition("/")[0]
+        stands = not parent or (parent in there and stat.S_ISDIR(there[parent][0]))
+        if path not in there and stands and not _below(path, ignored):
+            (upper / parent).mkdir(parents=True, exist_ok=True)
+            write_whiteout(upper / path)
+    _give_modes(upper, there)
+
+
+def _below(path: str, folders: tuple[str, ...]) -> bool:
+    return any(f"{path}/".startswith(f"{folder}/") for folder in folders)
+
+
+def _give_modes(upper: Path, marks: dict[str, Mark]) -> None:
+    """Give the folders of the upper layer the modes that they have in the copy, the innermost first."""
+    for folder, _, _ in os.walk(upper, topdown=False):
+        mark = marks.get(str(Path(folder).relative_to(upper)))
+        if mark:
+            Path(folder).chmod(stat.S_IMODE(mark[0]))

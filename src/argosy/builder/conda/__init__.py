@@ -1,0 +1,1 @@
+"""Conda environments in a layer."""

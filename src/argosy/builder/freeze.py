@@ -1,0 +1,167 @@
+"""Tell what is in any image by the records that package managers leave: conda-meta, dist-info, dpkg, rpm.
+
+An image of ours carries its lock; any other one gets a lock made of what is found in it.  Nothing in it is started but
+its own `rpm`, where it has one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from argosy.builder.backends.container import find_room
+from argosy.builder.bases.base import Base, open_base
+from argosy.builder.python.uv import static_uv
+from argosy.core.errors import ToolFailed
+from argosy.core.process import Command, run_checked
+from argosy.core.redact import scrub
+from argosy.core.session import Session
+from argosy.core.store import work_folder
+from argosy.images.find import find_image
+from argosy.images.registry.references import is_reference
+from argosy.images.rootfs_cache import UNSQUASHFS_SOME_NOT_WRITTEN
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
+from argosy.recipes.uv_options import UvSettings
+from argosy.version import VERSION
+
+ROOT = "squashfs-root/"
+OF_DEBIAN = "usr/lib/python3/dist-packages/"
+"""What lies here came with Debian packages, which dpkg tells."""
+
+RPM_FOLDERS = ("var/lib/rpm/", "usr/lib/sysimage/rpm/")
+RPM_QUERY = ("rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n")
+
+
+def parse_conda(text: str) -> Iterator[LockedPackage]:
+    """Read one record of ``conda-meta``."""
+    record = json.loads(text)
+    sha256 = (str(record["sha256"]),) if record.get("sha256") else ()
+    url, md5 = scrub(str(record.get("url") or "")), str(record.get("md5") or "")
+    yield LockedPackage(
+        record["name"], record["version"], sha256, kind=PackageKind.CONDA, build=record["build"], url=url, md5=md5
+    )
+
+
+def parse_dist(text: str) -> Iterator[LockedPackage]:
+    """Read a Python package's METADATA or PKG-INFO."""
+    head = dict(re.findall(r"^(Name|Version): *(\S+)", text.partition("\n\n")[0], re.MULTILINE))
+    if "Name" in head and "Version" in head:
+        yield LockedPackage(str(canonicalize_name(head["Name"])), head["Version"])
+
+
+def parse_dpkg(text: str) -> Iterator[LockedPackage]:
+    """Read dpkg's status file: the packages that are installed."""
+    for stanza in text.split("\n\n"):
+        words = dict(re.findall(r"^(Package|Version|Status): *(.+)$", stanza, re.MULTILINE))
+        if "Package" in words and "Version" in words and words.get("Status", "ok installed").endswith(" installed"):
+            yield LockedPackage(words["Package"], words["Version"].strip(), kind=PackageKind.DEB)
+
+
+def parse_rpm(text: str) -> Iterator[LockedPackage]:
+    """Read the answer of `RPM_QUERY`; public keys are no packages."""
+    for line in text.splitlines():
+        name, _, version = line.partition("\t")
+        if version and name != "gpg-pubkey":
+            yield LockedPackage(name, version, kind=PackageKind.RPM)
+
+
+Parse = Callable[[str], Iterator[LockedPackage]]
+
+RECORDS: tuple[tuple[re.Pattern[str], Parse], ...] = (
+    (re.compile(r"(?:.*/)?conda-meta/[^/]+\.json\Z"), parse_conda),
+    (re.compile(r".*\.(?:dist-info/METADATA|egg-info/PKG-INFO|egg-info)\Z"), parse_dist),
+    (re.compile(r"var/lib/dpkg/status(?:\.d/[^/.]+)?\Z"), parse_dpkg),
+)
+"""Which files tell of packages, and how each is read."""
+
+
+def freeze(name: str, session: Session) -> Lock:
+    """Give the lock that an image carries, else one of what is found in it.
+
+    Raises
+    ------
+    ArgosyError
+        When there is no such image, or it cannot be read.
+    """
+    reference = name if is_reference(name) else str(find_image(name, session))
+    with work_folder(session.work_parent()) as work:
+        base = open_base(reference, session, work)
+        if base.lock:
+            return base.lock
+        packages = [*_read_records(base, session, work), *_ask_rpm(base, session, work)]
+    image = base.image
+    return Lock(
+        base=LockedBase(Path(base.reference).name, base.digest, image.base_size, image.arch),
+        tools=Tools(VERSION),
+        time=base.time,
+        content=base.digest,
+        python=next((p.version for p in packages if p.name == "python" and p.kind is PackageKind.CONDA), ""),
+        packages=_joined(packages),
+    )
+
+
+def _list_files(base: Base, session: Session) -> list[str]:
+    """List the paths in a base, without the root's slash."""
+    words = ("unsquashfs", "-no-progress", "-o", str(base.image.base_offset), "-l", base.image.path)
+    reply = run_checked(session.runner, Command(words), doing="listing the image")
+    return [line.removeprefix(ROOT) for line in reply.stdout.splitlines() if line.startswith(ROOT)]
+
+
+def _read_records(base: Base, session: Session, work: Path) -> Iterator[LockedPackage]:
+    paths = [path for path in _list_files(base, session) if not path.startswith(OF_DEBIAN)]
+    wanted = [(path, parse) for path in paths for pattern, parse in RECORDS if pattern.match(path)]
+    if not wanted:
+        return
+    names, tree = work / "records.txt", work / "records"
+    names.write_text("".join(f"{path}\n" for path, _ in wanted), errors="surrogateescape", encoding="utf-8")
+    options = ("-no-progress", "-quiet", "-no-xattrs", "-no-wildcards", "-o", str(base.image.base_offset))
+    command = Command(("unsquashfs", *options, "-d", str(tree), "-ef", str(names), base.image.path))
+    reply = session.runner.run(command)
+    if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN}:
+        raise ToolFailed("the image's records of packages cannot be read", evidence=reply.stderr.strip())
+    for path, parse in wanted:
+        if (tree / path).is_file():
+            yield from _parsed(parse, (tree / path).read_text(errors="replace", encoding="utf-8"))
+
+
+def _parsed(parse: Parse, text: str) -> list[LockedPackage]:
+    """Read one record; one that is damaged tells nothing."""
+    try:
+        return list(parse(text))
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage]:
+    """Ask the image's own rpm: its data base has changed its form three times."""
+    if not any(path.startswith(RPM_FOLDERS) for path in _list_files(base, session)):
+        return
+    uv = static_uv(session, UvSettings())
+    yield from _parsed(parse_rpm, find_room(session, base, uv, work).run(*RPM_QUERY).stdout)
+
+
+def _joined(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:
+    """Name each package once; what conda installed is not told again by its dist-info."""
+    by_conda = {package.name for package in packages if package.kind is PackageKind.CONDA}
+    kept = {
+        (package.name, package.kind): package
+        for package in packages
+        if package.kind is not PackageKind.PYPI or package.name not in by_conda
+    }
+    return tuple(kept[key] for key in sorted(kept))
+
+
+def render_requirements(lock: Lock) -> str:
+    """Render the pip packages as a requirements file."""
+    return "".join(f"{p.name}=={p.version}\n" for p in lock.packages if p.kind is PackageKind.PYPI)
+
+
+def render_explicit(lock: Lock) -> str:
+    """Render the conda packages as ``conda list --explicit`` does."""
+    conda = [package for package in lock.packages if package.kind is PackageKind.CONDA]
+    rows = [f"{p.url}#{f'sha256:{p.sha256[0]}' if p.sha256 else p.md5}".rstrip("#") for p in conda]
+    return "\n".join(("@EXPLICIT", *rows)) + "\n"

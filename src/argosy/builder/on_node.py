@@ -1,0 +1,292 @@
+"""Plan a build on a compute node: the same command line, as a step or a job of Slurm; pure."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from argosy.builder.bases.for_site import site_named
+from argosy.builder.bundle import bundle
+from argosy.builder.report import BuildRequest
+from argosy.core.errors import UsageError
+from argosy.core.os_errors import explained, refuse_folder
+from argosy.core.process import Command, Words
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.core.store import refuse_existing, write_text
+from argosy.launch.site_overrides import refuse_missing_options
+from argosy.launch.submit import make_private, runs_folder, submission_environment
+from argosy.sites.profile import Site
+from argosy.slurm.calls import explain_sbatch, run_slurm
+from argosy.slurm.text import JobOptions, choose_defaults, may_be_done, parse_job_id, render_directive
+
+USUAL_TIME = "01:00:00"
+"""Asked for where neither user nor profile says how long a build may take, as HH:MM:SS."""
+
+FLAGS = frozenset({"--on-node", "--submit"})
+VALUED = frozenset({"--account", "--partition", "--qos", "--time", "--mem", "--cpus"})
+"""Options of the job: the build on the node does not get them."""
+
+OF_THE_RECIPE = frozenset(
+    {"--base", "--locked", "--cuda", "--site", "--file", "-f", "--build-arg", "--bundle", "--torch-backend"}
+    | {"--no-build-isolation", "--allow-replace"}
+)
+"""Options that a bundle has answered."""
+
+
+class NodeWishes(msgspec.Struct, frozen=True):
+    """What the user asks of the job; empty leaves it to the user's ``SBATCH_*``, then to the profile.
+
+    Attributes
+    ----------
+    cpus
+        Cores; 0 leaves them to the profile.
+    """
+
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    time: str = ""
+    mem: str = ""
+    cpus: int = 0
+
+
+def plan_node_options(wishes: NodeWishes, site: Site, environment: Mapping[str, str]) -> Words:
+    """Give the options of a job of one node in which an image is built, for srun and sbatch.
+
+    Raises
+    ------
+    UsageError
+        When the site has no Slurm.
+    SiteError
+        When it requires an option that nobody gave.
+    """
+    if site.scheduler != "slurm":
+        raise UsageError(
+            f"{site.name} has no compute nodes: --on-node and --submit need a site with Slurm",
+            hint="name it with --site, or leave the option out: the image is then built here",
+        )
+    place = site.build
+    asked = JobOptions(wishes.account, wishes.partition, wishes.qos, wishes.time, wishes.mem)
+    asked = replace(asked, **choose_defaults(asked, environment))  # type: ignore[arg-type]  # names of text fields
+    # A partition of the user's own has QOS and limits of its own.
+    theirs = bool(asked.partition)
+    options = replace(
+        asked,
+        partition=asked.partition or place.partition,
+        qos=asked.qos or ("" if theirs else place.qos),
+        time=asked.time or place.time or USUAL_TIME,
+        mem=asked.mem or place.mem,
+        exclusive=place.exclusive,
+    )
+    refuse_missing_options(options, site)
+    cpus = wishes.cpus or place.cpus
+    return (
+        "--job-name=argosy-build",
+        *("--nodes=1", "--ntasks=1"),
+        *((f"--cpus-per-task={cpus}",) if cpus else ()),
+        *_gpus(site),
+        *options.lines(),
+    )
+
+
+def _gpus(site: Site) -> Iterator[str]:
+    if site.build.gpus and site.slurm.gpu_option != "none":
+        kind = "gres=gpu:" if site.slurm.gpu_option == "gres" else "gpus-per-node="
+        yield f"--{kind}{site.build.gpus}"
+
+
+def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "") -> Words:
+    """Give the words of `argosy build` on the node: what the user typed, less what is about the job.
+
+    Parameters
+    ----------
+    work_dir
+        Folder for work files there; empty leaves it to Argosy.
+    bundle
+        What was downloaded here; empty: the node downloads itself.
+    """
+    kept = _without(words, FLAGS, VALUED)
+    if bundle:
+        kept = (*_without(kept, frozenset({"--no-cache"}), OF_THE_RECIPE, sources=False), "--bundle", bundle)
+    return (*kept, *(("--work-dir", work_dir) if work_dir else ()))
+
+
+TAKES_ONE = frozenset({"-o", "--output", "--format", "--work-dir", "--carrier"}) | OF_THE_RECIPE
+MAY_TAKE_ONE = "--locked"
+"""Takes the word behind it unless that is an option."""
+
+
+def _without(words: Sequence[str], flags: frozenset[str], valued: frozenset[str], *, sources: bool = True) -> Words:
+    """Leave options out, and their values; `sources` tells whether words that belong to no option stay."""
+    kept: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        alone = equals or not rest or (name == MAY_TAKE_ONE and rest[0].startswith("-"))
+        value = [rest.pop(0)] if name in TAKES_ONE | valued and not alone else []
+        if name not in flags | valued and (sources or word.startswith("-")):
+            kept += [word, *value]
+    return tuple(kept)
+
+
+def render_node_script(
+    options: Words, command: Words, *, output: str, title: str, bundle: str = "", unload: Words = ()
+) -> str:
+    """Render the job that builds an image; `bundle` is removed at its end, modules that break builds go before it."""
+    lines = [
+        "#!/bin/sh",
+        *map(render_directive, (*options, f"--output={output}")),
+        f"# {' '.join(title.split())}",
+        "set -eu",
+        'echo "on $(hostname): $(date)"',
+    ]
+    if unload:
+        lines += [
+            "# These modules break builds: their variables name folders that an image does not have.",
+            f"if command -v module >/dev/null 2>&1; then module unload {' '.join(map(quote, unload))} || :; fi",
+        ]
+    run = " ".join(map(quote, command))
+    if bundle:
+        lines += [f"code=0; {run} || code=$?", f"rm -f {quote(bundle)}", 'exit "$code"']
+    else:
+        lines.append(f"exec {run}")
+    return "\n".join(lines) + "\n"
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """A job that will build an image.
+
+    Attributes
+    ----------
+    job
+        Its number, for ``argosy logs`` and ``argosy launch --after``.
+    output
+        The file that it writes to.
+    """
+
+    job: str
+    output: str
+    record: str
+
+
+def build_on_node(words: Sequence[str], wishes: NodeWishes, request: BuildRequest, session: Session) -> int:
+    """Build on a node now, and show what it says; give its exit code.
+
+    Parameters
+    ----------
+    words
+        The command line behind ``argosy build``, as it was typed.
+    """
+    site = find_build_site(request, session)
+    options = plan_node_options(wishes, site, session.host.environment)
+    refuse_existing(request.output, force=request.force)
+    refuse_folder(request.output.parent)
+    with _downloaded(site, request, session) as archive:
+        command = _plan_command(words, site, archive)
+        return session.runner.hand_over(Command(("srun", *options, *command), env=_node_environment(session)))
+
+
+def submit_build(words: Sequence[str], wishes: NodeWishes, request: BuildRequest, session: Session) -> Submitted:
+    """Submit the build as a job; its record is where those of launches are.
+
+    Raises
+    ------
+    SiteError, ToolFailed
+        With what Slurm said, when it refuses the job.
+    """
+    site = find_build_site(request, session)
+    options = plan_node_options(wishes, site, session.host.environment)
+    refuse_existing(request.output, force=request.force)
+    refuse_folder(request.output.parent)
+    archive = ""
+    if needs_download(site, request):
+        archive = _download(request, session)
+    folder = runs_folder(session)
+    output = f"{session.host.cwd}/argosy-build-%j.out"
+    command = _plan_command(words, site, archive)
+    title = f"Builds {request.output.name}; made by argosy build --submit."
+    script = render_node_script(options, command, output=output, title=title, bundle=archive, unload=site.build.unload)
+    with explained(folder):
+        make_private(folder)
+        write_text(folder / "job.sh", script)
+    submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    told = {"job": "", "output": output, "site": site.name, "profile": request.site, "time": now}
+    write_text(folder / "submitted.json", json.dumps(told) + "\n")  # as in a launch: it is found by its script
+    reply = run_slurm(session, submit)
+    if reply.code != 0:
+        Path(archive).unlink() if archive and not may_be_done(reply.stderr) else None
+        raise explain_sbatch(submit, reply, site)
+    job = parse_job_id(reply.stdout)
+    told |= {"job": job, "output": output.replace("%j", job)}
+    write_text(folder / "submitted.json", json.dumps(told) + "\n")
+    return Submitted(job, told["output"], str(folder))
+
+
+def find_build_site(request: BuildRequest, session: Session) -> Site:
+    """Read the profile that says where builds run.
+
+    Raises
+    ------
+    UsageError
+        When no site is named.
+    """
+    if not request.site:
+        raise UsageError("--on-node and --submit need the site", hint="add --site NAME; see 'argosy sites ls'")
+    return site_named(request.site, session.host)
+
+
+def needs_download(site: Site, request: BuildRequest) -> bool:
+    """Tell whether a build must be prepared here: the site's compute nodes reach no network."""
+    return site.build.network is False and request.bundle is None
+
+
+@contextmanager
+def _downloaded(site: Site, request: BuildRequest, session: Session) -> Iterator[str]:
+    """Give the bundle that a node builds from, while it does; empty where nodes download themselves."""
+    archive = _download(request, session) if needs_download(site, request) else ""
+    try:
+        yield archive
+    finally:
+        if archive:
+            Path(archive).unlink(missing_ok=True)
+
+
+def _download(request: BuildRequest, session: Session) -> str:
+    archive = request.output.with_name(f".{request.output.name}.{os.getpid()}.bundle")
+    session.reporter.note("compute nodes of the site have no network: base and packages are fetched here")
+    bundle(replace(request, output=archive), session)
+    return str(archive)
+
+
+def _plan_command(words: Sequence[str], site: Site, archive: str) -> Words:
+    """Give the command that a node runs: this Argosy, by this Python."""
+    work_dir = "" if any(word.partition("=")[0] == "--work-dir" for word in words) else site.build.work_dir
+    return (
+        sys.executable,
+        "-P",
+        "-m",
+        "argosy.cli",
+        "build",
+        *plan_node_words(words, work_dir=work_dir, bundle=archive),
+    )
+
+
+BUILDS_WITHOUT = ("APPTAINER_BIND", "SINGULARITY_BIND", "LD_LIBRARY_PATH", "LD_PRELOAD", "CONDA_", "_CONDA_")
+"""What modules and shells set for programs of the host: no build gets it."""
+
+
+def _node_environment(session: Session) -> dict[str, str]:
+    """Give the environment of the job: the caller's, less an outer job's and what must not reach a build."""
+    kept = submission_environment(session)
+    return {name: value for name, value in kept.items() if not name.startswith(BUILDS_WITHOUT)}

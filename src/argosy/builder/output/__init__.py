@@ -1,0 +1,1 @@
+"""Write images in every output format, and push them."""

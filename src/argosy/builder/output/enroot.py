@@ -1,0 +1,86 @@
+"""Write an image as enroot and pyxis take it: one squashfs, with two files in /etc that say how a container starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from argosy.builder.backends.container import Room, find_room_in_tree, find_room_mounted
+from argosy.builder.output.assemble import plan_whole
+from argosy.builder.output.content import Content, ask_room, unpack_slice
+from argosy.core.session import Session
+from argosy.images.sif.write import Piece, whole_of, write_pieces
+from argosy.images.squashfs.join import can_join, join_squashfs
+from argosy.images.squashfs.pack import run_pack
+from argosy.images.squashfs.superblock import read_superblock
+from argosy.images.squashfs.tables import device_nodes
+
+RC = """\
+#!/bin/sh
+# The container's start for enroot and pyxis: the command that was given, or a shell.
+[ "$#" -gt 0 ] || set -- /bin/sh
+exec "$@"
+"""
+HAS_ETC = "[ -d /etc ] && [ ! -L /etc ]"
+
+
+def write_sqsh(path: Path, content: Content, session: Session, work: Path) -> int:
+    """Write base and layer as one squashfs, with the files that enroot reads, without device nodes; give its bytes.
+
+    Raises
+    ------
+    ToolMissing, ToolFailed, CheckFailed
+        When nothing here can run a program of the image, or the disk is full.
+    """
+    packed = _packed(content, session, work)
+    room = find_room_mounted(session, packed, scratch=work / "ask") or _unpacked(packed, session, work)
+    tree, layer = work / "enroot", work / "enroot.sqfs"
+    tree.mkdir()
+    if room.run("/bin/sh", "-c", HAS_ETC).code == 0:
+        write_enroot_files(tree, ask_room(room))
+    run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
+    write_pieces(path, _joined(packed, layer, time=content.time))
+    path.chmod(0o644)
+    return path.stat().st_size
+
+
+def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
+    """Lay enroot's files over the image, and leave out its device nodes.
+
+    enroot mounts the machine's ``/dev``, and ``enroot create`` and pyxis unpack the image as the user: unsquashfs 4.5
+    and later fails at a device node then.
+    """
+    whole = whole_of(packed)
+    return join_squashfs(whole, whole_of(layer), time=time, without=device_nodes(whole))
+
+
+def _packed(content: Content, session: Session, work: Path) -> Path:
+    """Give a squashfs of base and layer that can be joined with another one."""
+    packed = work / "whole.sqfs"
+    write_pieces(packed, plan_whole(content, session, work))
+    if can_join(read_superblock(packed)):
+        return packed
+    tree, again = work / "unpacked", work / "again.sqfs"
+    unpack_slice(whole_of(packed), tree, session, doing="unpacking the base")
+    run_pack(session, tree, again, time=content.time, all_root=not session.host.can_mount)
+    return again
+
+
+def _unpacked(packed: Path, session: Session, work: Path) -> Room:
+    tree = work / "tree"
+    unpack_slice(whole_of(packed), tree, session, doing="unpacking the image")
+    return find_room_in_tree(session, tree, scratch=work / "ask-tree")
+
+
+def write_enroot_files(tree: Path, variables: tuple[tuple[str, str], ...]) -> None:
+    """Make a tree of what enroot reads of an image: ``/etc/environment`` and ``/etc/rc`` (its doc/image-format.md).
+
+    A value that holds ``${`` is left out: enroot would put a variable of the host there.
+    """
+    etc = tree / "etc"
+    etc.mkdir(parents=True)
+    lines = [f"{name}={value}\n" for name, value in variables if "${" not in value]
+    for name, text, mode in (("environment", "".join(lines), 0o644), ("rc", RC, 0o755)):
+        (etc / name).write_text(text, encoding="utf-8")
+        (etc / name).chmod(mode)
+    for folder in (tree, etc):
+        folder.chmod(0o755)

@@ -1,0 +1,276 @@
+"""Write an image in another form: for a build that asks for it, and for one that stands already.
+
+read the image -> its content -> trees -> the form's own file -> what to type.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from argosy.builder.output.assemble import write_flat
+from argosy.builder.output.content import Content, ask_environment, merge_trees, unpack_base, unpack_layer
+from argosy.builder.output.enroot import write_sqsh
+from argosy.builder.output.oci import (
+    Facts,
+    Layer,
+    Layering,
+    write_docker_archive,
+    write_layer,
+    write_layout,
+    write_layout_archive,
+)
+from argosy.core.errors import UsageError
+from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_activation
+from argosy.core.model import ImageKind
+from argosy.core.os_errors import refuse_folder
+from argosy.core.process import Command, run_checked
+from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.core.store import refuse_existing, sweep_parts, whole_file, whole_output_folder, work_folder
+from argosy.images.find import find_image, refined
+from argosy.images.formats import OCI_FORMATS, OutputFormat, render_use
+from argosy.images.identify import Kind, identify_file, render_size
+from argosy.images.open import GO_ARCH, Opened, open_image
+from argosy.images.sif.format import Sif
+from argosy.images.sif.write import FileSlice
+from argosy.images.squashfs.pack import run_pack
+from argosy.images.squashfs.superblock import read_superblock
+from argosy.recipes.lock import Lock
+from argosy.version import VERSION
+
+
+class ExportRequest(msgspec.Struct, frozen=True):
+    """What the user asks of `argosy images export`."""
+
+    image: str
+    form: OutputFormat
+    output: Path
+    force: bool = False
+
+
+class ExportReport(msgspec.Struct, frozen=True):
+    """What was written.
+
+    Attributes
+    ----------
+    size
+        Bytes of the output.
+    use
+        Lines that say how it is used.
+    """
+
+    output: str
+    form: str
+    size: int
+    seconds: float
+    use: tuple[str, ...]
+
+
+def export_image(request: ExportRequest, session: Session) -> ExportReport:
+    """Write an image in another form; the image stays as it is.
+
+    Raises
+    ------
+    ArgosyError
+        With what happened, its evidence and the way out; the output is then absent, or as it was.
+    """
+    refuse_folder(request.output.parent)
+    refuse_output(request.output, request.form, force=request.force)
+    opened = refined(open_image(find_image(request.image, session)), session)
+    with session.step("export", str(request.output)) as step, work_folder(session.work_parent()) as work:
+        sweep_parts(request.output)
+        content = content_of(opened, session)
+        papers = opened.sif
+        size = write_output(request.form, request.output, content, papers, session, work, force=request.force)
+        step.result = f"{render_size(size)} written to {request.output}"
+    activation = _activation_of(opened, session) if request.form is OutputFormat.LAYER else plan_activation()
+    program = "python" if content.lock and content.lock.python else "COMMAND"
+    use = render_use(request.form, request.output, base=base_word(content.lock), program=program, activation=activation)
+    return ExportReport(str(request.output), request.form.value, size, step.seconds, use)
+
+
+def base_word(lock: Lock | None) -> str:
+    """Give the word by which a runtime reaches an image's base; ``BASE`` where it is no file and in no registry."""
+    reference = lock.base.reference if lock else ""
+    return reference if "://" in reference or Path(reference).is_file() else "BASE"
+
+
+def content_of(opened: Opened, session: Session) -> Content:
+    """Give what an image is made of.
+
+    Raises
+    ------
+    UsageError
+        When it is a folder.
+    """
+    image, lock = opened.image, opened.lock
+    if image.kind is ImageKind.TREE:
+        raise UsageError(
+            f"{image.path} is a folder",
+            hint=f"pack it first: argosy build requirements.txt --base {quote(image.path)} -o IMAGE",
+        )
+    path = Path(image.path)
+    layer = FileSlice(path, image.layer_offset, image.layer_size) if image.layer_offset >= 0 else None
+    return Content(
+        name=path.stem,
+        base=FileSlice(path, image.base_offset, image.base_size),
+        layer=layer,
+        lock=lock,
+        arch=image.arch or GO_ARCH.get(session.host.target, session.host.target),
+        time=lock.time if lock else read_superblock(path, image.base_offset).mkfs_time,
+    )
+
+
+def _activation_of(opened: Opened, session: Session) -> Activation:
+    """Read the layer's environment out of the layer."""
+    image = opened.image
+    words = ("unsquashfs", "-no-progress", "-o", str(image.layer_offset), "-cat", image.path, ENV_SCRIPT.lstrip("/"))
+    return parse_env_script(run_checked(session.runner, Command(words), doing="reading the layer's environment").stdout)
+
+
+def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
+    """Refuse an output that stands there; a folder gives way to a layout only where it is one.
+
+    Raises
+    ------
+    UsageError
+        With what to do.
+    """
+    if form is not OutputFormat.OCI:
+        refuse_existing(output, force=force)
+    elif output.exists() and not (force and identify_file(output).kind is Kind.OCI_LAYOUT):
+        what = "give another name with -o" + ("" if force else ", or --force to replace an OCI layout")
+        raise UsageError(f"{output} exists already", evidence=f"it is {identify_file(output).description}", hint=what)
+
+
+def refuse_flat(form: OutputFormat, *, flatten: bool) -> None:
+    """Refuse ``--flatten`` with a form that it means nothing for.
+
+    Raises
+    ------
+    UsageError
+        Saying what the form is.
+    """
+    if flatten and form not in {OutputFormat.SIF, OutputFormat.SQSH}:
+        what = "the layer without its base" if form is OutputFormat.LAYER else "made of layers"
+        raise UsageError(
+            f"--flatten means nothing with --format {form}", evidence=f"that is {what}", hint="leave it out"
+        )
+
+
+def write_output(
+    form: OutputFormat, output: Path, content: Content, papers: Sif | None, session: Session, work: Path, *, force: bool
+) -> int:
+    """Write a content in one form; give the size of what was written, in bytes.
+
+    Raises
+    ------
+    UsageError
+        When a layer alone is asked for, and there is none, or it changes more than its own folder.
+    """
+    if content.layer is not None and content.lock and content.lock.system and form is OutputFormat.LAYER:
+        raise UsageError(
+            f"steps changed the system of {content.name}, and a layer alone shows what is below /opt/argosy only",
+            hint="choose another --format: all others hold the whole tree",
+        )
+    if form in OCI_FORMATS:
+        return _write_oci(form, output, content, session, work, force=force)
+    writers: dict[OutputFormat, Callable[[Path], int]] = {
+        OutputFormat.SIF: lambda beside: write_flat(beside, content, papers, session, work),
+        OutputFormat.SQSH: lambda beside: write_sqsh(beside, content, session, work),
+        OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session),
+    }
+    with whole_file(output, force=force) as beside:
+        return writers[form](beside)
+
+
+def _write_layer(beside: Path, content: Content, session: Session) -> int:
+    if content.layer is None:
+        raise UsageError(
+            f"{content.name} has no layer of its own",
+            evidence="base and environment are one partition, or Argosy did not make it",
+            hint="build it without --flatten",
+        )
+    if isinstance(content.layer, Path):
+        run_pack(session, content.layer, beside, time=content.time)
+    else:
+        _copy_slice(content.layer, beside)
+    return beside.stat().st_size
+
+
+def _copy_slice(source: FileSlice, target: Path, block: int = 4 << 20) -> None:
+    with source.path.open("rb") as origin, target.open("wb") as copy:
+        origin.seek(source.offset)
+        left = source.length
+        while left and (data := origin.read(min(block, left))):
+            copy.write(data)
+            left -= len(data)
+
+
+def _write_oci(form: OutputFormat, output: Path, content: Content, session: Session, work: Path, *, force: bool) -> int:
+    blobs = work / "layout/blobs/sha256"
+    layers, facts = make_layers(content, blobs, session, work, compress=form is not OutputFormat.DOCKER_ARCHIVE)
+    with _output_of(form, output, force=force) as beside:
+        if form is OutputFormat.DOCKER_ARCHIVE:
+            write_docker_archive(beside, blobs, facts, layers, tag=f"{_docker_name(content.name)}:latest")
+            return beside.stat().st_size
+        write_layout(work / "layout", facts, layers, name="latest")
+        if form is OutputFormat.OCI_ARCHIVE:
+            write_layout_archive(beside, work / "layout", time=facts.time)
+            return beside.stat().st_size
+        for entry in (work / "layout").iterdir():
+            shutil.move(entry, beside / entry.name)
+        return sum(each.stat().st_size for each in beside.rglob("*") if each.is_file())
+
+
+@contextmanager
+def _output_of(form: OutputFormat, output: Path, *, force: bool) -> Iterator[Path]:
+    if form is OutputFormat.OCI:
+        with whole_output_folder(output, replace=force) as folder:
+            yield folder
+    else:
+        with whole_file(output, force=force) as file:
+            yield file
+
+
+def make_layers(
+    content: Content, blobs: Path, session: Session, work: Path, *, compress: bool
+) -> tuple[list[Layer], Facts]:
+    """Make the layers of an OCI image in a folder, and what its configuration says."""
+    blobs.mkdir(parents=True)
+    base, layer = unpack_base(content, work, session), unpack_layer(content, work, session)
+    below = f"base {content.lock.base.reference if content.lock else content.name}"
+    layers = [write_layer(base, blobs, Layering(below, keep_owners=session.host.can_mount, compress=compress))]
+    if layer is not None:
+        above = Layering(f"argosy {VERSION}", time=content.time, under=base, compress=compress)
+        layers.append(write_layer(layer, blobs, above))
+        merge_trees(layer, base, root=base)
+    variables = ask_environment(base, work, session)
+    return layers, Facts(content.arch, content.time, variables, _labels(content.lock), _command(content.lock))
+
+
+def _command(lock: Lock | None) -> tuple[str, ...]:
+    return ("python",) if lock and lock.python else ("/bin/sh",)
+
+
+def _labels(lock: Lock | None) -> tuple[tuple[str, str], ...]:
+    """Give labels: the two of the OCI specification for the base, and the content's digest."""
+    if lock is None:
+        return ()
+    spec = "org.opencontainers.image.base"
+    return (
+        (f"{spec}.digest", lock.base.digest),
+        (f"{spec}.name", lock.base.reference),
+        ("argosy.content", lock.content),
+    )
+
+
+def _docker_name(name: str) -> str:
+    """Make a name that Docker takes: lower case letters, digits and single separators."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "image"

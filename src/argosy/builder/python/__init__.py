@@ -1,0 +1,1 @@
+"""Python packages in a layer: uv, wheels, byte code, PyTorch indexes."""

@@ -1,0 +1,97 @@
+"""What fetching with git needs in the base: the program, and the way in that the user has on this machine.
+
+uv fetches inside the base, so git and ssh are the base's.  Of the user's they get the agent, which signs and gives no
+key away, the hosts that she trusts, her names for hosts, and the logins of her netrc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from argosy.core.model import Host
+from argosy.core.records import replace
+from argosy.core.shell import quote
+from argosy.recipes.recipe import PipKind, PipLine, Recipe
+from argosy.recipes.uv_options import UvSettings
+
+GIT, SSH = "git", "openssh-client"
+"""Debian's packages."""
+
+NO_GIT = re.compile(r"Git executable not found|unable to detect version for|cannot run ssh|'git' was not found")
+NO_HOST = "Host key verification failed"
+NO_KEY = re.compile(r"Permission denied \([\w,-]*publickey")
+_VERSION_OF_GIT = re.compile(r"setuptools[-_]scm|hatch-vcs|versioningit|vcs-versioning|pdm.*scm")
+_SSH_ADDRESS = re.compile(r"git\+ssh://|git\+[\w.-]+@")
+
+GIT_SETTINGS = "[safe]\n\tdirectory = *\n"
+"""Inside, files of the user may seem another's: git would refuse her own folder."""
+
+
+def plan_git_packages(recipe: Recipe) -> tuple[str, ...]:
+    """Name Debian's packages that the recipe's repositories, and folders whose version git tells, need."""
+    addresses = [line.spec for line in recipe.pip if line.kind is PipKind.VCS]
+    if not addresses and not any(_asks_git(line) for line in recipe.pip):
+        return ()
+    return (GIT, SSH) if any(_SSH_ADDRESS.search(address) for address in addresses) else (GIT,)
+
+
+def _asks_git(line: PipLine) -> bool:
+    """Tell whether a folder's build asks git for the version."""
+    folder = Path(line.path)
+    if line.kind is not PipKind.LOCAL or not (folder / ".git").exists():
+        return False
+    files = (folder / "pyproject.toml", folder / "setup.py", folder / "setup.cfg")
+    return any(
+        _VERSION_OF_GIT.search(file.read_text(errors="replace", encoding="utf-8")) for file in files if file.is_file()
+    )
+
+
+def reach_git(settings: UvSettings, recipe: Recipe, host: Host) -> UvSettings:
+    """Let git and ssh inside see what the user's own would go by, where there is a repository to be fetched."""
+    if not any(line.kind is PipKind.VCS for line in recipe.pip):
+        return settings
+    agent = host.environment.get("SSH_AUTH_SOCK", "")
+    agent = agent if agent and Path(agent).is_socket() else ""
+    home = Path(host.person.home) / ".ssh"
+    config, known = ([str(path)] if path.is_file() else [] for path in (home / "config", home / "known_hosts"))
+    words = ("ssh", "-o", "BatchMode=yes", *(x for path in config for x in ("-F", path)), *_trusting(known))
+    variables = (("GIT_SSH_COMMAND", " ".join(map(quote, words))), *((("SSH_AUTH_SOCK", agent),) if agent else ()))
+    return replace(
+        settings,
+        environment=(*settings.environment, *variables),
+        local_paths=(*settings.local_paths, *config, *known, *((agent,) if agent else ())),
+    )
+
+
+def _trusting(known: list[str]) -> Iterator[str]:
+    for path in known:
+        yield from ("-o", f'UserKnownHostsFile="{path}"')
+
+
+def write_git_home(home: Path, settings: UvSettings) -> None:
+    """Write what git reads in the home that it has inside; a netrc is where uv finds it too."""
+    (home / ".gitconfig").write_text(GIT_SETTINGS, encoding="utf-8")
+    netrc = dict(settings.environment).get("NETRC")
+    if netrc and not (home / ".netrc").is_symlink():
+        (home / ".netrc").symlink_to(netrc)
+
+
+def advise_on_git(text: str, settings: UvSettings) -> str:
+    """Say what to do about a repository that could not be fetched; nothing where git is not what failed."""
+    if NO_GIT.search(text):
+        return (
+            "the base has no git: take one that has (debian:bookworm+git+openssh-client), let conda bring it "
+            "('- git' under dependencies), or install it by a [[step]] before the packages"
+        )
+    if NO_HOST in text:
+        return "ssh does not know this host: connect to it once from here (ssh HOST), so that known_hosts has it"
+    if NO_KEY.search(text):
+        agent = "SSH_AUTH_SOCK" in dict(settings.environment)
+        return (
+            "the key has to be in your ssh agent: ssh-add -l lists what it has"
+            if agent
+            else "no ssh agent is reached: eval $(ssh-agent) && ssh-add, then build again"
+        )
+    return ""

@@ -1,0 +1,88 @@
+"""Bring folders of packages in: as copies, since most builds write into the folder that they build.
+
+setuptools puts ``build`` and ``NAME.egg-info`` there, and takes what an earlier build left into the next wheel.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from argosy.builder.backends.container import Room
+from argosy.core.model import Bind
+from argosy.core.os_errors import explained
+from argosy.core.store import remove_tree
+
+NOT_SOURCE = frozenset({"__pycache__", ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules"})
+IMAGES = (".sif", ".sqsh", ".sqfs")
+MOST_BYTES, MOST_FILES = 512 << 20, 50_000
+"""A folder with more holds data, images and results beside its package: it is built where it is, as pip does."""
+
+
+class _TooMuch(Exception):
+    """A folder is no package alone."""
+
+
+def _is_package(path: Path) -> bool:
+    """Tell whether a folder is one that a wheel is made of."""
+    return any((path / name).is_file() for name in ("pyproject.toml", "setup.py"))
+
+
+def repository_around(package: Path, home: Path) -> Path | None:
+    """Find the repository that a package's folder lies in: its tags give the version of a project of a workspace.
+
+    One that holds the home folder is none of a project.
+    """
+    if (package / ".git").exists():
+        return None
+    found = next((folder for folder in package.parents if (folder / ".git").is_dir()), None)
+    return None if found is None or home.is_relative_to(found) else found
+
+
+def bring_in(paths: tuple[str, ...], room: Room, work: Path) -> tuple[Bind, ...]:
+    """Give the mounts of what stands on this machine, each at its own path; of a package's folder a copy."""
+    home = Path(room.session.host.person.home)
+    packages = [Path(path) for path in paths if _is_package(Path(path))]
+    around = dict.fromkeys(str(found) for path in packages if (found := repository_around(path, home)))
+    binds = [Bind(path, path, read_only=True) for path in around]
+    for number, path in enumerate(paths):
+        if not Path(path).exists():
+            continue
+        if not _is_package(Path(path)):
+            binds.append(Bind(path, path, read_only=True))
+            continue
+        copy = work / "sources" / str(number)
+        try:
+            with explained(work):
+                _copy(Path(path), copy)
+            binds.append(Bind(str(copy), path))
+        except _TooMuch:
+            remove_tree(copy)
+            room.session.reporter.note(f"{path} is large, and is built where it is: its build may leave files there")
+            binds.append(Bind(path, path))
+    return tuple(binds)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy files and links with their times; what cannot be read, or is no file, is no part of a package."""
+    size = count = 0
+    for folder, folders, files in os.walk(source):
+        here = target / Path(folder).relative_to(source)
+        here.mkdir(parents=True, exist_ok=True)
+        folders[:] = [name for name in folders if not _is_left_out(Path(folder, name))]
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in (*files, *links):
+            path = Path(folder, name)
+            if name.endswith(IMAGES):
+                continue
+            if not path.is_symlink() and (not path.is_file() or not os.access(path, os.R_OK)):
+                continue
+            size, count = size + path.lstat().st_size, count + 1
+            if size > MOST_BYTES or count > MOST_FILES:
+                raise _TooMuch
+            shutil.copy2(path, here / name, follow_symlinks=False)
+
+
+def _is_left_out(folder: Path) -> bool:
+    return folder.name in NOT_SOURCE or (folder / "pyvenv.cfg").is_file()

@@ -1,0 +1,380 @@
+"""Install pip packages into a layer: a venv of the base's own Python, made by uv inside the base's root.
+
+What the base brought stays visible and untouched: its packages are constraints of the resolution, and what is
+installed are pinned versions without their dependencies, into the venv only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, Room
+from argosy.builder.bases.python import BasePython
+from argosy.builder.python.bytecode import compile_layer
+from argosy.builder.python.bytecode_cache import BYTECODE, Compiled
+from argosy.builder.python.conflicts import asked_demands, judge_demands, read_demands, vendor_builds
+from argosy.builder.python.git_access import write_git_home
+from argosy.builder.python.local_sources import bring_in
+from argosy.builder.python.pins import (
+    Pin,
+    Row,
+    asked_hashes,
+    found_hashes,
+    is_pin,
+    parse_pin,
+    pin_of,
+    read_chosen,
+    refuse_unhashed,
+    render_pin,
+    render_pins,
+)
+from argosy.builder.python.search_path import site_folders, write_search_path
+from argosy.builder.python.uv_output import UvProgress, explain_uv, explain_warnings, naming_lines
+from argosy.core.layout import ENV_PREFIX, ROOT
+from argosy.core.model import Bind
+from argosy.core.process import OnLine, Reply
+from argosy.core.records import replace
+from argosy.core.session import Step
+from argosy.recipes.recipe import PipIndex, Recipe
+from argosy.recipes.render import render_constraints, render_overrides, render_project, render_requirements
+from argosy.recipes.uv_options import UvSettings
+
+CACHE_INSIDE = "/.argosy/uv-cache"
+SHARED_INSIDE = "/.argosy/shared"
+MADE = "wheels"
+"""Folder of wheels that were made, in that of the installer's small files."""
+
+REQUIRE_HASHES = "--require-hashes"
+
+UV_VARIABLES = (
+    ("UV_CACHE_DIR", CACHE_INSIDE),
+    ("UV_LINK_MODE", "copy"),  # the cache is another mount inside: no hard links; but see `LINKED`
+    ("UV_NO_CONFIG", "1"),
+    ("UV_NO_INSTALLER_METADATA", "1"),  # leaves direct_url.json, INSTALLER and REQUESTED out: they name this machine
+    ("UV_NO_PROGRESS", "1"),
+    ("UV_PYTHON_DOWNLOADS", "never"),
+    ("PYTHONHASHSEED", "0"),
+    ("TMPDIR", f"{WORK_INSIDE}/temporary"),
+    ("HOME", f"{WORK_INSIDE}/home"),
+)
+
+CANNOT_LINK = 96
+
+LINKED = f"""\
+[ ! -e {ROOT} ] && mkdir -p {ROOT.rpartition("/")[0]} && ln -s "$1" {ROOT} || exit {CANNOT_LINK}
+shift; exec "$@"
+"""
+"""Puts a link in the layer's place, into a mount that holds the cache too: hard links do not cross mounts.  Copies of
+20,000 files cost five times as much, and as much again when they are removed (ext4)."""
+
+
+class Installer(msgspec.Struct, frozen=True):
+    """Everything that the installation of one layer needs.
+
+    Attributes
+    ----------
+    layer, work
+        The layer's tree, and a folder for small files; both on disk.
+    fresh
+        Whether what was built for another image is built again: it may be for another torch.
+    activated
+        Shell text that is run before uv, and so before what it builds: the environment's own variables.
+    supply
+        Gets the pins that were chosen, and gives those that are installed; None: the same ones.
+    shared
+        Folder on this machine that holds the cache and the layer, whose files then are hard links to those of the
+        cache: only where nothing changes them later.  None: they are copied.
+    """
+
+    room: Room
+    python: BasePython
+    settings: UvSettings
+    layer: Path
+    work: Path
+    fresh: bool = False
+    activated: str = ""
+    supply: Supply | None = None
+    shared: Path | None = None
+
+    @property
+    def choosing(self) -> tuple[str, ...]:
+        """Give the settings for choosing versions: hashes are asked for once these are known."""
+        return tuple(word for word in self.settings.arguments if word != REQUIRE_HASHES)
+
+    @property
+    def placing(self) -> tuple[str, ...]:
+        """Give the settings for installing pins: without constraints, for which uv would want hashes, too."""
+        return (*_without_option(self.choosing, "--constraints"), *self.settings.own)
+
+    def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv inside the base's root."""
+        return self.room.run(*self._start(words), variables=self.variables(), on_line=on_line)
+
+    def _start(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        before = ("/bin/sh", "-c", f'{self.activated}exec "$@"', "sh") if self.activated else ()
+        return (*before, UV_INSIDE, *words)
+
+    def uv_placing(self, *words: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv to put files into the layer: as hard links to those of its cache where these can be had."""
+        if self.shared and not self.fresh:
+            reply = self._uv_linking(self.shared, words, on_line)
+            if reply.code != CANNOT_LINK:
+                return reply
+        return self.uv(*words, on_line=on_line)
+
+    def _uv_linking(self, shared: Path, words: tuple[str, ...], on_line: OnLine | None) -> Reply:
+        inside = {
+            bind.target: f"{SHARED_INSIDE}/{Path(bind.source).resolve().relative_to(shared)}"
+            for bind in self.room.binds
+            if bind.target in {ROOT, CACHE_INSIDE}
+        }
+        kept = tuple(bind for bind in self.room.binds if bind.target not in inside)
+        room = replace(self.room, binds=(*kept, Bind(str(shared), SHARED_INSIDE)))
+        linking = (("UV_CACHE_DIR", inside[CACHE_INSIDE]), ("UV_LINK_MODE", "hardlink"))
+        start = ("/bin/sh", "-c", LINKED, "sh", inside[ROOT])
+        return room.run(*start, *self._start(words), variables=(*self.variables(), *linking), on_line=on_line)
+
+    def uv_checked(self, *words: str, doing: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv; explain a failure in its own words."""
+        return self._checked(self.uv(*words, on_line=on_line), words, doing)
+
+    def uv_placing_checked(self, *words: str, doing: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv as `uv_placing`; explain a failure in its own words."""
+        return self._checked(self.uv_placing(*words, on_line=on_line), words, doing)
+
+    def _checked(self, reply: Reply, words: tuple[str, ...], doing: str) -> Reply:
+        if reply.code != 0:
+            raise explain_uv(self.room, words, reply, doing=doing, settings=self.settings)
+        return reply
+
+    def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
+        """Write a file for uv, and give the words that name it; none where it would be empty, of which uv warns."""
+        (self.work / name).parent.mkdir(exist_ok=True)
+        (self.work / name).write_text(text, encoding="utf-8")
+        return (option, f"{WORK_INSIDE}/{name}") if text else ()
+
+    def variables(self) -> tuple[tuple[str, str], ...]:
+        """Give uv's environment; the caller's PIP_*, UV_* and PYTHON* never reach it."""
+        own = (("UV_CACHE_DIR", f"{WORK_INSIDE}/cache"),) if self.fresh else ()
+        return (*UV_VARIABLES, *own, *self.settings.environment)
+
+
+def _without_option(words: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """Leave an option and the value behind each of its places out of a command."""
+    return tuple(word for before, word in zip(("", *words), words, strict=False) if option not in {before, word})
+
+
+Supply = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
+"""What stands between choosing and installing: a bundle makes wheels there."""
+
+
+def open_installer(
+    room: Room, python: BasePython, settings: UvSettings, *, layer: Path, work: Path, cache: Path
+) -> Installer:
+    """Furnish the room for `python`, which is the base's, or that of an environment of its own."""
+    return Installer(furnish(room, settings, layer=layer, work=work, cache=cache), python, settings, layer, work)
+
+
+def shared_folder(room: Room, layer: Path) -> Path | None:
+    """Give the cache folder where it holds the layer too, and the carrier lets a link be put into the base's root.
+
+    Users put parts of the cache elsewhere by symbolic links: what counts is where they lead.
+    """
+    cache = room.session.places.cache
+    over = room.carrier.value in {"root", "userns"} and not room.ground.changes
+    there = all(path.resolve().is_relative_to(cache.resolve()) for path in (layer, cache / "uv"))
+    return cache.resolve() if over and there else None
+
+
+def furnish(room: Room, settings: UvSettings, *, layer: Path, work: Path, cache: Path) -> Room:
+    """Bring the layer to its final path, the cache, and what the settings name on this machine."""
+    for folder in (work / "temporary", work / "home", cache, layer / ROOT.lstrip("/")):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_git_home(work / "home", settings)
+    local = bring_in(settings.local_paths, room, work)
+    return room.furnished(
+        Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(work), WORK_INSIDE), Bind(str(cache), CACHE_INSIDE), *local
+    )
+
+
+def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
+    """Choose the versions to install over the base; what the base has is kept and not listed.
+
+    Raises
+    ------
+    CheckFailed
+        When the requirements cannot be met beside the base's packages: uv's explanation is the evidence.
+    """
+    with naming_lines((*recipe.pip, *recipe.constraints)):
+        pins = _choose(installer, recipe, step)
+    return installer.supply(installer, pins, step) if installer.supply else pins
+
+
+def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
+    base = dict(installer.python.packages)
+    builds = vendor_builds(installer.python.packages)
+    judge_demands(asked_demands(recipe), builds, installer.python.version)
+    if recipe.exact:
+        return _exact_pins(recipe, base)
+    requirements = render_requirements(recipe)
+    if "pip" not in base:
+        requirements += "pip\n"  # without it `pip list` inside would be the base's, or nothing
+    step.say("choosing versions")
+    asked = {line.name: line.requirement.partition(" @ ")[2] for line in recipe.pip if " @ " in line.requirement}
+    indexes = {line.name: line.index for line in recipe.pip if line.index}
+    placed = render_project((line.requirement for line in recipe.pip if line.index), indexes)
+    words = (
+        *("pip", "install", "--python", installer.python.executable, "--break-system-packages"),
+        *("--dry-run", "--output-format", "json", *installer.choosing),
+        *installer.file("-c", "asked.txt", render_constraints(recipe)),
+        *installer.file("-c", "base.txt", render_pins(base)),
+        *installer.file("-c", "limits.txt", installer.python.limits),
+        *installer.file("--overrides", "overrides.txt", render_pins(builds) + render_overrides(recipe, builds)),
+        *installer.file("-r", "requirements.in", requirements),
+        *installer.file("-r", "asked/pyproject.toml", placed),
+    )
+    reply = installer.uv_checked(*words, doing="choosing versions")
+    chosen = read_chosen(reply, asked)
+    for warning in explain_warnings(reply.stderr, recipe.pip):
+        installer.room.session.reporter.note(warning)
+    if unbuilt := [pin_of(name, row) for name, row in chosen.items() if "version" not in row]:
+        _build_ahead(installer, unbuilt, step)
+        chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)
+    wanted = {name: row for name, row in chosen.items() if base.get(name) != row["version"]}
+    pins = _pin_hashes(installer, wanted, indexes)
+    bare = (pin.package for pin in pins if not pin.package.sha256)
+    own = found_hashes(bare, installer.settings.local_paths)
+    own |= asked_hashes((*recipe.pip, *recipe.constraints))
+    if REQUIRE_HASHES in installer.settings.arguments:
+        refuse_unhashed(recipe, wanted)
+    return tuple(_with_hashes(pin, own.get(pin.package.name, ())) for pin in pins)
+
+
+def _build_ahead(installer: Installer, specs: list[str], step: Step) -> None:
+    """Let uv build what is named by an address first: it tells a version only of what its cache has (uv 0.13)."""
+    step.say("building what is named by an address")
+    wanted = installer.file("-r", "unbuilt.txt", "".join(f"{spec}\n" for spec in specs))
+    place = ("--python", installer.python.executable, "--target", f"{WORK_INSIDE}/unused")
+    installer.uv_checked("pip", "install", "--no-deps", *place, *installer.placing, *wanted, doing="building packages")
+
+
+def _with_hashes(pin: Pin, hashes: tuple[str, ...]) -> Pin:
+    return replace(pin, package=replace(pin.package, sha256=hashes)) if hashes else pin
+
+
+def _exact_pins(recipe: Recipe, base: Mapping[str, str]) -> tuple[Pin, ...]:
+    """Give what an exact recipe names, without what the base has in that version."""
+    lines = [line for line in recipe.pip if f"{line.name}=={base.get(line.name)}" != line.text]
+    versions = {line.name: line.text.partition("==")[2] for line in lines}
+    return tuple(parse_pin(" ".join((line.spec, *(f"--hash={x}" for x in line.hashes))), versions) for line in lines)
+
+
+def _pin_hashes(installer: Installer, wanted: Mapping[str, Row], indexes: Mapping[str, PipIndex]) -> tuple[Pin, ...]:
+    """Pin what was chosen, with the hashes that the index gives."""
+    if not wanted:
+        return ()
+    specs = {name: pin_of(name, row) for name, row in sorted(wanted.items())}
+    free = "".join(f"{spec}\n" for name, spec in specs.items() if name not in indexes)
+    own = render_project((spec for name, spec in specs.items() if name in indexes), indexes)
+    reply = installer.uv_checked(
+        *("pip", "compile", "--python", installer.python.executable, "--no-deps", "--generate-hashes"),
+        *("--no-header", "--no-annotate", "--quiet", *installer.choosing),
+        *installer.file("", "pins.in", free)[1:],
+        *installer.file("", "pins/pyproject.toml", own)[1:],
+        doing="asking the index for hashes",
+    )
+    versions = {name: row.get("version", "") for name, row in wanted.items()}
+    return tuple(parse_pin(line, versions) for line in reply.stdout.replace("\\\n", " ").splitlines() if is_pin(line))
+
+
+def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
+    """Make the venv, put the packages into it and compile them once.
+
+    Raises
+    ------
+    CheckFailed
+        When one of them cannot live with a vendor's build in the base.
+    """
+    installer.uv_checked(
+        *("venv", "--quiet", "--allow-existing", "--system-site-packages", "--python", installer.python.executable),
+        ENV_PREFIX,
+        doing="making the environment",
+    )
+    write_search_path(installer.layer)
+    if not pins:
+        return
+    install_pins(installer, pins, step, exact=exact)
+    _compile(installer, pins, step)
+    builds = vendor_builds(installer.python.packages)
+    for folder in site_folders(installer.layer):
+        judge_demands(read_demands(folder), builds, installer.python.version)
+
+
+def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
+    """Choose versions and install them; packages that are built against the others come last, in a second go.
+
+    Raises
+    ------
+    CheckFailed, ToolFailed
+        As `resolve` and `install`.
+    """
+    late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
+    pins = resolve(installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), step)
+    install(installer, pins, step, exact=recipe.exact)
+    if not late:
+        return pins
+    python = installer.python
+    there = {**dict(python.packages), **{pin.package.name: pin.package.version for pin in pins}}
+    whole = replace(python, executable=f"{ENV_PREFIX}/bin/python", packages=tuple(there.items()))
+    second = replace(installer, python=whole, fresh=True)
+    more = resolve(second, replace(recipe, pip=late), step)
+    install_pins(second, more, step)
+    _compile(second, more, step)
+    return (*pins, *more)
+
+
+def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
+    kept = Compiled(installer.room.session.places.cache / BYTECODE, installer.python.build)
+    names = {pin.package.name for pin in pins}
+    compile_layer(installer.room, installer.layer, installer.work, kept, names, step)
+
+
+def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
+    """Put exactly these packages into the environment; `exact` ones come from a lock."""
+    (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins), encoding="utf-8")
+    made = ("--find-links", f"{WORK_INSIDE}/{MADE}") if installer.supply else ()
+    hashed = (REQUIRE_HASHES,) if all(pin.package.sha256 for pin in pins) else ()
+    words = (
+        *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps"),
+        *(*hashed, *installer.placing, *made, "-r", f"{WORK_INSIDE}/lock.txt"),
+    )
+    # What was locked and fetched before needs no network: the cache is asked first.
+    if exact and installer.uv_placing(*words, "--offline").code == 0:
+        return
+    installer.uv_placing_checked(*words, doing="installing the packages", on_line=UvProgress(step.say).hear)
+
+
+def write_namesakes(layer: Path, python: BasePython) -> int:
+    """Give each console script of the base's packages a namesake in the venv; count them.
+
+    The base's own ``torchrun`` starts the base's interpreter by its first line, which does not see the layer's
+    packages; its namesake starts the venv's, which sees both.
+    """
+    folder = layer / ENV_PREFIX.lstrip("/") / "bin"
+    count = 0
+    for name, value in python.scripts:
+        module, _, function = value.partition(":")
+        target = folder / name
+        if "/" in name or target.exists() or not function:
+            continue
+        target.write_text(
+            f"#!{ENV_PREFIX}/bin/python\nimport sys\n\nfrom {module} import {function.partition('.')[0]}\n\n"
+            f"sys.exit({function}())\n",
+            encoding="utf-8",
+        )
+        target.chmod(0o755)
+        count += 1
+    return count

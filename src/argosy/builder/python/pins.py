@@ -1,0 +1,162 @@
+"""What uv chose, package by package, and the requirements that install exactly that; pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+
+from argosy.core.errors import CheckFailed
+from argosy.core.process import Reply
+from argosy.core.redact import STARS, scrub
+from argosy.core.store import digest_of_file
+from argosy.recipes.lock import LockedPackage, SourceKind
+from argosy.recipes.recipe import PipLine, Recipe
+
+Row = Mapping[str, str]
+"""Of a package that was chosen: its version, where it is known, and its address, where it was named by one."""
+
+ADDRESS = re.compile(r"^ \+ (?P<name>[^\s=@]+)(?:==\S+)? (?:@ |\(from )(?P<url>\S+?)\)?$", re.MULTILINE)
+"""uv's JSON tells no addresses (uv 0.13), its lines do: ``+ a @ URL``, and ``+ a==1 (from URL)`` once it was built."""
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """A package as it is locked, and the requirement that installs it (``name==1.2``, ``name @ URL``)."""
+
+    package: LockedPackage
+    spec: str
+
+
+def read_chosen(reply: Reply, asked: Mapping[str, str]) -> dict[str, Row]:
+    """Read what ``uv pip install --dry-run`` would install, by normalised name.
+
+    Parameters
+    ----------
+    asked
+        Addresses as the user's files have them: uv shows stars for a login.
+    """
+    shown = {str(canonicalize_name(found["name"])): found["url"] for found in ADDRESS.finditer(reply.stderr)}
+    urls = {name: asked.get(name, url) if STARS in url else url for name, url in shown.items()}
+    rows = [row for row in json.loads(reply.stdout).get("changes", []) if row["action"] == "installed"]
+    names = [str(canonicalize_name(row["name"])) for row in rows]
+    return {
+        name: {key: value for key, value in (("url", urls.get(name)), ("version", row.get("version"))) if value}
+        for name, row in zip(names, rows, strict=True)
+    }
+
+
+def render_pins(packages: Mapping[str, str]) -> str:
+    """Give one line ``name==version`` for each package."""
+    return "".join(f"{name}=={version}\n" for name, version in packages.items())
+
+
+def pin_of(name: str, row: Row) -> str:
+    """Give the requirement that installs what was chosen."""
+    return f"{name} @ {row['url']}" if row.get("url") else f"{name}=={row['version']}"
+
+
+def is_pin(line: str) -> bool:
+    """Tell a requirement from an empty line, a comment and an option."""
+    return bool(line.strip()) and not line.lstrip().startswith(("#", "-"))
+
+
+def parse_pin(line: str, versions: Mapping[str, str]) -> Pin:
+    """Read one line of ``uv pip compile --generate-hashes``, its continuation lines joined.
+
+    Parameters
+    ----------
+    versions
+        Version of each package that is known by an address only.
+    """
+    words = line.split()
+    hashes = tuple(sorted(w.removeprefix("--hash=sha256:") for w in words if w.startswith("--hash=sha256:")))
+    spec = " ".join(w for w in words if not w.startswith("--hash="))
+    name = str(canonicalize_name(re.split(r"[\s=@;\[]", spec, maxsplit=1)[0]))
+    match = re.search(r"==\s*([^\s;]+)", spec)
+    source = SourceKind.INDEX
+    if " @ " in spec:
+        source = SourceKind.VCS if re.search(r"@ \w+\+", spec) else SourceKind.LOCAL
+    version = match[1] if match and source is SourceKind.INDEX else versions.get(name, "")
+    # The address of a file of this machine means nothing elsewhere: its hash finds it again.
+    address = spec.partition(" @ ")[2].partition(" ;")[0].strip()
+    url = "" if address.startswith("file:") else scrub(address)
+    return Pin(LockedPackage(name, version, hashes, source, url=url), spec)
+
+
+def render_pin(pin: Pin) -> str:
+    """Give the line that installs exactly this package."""
+    return " ".join((pin.spec, *(f"--hash=sha256:{digest}" for digest in pin.package.sha256)))
+
+
+def asked_hashes(lines: Iterable[PipLine]) -> dict[str, tuple[str, ...]]:
+    """Give the sha256 sums that the user's files write beside packages: they win over those of an index."""
+    asked: dict[str, set[str]] = {}
+    for line in lines:
+        found = (text.partition(":") for text in line.hashes)
+        asked.setdefault(line.name, set()).update(digest for algorithm, _, digest in found if algorithm == "sha256")
+    return {name: tuple(sorted(digests)) for name, digests in asked.items() if digests}
+
+
+def refuse_unhashed(recipe: Recipe, chosen: Mapping[str, Row]) -> None:
+    """Refuse packages without a hash where others have one, as pip does; pip itself needs none.
+
+    A folder of the user's and a commit that the files name in full need none: `uv export` writes them without.
+
+    Raises
+    ------
+    CheckFailed
+        Naming them.
+    """
+    asked = asked_hashes((*recipe.pip, *recipe.constraints))
+    free = {name for name, row in chosen.items() if _is_folder(row) or _is_commit(row, recipe)}
+    bare = [name for name in sorted(chosen) if name not in {*asked, *free, "pip"}]
+    if bare:
+        first = next((line for line in recipe.pip if line.hashes), None)
+        raise CheckFailed(
+            f"{', '.join(bare)} would be installed without a hash",
+            evidence=f"{first.where}: {first.name} has one, and then all must" if first else "hashes are required",
+            hint="make the file anew with all hashes: uv pip compile --generate-hashes, or argosy lock",
+        )
+
+
+def _is_folder(row: Row) -> bool:
+    url = row.get("url", "")
+    return url.startswith("file://") and Path(unquote(urlsplit(url).path)).is_dir()
+
+
+def _is_commit(row: Row, recipe: Recipe) -> bool:
+    commit = re.search(r"@([0-9a-f]{40})\b", row.get("url", ""))
+    return commit is not None and any(commit[1] in line.spec for line in recipe.pip)
+
+
+def found_hashes(packages: Iterable[LockedPackage], folders: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Give, by package, the sha256 of each of its files in folders of wheels, of which an index tells no hashes."""
+    wanted = {(p.name, p.version): p.name for p in packages if p.source is SourceKind.INDEX}
+    there = (file for folder in folders if Path(folder).is_dir() for file in sorted(Path(folder).iterdir()))
+    files = [(name, file) for file in there if (name := wanted.get(package_of(file.name)))]
+    found: dict[str, set[str]] = {name: set() for name in wanted.values()}
+    with ThreadPoolExecutor() as pool:
+        for (name, _), digest in zip(files, pool.map(digest_of_file, [file for _, file in files]), strict=True):
+            found[name].add(digest)
+    return {name: tuple(sorted(digests)) for name, digests in found.items()}
+
+
+def package_of(file: str) -> tuple[str, str]:
+    """Give the package and version that the name of a wheel or source names; two empty words for other names."""
+    try:
+        name, version, *_ = parse_wheel_filename(file) if file.endswith(".whl") else parse_sdist_filename(file)
+    except (InvalidSdistFilename, InvalidWheelFilename):
+        return "", ""
+    return name, str(version)

@@ -1,0 +1,1 @@
+"""Steps and stages of a project file, and the users' own scripts."""

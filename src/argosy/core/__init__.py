@@ -1,0 +1,1 @@
+"""Records, errors, processes, files and locks: what every other package builds on."""

@@ -1,0 +1,1 @@
+"""Examine machines, images, runs, logs and sites, and report findings."""

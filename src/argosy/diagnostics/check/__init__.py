@@ -1,0 +1,1 @@
+"""Check before the queue whether an image works at a site."""

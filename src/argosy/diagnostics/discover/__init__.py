@@ -1,0 +1,1 @@
+"""Draft a site profile by asking the cluster."""

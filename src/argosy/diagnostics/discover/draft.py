@@ -1,0 +1,237 @@
+"""Make a draft of a profile out of a cluster's replies: facts with their sources, and what is left open.  Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from argosy.core.records import replace
+from argosy.diagnostics.discover.facts import Draft, Fact
+from argosy.diagnostics.discover.node_facts import draft_machine
+from argosy.diagnostics.discover.questions import GPU_STEPS, asked
+from argosy.diagnostics.discover.replies import (
+    NUMBER,
+    NodeShape,
+    SlurmNode,
+    SlurmPartition,
+    gives_whole_nodes,
+    name_pattern,
+    parse_config,
+    parse_mpi,
+    parse_nodes,
+    parse_partitions,
+    parse_runtimes,
+)
+
+TOO_MANY_PATTERNS = 8
+
+
+class Replies(msgspec.Struct, frozen=True):
+    """What was asked and answered.
+
+    Attributes
+    ----------
+    host
+        The login node, which answered `login` and, about itself, `here`.
+    node
+        Answers of a compute node; empty where none was asked.
+    """
+
+    host: str
+    login: Mapping[str, str]
+    here: Mapping[str, str]
+    node: Mapping[str, str]
+
+
+def choose_shape(
+    nodes: tuple[SlurmNode, ...], partitions: tuple[SlurmPartition, ...], wanted: str
+) -> tuple[str, NodeShape]:
+    """Choose the partition whose most frequent node the profile describes.
+
+    The one that was asked for; else Slurm's default; but one with GPUs where only others have them.
+    """
+    shapes = {each.name: shape_of(nodes, each.name) for each in partitions}
+    known = {name: shape for name, shape in shapes.items() if shape}
+    default = next((each.name for each in partitions if each.default and each.name in known), "")
+    with_gpus = [name for name, shape in known.items() if shape.gpus]
+    name = wanted or default or next(iter(known), "")
+    if not wanted and with_gpus and name not in with_gpus:
+        name = max(with_gpus, key=lambda each: sum(each in node.partitions for node in nodes))
+    return name, known.get(name, NodeShape())
+
+
+def shape_of(nodes: tuple[SlurmNode, ...], partition: str) -> NodeShape | None:
+    """Give the most frequent shape of a partition's nodes."""
+    counted = Counter(node.shape for node in nodes if partition in node.partitions)
+    return counted.most_common(1)[0][0] if counted else None
+
+
+def draft_profile(replies: Replies, wanted: str) -> Draft:
+    """Draft the profile of a cluster."""
+    nodes, partitions = parse_nodes(replies.login["nodes"]), parse_partitions(replies.login["partitions"])
+    chosen, shape = choose_shape(nodes, partitions, wanted)
+    config = parse_config(replies.login["config"])
+    parts = (
+        _draft_identity(replies, config, nodes),
+        _draft_shape(shape, replies.host),
+        draft_machine(replies.node, shape),
+        _draft_slurm(replies, config, shape),
+        _draft_runtime(replies),
+        _draft_partitions(nodes, partitions, chosen, shape),
+    )
+    facts = {(fact.section, fact.key): fact for part in parts for fact in part.facts}
+    asked = (
+        ()
+        if replies.node
+        else ("everything that only a compute node knows: NUMA nodes, GPU vendor, /tmp; ask with --on-node",)
+    )
+    return Draft(
+        facts=tuple(facts.values()),
+        options=(*_one_thread(shape, replies.host), *_no_gpu_steps(replies)),
+        partitions=tuple(row for part in parts for row in part.partitions),
+        questions=(*asked, *(question for part in parts for question in part.questions)),
+    )
+
+
+def _one_thread(shape: NodeShape, host: str) -> Iterator[Fact]:
+    """Add an option by which Slurm counts cores, as plans do, where it would count hardware threads (sbatch(1))."""
+    if shape.threads > 1:
+        why = f"a core has {shape.threads} threads, which Slurm would give out as cores"
+        yield Fact("options", "sbatch", "--threads-per-core=1", asked("nodes", host), why)
+
+
+def _no_gpu_steps(replies: Replies) -> Iterator[Fact]:
+    """Draft that steps ask for no GPUs, where such a step was refused although its job had the whole node."""
+    if replies.node.get(GPU_STEPS) == "no":
+        source = f"asked: srun --gres=gpu on {replies.host}"
+        yield Fact("options", "srun-always", "--gres=none", source, "select/linear gives GPUs to no step")
+
+
+def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[SlurmNode, ...]) -> Draft:
+    patterns = sorted({name_pattern(node.name) for node in nodes} | {name_pattern(replies.host)} - {NUMBER})
+    name = config.get("clustername", "")
+    facts = [Fact("identity", "clusters", [name], asked("config", replies.host))] if name else []
+    few = 0 < len(patterns) <= TOO_MANY_PATTERNS
+    if few:
+        facts.append(
+            Fact("identity", "hosts", patterns, asked("nodes", replies.host), "names of login and compute nodes")
+        )
+    return Draft(
+        tuple(facts), questions=() if few else (f"host names: {len(patterns)} patterns are too many to tell it by",)
+    )
+
+
+def _draft_shape(shape: NodeShape, host: str) -> Draft:
+    source = asked("nodes", host)
+    pairs = (
+        ("arch", shape.arch),
+        ("sockets", shape.sockets),
+        ("cores", shape.cores),
+        ("reserved", ",".join(map(str, shape.reserved or ()))),
+        ("memory_mb", shape.memory_mb),
+        ("gpus", shape.gpus),
+        ("gpu_model", shape.gpu_type),
+    )
+    whys = {"reserved": "CPUSpecList, as core numbers", "gpu_model": "the type of Slurm's gres/gpu"}
+    facts = tuple(Fact("node", key, value, source, whys.get(key, "")) for key, value in pairs if value)
+    unclear = shape.reserved is None
+    return Draft(
+        facts, questions=("which cores jobs do not get: Slurm says how many only (CoreSpecCount)",) if unclear else ()
+    )
+
+
+def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) -> Draft:
+    source = asked("config", replies.host)
+    version = config.get("slurm_version", "")
+    facts = [Fact("slurm", "version", version, source)] if version else []
+    if shape.gpus:
+        modern = config.get("selecttype", "").endswith("cons_tres")
+        why = f"SelectType is {config.get('selecttype', 'not known')}: --gpus-per-node needs select/cons_tres"
+        facts.append(Fact("slurm", "gpu_option", "gpus-per-node" if modern else "gres", source, why))
+    if gives_whole_nodes(config):
+        facts.append(Fact("slurm", "whole_nodes", True, source, "select/linear gives out whole nodes"))
+    plugins = parse_mpi(replies.login["mpi"])
+    mpi = next((word for word in ("pmix", "pmi2") if word in plugins), "")
+    if mpi:
+        facts.append(Fact("launcher", "mpi", mpi, asked("mpi", replies.host), f"srun offers {', '.join(plugins)}"))
+    return Draft(tuple(facts), questions=tuple(_slurm_questions(replies, config, shape)))
+
+
+def _slurm_questions(replies: Replies, config: Mapping[str, str], shape: NodeShape) -> Iterator[str]:
+    if shape.gpus and gives_whole_nodes(config) and not replies.node.get(GPU_STEPS):
+        yield (
+            "whether steps get GPUs: with select/linear srun may say 'Invalid generic resource'; "
+            '[[options]] with to = "srun-always" and word = "--gres=none" asks for none'
+        )
+    enforced = config.get("accountingstorageenforce", "")
+    if "associations" in enforced or "limits" in enforced:
+        yield f"whether jobs must name --account, and --qos: Slurm enforces {enforced}; slurm.required says it"
+    if plugin := config.get("jobsubmitplugins", ""):
+        yield f"what the site's job_submit plugin ({plugin}) demands of a job: slurm.required says it"
+    yield "variables that the communication library needs on this network: [[settings]] says them"
+    yield "whether compute nodes reach the internet: build.network says it"
+
+
+def _draft_runtime(replies: Replies) -> Draft:
+    answers, host = (replies.node, replies.node.get("host", "")) if replies.node else (replies.here, replies.host)
+    has_pyxis = "--container-image" in replies.login["srun"]
+    facts = _runtime_found(answers, host, has_pyxis=has_pyxis)
+    questions = () if facts else ("the container runtime: none was found, nor a module of one",)
+    if answers.get("userns") in {"yes", "no"}:
+        facts = (*facts, Fact("runtime", "user_namespaces", answers["userns"] == "yes", asked("userns", host)))
+    return Draft(facts, questions=questions)
+
+
+def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) -> tuple[Fact, ...]:
+    """Draft the best runtime that was found: Apptainer, else pyxis, else a module of one, else any other."""
+    found, source = parse_runtimes(answers.get("runtimes", "")), asked("runtimes", host)
+    if name := next((each for each in ("apptainer", "singularity") if each in found), ""):
+        mode = "a setuid starter" if f"/{name}/" in answers.get("setuid", "") else "no setuid starter"
+        others = [each for each in (*found, *(("pyxis",) if has_pyxis else ())) if each != name]
+        why = mode + (f"; there too: {', '.join(others)}" if others else "")
+        return Fact("runtime", "name", name, source, why), Fact("runtime", "version", found[name], source)
+    if has_pyxis:
+        return (Fact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"),)
+    modules = [word for word in answers.get("modules", "").split() if not word.endswith("/")]
+    if modules:
+        word, source = modules[-1], asked("modules", host)
+        load = Fact("modules", "load", [word], source, "the runtime comes as a module")
+        return Fact("runtime", "name", word.partition("/")[0].lower(), source), load
+    name = next(iter(found), "")
+    return (Fact("runtime", "name", name, source), Fact("runtime", "version", found[name], source)) if name else ()
+
+
+def _draft_partitions(
+    nodes: tuple[SlurmNode, ...], partitions: tuple[SlurmPartition, ...], chosen: str, shape: NodeShape
+) -> Draft:
+    rows: list[Mapping[str, str | int | bool]] = []
+    left: list[str] = []
+    for partition in sorted(partitions, key=lambda each: each.name != chosen):
+        own = shape_of(nodes, partition.name)
+        if not partition.up or own is None or bool(own.gpus) != bool(shape.gpus):
+            left.append(partition.name)
+            continue
+        differs = replace(own, reserved=shape.reserved) != shape
+        debug = any(word in partition.name.lower() for word in ("debug", "devel"))
+        rows.append(
+            {
+                "name": partition.name,
+                "max_time": partition.max_time,
+                "max_nodes": partition.max_nodes,
+                "min_nodes": partition.min_nodes if partition.min_nodes > 1 else 0,
+                "whole_nodes": partition.whole_nodes,
+                "choose": partition.name == chosen,
+                "debug": debug,
+                "gpus": own.gpus if differs and own.gpus != shape.gpus else 0,
+                "cores": own.cores if differs and own.cores != shape.cores else 0,
+                "gpu_model": own.gpu_type if own.gpu_type != shape.gpu_type else "",
+            }
+        )
+    mixed = [each.name for each in partitions if len({n.shape for n in nodes if each.name in n.partitions}) > 1]
+    questions = [
+        (left, "partitions left out, which are down, empty, or of the other kind (with or without GPUs): {}"),
+        (mixed, "partitions whose nodes differ among themselves (the most frequent shape is taken): {}"),
+    ]
+    return Draft(partitions=tuple(rows), questions=tuple(text.format(", ".join(n)) for n, text in questions if n))

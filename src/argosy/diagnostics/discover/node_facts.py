@@ -1,0 +1,182 @@
+"""What a compute node tells of itself: NUMA nodes, GPUs and the cores near them, /tmp, the network.  Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from argosy.diagnostics.discover.facts import Draft, Fact
+from argosy.diagnostics.discover.questions import asked
+from argosy.diagnostics.discover.replies import (
+    DISK_KINDS,
+    MEMORY_KINDS,
+    Cores,
+    Gpus,
+    NodeShape,
+    guess_vendor,
+    parse_cores,
+    parse_cuda_version,
+    parse_filesystem,
+    parse_intel,
+    parse_links,
+    parse_nvidia,
+    parse_rocm,
+    parse_rocm_version,
+)
+from argosy.sites.binding import render_core_list
+
+
+def draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:
+    """Draft what a compute node told; nothing where none was asked."""
+    if not answers:
+        return Draft()
+    host = answers.get("host", "")
+    parts = (
+        _draft_cpus(answers, host, shape),
+        _draft_gpus(answers, host, shape),
+        _draft_driver(answers, host, shape),
+        _draft_places(answers, host),
+    )
+    return Draft(
+        tuple(fact for part in parts for fact in part.facts),
+        questions=tuple(question for part in parts for question in part.questions),
+    )
+
+
+def _draft_cpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
+    cores = parse_cores(answers.get("cpus", ""))
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in answers.get("lscpu", "").splitlines()
+            if line.startswith("Model name:")
+        ),
+        "",
+    )
+    facts = []
+    if cores.numa:
+        facts.append(Fact("node", "numa", len(set(cores.numa.values())), asked("cpus", host)))
+    if model:
+        facts.append(Fact("node", "cpu_model", model, asked("lscpu", host)))
+    if answers.get("arch"):
+        facts.append(Fact("node", "arch", answers["arch"], asked("arch", host)))
+    questions = []
+    if cores.first_cpus and len(cores.first_cpus) != shape.cores:
+        questions.append(f"cores of a node: Slurm says {shape.cores}, {host} has {len(cores.first_cpus)}")
+    return Draft(tuple(facts), questions=tuple(questions))
+
+
+def _draft_gpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
+    if not shape.gpus:
+        return Draft()
+    source, gpus = _read_gpus(answers)
+    vendor, device = guess_vendor(answers.get("devices", ""))
+    facts = [Fact("node", "gpu_vendor", gpus.vendor or vendor, asked(source or "devices", host))]
+    if not (gpus.vendor or vendor):
+        return Draft(questions=("the vendor of the GPUs: no program of one answered, no device node shows it",))
+    if vendor == "nvidia" and device != "/dev/nvidiactl":
+        facts.append(
+            Fact("node", "gpu_device", device, asked("devices", host), "a GPU's node is there, /dev/nvidiactl is not")
+        )
+    if gpus.model:
+        facts.append(Fact("node", "gpu_model", gpus.model, asked(source, host)))
+    if gpus.memory_gb:
+        facts.append(Fact("node", "gpu_memory_gb", gpus.memory_gb, asked(source, host)))
+    if len(gpus.pci) == shape.gpus:
+        facts.append(Fact("node", "gpu_pci", list(gpus.pci), asked(source, host)))
+    if len(gpus.numa) != shape.gpus:
+        return Draft(
+            tuple(facts), questions=("GPU -> CPU map: the NUMA node of each GPU is not known, so no mask is planned",)
+        )
+    facts.append(
+        Fact("node", "gpu_numa", list(gpus.numa), asked("nvidia-topo" if gpus.vendor == "nvidia" else source, host))
+    )
+    return _with_map(tuple(facts), answers, gpus, shape, host)
+
+
+def _draft_driver(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
+    """Draft what the driver of the GPUs supports: builds for the site choose their packages by it."""
+    vendor = _read_gpus(answers)[1].vendor or guess_vendor(answers.get("devices", ""))[0]
+    if not shape.gpus or vendor not in {"nvidia", "amd"}:
+        return Draft()
+    key, parse = ("cuda", parse_cuda_version) if vendor == "nvidia" else ("rocm", parse_rocm_version)
+    version = parse(answers.get(key, ""))
+    if not version:
+        return Draft(
+            questions=(f"which {key.upper().replace('ROCM', 'ROCm')} the driver supports: node.{key} says it",)
+        )
+    why = "" if key == "cuda" else "the driver may support a newer one too"
+    return Draft((Fact("node", key, version, asked(key, host), why),))
+
+
+def _with_map(facts: tuple[Fact, ...], answers: Mapping[str, str], gpus: Gpus, shape: NodeShape, host: str) -> Draft:
+    cores = parse_cores(answers.get("cpus", ""))
+    shares = _share_cores(cores, gpus.numa, shape)
+    if not shares:
+        return Draft(facts, questions=("GPU -> CPU map: the numbers of the cores do not allow one",))
+    why = "an even share of the NUMA node's cores, without the reserved ones; hold it against the site's advice"
+    whole = "a mask names cores that a job on part of a node may not have"
+    source = asked("cpus", host)
+    return Draft(
+        (
+            *facts,
+            Fact("node", "gpu_cpus", list(shares), source, why),
+            Fact("slurm", "mask_needs_whole_nodes", True, source, whole),
+            Fact("slurm", "cpus_beside_mask", False, source, "the two may contradict each other"),
+        )
+    )
+
+
+def _share_cores(cores: Cores, gpu_numa: tuple[int, ...], shape: NodeShape) -> tuple[str, ...]:
+    """Give each GPU an even share of the cores of its NUMA node; nothing where the map would not be sound."""
+    if not cores.plain or len(cores.first_cpus) != shape.cores or shape.reserved is None:
+        return ()
+    free: dict[int, list[int]] = defaultdict(list)
+    for core in cores.first_cpus:
+        if core not in shape.reserved:
+            free[cores.numa[core]].append(core)
+    sharers = [gpu_numa.count(node) for node in gpu_numa]
+    size = min(len(free[node]) // count for node, count in zip(gpu_numa, sharers, strict=True))
+    if not size:
+        return ()
+    taken = [free[node][gpu_numa[:i].count(node) * size :][:size] for i, node in enumerate(gpu_numa)]
+    return tuple(render_core_list(sum(1 << core for core in each)) for each in taken)
+
+
+def _read_gpus(answers: Mapping[str, str]) -> tuple[str, Gpus]:
+    readings = (
+        ("nvidia-smi", parse_nvidia(answers.get("nvidia-smi", ""), answers.get("nvidia-topo", ""))),
+        ("rocm-smi", parse_rocm(answers.get("rocm-smi", ""))),
+        ("drm", parse_intel(answers.get("drm", ""), answers.get("xpu-smi", ""))),
+    )
+    return next(((name, gpus) for name, gpus in readings if gpus.vendor), ("", Gpus()))
+
+
+def _draft_places(answers: Mapping[str, str], host: str) -> Draft:
+    kind = parse_filesystem(answers.get("mounts", ""), "/tmp")  # noqa: S108 - a name to look up
+    facts = []
+    if kind in MEMORY_KINDS | DISK_KINDS:
+        why = f"/tmp is {kind}"  # noqa: S108 - words
+        facts.append(Fact("node", "tmp_in_memory", kind in MEMORY_KINDS, asked("mounts", host), why))
+        if kind in DISK_KINDS:
+            facts.append(Fact("node", "local_disk", value=True, source=asked("mounts", host)))
+    count, link, rate = parse_links(answers.get("infiniband", ""))
+    high_speed = [word for word in answers.get("net", "").split() if word.startswith("hsn")]
+    if count:
+        pairs: tuple[tuple[str, str | int], ...] = (("nics", count), ("nic", link), ("nic_gbit", rate))
+        facts += [Fact("node", key, value, asked("infiniband", host)) for key, value in pairs]
+    elif high_speed:
+        facts += [
+            Fact("node", "nics", len(high_speed), asked("net", host)),
+            Fact("node", "nic", "Slingshot", asked("net", host), "interfaces called hsn are HPE's"),
+        ]
+    questions = []
+    if high_speed:
+        questions.append('which of the fragments slingshot-amd, slingshot-nvidia holds here: take it in by use = ["…"]')
+    if not count and not high_speed:
+        questions.append(
+            f"the network between nodes: {host} has {', '.join(answers.get('net', '').split())}; no InfiniBand"
+        )
+    if kind not in MEMORY_KINDS | DISK_KINDS:
+        questions.append(f"whether /tmp of compute nodes is memory: it is {kind or 'not known'}")
+    return Draft(tuple(facts), questions=tuple(questions))

@@ -1,0 +1,306 @@
+"""Read what Slurm, Linux and the GPU vendors' programs reply; what is not there is left empty.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from argosy.slurm.text import parse_scontrol_job
+
+NOTHING = frozenset({"", "(null)", "N/A", "NONE", "UNLIMITED", "none"})
+MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
+DISK_KINDS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3"})
+
+
+class NodeShape(msgspec.Struct, frozen=True):
+    """What Slurm knows of a compute node.
+
+    Attributes
+    ----------
+    gpus, gpu_type
+        Of its generic resource ``gpu``.
+    reserved
+        Core numbers of CPUSpecList, counted socket by socket; None where Slurm says how many only.
+    """
+
+    arch: str = ""
+    sockets: int = 0
+    cores: int = 0
+    threads: int = 1
+    memory_mb: int = 0
+    gpus: int = 0
+    gpu_type: str = ""
+    reserved: tuple[int, ...] | None = ()
+
+
+class SlurmNode(msgspec.Struct, frozen=True):
+    """A node: its name, its partitions, its shape."""
+
+    name: str
+    partitions: tuple[str, ...]
+    shape: NodeShape
+
+
+class SlurmPartition(msgspec.Struct, frozen=True):
+    """A partition as Slurm tells it; 0 and empty where it sets no limit."""
+
+    name: str
+    default: bool = False
+    up: bool = True
+    whole_nodes: bool = False
+    max_time: str = ""
+    max_nodes: int = 0
+    min_nodes: int = 0
+
+
+class Cores(msgspec.Struct, frozen=True):
+    """The cores of a node as Linux counts them: first CPU of each core, in the order of sockets, and its NUMA node."""
+
+    first_cpus: tuple[int, ...] = ()
+    numa: Mapping[int, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def plain(self) -> bool:
+        """Whether cores are numbered 0, 1, 2 …, as masks need it."""
+        return bool(self.first_cpus) and self.first_cpus == tuple(range(len(self.first_cpus)))
+
+
+class Gpus(msgspec.Struct, frozen=True):
+    """What a vendor's program, or the kernel, says of a node's GPUs; rows in the order of the GPUs."""
+
+    vendor: str = ""
+    model: str = ""
+    memory_gb: int = 0
+    numa: tuple[int, ...] = ()
+    pci: tuple[str, ...] = ()
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Read ``scontrol show config``: names without regard to case, ``(null)`` as nothing."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip().lower(): "" if value.strip() in NOTHING else value.strip() for name, _, value in pairs}
+
+
+def gives_whole_nodes(config: Mapping[str, str]) -> bool:
+    """Tell whether every job gets whole nodes: select/linear knows no parts of them (slurm.conf(5), SelectType)."""
+    return config.get("selecttype", "").endswith("linear")
+
+
+def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
+    """Read ``scontrol show node --oneliner``."""
+    rows = _rows(text, "NodeName")
+    return tuple(
+        SlurmNode(row["NodeName"], tuple(filter(None, row.get("Partitions", "").split(","))), _shape(row))
+        for row in rows
+    )
+
+
+def _rows(text: str, first: str) -> list[dict[str, str]]:
+    lines = (line for line in text.splitlines() if line.startswith(f"{first}="))
+    return [{key: value.strip() for key, value in parse_scontrol_job(line).items()} for line in lines]
+
+
+def _shape(row: Mapping[str, str]) -> NodeShape:
+    threads = max(1, _int(row.get("ThreadsPerCore", "")))
+    sockets = _int(row.get("Sockets", ""))
+    gpus, kind = parse_gres(row.get("Gres", ""))
+    return NodeShape(
+        arch=row.get("Arch", ""),
+        sockets=sockets,
+        cores=sockets * _int(row.get("CoresPerSocket", "")),
+        threads=threads,
+        memory_mb=_int(row.get("RealMemory", "")),
+        gpus=gpus,
+        gpu_type=kind,
+        reserved=_reserved(row, threads),
+    )
+
+
+def _reserved(row: Mapping[str, str], threads: int) -> tuple[int, ...] | None:
+    """Give the cores of CPUSpecList, whose numbers count CPUs core by core (slurm.conf(5))."""
+    listed = row.get("CPUSpecList", row.get("CpuSpecList", ""))
+    if listed in NOTHING:
+        return None if _int(row.get("CoreSpecCount", "")) else ()
+    return tuple(sorted({cpu // threads for cpu in _expand_ranges(listed)}))
+
+
+def parse_gres(text: str) -> tuple[int, str]:
+    """Read a node's Gres: ``gpu:a100:4(S:0-1),nvme:1`` gives 4 and ``a100``; several types have none."""
+    words = re.sub(r"\([^)]*\)", "", text).split(",")
+    found = [word.split(":") for word in words if word.split(":")[0] == "gpu"]
+    kinds = {":".join(word[1:-1]) for word in found}
+    return sum(_int(word[-1]) for word in found), kinds.pop() if len(kinds) == 1 else ""
+
+
+def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
+    """Read ``scontrol show partition --oneliner``."""
+    rows = _rows(text, "PartitionName")
+    return tuple(
+        SlurmPartition(
+            name=row["PartitionName"],
+            default=row.get("Default") == "YES",
+            up=row.get("State") == "UP",
+            whole_nodes=row.get("OverSubscribe") == "EXCLUSIVE",
+            max_time="" if row.get("MaxTime", "") in NOTHING else row["MaxTime"],
+            max_nodes=_int(row.get("MaxNodes", "")),
+            min_nodes=_int(row.get("MinNodes", "")),
+        )
+        for row in rows
+    )
+
+
+def parse_mpi(text: str) -> tuple[str, ...]:
+    """Read ``srun --mpi=list``: the plug-ins, in either of the two forms that releases print."""
+    words = re.findall(r"[a-z_0-9]+", text.lower())
+    return tuple(dict.fromkeys(word for word in words if word in {"pmix", "pmi2", "cray_shasta"}))
+
+
+def parse_cores(text: str) -> Cores:
+    """Read ``lscpu -p=CPU,CORE,SOCKET,NODE``."""
+    rows = [line.split(",") for line in text.splitlines() if re.fullmatch(r"\d+,\d+,\d+,\d*", line)]
+    first: dict[tuple[int, int], int] = {}
+    numa: dict[int, int] = {}
+    for cpu, core, socket, node in rows:
+        key = (int(socket), int(core))
+        first[key] = min(int(cpu), first.get(key, int(cpu)))
+        numa[int(cpu)] = int(node or 0)
+    cpus = tuple(first[key] for key in sorted(first))
+    return Cores(cpus, {cpu: numa[cpu] for cpu in cpus})
+
+
+def parse_filesystem(mounts: str, path: str) -> str:
+    """Give the kind of the file system that holds a path, from ``/proc/mounts``; the last mount wins."""
+    kind, best = "", -1
+    for line in mounts.splitlines():
+        words = line.split()
+        if len(words) > 2 and (path == words[1] or path.startswith(words[1].rstrip("/") + "/")):  # noqa: PLR2004 - device, place, kind
+            kind, best = (words[2], len(words[1])) if len(words[1]) >= best else (kind, best)
+    return kind
+
+
+def parse_nvidia(query: str, topology: str) -> Gpus:
+    """Read nvidia-smi's ``--query-gpu=name,memory.total,pci.bus_id`` (csv, no units) and its ``topo -m``."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in query.splitlines() if line.count(",") == 2]  # noqa: PLR2004
+    if not rows:
+        return Gpus()
+    return Gpus(
+        vendor="nvidia",
+        model=_one(row[0] for row in rows),
+        memory_gb=round(_int(rows[0][1]) / 1024),
+        numa=_parse_nvidia_numa(topology),
+        pci=tuple(row[2].lower() for row in rows),
+    )
+
+
+def _parse_nvidia_numa(topology: str) -> tuple[int, ...]:
+    """Read the NUMA node of each GPU out of ``nvidia-smi topo -m``: tabs, a heading, underlined on a terminal.
+
+    Empty where one GPU has none, or several.
+    """
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).split("\t") for line in topology.splitlines()]
+    heading = next((line for line in lines if any("NUMA Affinity" in cell for cell in line)), None)
+    if heading is None:
+        return ()
+    column = next(i for i, cell in enumerate(heading) if "NUMA Affinity" in cell)
+    rows = [line for line in lines if re.fullmatch(r"GPU\d+", line[0].strip())]
+    cells = [line[column].strip() if len(line) > column else "" for line in rows]
+    return tuple(map(int, cells)) if all(cell.isdigit() for cell in cells) else ()
+
+
+def parse_rocm(text: str) -> Gpus:
+    """Read rocm-smi's ``GPU[0] : Name: value`` lines."""
+    found: dict[int, dict[str, str]] = {}
+    for number, name, value in re.findall(r"^GPU\[(\d+)\]\s*:\s*([^:]+):\s*(.+?)\s*$", text, re.MULTILINE):
+        found.setdefault(int(number), {})[name.strip().lower()] = value
+    rows = [found[number] for number in sorted(found)]
+    if not rows:
+        return Gpus()
+    numa = [row.get("(topology) numa affinity", row.get("(topology) numa node", "")) for row in rows]
+    pci = [row.get("pci bus", "") for row in rows]
+    return Gpus(
+        vendor="amd",
+        model=_one(row.get("card series", row.get("card model", "")) for row in rows),
+        memory_gb=round(_int(rows[0].get("vram total memory (b)", "")) / 2**30),
+        numa=tuple(map(int, numa)) if all(cell.isdigit() for cell in numa) else (),
+        pci=tuple(word.lower() for word in pci) if all(pci) else (),
+    )
+
+
+def parse_cuda_version(text: str) -> str:
+    """Read the CUDA that the driver supports out of nvidia-smi's heading: ``CUDA Version: 12.7``."""
+    found = re.search(r"CUDA Version:\s*(\d+\.\d+)", text)
+    return found[1] if found else ""
+
+
+def parse_rocm_version(text: str) -> str:
+    """Read the version of the installed ROCm, as ``/opt/rocm/.info/version`` has it: ``6.3.4-76``."""
+    found = re.match(r"\d+\.\d+(\.\d+)?", text)
+    return found[0] if found else ""
+
+
+def parse_intel(drm: str, discovery: str) -> Gpus:
+    """Read Intel's GPUs: model from ``xpu-smi discovery``, the rest from the kernel (``DEVICE VENDOR NUMA`` rows)."""
+    rows = sorted(line.split() for line in drm.splitlines() if " 0x8086 " in line)
+    if not rows:
+        return Gpus()
+    nodes = [row[2] if len(row) > 2 else "" for row in rows]  # noqa: PLR2004
+    models = re.findall(r"Device Name:\s*([^|\n]+)", discovery)
+    return Gpus(
+        vendor="intel",
+        model=_one(model.strip() for model in models),
+        numa=tuple(map(int, nodes)) if all(node.isdigit() for node in nodes) else (),
+        pci=tuple(row[0].rsplit("/", 1)[-1] for row in rows),
+    )
+
+
+def guess_vendor(devices: str) -> tuple[str, str]:
+    """Give vendor, and the device node that shows it, from the names in /dev."""
+    names = set(devices.split())
+    for vendor, node in (("nvidia", "nvidiactl"), ("amd", "kfd"), ("nvidia", "nvidia0")):
+        if node in names:
+            return vendor, f"/dev/{node}"
+    return "", ""
+
+
+def parse_links(text: str) -> tuple[int, str, int]:
+    """Give number, kind and Gbit/s of the fastest ports: ``InfiniBand 200 Gb/sec (4X HDR)`` rows."""
+    found = [(int(rate), kind) for kind, rate in re.findall(r"^(\S+) (\d+)(?:\.\d+)? Gb/sec", text, re.MULTILINE)]
+    if not found:
+        return 0, "", 0
+    (rate, kind), count = max(Counter(found).items())
+    return count, kind, rate
+
+
+def parse_runtimes(text: str) -> dict[str, str]:
+    """Read ``NAME: NAME version 1.4.5`` rows: runtime -> version."""
+    rows = re.findall(r"^([\w-]+): .*?(\d+\.\d[\w.+-]*)", text, re.MULTILINE)
+    return {name: version.removesuffix(".") for name, version in rows}
+
+
+NUMBER = "[0-9]*"
+"""Of a name, as a pattern."""
+
+
+def name_pattern(name: str) -> str:
+    """Give a pattern of names like this one: ``nid001234`` -> ``nid[0-9]*``; ``c*`` would be every name in c."""
+    return re.sub(r"\d+", NUMBER, name.partition(".")[0])
+
+
+def _expand_ranges(text: str) -> tuple[int, ...]:
+    """Read a list such as ``0-1,32``; what is no number in it is left out."""
+    found = re.findall(r"(\d+)(?:-(\d+))?", text)
+    return tuple(number for first, last in found for number in range(int(first), int(last or first) + 1))
+
+
+def _int(text: str) -> int:
+    match = re.match(r"\d+", text.strip())
+    return int(match[0]) if match else 0
+
+
+def _one(words: Iterable[str]) -> str:
+    """Give the word that all agree on, else nothing."""
+    found = set(words)
+    return found.pop() if len(found) == 1 else ""

@@ -1,0 +1,1 @@
+"""Validate a site profile with one small job."""

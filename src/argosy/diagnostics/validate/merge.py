@@ -1,0 +1,305 @@
+"""Put what a proving job found into the text of a profile: values become proved, contradictions are told; pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from argosy.core.errors import SiteError, UsageError
+from argosy.sites.profile import Site
+
+NOT_TRIED = "not tried"
+MOST_BYTES = 1 << 20
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One fact.
+
+    Attributes
+    ----------
+    name
+        ``node.cores``, ``attach.overlay``.
+    value
+        In words; ``not tried`` where there was no way to, and `how` says why.
+    how
+        How it was tried.
+    """
+
+    name: str
+    value: str
+    how: str = ""
+
+    @property
+    def tried(self) -> bool:
+        """Whether it tells anything."""
+        return self.value not in {"", NOT_TRIED}
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a proving job found."""
+
+    argosy_prove: int
+    site: str
+    job: str
+    date: str
+    partition: str
+    nodes: str
+    runtime: str
+    image: str
+    facts: tuple[Fact, ...]
+
+    def value(self, name: str) -> str:
+        """Give a fact; empty where it was not tried."""
+        return next((fact.value for fact in self.facts if fact.name == name and fact.tried), "")
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions that the facts hold with."""
+        slurm = re.search(r"\d+(?:\.\d+)+", self.value("slurm.version"))
+        found = {"slurm": slurm[0] if slurm else "", self.runtime or "runtime": self.value("runtime.version")}
+        return {name: version for name, version in found.items() if version}
+
+    @property
+    def words(self) -> str:
+        """Say what proves a value: ``2026-11-21, job 7, slurm 24.11.5, apptainer 1.4.5``."""
+        versions = (f"{name} {version}" for name, version in self.versions.items())
+        return ", ".join((self.date, f"job {self.job}", *versions))
+
+
+def read_result(path: Path) -> Result:
+    """Read the JSON of a proving job.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be read, or is no such file.
+    """
+    try:
+        with path.open("rb") as source:
+            text = source.read(MOST_BYTES).decode(errors="replace")
+        result = msgspec.json.decode(text, type=Result)
+    except (OSError, msgspec.DecodeError) as error:
+        hint = "give the argosy-prove-JOB.json that the job wrote"
+        raise UsageError(f"{path} is no result of argosy prove", evidence=str(error), hint=hint) from error
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", result.date) or not re.fullmatch(r"[\w-]*", result.job):
+        raise UsageError(f"{path} is no result of argosy prove", evidence=f"date {result.date!r}, job {result.job!r}")
+    return result
+
+
+Value = str | int | bool
+
+
+class Met(msgspec.Struct, frozen=True):
+    """What a run says of one value of a profile.
+
+    Attributes
+    ----------
+    key
+        Section and key: ``node.cores``.
+    documented
+        What the profile says; None where it says nothing.
+    found
+        What the run showed.
+    """
+
+    key: str
+    documented: Value | None
+    found: Value
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the run showed what is documented; of versions the documented numbers only."""
+        if self.key == "runtime.version":
+            asked, has = str(self.documented), str(self.found)
+            return has == asked or has.startswith((f"{asked}.", f"{asked}-", f"{asked}+")) or asked in has.split()
+        return self.documented == self.found
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """A profile's text with the evidence of a run.
+
+    Attributes
+    ----------
+    proved, added, against
+        Values that were confirmed, that the profile did not have, and that the run contradicts.
+    """
+
+    text: str
+    proved: tuple[Met, ...]
+    added: tuple[Met, ...]
+    against: tuple[Met, ...]
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() and int(text) else None
+
+
+def _word(text: str) -> str | None:
+    return text if text and "|" not in text and text != "none" else None
+
+
+def _vendor(text: str) -> str | None:
+    return text if text in {"amd", "intel", "nvidia"} else None
+
+
+def _boolean(text: str) -> bool | None:
+    return {"yes": True, "no": False}.get(text)
+
+
+def _in_memory(text: str) -> bool | None:
+    return None if not text or "|" in text else text in {"tmpfs", "ramfs"}
+
+
+def _version(text: str) -> str | None:
+    return text if re.match(r"\d", text) else None
+
+
+FROM_FACTS: Mapping[str, tuple[str, Callable[[str], Value | None]]] = MappingProxyType(
+    {
+        "node.cores": ("node.cores", _number),
+        "node.sockets": ("node.sockets", _number),
+        "node.numa": ("node.numa", _number),
+        "node.memory_mb": ("node.memory_mb", _number),
+        "node.arch": ("node.arch", _word),
+        "node.gpus": ("node.gpus", _number),
+        "node.gpu_vendor": ("gpus.vendor", _vendor),
+        "node.tmp_in_memory": ("node.tmp", _in_memory),
+        "runtime.version": ("runtime.version", _version),
+        "runtime.user_namespaces": ("node.user_namespaces", _boolean),
+    }
+)
+"""Key of a profile -> the fact that shows its value, and how it is read; None for a fact that tells nothing."""
+
+
+def meet(result: Result, site: Site) -> tuple[Met, ...]:
+    """Compare the values of a profile with what a run showed."""
+    found: list[Met] = []
+    for key, (name, read) in FROM_FACTS.items():
+        value = read(result.value(name))
+        section, _, inner = key.partition(".")
+        if value is None or (section == "runtime" and result.runtime not in {site.runtime.name, ""}):
+            continue
+        part = getattr(site, section)
+        documented = getattr(part, inner)
+        found.append(Met(key, None if documented == getattr(type(part)(), inner) else documented, value))
+    return (*found, *_judged(result, site))
+
+
+def _judged(result: Result, site: Site) -> tuple[Met, ...]:
+    """Compare what is not one value against another: masks, the network's line, the master's name, MPI's wire-up."""
+    rows: list[Met] = []
+    planned, back = result.value("mask.planned"), result.value("mask.planned_read_back")
+    if site.node.gpu_cpus and planned and back:
+        rows.append(Met("node.gpu_cpus", planned, back))
+    line = result.value("network.line")
+    if site.network.proof_lines and line and result.value("network.all_reduce").startswith("nccl"):
+        patterns = site.network.proof_lines
+        shown = next((pattern for pattern in patterns if any(re.search(pattern, each) for each in line.split(";"))), "")
+        rows.append(Met("network.proof_lines", shown or patterns[0], shown or line))
+    resolves = result.value("master.resolves")
+    if site.slurm.master_suffix and resolves:
+        suffix = site.slurm.master_suffix
+        rows.append(Met("slurm.master_suffix", suffix, suffix if resolves == "yes" else "names with it do not resolve"))
+    kinds = result.value("mpi.list").replace(",", " ").split()
+    if site.launcher.mpi and kinds:
+        mpi = site.launcher.mpi
+        rows.append(Met("launcher.mpi", mpi, mpi if mpi in kinds else f"srun knows only {' '.join(kinds)}"))
+    return tuple(rows)
+
+
+def merge_result(text: str, site: Site, result: Result, *, accept: bool = False) -> Merged:
+    """Give a profile's text with the evidence of a run.
+
+    Parameters
+    ----------
+    accept
+        Take plain values of the run in place of those it contradicts.
+
+    Raises
+    ------
+    SiteError
+        When the text is written in a way that this cannot go into.
+    """
+    met = meet(result, site)
+    proved = tuple(row for row in met if row.documented is not None and row.agrees)
+    added = tuple(row for row in met if row.documented is None)
+    against = tuple(row for row in met if row.documented is not None and not row.agrees)
+    taken = tuple(row for row in against if accept and row.key in FROM_FACTS)
+    for row in (*added, *taken):
+        section, _, key = row.key.partition(".")
+        text = with_value(text, section, key, _literal(row.found))
+    for section in dict.fromkeys(row.key.partition(".")[0] for row in met):
+        keys = [row.key.partition(".")[2] for row in (*proved, *added, *taken) if row.key.startswith(f"{section}.")]
+        denied = {row.key.partition(".")[2] for row in against if row not in taken}
+        proofs = {k: v for k, v in getattr(site, section).proofs.items() if k not in denied}
+        proofs |= dict.fromkeys(keys, result.words)
+        text = with_table(text, f"{section}.proofs", proofs)
+    facts = {fact.name: fact.value for fact in result.facts if fact.tried}
+    text = with_table(text, "proved", {"date": result.date, "job": result.job})
+    text = with_table(text, "proved.versions", result.versions)
+    text = with_table(text, "proved.facts", facts)
+    try:
+        msgspec.convert(tomllib.loads(text), Site)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise SiteError(
+            f"the profile of {site.name} is written in a way that this cannot go into",
+            evidence=str(error),
+            hint="write each [section] once, with its keys below it, and merge again",
+        ) from error
+    return Merged(text, proved, added, against)
+
+
+def _literal(value: Value) -> str:
+    """Write a value as TOML."""
+    return _text(value) if isinstance(value, str) else str(value).lower()
+
+
+def _text(text: str) -> str:
+    """Write a string as TOML: as JSON does, but for a sign that only TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+HEADER = re.compile(r"^\s*\[(?!\[)\s*(?P<name>[\w.-]+)\s*\]")
+ANY_HEADER = re.compile(r"^\s*\[")
+
+
+def with_value(text: str, section: str, key: str, literal: str) -> str:
+    """Give a TOML text in which one key of one table has a value; all other lines stay as they are.
+
+    A value over several lines is not looked for: the caller sets plain values only.
+    """
+    lines = text.splitlines()
+    table, new = _lines_of(lines, section), f"{key} = {literal}"
+    if not table:
+        return "\n".join([*lines, "", f"[{section}]", new]) + "\n"
+    old = next((n for n in table if re.match(rf"\s*{re.escape(key)}\s*=", lines[n])), None)
+    if old is None:
+        lines.insert(table.start + 1, new)
+    else:
+        lines[old] = new
+    return "\n".join(lines) + "\n"
+
+
+def _lines_of(lines: Sequence[str], table: str) -> range:
+    """Give the numbers of a table's lines, its header first; none where the text has no such table."""
+    start = next((n for n, line in enumerate(lines) if (found := HEADER.match(line)) and found["name"] == table), None)
+    if start is None:
+        return range(0)
+    return range(start, next((n for n in range(start + 1, len(lines)) if ANY_HEADER.match(lines[n])), len(lines)))
+
+
+def with_table(text: str, name: str, rows: Mapping[str, str]) -> str:
+    """Give a TOML text that ends with a table of these rows, in place of the one of that name."""
+    lines = text.splitlines()
+    if old := _lines_of(lines, name):
+        del lines[old.start : old.stop]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    new = [f"[{name}]", *(f"{_text(key)} = {_text(value)}" for key, value in rows.items())] if rows else []
+    return "\n".join([*lines, "", *new]) + "\n"

@@ -1,0 +1,168 @@
+"""Plan the job that tries a site's assumptions: a head out of the profile, a body that is the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.model import ImageKind, Variable
+from argosy.core.records import replace
+from argosy.core.shell import Late, name_programs, quote, render_assignment, render_command, render_programs
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.cores import choose_masks, planned_threads
+from argosy.launch.launchers.launcher import Started
+from argosy.launch.model import LaunchRequest
+from argosy.launch.plan import plan_launch, plan_variables, with_variables
+from argosy.launch.resolve import Grounds
+from argosy.launch.script.container_step import has_document, render_document, step_lines, step_prefix
+from argosy.launch.script.local import ScriptFacts
+from argosy.launch.script.rendezvous import PORT
+from argosy.launch.script.slurm import SlurmFacts, node_command, render_modules
+from argosy.launch.shape import Wanted, choose_shape
+from argosy.launch.site_overrides import plan_at_site, settle_site, with_site_binds, with_site_words
+from argosy.launch.smoke import as_smoke
+from argosy.runtimes.runtime import load_runtime
+from argosy.sites.binding import render_core_list, render_mask_option
+from argosy.sites.profile import Site
+from argosy.slurm.text import JobOptions, render_directive
+from argosy.version import VERSION
+
+BODY = Path(__file__).with_name("data") / "prove.sh"
+NAME = "argosy-prove"
+NODES = 2
+TIME = "00:05:00"
+SECONDS = 90
+"""The longest that one step in a container may take: an image of many gigabytes starts slowly the first time."""
+
+SHELL_CHECKS = "SC2016,SC2086,SC2154,SC2317,SC2329"
+"""What shellcheck cannot know: texts for other shells, options that are several words, functions called by traps."""
+
+
+class ProvePlan(msgspec.Struct, frozen=True):
+    """The job, complete: its script, and the launch whose options it has."""
+
+    script: str
+    launch: LaunchPlan
+
+
+def prove_request(site: Site, image: str, options: JobOptions, gpus: int, name: str) -> LaunchRequest:
+    """Give the launch whose options the job takes: all GPUs of a node, the site's queue for short tests.
+
+    Parameters
+    ----------
+    image
+        Empty for a job that tries all but containers.
+    gpus
+        Of each node; negative for those that the profile says.
+    name
+        The site, as the user named it.
+    """
+    each = site.node.gpus if gpus < 0 else gpus
+    known = site.node.gpu_cpus or site.slurm.cpus_per_gpu
+    request = LaunchRequest(
+        image=image or "bare:",
+        command=("true",),
+        site=name,
+        # How many cores a node has is one of the questions: no share of what the profile says is asked for.
+        wanted=Wanted(nodes=NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
+        launcher="srun",
+        name=NAME,
+        no_check=True,  # what an image for other GPUs shows of the site is true as well
+    )
+    asked = replace(options, time=options.time or TIME)
+    if options.partition or options.qos:
+        return replace(request, options=asked)
+    queue = as_smoke(request, site).options
+    return replace(request, options=replace(asked, partition=queue.partition, qos=queue.qos))
+
+
+def plan_prove(grounds: Grounds, record: str) -> ProvePlan:
+    """Plan the job.
+
+    Raises
+    ------
+    ArgosyError
+        As `argosy.launch.plan.plan_launch`.
+    """
+    by = grounds.request, grounds.container, grounds.site, grounds.host
+    launch = plan_launch(*by, record=record, versions=grounds.versions)
+    facts = _facts(grounds)
+    lines = [
+        "#!/bin/sh",
+        *map(render_directive, launch.directives),
+        f"# Tries what plans assume of the site {grounds.site.name}.  Made by Argosy {VERSION}; needs none here.",
+        "# It writes argosy-prove-JOB.json into the folder that it is submitted from: 'argosy sites merge' takes it.",
+        f"# shellcheck disable={SHELL_CHECKS}  # quoted texts are for other shells, options are several words",
+        "set -eu",
+        'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }',
+        '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2',
+        *_values(grounds, facts),
+        'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}',
+        "# What the job asked for its tasks must not be asked for each of these steps.",
+        "unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION",
+        "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK",
+        *render_modules(facts.site),
+        *render_programs((PORT,)),
+        *_inside(facts),
+    ]
+    return ProvePlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)
+
+
+def _facts(grounds: Grounds) -> SlurmFacts:
+    """Plan the facts of a script as a launch with these options would, so that its container starts as launches' do."""
+    request, host = grounds.request, grounds.host
+    settled = settle_site(request, grounds.site, host)
+    shape, _ = choose_shape(request.wanted, settled.site, host)
+    runtime = grounds.container.runtime.name
+    at_site = plan_at_site(settled, shape, launcher="srun", runtime=runtime, versions=grounds.versions)
+    variables, _ = plan_variables(request, settled.site, host, shape, at_site, launcher="srun")
+    meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))
+    container = with_variables(grounds.container, (*meeting, *planned_threads(variables, shape)))
+    container = with_site_binds(container, at_site.binds)
+    container = with_site_words(container, at_site)
+    script = ScriptFacts(NAME, grounds.site.name, container, Started(()), shape, ())
+    return SlurmFacts(script=script, site=settled.site, options=request.options, at_site=at_site)
+
+
+def _values(grounds: Grounds, facts: SlurmFacts) -> Iterator[str]:
+    """Give the values that the body reads."""
+    image, masks = grounds.container.entry.image, choose_masks(facts.script.shape, facts.site)
+    is_file = image.kind is not ImageKind.HOST
+    runtime = grounds.container.runtime.name if is_file else grounds.site.runtime.name
+    program = load_runtime(runtime).program if runtime else ""
+    values = {
+        "site": grounds.site.name,
+        "image": image.path if is_file else "",
+        "runtime": runtime,
+        "program": "" if program == "srun" else program,
+        "part": str(image.layer_part or ""),
+        "masks": render_mask_option(masks) if masks else "",
+        "planned": " ".join(map(render_core_list, masks)),
+        "ranks_per_node": str(facts.script.shape.ranks_per_node),
+        "suffix": facts.site.slurm.master_suffix,
+    }
+    return (f"{name}={quote(value)}" for name, value in values.items())
+
+
+def _inside(facts: SlurmFacts) -> Iterator[str]:
+    """Give the function that starts a command in the container: words OPTIONS-OF-SRUN, then the command."""
+    container = facts.script.container
+    if container.entry.image.kind is ImageKind.HOST:
+        return
+    programs, words = name_programs(node_command(facts, (Late("$@"),)))
+    yield from render_programs(programs)
+    yield from render_document(container)
+    if has_document(container):
+        yield "trap 'rm -f \"$environment\"' EXIT"
+    yield from (f"unset {' '.join(container.entry.drop)}",) if container.entry.drop else ()
+    yield "inside() {  # a command in the container, with all that a launch gives it"
+    yield "    options=$1; shift"
+    for variable in container.exports():
+        yield f"    export {render_assignment(variable.name, variable.value)}"
+    own = "".join(f" {quote(word)}" for word in (*facts.at_site.srun_always, *facts.at_site.srun))
+    lines = [f"timeout {SECONDS} {step_prefix(container)}srun --overlap $options{own}", *step_lines(container)]
+    yield "    " + " \\\n        ".join(lines) + " \\"
+    yield render_command(words, indent="        ")
+    yield "}"

@@ -1,0 +1,156 @@
+"""Prove a site: plan the job, submit and follow it, read what it found; put that into a profile of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from argosy.core.errors import SiteError, ToolFailed, UsageError
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.diagnostics.validate.merge import Merged, Result, merge_result, read_result
+from argosy.diagnostics.validate.plan import ProvePlan, plan_prove, prove_request
+from argosy.jobs.follow import follow_job
+from argosy.launch.resolve import find_grounds, find_site
+from argosy.launch.submit import absolute_profile, keep_record, runs_folder, submit
+from argosy.sites.detect import sites_here
+from argosy.sites.read import find_profile, read_site, search_path, user_profiles
+from argosy.slurm.text import JobOptions
+
+
+class Proved(msgspec.Struct, frozen=True):
+    """A proving job that ended, and what it found."""
+
+    job: str
+    file: str
+    result: Result
+
+
+def site_here(session: Session, asked: str) -> str:
+    """Give the name of the site: the one asked for, else the one that this machine belongs to.
+
+    Raises
+    ------
+    SiteError
+        When several profiles fit this machine, or none.
+    """
+    if asked:
+        return asked
+    found = sites_here(session.host)
+    if len(found) == 1:
+        return found[0].name
+    raise SiteError(
+        "it is not known which site this is",
+        evidence=f"profiles that fit: {', '.join(each.name for each in found) or 'none'}",
+        hint="name it, as in: argosy prove my-site.toml; 'argosy sites ls' lists them",
+    )
+
+
+def plan_prove_here(
+    session: Session,
+    site: str,
+    *,
+    image: str,
+    options: JobOptions,
+    gpus: int,
+    kept: bool = False,
+    record: str = "",
+) -> ProvePlan:
+    """Plan the job that tries what plans assume of a site.
+
+    Parameters
+    ----------
+    image
+        Whose container is tried, too; empty for none.
+    gpus
+        GPUs of each node; negative for those that the profile says.
+    kept
+        The script is only written, for somebody to submit: neither the image nor Slurm need be here.
+
+    Raises
+    ------
+    UsageError
+        For a site without Slurm.
+    """
+    profile = find_site(site, session.host)
+    if profile.scheduler != "slurm":
+        hint = "argosy doctor looks at this machine"
+        raise UsageError(f"{profile.name} has no Slurm, and so no job to try it by", hint=hint)
+    request = prove_request(profile, image, options, gpus, site)
+    return plan_prove(find_grounds(request, session, kept=kept, record=record), record)
+
+
+def prove(
+    session: Session,
+    site: str,
+    *,
+    image: str,
+    options: JobOptions,
+    gpus: int,
+    stream: BinaryIO | None = None,
+) -> Proved:
+    """Submit the job, follow it to its end, and read what it found.
+
+    Parameters
+    ----------
+    image, gpus
+        As of `plan_prove_here`.
+    stream
+        Gets what the job prints; standard output by default.
+
+    Raises
+    ------
+    ToolFailed
+        When the job ended without a result.
+    """
+    folder = runs_folder(session)
+    plan = plan_prove_here(session, site, image=image, options=options, gpus=gpus, record=str(folder))
+    launch = replace(plan.launch, script=plan.script, attach="")
+    script = keep_record(launch, folder)
+    profile = find_site(site, session.host)
+    words = tuple(word.replace("{script}", str(script)) for word in launch.submit)
+    place = absolute_profile(site, session.host)
+    launched = submit(launch, words, folder, session, profile, profile=place)
+    session.reporter.note(f"job {launched.job} is submitted; its script: {script}")
+    facts = follow_job(session, launched.job, pause=launch.polling_seconds, stream=stream)
+    file = Path(session.host.cwd, f"argosy-prove-{launched.job}.json")
+    if not file.is_file():
+        raise ToolFailed(
+            f"job {launched.job} left no result",
+            evidence=f"it {facts.meaning}\n{facts.output}",
+            hint="see its output; without --image it tries all but containers",
+        )
+    return Proved(launched.job, str(file), read_result(file))
+
+
+def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) -> tuple[Path, Merged]:
+    """Put a result into a profile: the user's own of that name, which begins as a copy, or the one of a path.
+
+    Raises
+    ------
+    SiteError
+        When there is no such profile.
+    """
+    from argosy.core.os_errors import explained  # noqa: PLC0415 - only where something is written
+    from argosy.core.store import write_text  # noqa: PLC0415 - only where something is written
+
+    result = read_result(Path(file))
+    host = session.host
+    folders = search_path(host.environment, Path(host.cwd))
+    source = find_profile(into or result.site, folders)
+    user = user_profiles(host.environment) or Path("/etc/argosy/sites")
+    place = source if into.endswith(".toml") or source.parent in {folders[0], user} else user / source.name
+    site = read_site(str(source), (source.parent, *folders))
+    if site.name != result.site:
+        raise SiteError(
+            f"{file} is of another site",
+            evidence=f"it was run at {result.site}; {source} is {site.name}",
+            hint="name the profile that it belongs to with --into",
+        )
+    merged = merge_result(source.read_text(encoding="utf-8"), site, result, accept=accept)
+    with explained(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_text(place, merged.text)
+    return place, merged

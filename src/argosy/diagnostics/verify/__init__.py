@@ -1,0 +1,1 @@
+"""Verify what a run used: network, GPUs, CPU binding."""

@@ -1,0 +1,90 @@
+"""What earlier jobs measured of a network, from what they left: to compare a run with, and as a history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.session import Session
+from argosy.diagnostics.verify.bandwidth import Measured, parse_bandwidth
+from argosy.diagnostics.verify.network_log import read_ends_of
+from argosy.jobs.history import PastJob, past_jobs
+from argosy.jobs.launch_plan import Shape
+from argosy.jobs.record import can_read, find_output
+
+LATEST = 200
+"""So many jobs are looked at."""
+
+
+class Earlier(msgspec.Struct, frozen=True):
+    """What an earlier job measured.
+
+    Attributes
+    ----------
+    date
+        Of its submission, as ISO 8601 writes it.
+    nodes
+        Names of the nodes of its last run; empty where its end was not noted.
+    shape
+        What it asked for; None where its plan cannot be read.
+    """
+
+    job: str
+    date: str
+    measured: Measured
+    site: str = ""
+    nodes: str = ""
+    shape: Shape | None = None
+
+    @property
+    def same(self) -> tuple[object, ...]:
+        """What two measurements share that can be compared."""
+        return (self.site, self.shape, self.measured.operation)
+
+
+def find_earlier(session: Session, record: Path, measured: Measured) -> Earlier | None:
+    """Give the last job before that of `record` that measured the same operation in the same shape at the same site."""
+    jobs = past_jobs(session, most=LATEST)
+    own = next((job for job in jobs if Path(job.record) == record), None)
+    if own is None:
+        return None
+    alike = [job for job in jobs[jobs.index(own) + 1 :] if (job.site, _shape(job)) == (own.site, _shape(own))]
+    return next((each for each in _measured(alike, session) if each.measured.operation == measured.operation), None)
+
+
+def list_earlier(session: Session, site: str = "") -> tuple[Earlier, ...]:
+    """Give what the last jobs measured, the newest first; of one site, where it is named."""
+    jobs = [job for job in past_jobs(session, most=LATEST) if site in {"", job.site}]
+    return tuple(_measured(jobs, session))
+
+
+def _measured(jobs: Sequence[PastJob], session: Session) -> Iterator[Earlier]:
+    for job in jobs:
+        output = find_output(Path(job.record), job.id, session.host.person.name)
+        found = parse_bandwidth(read_ends_of(output)) if can_read(output) else None
+        if found:
+            yield Earlier(job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", _shape(job))
+
+
+def _shape(job: PastJob) -> Shape | None:
+    try:
+        return msgspec.convert(job.plan.get("shape"), Shape)
+    except msgspec.ValidationError:
+        return None
+
+
+def render_history(rows: Sequence[Earlier]) -> str:
+    """Render measurements as a table; each beside the best of its site, shape and operation."""
+    best: dict[tuple[object, ...], float] = {}
+    for row in rows:
+        best[row.same] = max(row.measured.gigabytes, best.get(row.same, 0.0))
+    cells = [("date", "job", "site", "operation", "nodes x ranks", "GB/s", "of the best", "on")]
+    for row in rows:
+        share = row.measured.gigabytes / best[row.same] if best[row.same] else 1.0
+        speed, operation = f"{row.measured.gigabytes:g}", row.measured.operation or "-"
+        shape = f"{row.shape.nodes} x {row.shape.ranks_per_node}" if row.shape else "-"
+        cells.append((row.date, row.job, row.site, operation, shape, speed, f"{share:.0%}", row.nodes or "-"))
+    widths = [max(len(each[column]) for each in cells) for column in range(len(cells[0]))]
+    return "\n".join("  ".join(map(str.ljust, each, widths)).rstrip() for each in cells)

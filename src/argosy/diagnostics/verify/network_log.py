@@ -1,0 +1,157 @@
+"""Read what NCCL and RCCL say of the network under NCCL_DEBUG=INFO, and oneCCL under CCL_LOG_LEVEL=info; pure.
+
+The wording differs between releases and plugins; the forms known are those of the corpus in ``tests/corpus/nccl``.
+``Bootstrap : Using …`` names the interface of the first handshake only, and proves nothing about the data's way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.diagnostics.verify.bandwidth import Measured, parse_bandwidth
+
+LINE = re.compile(r"^.*?(?P<host>[\w.-]+):\d+:\d+ \[\d+\] .*?(?P<what>NCCL (?:INFO|WARN) .*)$", re.MULTILINE)
+
+LIBRARY = re.compile(r"\b(RCCL|NCCL) version\s*:?\s*(\d[\w.]*(?:\+[\w.]+)?)")
+PLUGIN = re.compile(r"NET/OFI (?:Using|Initializing) (aws-ofi-[nr]ccl [\w.-]+)")
+PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;-]+)")
+NICS = re.compile(r"\(found (\d+) nics?\)")
+NETWORK = re.compile(r"NCCL INFO (?:\S+: )?Using network (.+?)\s*$", re.MULTILINE)
+IB = re.compile(r"NET/IB : Using (\[\d.+)$", re.MULTILINE)
+"""Where it found no card: ``NET/IB : Using [RO]; OOB eth0:…``."""
+SOCKET = re.compile(r"NET/Socket : Using (.+)$", re.MULTILINE)
+CCL_PROVIDER = re.compile(r"\|CCL_INFO\| +provider: (\S+)")
+CCL_NIC = re.compile(r"\|CCL_INFO\| +nic: \{ name (?:[\w-]+:)?([^\s,}]+)")
+VIA_NET = re.compile(r"via NET/([^/\s]+(?:/[^/\s]+)?)/\d+(\S*)")
+VIA_NODE = re.compile(r"via (P2P|SHM)\b")
+GDR = re.compile(r"GPU Direct RDMA Enabled|via NET/\S*GDRDMA")
+DEVICE = re.compile(r"^.*?([\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcudaDev \d+ .*\bbusId ([0-9a-f]+)", re.MULTILINE)
+"""Names a GPU that the library has opened: unlike a device file, it shows that the program used the GPU."""
+RANKS = re.compile(r"\bnranks (\d+)\b|\bnRanks (\d+)\b")
+COMPLAINT = re.compile(
+    r"NCCL WARN .*|NET/IB : No device found.*"
+    r"|NET/Plugin ?: ?(?:dlerror=.*|.*(?:Could not find: ofi|Failed to initialize).*)"
+)
+OF_RAS = re.compile(r"^.* ras/.*$", re.MULTILINE)
+"""NCCL's service for questions from outside (since 2.24): two jobs on a node want the same port, and need it not."""
+MOST_COMPLAINTS = 8
+
+
+class NetFacts(msgspec.Struct, frozen=True):
+    """What the logs of a run say of its network.
+
+    Attributes
+    ----------
+    library
+        ``RCCL 2.20.5``; empty where no line names it.
+    networks
+        What ranks said after ``Using network``: ``AWS Libfabric``, ``IB``, ``Socket``; each once; else ``oneCCL``.
+    provider
+        libfabric's provider: ``cxi``.
+    nics
+        Cards that the plugin found; 0 where it does not tell.
+    interfaces
+        What follows ``NET/IB : Using`` or ``NET/Socket : Using``, from the first line that has it; oneCCL's card.
+    direct
+        Whether data goes from GPU to card without a copy in the node's memory (GPUDirect RDMA).
+    within
+        Ways between GPUs of a node: ``P2P``, ``SHM``.
+    hosts
+        Hosts that wrote lines.
+    devices
+        GPUs that the library opened, each as its host and bus id; of a big job one rank per node writes lines.
+    ranks
+        The largest communicator; 0 where no line tells.
+    measured
+        The bandwidth that a benchmark printed; None for other programs.
+    """
+
+    library: str = ""
+    plugin: str = ""
+    networks: tuple[str, ...] = ()
+    provider: str = ""
+    nics: int = 0
+    interfaces: str = ""
+    direct: bool = False
+    within: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    devices: tuple[tuple[str, str], ...] = ()
+    ranks: int = 0
+    complaints: tuple[str, ...] = ()
+    measured: Measured | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether the logs tell a network at all."""
+        return bool(self.networks)
+
+    @property
+    def slow(self) -> bool:
+        """Whether some rank used TCP sockets."""
+        return any(name.lower() == "socket" for name in self.networks)
+
+
+def parse_netlog(text: str) -> NetFacts:
+    """Read the lines of one or several logs."""
+    networks = _once(NETWORK.findall(text)) or _from_ways(text) or (("oneCCL",) if CCL_PROVIDER.search(text) else ())
+    library = LIBRARY.search(text)
+    ranks = [int(first or second) for first, second in RANKS.findall(text)]
+    interfaces = IB.search(text) or SOCKET.search(text) or CCL_NIC.search(text)
+    return NetFacts(
+        library=" ".join(library.groups()) if library else "",
+        plugin=_first(PLUGIN, text),
+        networks=networks,
+        provider=_first(PROVIDER, text) or _first(CCL_PROVIDER, text),
+        nics=max(map(int, NICS.findall(text)), default=0),
+        interfaces=interfaces[1].strip() if interfaces else "",
+        direct=bool(GDR.search(text)),
+        within=_once(VIA_NODE.findall(text)),
+        hosts=_once(match["host"] for match in LINE.finditer(text)),
+        devices=tuple(dict.fromkeys(DEVICE.findall(text))),
+        ranks=max(ranks, default=0),
+        complaints=_once(COMPLAINT.findall(OF_RAS.sub("", text)))[:MOST_COMPLAINTS],
+        measured=parse_bandwidth(text),
+    )
+
+
+def _from_ways(text: str) -> tuple[str, ...]:
+    """Give the networks of the channels, where no line says which one is used."""
+    return _once(name for name, _ in VIA_NET.findall(text))
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[1] if found else ""
+
+
+def _once(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(words))
+
+
+MOST_BYTES = 1 << 20
+"""Of each log, from its beginning, where NCCL and RCCL say what they found, and from its end."""
+
+
+def read_ends_of(path: str) -> str:
+    """Read the beginning and the end of a log.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as source:
+            head = source.read(MOST_BYTES)
+            size = source.seek(0, 2)
+            source.seek(max(len(head), size - MOST_BYTES))
+            return (head + b"\n" + source.read()).decode(errors="replace")
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no log {path!r}", hint="give a file, or the number of a job") from error
+    except OSError as error:
+        raise UsageError(f"the log {path} cannot be read", evidence=str(error), hint="check the path") from error

@@ -1,0 +1,1 @@
+"""Explain why a job failed, from what it printed."""

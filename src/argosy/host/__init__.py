@@ -1,0 +1,1 @@
+"""Facts about this machine: programs, GPUs, CDI files, emulators."""

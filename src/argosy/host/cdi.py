@@ -1,0 +1,193 @@
+"""Container Device Interface: what a vendor's specification says must be in a container; parsing only.
+
+Format: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md (0.3 to 1.0).
+`nvidia-ctk cdi generate` writes such a file to /etc/cdi or /var/run/cdi.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from argosy.core.errors import CheckFailed
+from argosy.core.model import Bind, Devices, Variable
+from argosy.core.shell import NAME
+
+ALL = "all"
+"""Name that vendors give to the device that holds every other one."""
+
+NOTHING: Mapping[str, object] = {}
+
+
+class CdiSpec(msgspec.Struct, frozen=True):
+    """One file.
+
+    Attributes
+    ----------
+    kind
+        ``vendor/class``, as ``nvidia.com/gpu``.
+    common
+        What every device of the file needs.
+    devices
+        What each device needs besides, by its name.
+    """
+
+    path: str
+    kind: str
+    common: Devices
+    devices: Mapping[str, Devices] = msgspec.field(default_factory=dict)
+
+
+def parse_cdi(text: str, path: str) -> CdiSpec:
+    """Read a specification, JSON or YAML.
+
+    Raises
+    ------
+    CheckFailed
+        When it is none, naming file and field.
+    """
+    try:
+        data = json.loads(text) if path.endswith(".json") else _parse_yaml(text)
+    except ValueError as error:
+        raise CheckFailed(f"{path} is not a CDI specification", evidence=str(error), hint=_HINT) from None
+    root = _Field(path, "", data)
+    devices = {
+        device.get("name").text(): _parse_edits(device.get("containerEdits")) for device in root.get("devices").items()
+    }
+    return CdiSpec(path, root.get("kind").text(), _parse_edits(root.get("containerEdits")), devices)
+
+
+def _parse_yaml(text: str) -> object:
+    import yaml  # noqa: PLC0415 - 18 modules, and few machines have a specification
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def choose_devices(spec: CdiSpec) -> Devices:
+    """Join what every device of a specification needs: the one called ``all``, or each of them."""
+    chosen = [spec.devices[ALL]] if ALL in spec.devices else list(spec.devices.values())
+    return join_devices([spec.common, *chosen])
+
+
+def join_devices(parts: list[Devices]) -> Devices:
+    """Join several records, each thing once, the first mount of a target and value of a variable kept."""
+    binds = {bind.target: bind for part in reversed(parts) for bind in reversed(part.binds)}
+    variables = {variable.name: variable for part in reversed(parts) for variable in reversed(part.variables)}
+    return Devices(
+        nodes=_once(node for part in parts for node in part.nodes),
+        binds=tuple(reversed(binds.values())),
+        variables=tuple(reversed(variables.values())),
+        links=tuple(dict.fromkeys(link for part in parts for link in part.links)),
+        library_folders=_once(folder for part in parts for folder in part.library_folders),
+    )
+
+
+_HINT = "write it anew, for NVIDIA by: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+
+
+class _Field(msgspec.Struct, frozen=True):
+    """A value with its place in the file, so that what is wrong can be named."""
+
+    path: str
+    place: str
+    value: object
+
+    def wrong(self, expected: str) -> CheckFailed:
+        return CheckFailed(
+            f"{self.path} is not a CDI specification",
+            evidence=f"{self.place or 'the file'}: {expected} expected, {_shown(self.value)} found",
+            hint=_HINT,
+        )
+
+    def get(self, key: str) -> _Field:
+        if not isinstance(self.value, dict):
+            raise self.wrong("a table")
+        return _Field(self.path, f"{self.place}.{key}".lstrip("."), self.value.get(key))
+
+    def items(self) -> Iterator[_Field]:
+        if not isinstance(self.value, list | None):
+            raise self.wrong("a list")
+        for number, value in enumerate(self.value or ()):
+            yield _Field(self.path, f"{self.place}[{number}]", value)
+
+    def text(self) -> str:
+        # Devices of nvidia-ctk are called 0, 1, …: numbers, where YAML does not quote them.
+        if isinstance(self.value, bool) or not isinstance(self.value, str | int) or self.value == "":
+            raise self.wrong("a text")
+        return str(self.value)
+
+    def absolute(self) -> str:
+        text = self.text()
+        if not text.startswith("/") or "\0" in text:
+            raise self.wrong("an absolute path")
+        return text
+
+
+def _parse_edits(edits: _Field) -> Devices:
+    if edits.value is None:
+        return Devices()
+    words = [word for hook in edits.get("hooks").items() for word in _hook_words(hook)]
+    return Devices(
+        nodes=tuple(_parse_node(node) for node in edits.get("deviceNodes").items()),
+        binds=tuple(_parse_mount(mount) for mount in edits.get("mounts").items()),
+        variables=tuple(_parse_variable(variable) for variable in edits.get("env").items()),
+        links=tuple(_parse_link(text) for option, text in words if option == "--link"),
+        library_folders=_once(text.absolute() for option, text in words if option == "--folder"),
+    )
+
+
+def _parse_node(node: _Field) -> str:
+    path = node.get("path").absolute()
+    elsewhere = node.get("hostPath")
+    if elsewhere.value not in {None, "", path}:
+        raise elsewhere.wrong("the same path as in the container")
+    return path
+
+
+def _parse_mount(mount: _Field) -> Bind:
+    options = [option.text() for option in mount.get("options").items()]
+    return Bind(mount.get("hostPath").absolute(), mount.get("containerPath").absolute(), read_only="ro" in options)
+
+
+def _parse_variable(variable: _Field) -> Variable:
+    name, given, value = variable.text().partition("=")
+    if not given or not NAME.match(name):
+        raise variable.wrong("NAME=VALUE")
+    return Variable(name, value)
+
+
+def _parse_link(link: _Field) -> tuple[str, str]:
+    target, given, name = link.text().partition("::")
+    if not given or not target or not name.startswith("/"):
+        raise link.wrong("TARGET::LINK")
+    return target, name
+
+
+def _hook_words(hook: _Field) -> Iterator[tuple[str, _Field]]:
+    """Give the options of a hook that say something about files: ``--folder X``, ``--folder=X``, ``--link T::L``.
+
+    The hooks themselves are not run: they want to change the image's root, and need NVIDIA's program.
+    """
+    words = list(hook.get("args").items())
+    for number, word in enumerate(words):
+        option, given, text = word.text().partition("=")
+        if option not in {"--folder", "--link"}:
+            continue
+        if given:
+            yield option, _Field(word.path, word.place, text)
+        elif number + 1 < len(words):
+            yield option, words[number + 1]
+
+
+def _once(texts: Iterator[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
+
+
+def _shown(value: object) -> str:
+    names: Mapping[type, Callable[[object], str]] = {dict: lambda _: "a table", list: lambda _: "a list"}
+    return "nothing" if value is None else names.get(type(value), repr)(value)

@@ -1,0 +1,205 @@
+"""Ask the machine once, and give its facts as a `Host`; it never decides anything and starts no program.
+
+Only this module and the command line read the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from argosy.core.model import Host, Person
+from argosy.host.gpu_probe import read_gpus
+
+SETTING = re.compile(r"^\s*enable\s+(overlay|underlay)\s*=\s*(\w+)", re.MULTILINE)
+
+
+def parse_apptainer_conf(text: str) -> str:
+    """Tell whether the overlay partition of an image is mounted: ``yes`` or ``no``.
+
+    ``enable overlay = no`` and ``enable underlay = preferred`` both drop it without a word (Apptainer 1.4.5, tried).
+    The defaults are ``yes`` (SingularityCE: ``try``) and ``yes``.
+    """
+    said = {key: value.lower() for key, value in SETTING.findall(text)}
+    return "no" if said.get("overlay") == "no" or said.get("underlay") == "preferred" else "yes"
+
+
+PROGRAMS = (
+    "apptainer",
+    "singularity",
+    "bwrap",
+    "unshare",
+    "mksquashfs",
+    "unsquashfs",
+    "squashfuse",
+    "fuse-overlayfs",
+    "fusermount3",
+    "mmdebstrap",
+    "proot",
+    "skopeo",
+    "umoci",
+    "sbatch",
+    "srun",
+    "podman",
+    "docker",
+    "podman-hpc",
+    "enroot",
+    "buildah",
+)
+CAP_SYS_ADMIN = 21
+MOST_LINKS = 40
+"""Links that are followed on the way to one file, as Linux does: path_resolution(7)."""
+CONF_PLACES = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")
+
+
+def probe_host(environment: Mapping[str, str] | None = None) -> Host:
+    """Ask this machine everything that plans need."""
+    variables = dict(os.environ if environment is None else environment)
+    programs = _find_programs(variables.get("PATH", os.defpath))
+    return Host(
+        hostname=os.uname().nodename,
+        arch=os.uname().machine,
+        person=_person(variables),
+        cwd=_cwd(variables),
+        cpus=_usable_cpus(),
+        memory=_usable_memory(),
+        programs=MappingProxyType(programs),
+        user_namespaces=_user_namespaces(),
+        can_mount=_can_mount(),
+        fuse=os.access("/dev/fuse", os.R_OK | os.W_OK),
+        overlay=_overlay(programs),
+        gpus=read_gpus(),
+        environment=MappingProxyType(variables),
+    )
+
+
+def _find_programs(path: str) -> dict[str, str]:
+    """Find the programs of `PROGRAMS` on a search path; each folder is listed once, which on Lustre is one question."""
+    found: dict[str, str] = {}
+    for folder in dict.fromkeys(filter(None, path.split(os.pathsep))):
+        with contextlib.suppress(OSError):
+            for name in set(os.listdir(folder)).intersection(PROGRAMS):  # noqa: PTH208 - no Path for each of thousands
+                place = f"{folder}/{name}"
+                if name not in found and os.access(place, os.X_OK):
+                    found[name] = place
+    return found
+
+
+def _person(variables: Mapping[str, str]) -> Person:
+    uid, gid = os.getuid(), os.getgid()
+    try:
+        entry = pwd.getpwuid(uid)
+        name, home = entry.pw_name, entry.pw_dir
+    except KeyError:
+        name, home = variables.get("USER") or f"user{uid}", "/"
+    return Person(uid, gid, name, variables.get("HOME") or home)
+
+
+def _cwd(variables: Mapping[str, str]) -> str:
+    """Give the current directory as the user calls it: a shell keeps symbolic links (/scratch -> /pfs/…) in PWD."""
+    real = os.getcwd()  # noqa: PTH109 - Path.cwd() costs an import's worth of nothing more
+    named = variables.get("PWD", "")
+    with contextlib.suppress(OSError):
+        if named.startswith("/") and os.path.samefile(named, real):  # noqa: PTH121 - two stat calls
+            return named
+    return real
+
+
+def read_links(paths: Iterable[str]) -> dict[str, str]:
+    """Find the symbolic links on the way to each whole path, and where they lead: ``~/scratch`` to ``/scratch/me``."""
+    links: dict[str, str] = {}
+    for path in filter(Path.is_absolute, map(Path, paths)):
+        rest = path
+        for _ in range(MOST_LINKS):
+            link = next(filter(os.path.islink, (*reversed(rest.parents), rest)), None)  # Path's may raise
+            if link is None:
+                break
+            target = os.path.normpath(link.parent / link.readlink())
+            links[str(link)] = target
+            rest = Path(target, rest.relative_to(link))
+    return links
+
+
+def _usable_cpus() -> int:
+    """CPUs this process may use: affinity, and the cgroup's quota (v2 cpu.max, v1 cpu.cfs_quota_us)."""
+    cpus = len(os.sched_getaffinity(0))
+    for quota, period in _cpu_quotas():
+        cpus = min(cpus, max(1, -(-quota // period)))
+    return cpus
+
+
+def _cpu_quotas() -> Iterator[tuple[int, int]]:
+    words = _cgroup_file("", "cpu.max").split()
+    if len(words) == 2 and words[0] != "max":  # noqa: PLR2004 - "quota period", cgroup-v2 documentation
+        yield int(words[0]), int(words[1])
+    quota = _cgroup_file("cpu", "cpu.cfs_quota_us").strip()
+    period = _cgroup_file("cpu", "cpu.cfs_period_us").strip()
+    if quota.isdigit() and period.isdigit() and int(period):
+        yield int(quota), int(period)
+
+
+def _usable_memory() -> int:
+    """Bytes of memory this process may use: the machine's, or the cgroup's limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for text in (_cgroup_file("", "memory.max"), _cgroup_file("memory", "memory.limit_in_bytes")):
+        if text.strip().isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def _cgroup_file(controller: str, name: str) -> str:
+    """Read a file of this process's cgroup; empty where there is none.  `controller` is empty for cgroup v2."""
+    for line in _cgroups():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            folder = Path("/sys/fs/cgroup") / controller / path.lstrip("/")
+            return _read(str(folder / name))
+    return ""
+
+
+@cache
+def _cgroups() -> tuple[str, ...]:
+    return tuple(_read("/proc/self/cgroup").splitlines())
+
+
+def _user_namespaces() -> bool:
+    """Tell what the kernel's three switches say; the carrier seam tries it for real before relying on it.
+
+    The third is of Ubuntu 23.10 and later: namespaces can be made, and nothing mounted in them.
+    """
+    limit = _read("/proc/sys/user/max_user_namespaces").strip()
+    debian = _read("/proc/sys/kernel/unprivileged_userns_clone").strip()
+    ubuntu = _read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip()
+    return limit not in {"", "0"} and debian != "0" and ubuntu != "1"
+
+
+def _can_mount() -> bool:
+    for line in _read("/proc/self/status").splitlines():
+        if line.startswith("CapEff:"):
+            return os.geteuid() == 0 and bool(int(line.split()[1], 16) >> CAP_SYS_ADMIN & 1)
+    return False
+
+
+def _overlay(programs: Mapping[str, str]) -> str:
+    """Read what Apptainer's configuration says of overlays, in the usual places and beside the program."""
+    places = list(CONF_PLACES)
+    for name in ("apptainer", "singularity"):
+        if name in programs:
+            prefix = Path(programs[name]).resolve().parent.parent
+            places.append(str(prefix / "etc" / name / f"{name}.conf"))
+    for place in places:
+        if text := _read(place):
+            return parse_apptainer_conf(text)
+    return "unknown"
+
+
+def _read(path: str) -> str:
+    with contextlib.suppress(OSError, ValueError):
+        return Path(path).read_text(encoding="utf-8")
+    return ""

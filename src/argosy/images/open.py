@@ -1,0 +1,173 @@
+"""Open an image file or folder and give what it is as an `Image`, and its name in the cache; it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import ImageError, UsageError
+from argosy.core.layout import ENTER, LOCK
+from argosy.core.model import Image, ImageKind
+from argosy.images.identify import Kind, identify_file
+from argosy.images.sif.format import FsKind, Sif, choose_system
+from argosy.images.sif.read import read_part, read_sif
+from argosy.recipes.lock import Lock, lists_all_python, parse_lock, python_names
+
+LOCK_NAME = "argosy.lock"
+SBOM_NAME = "argosy.cdx.json"
+LOCK_LIMIT = 64 << 20
+
+GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """An image with what it carries beside its file systems."""
+
+    image: Image
+    lock: Lock | None = None
+    sif: Sif | None = None
+
+
+def open_image(path: Path) -> Opened:
+    """Read what an image is: SIF, squashfs or unpacked root file system, made by Argosy or not.
+
+    Raises
+    ------
+    ImageError, UsageError
+        When there is nothing of that name, or it is no image.
+    """
+    if not path.exists():
+        raise UsageError(f"there is no image {path}", hint="check the path, or see 'argosy images ls'")
+    found = identify_file(path)
+    if found.kind == Kind.SIF:
+        return _open_sif(path)
+    if found.kind == Kind.SQUASHFS:
+        from argosy.images.squashfs.superblock import read_superblock  # noqa: PLC0415 - most images are SIF files
+
+        block = read_superblock(path)
+        image = Image(str(path), ImageKind.SQUASHFS, "", "", base_size=block.bytes_used)
+        return Opened(image)
+    if found.kind == Kind.ROOT_DIRECTORY:
+        return _open_tree(path)
+    if found.kind == Kind.UNREADABLE:
+        raise ImageError(f"{path} is {found.description}", hint="ask its owner to let you read it")
+    raise ImageError(
+        f"{path} is not an image that can be run",
+        evidence=f"it is {found.description}",
+        hint="give a SIF file, a squashfs, or an unpacked root file system",
+    )
+
+
+def _open_sif(path: Path) -> Opened:
+    sif = read_sif(path)
+    system = choose_system(sif)
+    partition = system.partition
+    if partition is None or partition.fs != FsKind.SQUASHFS:
+        raise ImageError(
+            f"the root file system in {path} is no squashfs",
+            evidence=str(system),
+            hint="encrypted and ext3 images are not supported; rebuild it with 'apptainer build'",
+        )
+    part = sif.part_named(LOCK_NAME)
+    lock = parse_lock(read_part(path, part, limit=LOCK_LIMIT).decode(errors="replace"), str(path)) if part else None
+    layer = sif.overlays[0] if lock is not None and sif.overlays else None
+    torch, nccl = listed_versions(lock)
+    image = Image(
+        path=str(path),
+        kind=ImageKind.SIF,
+        digest=lock.content if lock else "",
+        arch=partition.arch,
+        base_offset=system.offset,
+        base_size=system.size,
+        layer_offset=layer.offset if layer else -1,
+        layer_size=layer.size if layer else 0,
+        layer_part=layer.id if layer else 0,
+        argosy=lock is not None,
+        packages=_package_names(lock),
+        complete=lock is not None and lists_all_python(lock),
+        torch=torch,
+        nccl=nccl,
+        system=bool(lock and lock.system),
+    )
+    return Opened(image, lock, sif)
+
+
+def _open_tree(path: Path) -> Opened:
+    lock_file = path / LOCK.lstrip("/")
+    lock = (
+        parse_lock(lock_file.read_text(errors="replace", encoding="utf-8"), str(lock_file))
+        if lock_file.is_file()
+        else None
+    )
+    torch, nccl = listed_versions(lock)
+    image = Image(
+        path=str(path),
+        kind=ImageKind.TREE,
+        digest=lock.content if lock else "",
+        arch="",
+        argosy=(path / ENTER.lstrip("/")).is_file(),
+        packages=_package_names(lock),
+        complete=lock is not None and lists_all_python(lock),
+        torch=torch,
+        nccl=nccl,
+    )
+    return Opened(image, lock)
+
+
+def _package_names(lock: Lock | None) -> frozenset[str]:
+    return python_names(lock) if lock else frozenset()
+
+
+def listed_versions(lock: Lock | None) -> tuple[str, str]:
+    """Give the versions of torch and NCCL that a lock lists; the name of NCCL's package varies with its CUDA."""
+    found = {package.name: package.version for package in lock.packages} if lock else {}
+    nccl = next((version for name, version in found.items() if re.fullmatch(r"nccl|nvidia-nccl-cu\d+", name)), "")
+    return found.get("torch", ""), nccl
+
+
+RUN_THERE = "build it for this machine, or run it where it belongs"
+
+
+def check_arch(image: Image, machine: str, hint: str = RUN_THERE) -> None:
+    """Refuse an image made for another architecture than the one that is wanted (``uname -m``).
+
+    Raises
+    ------
+    ImageError
+        When both are known and differ.
+    """
+    wanted = GO_ARCH.get(machine, machine)
+    if image.arch and image.arch != wanted:
+        raise wrong_arch(image.path, image.arch, wanted, hint)
+
+
+def wrong_arch(name: str, has: str, wanted: str, hint: str = RUN_THERE) -> ImageError:
+    """Make the error for an image of another architecture than the one that is wanted, both as Go names them."""
+    return ImageError(f"{name} is for another kind of machine", evidence=f"image: {has}; wanted: {wanted}", hint=hint)
+
+
+def layer_key(lock: Lock) -> str:
+    """Give the cache's name of a layer: by content, since a copy of an image, or one built again, has the same one.
+
+    Half of each digest, 128 bits, joined: to hash them once more would load OpenSSL at each start.
+    """
+    half = 32
+    return lock.base.digest.removeprefix("sha256:")[:half] + lock.content.removeprefix("sha256:")[:half]
+
+
+def file_identity(image: Image, offset: int = 0) -> str:
+    """Tell files apart on this disk, for images that do not say what is in them: by place, size and time.
+
+    Parameters
+    ----------
+    offset
+        Of the part that is meant, in bytes from the file's beginning.
+    """
+    import hashlib  # noqa: PLC0415 - images that Argosy made are known by their digests
+
+    status = Path(image.path).stat()
+    facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns, offset]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

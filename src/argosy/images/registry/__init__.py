@@ -1,0 +1,1 @@
+"""References to images in registries, and how to fetch them."""

@@ -1,0 +1,426 @@
+"""Turn a reference, an image archive or a root file system's tar into an image file of the cache; it judges no image.
+
+::
+
+    docker://x:tag ──inspect──> manifest ──> configuration's digest ──> cache/fetched/DIGEST…/image.sif
+                                                                            │ absent: skopeo copy, umoci unpack,
+    cache/references/KEY: what a tag meant when it was last asked           ▼ scripts, mksquashfs, SIF
+
+A pinned image is found without asking anybody; for a tag the registry is asked again, and where it does not answer the
+image fetched before is used, and said.  One process fetches; others wait for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from argosy.core.cache_pins import BUILD, note_use
+from argosy.core.errors import ImageError, ToolMissing
+from argosy.core.os_errors import explained
+from argosy.core.process import Command, OnLine, Reply, failed
+from argosy.core.records import asdict, replace
+from argosy.core.session import Session, Step
+from argosy.core.store import remove_tree, whole_folder, work_folder, write_text
+from argosy.images.identify import FileKind, Kind, identify_file, render_size
+from argosy.images.oci import OciConfig, furnish_tree, judge_layers, make_readable, parse_config, render_inspection
+from argosy.images.open import GO_ARCH, wrong_arch
+from argosy.images.registry.artifacts import IMAGE_NAME, fetch_sif, parse_sif_layer
+from argosy.images.registry.references import Reference, Transport, file_reference
+from argosy.images.registry.skopeo import (
+    AWAY,
+    RETRIES,
+    Manifest,
+    SkopeoWay,
+    as_image,
+    explain_failure,
+    is_insecure,
+    judge_fault,
+    last_word,
+    parse_insecure,
+    parse_manifest,
+    plan_config,
+    plan_copy,
+    plan_decompression,
+    plan_manifest,
+)
+from argosy.images.sif.format import INSPECT_NAME
+from argosy.images.sif.read import verify_sif
+from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part, write_sif
+from argosy.images.tar_headers import read_tar_names
+
+TAR_NAME = "image.sqsh"
+FORMAT = 1
+"""Counts up when the same content is packed in another way, so that the cache holds no mixture."""
+
+POLICIES = ("/etc/containers/policy.json", ".config/containers/policy.json")
+ZSTD = ".tar+zstd"
+ROOT_FOLDERS = frozenset({("bin",), ("sbin",), ("etc",), ("usr",), ("lib",)})
+APPTAINERS = ("apptainer", "singularity")
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """An image in the cache.
+
+    Attributes
+    ----------
+    reference
+        What was asked for, pinned to the content that was found where a registry told it.
+    """
+
+    path: Path
+    reference: str
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What a reference meant when it was last asked: kept as JSON.
+
+    Attributes
+    ----------
+    digest
+        Of the manifest; of an image of Docker's its id.
+    place
+        The folder in the cache that its content has.
+    """
+
+    reference: str
+    digest: str
+    place: str
+
+
+def local_image(path: Path, session: Session) -> Path:
+    """Give the image file for a path: itself, or a file in the cache where it is an archive of an image or a tree.
+
+    Raises
+    ------
+    ArgosyError
+        As `fetch_image` does; ImageError for a tar file that holds no root file system.
+    """
+    found = identify_file(path)
+    reference = file_reference(found.kind, path)
+    if reference is not None:
+        return fetch_image(reference, session).path
+    return _packed_tar(path, found, session) if found.kind is Kind.TAR else path
+
+
+def fetch_image(reference: Reference, session: Session) -> Fetched:
+    """Give the image that a reference names, as a SIF file in the cache; fetch it where it is not there yet.
+
+    Raises
+    ------
+    UsageError
+        When the registry knows no such image.
+    ImageError
+        When it is for another architecture, or an archive is damaged.
+    ToolMissing, ToolFailed, CheckFailed
+        When no program here can fetch it; the registry does not let us in or cannot be reached; the disk is full.
+    """
+    note_use(session.places.cache, BUILD, waiting=session.waiting)  # until its entry is known
+    fetched = _fetch(reference, session)
+    note_use(session.places.cache, f"fetched/{fetched.path.parent.name}", waiting=session.waiting)
+    return fetched
+
+
+def _fetch(reference: Reference, session: Session) -> Fetched:
+    memo = session.places.cache / "references" / f"{_memo_key(reference, session)}.json"
+    known = _read_known(memo)
+    if reference.transport is Transport.DOCKER_DAEMON:
+        return _fetch_from_docker(reference, memo, known, session)
+    if known is not None and _is_final(reference):
+        return _fetched(reference, known)
+    if "skopeo" not in session.host.programs:
+        return _fetch_by_runtime(reference, memo.stem, session)
+    return _fetch_by_skopeo(reference, memo, known, session)
+
+
+def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
+    """Have the image written out where its id is not the one that it had before."""
+    from argosy.images.registry.docker_store import ask_image_id, save_image  # noqa: PLC0415 - rarely asked for
+
+    identity = ask_image_id(reference, session)
+    if known is None or known.digest != identity:
+        with work_folder(session.work_parent()) as work:
+            archive = work / "image.tar"
+            with session.step("save", str(reference)):
+                save_image(reference, session, archive)
+            image = _fetch(Reference(Transport.DOCKER_ARCHIVE, str(archive)), session)
+        known = Known(str(reference), identity, str(image.path.parent))
+        _write_known(memo, known)
+    return _fetched(reference, known)
+
+
+def _is_final(reference: Reference) -> bool:
+    """Tell whether a reference means the same content for ever: by its digest, or by the identity of a file."""
+    return bool(reference.digest) or reference.in_file
+
+
+def _memo_key(reference: Reference, session: Session) -> str:
+    facts = [str(reference), session.host.target, session.host.can_mount, FORMAT]
+    if reference.in_file:
+        path = Path(reference.name)
+        facts += _identity(path / "index.json" if path.is_dir() else path)
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def _identity(path: Path) -> list[str | int | bool]:
+    """Give what tells one state of a file from another; empty for a missing file, which its reader will report."""
+    try:
+        status = path.stat()
+    except OSError:
+        return []
+    return [str(path.resolve()), status.st_ino, status.st_size, status.st_mtime_ns]
+
+
+def _read_known(memo: Path) -> Known | None:
+    """Read what a reference meant when it was last asked; None where its image is not in the cache any more."""
+    try:
+        known = Known(**json.loads(memo.read_text(encoding="utf-8")))
+        return known if (Path(known.place) / IMAGE_NAME).is_file() else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write_known(memo: Path, known: Known) -> None:
+    with explained(memo.parent):
+        memo.parent.mkdir(parents=True, exist_ok=True)
+        write_text(memo, json.dumps(asdict(known)) + "\n")
+
+
+def _fetched(reference: Reference, known: Known) -> Fetched:
+    pinned = reference.pinned_to(known.digest) if known.digest else reference
+    return Fetched(Path(known.place) / IMAGE_NAME, str(pinned))
+
+
+def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
+    # Nobody waits for three retries where the image is at hand.
+    way = replace(skopeo_way(session), retries=RETRIES if known is None else 0)
+    source = as_image(replace(reference, name=str(_without_colon(reference, session))))
+    command = plan_manifest(source, way)
+    reply = session.runner.run(command)
+    if reply.code != 0:
+        if known is not None and judge_fault(last_word(reply)) in AWAY:
+            session.reporter.note(f"{reference.registry} does not answer: {reference} as it was fetched before is used")
+            return _fetched(reference, known)
+        raise explain_failure(reference, command, reply)
+    manifest = parse_manifest(reply.stdout, way.arch, str(reference))
+    if known is not None and known.digest == manifest.digest:
+        return _fetched(reference, known)
+    chosen = source.pinned_to(manifest.chosen or manifest.digest)
+    file = parse_sif_layer(reply.stdout, reference)
+    if file is not None:
+        now = Known(str(reference), manifest.digest, str(fetch_sif(reference, chosen, file, way, session).parent))
+        _write_known(memo, now)
+        return _fetched(reference, now)
+    config = _ask_config(reference, chosen, way, session)
+    now = Known(str(reference), manifest.digest, str(_place(config, session)))
+    _make(reference, chosen, manifest, config, Path(now.place), session)
+    _write_known(memo, now)
+    return _fetched(reference, now)
+
+
+def skopeo_way(session: Session) -> SkopeoWay:
+    """Give how skopeo is called here; its folder for temporary files is made."""
+    host = session.host
+    policies = [Path(host.person.home) / place for place in POLICIES]
+    temporary = session.work_parent()
+    with explained(temporary):
+        temporary.mkdir(parents=True, exist_ok=True)
+    return SkopeoWay(
+        arch=GO_ARCH.get(host.target, host.target),
+        temporary=str(temporary),
+        insecure=parse_insecure(host.environment),
+        no_policy=not any(path.is_file() for path in policies),
+    )
+
+
+def _without_colon(reference: Reference, session: Session) -> Path | str:
+    """Link to a file whose name has a colon: skopeo would take what follows for the name of an image in the file."""
+    if not reference.in_file or ":" not in reference.name:
+        return reference.name
+    link = session.places.cache / "links" / hashlib.sha256(reference.name.encode()).hexdigest()[:16]
+    with explained(link.parent):
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(Path(reference.name).absolute())
+    return link
+
+
+def _run_skopeo(command: Command, reference: Reference, session: Session, on_line: OnLine | None = None) -> Reply:
+    """Run skopeo; explain a failure by the image that was asked for."""
+    reply = session.runner.run(command, on_line)
+    if reply.code != 0:
+        raise explain_failure(reference, command, reply)
+    return reply
+
+
+def _ask_config(reference: Reference, chosen: Reference, way: SkopeoWay, session: Session) -> OciConfig:
+    reply = _run_skopeo(plan_config(chosen, way), reference, session)
+    config = parse_config(reply.stdout, str(reference))
+    if config.arch != way.arch:
+        raise wrong_arch(str(reference), config.arch, way.arch)
+    return config
+
+
+def _place(config: OciConfig, session: Session) -> Path:
+    owners = "owners" if session.host.can_mount else "root"
+    return session.places.cache / "fetched" / f"{config.digest.removeprefix('sha256:')}-{owners}-{FORMAT}"
+
+
+def _make(
+    reference: Reference, chosen: Reference, manifest: Manifest, config: OciConfig, place: Path, session: Session
+) -> None:
+    with whole_folder(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+        if folder is None:
+            return
+        size = _size(chosen, manifest, session)
+        with (
+            session.step("fetch", f"{reference} {size}".strip()) as step,
+            work_folder(session.work_parent()) as work,
+        ):
+            if not {"umoci", "mksquashfs"} <= set(session.host.programs):
+                _build_by_runtime(chosen, folder / IMAGE_NAME, session, work, missing="umoci and mksquashfs")
+            else:
+                _convert(reference, chosen, config, work, folder / IMAGE_NAME, session, step)
+            step.result = f"{reference} {size}".strip()
+
+
+def _size(chosen: Reference, manifest: Manifest, session: Session) -> str:
+    """Say how much there is to fetch; of several architectures only the chosen one's manifest tells."""
+    size = manifest.size
+    if manifest.chosen and chosen.digest:
+        way = skopeo_way(session)
+        reply = session.runner.run(plan_manifest(chosen, way))
+        size = parse_manifest(reply.stdout, way.arch, str(chosen)).size if reply.code == 0 else 0
+    return render_size(size) if size else ""
+
+
+def _convert(
+    reference: Reference, chosen: Reference, config: OciConfig, work: Path, out: Path, session: Session, step: Step
+) -> None:
+    """Fetch the layers, lay them over each other, and pack the tree into a SIF file."""
+    # Here rather than above: the package `build` opens its bases by this module.
+    from argosy.images.squashfs.pack import run_pack  # noqa: PLC0415
+
+    step.say("layers")
+    _run_skopeo(plan_copy(chosen, skopeo_way(session), f"{work}/layout:image"), reference, session, step.say)
+    judge_layers(config, _manifest_in(work / "layout"), str(reference))
+    step.say("unpack")
+    tree = work / "tree"
+    _unpack(reference, work / "layout", tree, session)
+    remove_tree(work / "layout")
+    furnish_tree(tree, config)
+    step.say("pack")
+    packed = work / "image.sqfs"
+    run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount)
+    remove_tree(tree)
+    _write(packed, config, out)
+
+
+def _manifest_in(layout: Path) -> str:
+    """Read the manifest of the one image of a layout."""
+    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
+    digest = str(index["manifests"][0]["digest"])
+    return (layout / "blobs" / digest.replace(":", "/")).read_text(encoding="utf-8")
+
+
+def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) -> None:
+    """Lay the layers over each other: umoci honours whiteouts, opaque folders and hard links."""
+    rootless = () if session.host.can_mount else ("--rootless",)
+    words = ("umoci", "raw", "unpack", *rootless, "--image")
+    command = Command((*words, f"{layout}:image", str(tree)))
+    reply = session.runner.run(command)
+    if reply.code != 0 and ZSTD in reply.stderr:
+        remove_tree(tree)
+        plain = _decompressed(reference, layout, session)
+        command = Command((*words, f"{plain}:image", str(tree)))
+        reply = session.runner.run(command)
+    if reply.code != 0:
+        raise failed(command, reply, doing=f"unpacking {reference}", hint="see that there is space, and start again")
+    if rootless:
+        make_readable(tree)
+
+
+def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
+    """Give a layout with plain layers: umoci 0.4 knows no zstd, and skopeo takes it off on the way to a folder only."""
+    way, folder, plain = skopeo_way(session), layout / "plain", layout / "again"
+    for command in plan_decompression(way, f"{layout}:image", folder=str(folder), layout=f"{plain}:image"):
+        _run_skopeo(command, reference, session)
+    return plain
+
+
+def _write(packed: Path, config: OciConfig, out: Path) -> None:
+    system = plan_system_part(FileSlice(packed, 0, packed.stat().st_size), arch=config.arch)
+    papers = plan_json_part(INSPECT_NAME, render_inspection(config).encode())
+    identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{config.digest} {packed.stat().st_size} {FORMAT}")
+    write_sif(out, [system, papers], uuid=identity, time=config.created, arch=config.arch)
+    verify_sif(out)
+
+
+def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetched:
+    """Let Apptainer or SingularityCE fetch: it tells no digest beforehand, so the reference is the key."""
+    place = session.places.cache / "fetched" / f"by-reference-{key}"
+    made = False
+    with whole_folder(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+        if folder is not None:
+            made = True
+            with session.step("fetch", str(reference)), work_folder(session.work_parent()) as work:
+                missing = "skopeo" if reference.transport is Transport.ORAS else "skopeo and umoci"
+                _build_by_runtime(reference, folder / IMAGE_NAME, session, work, missing=missing)
+    if not made and not _is_final(reference):
+        session.reporter.note(f"{reference} as it was fetched before is used; remove {place} to fetch it again")
+    return Fetched(place / IMAGE_NAME, str(reference))
+
+
+def _build_by_runtime(reference: Reference, out: Path, session: Session, work: Path, *, missing: str) -> None:
+    program = next((name for name in APPTAINERS if name in session.host.programs), None)
+    if program is None:
+        raise ToolMissing(
+            f"nothing here can fetch {reference}",
+            evidence="\n".join(f"{name}: not found" for name in (*missing.replace(" and ", " ").split(), *APPTAINERS)),
+            hint=f"install {missing}, or apptainer",
+        )
+    insecure = ("--no-https",) if is_insecure(reference, parse_insecure(session.host.environment)) else ()
+    source = str(replace(reference, tag="")) if reference.digest else str(reference)
+    # Without its own cache: the image is kept here, and homes have quotas.
+    foreign = ("--arch", GO_ARCH[session.host.emulated]) if session.host.emulated else ()
+    words = (program, "build", "--disable-cache", *foreign, *insecure, str(out), source)
+    temporary = {f"{name.upper()}_TMPDIR": str(work) for name in APPTAINERS}
+    command = Command(words, env={**temporary, **session.host.environment})
+    reply = session.runner.run(command)
+    if reply.code != 0:
+        error = explain_failure(reference, command, reply)
+        if reference.in_file and reference.tag:
+            # Apptainer 1.4 takes all of oci:DIR:TAG for a path; SingularityCE and 1.3 do not.
+            error.hint = "give it without ':NAME', or install skopeo and umoci, which choose among several images"
+        raise error
+    verify_sif(out)
+
+
+def _packed_tar(path: Path, kind: FileKind, session: Session) -> Path:
+    from argosy.images.squashfs.pack import pack_tar  # noqa: PLC0415 - as above
+
+    _check_root_tar(path, kind)
+    key = hashlib.sha256(json.dumps([*_identity(path), FORMAT]).encode()).hexdigest()[:32]
+    place = session.places.cache / "fetched" / f"tar-{key}"
+    note_use(session.places.cache, f"fetched/tar-{key}", waiting=session.waiting)
+    with whole_folder(place, what=f"packing {path.name}", waiting=session.waiting) as folder:
+        if folder is not None:
+            with session.step("pack", f"{path.name} into the cache, once"):
+                time = max(0, int(path.stat().st_mtime))
+                pack_tar(session, path, folder / TAR_NAME, compression=kind.compression, time=time)
+    return place / TAR_NAME
+
+
+def _check_root_tar(path: Path, kind: FileKind) -> None:
+    """Refuse a tar file that holds something else, as sources; one whose names cannot be read is believed."""
+    names = list(read_tar_names(path, kind.compression))
+    if names and not any(PurePosixPath(name.lstrip("/")).parts[:1] in ROOT_FOLDERS for name in names):
+        raise ImageError(
+            f"{path} holds no root file system",
+            evidence=f"it begins with {', '.join(names[:3])}; expected bin, etc, usr and the like at its top",
+            hint="give a tar file made inside the root folder, as by 'tar -C ROOT -cf FILE .'",
+        )

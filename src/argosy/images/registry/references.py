@@ -1,0 +1,278 @@
+"""References to images that lie elsewhere, read from the words that people write; it never asks a registry or a disk.
+
+===================================  ==========================================================
+``docker://[REGISTRY/]NAME[:TAG]``   an image in a registry, ``@sha256:…`` pins its content
+``oras://REGISTRY/NAME[:TAG]``       a SIF file in a registry
+``docker-archive:FILE[:NAME]``       what ``docker save`` writes
+``oci-archive:FILE[:TAG]``           the same of podman, buildah and skopeo
+``oci:DIR[:TAG]``                    an OCI layout
+``docker-daemon:NAME[:TAG]``         an image of this machine's Docker
+===================================  ==========================================================
+
+The grammar of names is that of github.com/distribution/reference, which all registries share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.redact import STARS
+from argosy.core.suggest import nearest_word
+from argosy.images.identify import Kind
+
+FORMS = "docker://[REGISTRY/]NAME[:TAG][@sha256:…], oras://…, docker-archive:FILE, oci-archive:FILE, oci:DIR"
+
+
+class Transport(StrEnum):
+    """How an image is reached; the word before the colon."""
+
+    DOCKER = "docker"
+    ORAS = "oras"
+    DOCKER_ARCHIVE = "docker-archive"
+    OCI_ARCHIVE = "oci-archive"
+    OCI = "oci"
+    DOCKER_DAEMON = "docker-daemon"
+
+
+IN_FILES = frozenset({Transport.DOCKER_ARCHIVE, Transport.OCI_ARCHIVE, Transport.OCI})
+SLASHED = frozenset({Transport.DOCKER, Transport.ORAS})
+"""Transports that name a registry, after two slashes."""
+
+OF_KIND: Mapping[Kind, Transport] = MappingProxyType(
+    {
+        Kind.DOCKER_ARCHIVE: Transport.DOCKER_ARCHIVE,
+        Kind.OCI_ARCHIVE: Transport.OCI_ARCHIVE,
+        Kind.OCI_LAYOUT: Transport.OCI,
+    }
+)
+ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "library": "fetch it with 'apptainer pull', and give the SIF file",
+        "shub": "Singularity Hub is closed since 2021; look for the image's name on Docker Hub",
+        "http": "download the file first, and give its path",
+        "https": "download the file first, and give its path",
+        "containers-storage": "write it out with 'podman save -o FILE NAME', and give the file",
+        "dockerd": "give docker-daemon:NAME, or 'docker save -o FILE NAME' and the file",
+    }
+)
+"""Words before a colon that people write and that are not fetched here, with the way out."""
+
+DOCKER_HUB = "docker.io"
+_SCHEMES = frozenset({*Transport, *ELSEWHERE})
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
+_NAME = re.compile(rf"(?:(?P<host>{_HOST})/)?(?P<path>{_PART}(?:/{_PART})*)\Z")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9_+.-]*):(?P<slashes>/*)(?P<rest>.*)\Z", re.DOTALL)
+_HUB_PAGE = re.compile(r"https?://hub\.docker\.com/(?:r/(?P<name>[^/?#]+/[^/?#]+)|_/(?P<official>[^/?#]+))")
+_NEAR_ENOUGH = 0.8
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """An image that lies in a registry, an archive or Docker's store.
+
+    Attributes
+    ----------
+    name
+        With its registry, as ``docker.io/library/debian``; or the path of a file or directory.
+    tag
+        In a file: the name of one image among several; empty for the only one.
+    digest
+        ``sha256:…`` of the manifest; empty where only the tag says what is meant.
+    """
+
+    transport: Transport
+    name: str
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def registry(self) -> str:
+        """The registry's host and port; empty for files and Docker's store."""
+        return self.name.partition("/")[0] if self.transport in SLASHED else ""
+
+    @property
+    def in_file(self) -> bool:
+        """Whether it lies in a file or directory of this machine."""
+        return self.transport in IN_FILES
+
+    def pinned_to(self, digest: str) -> Reference:
+        """Give the reference to the same image by its content; only registries know such."""
+        return Reference(self.transport, self.name, self.tag, digest) if self.transport in SLASHED else self
+
+    def __str__(self) -> str:
+        """Say it as people write it: Docker Hub's own name is left out."""
+        if self.transport not in SLASHED:
+            return f"{self.transport}:{self.name}" + (f":{self.tag}" if self.tag else "")
+        name = self.name.removeprefix(f"{DOCKER_HUB}/").removeprefix("library/")
+        tag = f":{self.tag}" if self.tag else ""
+        return f"{self.transport}://{name}{tag}" + (f"@{self.digest}" if self.digest else "")
+
+
+def is_reference(text: str) -> bool:
+    """Tell whether a word means a reference: a known word before its colon, one very like it, or ``://``."""
+    found = _SCHEME.match(text)
+    if found is None:
+        return False
+    return "://" in text or bool(_nearest_transport(found["scheme"]))
+
+
+def parse_reference(text: str) -> Reference:
+    """Read a reference.
+
+    Raises
+    ------
+    UsageError
+        When it is none; the nearest right form is the hint, and no password is ever shown.
+    """
+    found = _SCHEME.match(text)
+    if found is None:
+        raise _wrong(text, "there is no word before a colon", f"write docker://{text}" if _is_name(text) else "")
+    scheme, slashes, rest = found["scheme"], found["slashes"], found["rest"]
+    if scheme not in set(Transport):
+        raise _unknown_scheme(text, scheme, rest)
+    transport = Transport(scheme)
+    if transport in SLASHED:
+        if slashes != "//":
+            raise _wrong(text, f"{scheme} is followed by two slashes", f"write {scheme}://{_hidden(rest)}")
+        return _parse_name(text, transport, rest)
+    if transport is Transport.DOCKER_DAEMON:
+        return _parse_daemon(text, rest)
+    # oci-archive:///path, as some tools write it, is the same path.
+    path, _, tag = (("/" if slashes else "") + rest).partition(":")
+    if not path:
+        raise _wrong(
+            text, "there is no file name after the colon", f"write {scheme}:{'DIR' if scheme == 'oci' else 'FILE'}"
+        )
+    return Reference(transport, path, tag)
+
+
+def file_reference(kind: Kind, path: Path) -> Reference | None:
+    """Give the reference to an image archive or layout on disk; None for any other kind of file."""
+    transport = OF_KIND.get(kind)
+    return Reference(transport, str(path)) if transport else None
+
+
+def guess_reference(text: str) -> str:
+    """Give the reference probably meant by a word that is no image here, as ``pytorch/pytorch:2.4``; or empty."""
+    looks = "/" in text or re.search(r"[a-z]:[a-z0-9]", text) is not None
+    return f"docker://{text}" if looks and _is_name(text) else ""
+
+
+def _is_name(text: str) -> bool:
+    try:
+        _parse_name(text, Transport.DOCKER, text)
+    except UsageError:
+        return False
+    return True
+
+
+def _parse_name(text: str, transport: Transport, rest: str) -> Reference:
+    name, at, digest = rest.partition("@")
+    if at and not digest.startswith("sha256:"):
+        raise _odd_at(text, transport, rest)
+    if at and not _DIGEST.match(digest):
+        raise _wrong(text, "a digest is sha256: and 64 digits of 0-9 and a-f", "copy the whole digest")
+    name, tag = _split_tag(name)
+    if tag and not _TAG.match(tag):
+        raise _wrong(text, f"{tag!r} is no tag: letters, digits, '_', '.' and '-', 128 at most", "check the tag")
+    whole = _whole_name(name)
+    if whole is None:
+        raise _wrong(text, f"{name!r} is no image name", _nearest_name(transport, name, tag))
+    if transport is Transport.ORAS and whole.startswith(f"{DOCKER_HUB}/library/") and not name.startswith(DOCKER_HUB):
+        raise _wrong(text, "it names no registry", f"write oras://REGISTRY/{name}")
+    return Reference(transport, whole, tag or ("" if digest else "latest"), digest)
+
+
+def _split_tag(name: str) -> tuple[str, str]:
+    """Split at the last colon, unless it stands before a port."""
+    before, colon, after = name.rpartition(":")
+    return (before, after) if colon and "/" not in after else (name, "")
+
+
+def _whole_name(name: str) -> str | None:
+    """Complete a name by Docker's rule: the first part is a registry where it has a dot or a port, or is localhost."""
+    first, slash, rest = name.partition("/")
+    is_host = bool(slash) and ("." in first or ":" in first or first == "localhost" or first != first.lower())
+    found = _NAME.match(name if is_host else f"{DOCKER_HUB}/{name}")
+    if found is None:
+        return None
+    host, path = (found["host"], found["path"]) if is_host else (DOCKER_HUB, name)
+    if host in {"index.docker.io", "registry-1.docker.io"}:
+        host = DOCKER_HUB
+    if host == DOCKER_HUB and "/" not in path:
+        path = f"library/{path}"
+    return f"{host}/{path}" if is_host or not rest or path else None
+
+
+def _nearest_name(transport: Transport, name: str, tag: str) -> str:
+    """Mend what people write: capital letters, enroot's '#', an empty part."""
+    mended = re.sub(r"/+", "/", name.replace("#", "/")).strip("/")
+    host, slash, path = mended.partition("/")
+    mended = f"{host}{slash}{path.lower()}" if "." in host or ":" in host else mended.lower()
+    if not mended or _whole_name(mended) is None:
+        return f"the forms are {FORMS}"
+    return f"did you mean {transport}://{mended}{f':{tag}' if tag else ''}?"
+
+
+def _odd_at(text: str, transport: Transport, rest: str) -> UsageError:
+    """Explain an ``@`` that begins no digest: a login before the host, or a tag behind it in place of a digest."""
+    before, _, after = rest.rpartition("@")
+    if _is_login(before, after):
+        return _wrong(
+            text,
+            "a reference carries no user name or password",
+            f"log in once with 'skopeo login {after.partition('/')[0]}', then give {transport}://{after}",
+        )
+    return _wrong(text, "what follows '@' is a digest", f"for a tag write {transport}://{before}:{after}")
+
+
+def _is_login(before: str, after: str) -> bool:
+    """Tell whether what stands before an at sign is a login: a host and a name follow, or a password stands in it."""
+    return "/" in after or ":" in before.partition("/")[0]
+
+
+def _hidden(text: str) -> str:
+    """Strike out the login that somebody may have written into a reference."""
+    found = _SCHEME.match(text)
+    start = f"{found['scheme']}:{found['slashes']}" if found and found["scheme"] in _SCHEMES else ""
+    rest = text.removeprefix(start)
+    whole, at, digest = rest.rpartition("@")
+    whole, end = (whole, at + digest) if digest.startswith("sha256:") else (rest, "")
+    before, at, after = whole.rpartition("@")
+    return f"{start}{STARS}@{after}{end}" if at and _is_login(before, after) else text
+
+
+def _parse_daemon(text: str, rest: str) -> Reference:
+    name, tag = _split_tag(rest)
+    if _whole_name(name) is None or (tag and not _TAG.match(tag)):
+        raise _wrong(text, "docker-daemon: is followed by NAME[:TAG], as 'docker images' shows it", "check the name")
+    return Reference(Transport.DOCKER_DAEMON, name, tag or "latest")
+
+
+def _unknown_scheme(text: str, scheme: str, rest: str) -> UsageError:
+    page = _HUB_PAGE.match(text)
+    if page is not None:
+        return _wrong(text, "it is a page of Docker Hub", f"write docker://{page['name'] or page['official']}")
+    if scheme in ELSEWHERE:
+        return _wrong(text, f"{scheme} references are not fetched", ELSEWHERE[scheme])
+    near = _nearest_transport(scheme)
+    mended = f"{near}:{'//' if near in SLASHED else ''}{_hidden(rest)}"
+    return _wrong(text, f"{scheme!r} is no way to reach an image", f"did you mean {mended}?" if near else "")
+
+
+def _nearest_transport(scheme: str) -> str:
+    return nearest_word(scheme.lower(), list(Transport), likeness=_NEAR_ENOUGH)
+
+
+def _wrong(text: str, why: str, hint: str) -> UsageError:
+    shown = _hidden(text)
+    return UsageError(f"{shown!r} is no image reference", evidence=why, hint=hint or f"the forms are {FORMS}")

@@ -1,0 +1,337 @@
+r"""What a SIF file is made of: its records, its numbers and their names. It never opens a file.
+
+The layout, little endian throughout (apptainer/sif, ``pkg/sif``; SIF version 01)::
+
+    offset   size   HEADER, 128 bytes
+    0          32   launch line, "#!/usr/bin/env run-singularity\n"
+    32         10   magic, "SIF_MAGIC\0"
+    42          3   version, "01\0"
+    45          3   architecture of the primary system partition, "02\0" is amd64
+    48         16   UUID of the file
+    64       2 x 8  created, modified                   seconds since 1970
+    80       2 x 8  descriptors: free, in all           counts
+    96       2 x 8  descriptor table: offset, length    bytes     ---+
+    112      2 x 8  data section: offset, length        bytes        |
+    ...             a gap up to 4096                                 |
+                    DESCRIPTOR, 585 bytes each, one per part     <---+
+    +0          4   data type, 0x4001 ...
+    +4          1   in use? (a removed part leaves an empty descriptor)
+    +5          4   id, from 1
+    +9          4   group | 0xf0000000                  0 under the mask: in no group
+    +13         4   link: a part's id, or a group | 0xf0000000
+    +17      3 x 8  data: offset, size, size with the padding before it ---+
+    +41      2 x 8  created, modified                                      |
+    +57      2 x 8  uid, gid                            unused             |
+    +73       128   name                                                   |
+    +201      384   extra: partition (file system i32, kind i32,           |
+                    architecture 3 bytes), SBOM (format i32)               |
+    ...             a gap, before a partition up to the next 4096          |
+                    the part's bytes                                   <---+
+
+Nothing has to be adjacent: published images have gaps, so every reader follows the offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from enum import IntEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from argosy.core.errors import ImageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HEADER = struct.Struct("<32s10s3s3s16s2q6q")
+DESCRIPTOR = struct.Struct("<i?3I3q4q128s384s")
+PARTITION_EXTRA = struct.Struct("<2i3s")
+SBOM_EXTRA = struct.Struct("<i")
+
+MAGIC = b"SIF_MAGIC\0"
+MAGIC_OFFSET = 32
+VERSION = b"01\0"
+LAUNCH = "#!/usr/bin/env run-singularity"
+GROUP_MASK = 0xF000_0000
+"""Set in every stored group id, and in a link that names a group (DescrGroupMask in apptainer/sif)."""
+DEFAULT_GROUP = 1
+NAME_SIZE = 128
+EXTRA_SIZE = 384
+
+
+class DataType(IntEnum):
+    """What a part holds. A file may hold other numbers: show any with :func:`render_data_type`."""
+
+    DEFINITION = 0x4001
+    ENVIRONMENT = 0x4002
+    LABELS = 0x4003
+    PARTITION = 0x4004
+    SIGNATURE = 0x4005
+    JSON = 0x4006
+    GENERIC = 0x4007
+    CRYPTO_MESSAGE = 0x4008
+    SBOM = 0x4009
+    OCI_ROOT_INDEX = 0x400A
+    OCI_BLOB = 0x400B
+
+
+class FsKind(IntEnum):
+    """The file system in a partition."""
+
+    SQUASHFS = 1
+    EXT3 = 2
+    ARCHIVE = 3
+    RAW = 4
+    ENCRYPTED_SQUASHFS = 5
+    GOCRYPTFS_SQUASHFS = 6
+
+
+class PartKind(IntEnum):
+    """What a partition is for."""
+
+    SYSTEM = 1
+    PRIMARY_SYSTEM = 2
+    DATA = 3
+    OVERLAY = 4
+
+
+class SbomFormat(IntEnum):
+    """How a bill of materials is written."""
+
+    CYCLONEDX_JSON = 1
+    CYCLONEDX_XML = 2
+    GITHUB_JSON = 3
+    SPDX_JSON = 4
+    SPDX_RDF = 5
+    SPDX_TAG_VALUE = 6
+    SPDX_YAML = 7
+    SYFT_JSON = 8
+
+
+DATA_TYPES: Mapping[int, str] = MappingProxyType(
+    {
+        DataType.DEFINITION: "definition file",
+        DataType.ENVIRONMENT: "environment variables",
+        DataType.LABELS: "labels",
+        DataType.PARTITION: "partition",
+        DataType.SIGNATURE: "signature",
+        DataType.JSON: "JSON object",
+        DataType.GENERIC: "object",
+        DataType.CRYPTO_MESSAGE: "cryptographic message",
+        DataType.SBOM: "SBOM",
+        DataType.OCI_ROOT_INDEX: "OCI root index",
+        DataType.OCI_BLOB: "OCI blob",
+    }
+)
+FS_KINDS: Mapping[int, str] = MappingProxyType(
+    {
+        FsKind.SQUASHFS: "squashfs",
+        FsKind.EXT3: "ext3",
+        FsKind.ARCHIVE: "archive",
+        FsKind.RAW: "raw",
+        FsKind.ENCRYPTED_SQUASHFS: "encrypted squashfs",
+        FsKind.GOCRYPTFS_SQUASHFS: "gocryptfs squashfs",
+    }
+)
+PART_KINDS: Mapping[int, str] = MappingProxyType(
+    {
+        PartKind.SYSTEM: "system",
+        PartKind.PRIMARY_SYSTEM: "primary system",
+        PartKind.DATA: "data",
+        PartKind.OVERLAY: "overlay",
+    }
+)
+INSPECT_NAME = "inspect-metadata.json"
+"""Where ``apptainer build`` keeps what ``apptainer inspect`` shows, an image's labels among it."""
+
+ARCHES: Mapping[str, str] = MappingProxyType(
+    {
+        "00": "unknown",
+        "01": "386",
+        "02": "amd64",
+        "03": "arm",
+        "04": "arm64",
+        "05": "ppc64",
+        "06": "ppc64le",
+        "07": "mips",
+        "08": "mipsle",
+        "09": "mips64",
+        "10": "mips64le",
+        "11": "s390x",
+        "12": "riscv64",
+    }
+)
+"""SIF's code for an architecture, and Go's name of it, which is what Apptainer and OCI say."""
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """What a partition's descriptor says of it.
+
+    ``fs`` and ``kind`` are :class:`FsKind` and :class:`PartKind` where known; ``arch`` is Go's name.
+    """
+
+    fs: int
+    kind: int
+    arch: str
+
+    def __str__(self) -> str:
+        """Say it in words, as ``overlay squashfs amd64``."""
+        return f"{render_part_kind(self.kind)} {render_fs_kind(self.fs)} {self.arch}"
+
+
+class SifHeader(msgspec.Struct, frozen=True):
+    """The file's first 128 bytes. Times are seconds since 1970, offsets and lengths bytes."""
+
+    launch: str
+    arch: str
+    uuid: uuid.UUID
+    created: int
+    modified: int
+    descriptors_free: int
+    descriptors_total: int
+    descriptors_offset: int
+    descriptors_length: int
+    data_offset: int
+    data_length: int
+
+
+class SifPart(msgspec.Struct, frozen=True):
+    """One used descriptor.
+
+    ``group`` is without the mask, 0 for none; ``link`` is 0, or the id of a part, or of a group where
+    ``links_group``. ``name`` is printable: other characters are escaped. ``extra`` is without the padding.
+    """
+
+    id: int
+    datatype: int
+    group: int
+    link: int
+    links_group: bool
+    offset: int
+    size: int
+    stored: int
+    created: int
+    modified: int
+    name: str
+    extra: bytes
+
+    @property
+    def partition(self) -> Partition | None:
+        """The partition's record, or None where the part is something else."""
+        if self.datatype != DataType.PARTITION:
+            return None
+        fs, kind, arch = PARTITION_EXTRA.unpack_from(self.extra.ljust(EXTRA_SIZE, b"\0"))
+        return Partition(fs=fs, kind=kind, arch=render_arch(arch))
+
+    @property
+    def end(self) -> int:
+        """The offset of the first byte after the part's data."""
+        return self.offset + self.size
+
+    def __str__(self) -> str:
+        """Say it in words, as ``part 2 (primary system squashfs amd64)``."""
+        words = str(self.partition or render_data_type(self.datatype))
+        return f"part {self.id} ({words}{f' {self.name!r}' if self.name else ''})"
+
+
+class Sif(msgspec.Struct, frozen=True):
+    """A SIF file that was read: nothing in it reaches outside the file."""
+
+    path: Path
+    size: int
+    header: SifHeader
+    parts: tuple[SifPart, ...]
+
+    @property
+    def system(self) -> SifPart | None:
+        """The primary system partition: the root file system that a runtime mounts."""
+        return next((part for part in self.parts if _is_kind(part, PartKind.PRIMARY_SYSTEM)), None)
+
+    @property
+    def overlays(self) -> tuple[SifPart, ...]:
+        """The overlay partitions that a runtime lays over the system partition, lowest first.
+
+        Apptainer (pkg/image/sif.go) passes over those of another group without a word, unless the system
+        partition is in none.
+        """
+        group = self.system.group if self.system else 0
+        overlays = (part for part in self.parts if _is_kind(part, PartKind.OVERLAY))
+        return tuple(part for part in overlays if group in {0, part.group})
+
+    def parts_of(self, datatype: int) -> tuple[SifPart, ...]:
+        """Give the parts of one data type, in the file's order."""
+        return tuple(part for part in self.parts if part.datatype == datatype)
+
+    def part_named(self, name: str) -> SifPart | None:
+        """Give the first part of that name."""
+        return next((part for part in self.parts if part.name == name), None)
+
+
+def choose_system(sif: Sif) -> SifPart:
+    """Give the primary system partition.
+
+    Raises
+    ------
+    ImageError
+        The file has none: it holds data, not an image that can run.
+    """
+    if sif.system is not None:
+        return sif.system
+    raise ImageError(
+        f"{sif.path} has no root file system",
+        evidence="read: " + (", ".join(map(str, sif.parts)) or "no parts") + "\nexpected: a primary system partition",
+        hint="give an image that runs: this SIF file only carries data",
+    )
+
+
+def render_data_type(number: int) -> str:
+    """Name a data type; an unknown one shows as its number."""
+    return DATA_TYPES.get(number, f"type {number:#x}")
+
+
+def render_fs_kind(number: int) -> str:
+    """Name a partition's file system; an unknown one shows as its number."""
+    return FS_KINDS.get(number, f"file system {number}")
+
+
+def render_part_kind(number: int) -> str:
+    """Name a partition's purpose; an unknown one shows as its number."""
+    return PART_KINDS.get(number, f"kind {number}")
+
+
+def render_arch(code: bytes) -> str:
+    """Name an architecture by its stored code; an unknown one shows as the code."""
+    text = render_text(code)
+    return ARCHES.get(text, f"architecture {text}")
+
+
+def parse_arch(name: str) -> bytes:
+    """Give the code to store for an architecture's name, as ``amd64``.
+
+    Raises
+    ------
+    ImageError
+        SIF has no code for that name.
+    """
+    code = next((code for code, known in ARCHES.items() if known == name), None)
+    if code is None:
+        raise ImageError(
+            f"a SIF file cannot say that it is for {name!r}",
+            evidence="SIF knows " + ", ".join(ARCHES.values()),
+            hint="use one of these names",
+        )
+    return code.encode() + b"\0"
+
+
+def render_text(field: bytes) -> str:
+    """Show a NUL-padded text field; what is not printable is escaped, so that no field can steer a terminal."""
+    text = field.rstrip(b"\0").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _is_kind(part: SifPart, kind: PartKind) -> bool:
+    return part.partition is not None and part.partition.kind == kind

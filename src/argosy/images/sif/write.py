@@ -1,0 +1,345 @@
+"""Writes SIF files, the same bytes for the same parts. It never changes a file in place, and never packs a tree.
+
+A base partition is copied byte for byte, inside the kernel where it can: on a file system that shares blocks (XFS,
+btrfs) ``copy_file_range`` makes the new file refer to the old one's blocks, and nothing is read at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from argosy.core.errors import CheckFailed, ImageError
+from argosy.core.os_errors import explain_os_error
+from argosy.images.sif import format as form
+from argosy.images.sif.format import DataType, FsKind, PartKind, SbomFormat
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from argosy.images.sif.format import Sif, SifPart
+
+ALIGNMENT = 4096
+"""Bytes. Partitions begin at a page, as Apptainer's do: kernel mounts and block sharing need it."""
+DESCRIPTORS_OFFSET = 4096
+DESCRIPTORS = 48
+"""How many descriptors Apptainer reserves, so that a signature or an object can be added later."""
+CHUNK = 64 << 20
+"""Bytes copied at a time: a signal is answered between two of them."""
+PLAIN_CHUNK = 4 << 20
+"""Bytes held in memory where the kernel does not copy."""
+
+NO_KERNEL_COPY = frozenset(
+    {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EACCES, errno.EBADF, errno.EIO}
+)
+"""What copy_file_range answers where it is not offered: two file systems before Linux 5.3, network ones, seccomp."""
+
+
+class FileSlice(msgspec.Struct, frozen=True):
+    """Bytes of a file: ``length`` of them from ``offset``."""
+
+    path: Path
+    offset: int
+    length: int
+
+    def __post_init__(self) -> None:
+        """Refuse what no file can have."""
+        if self.offset < 0 or self.length < 0:
+            raise ValueError(f"no file has {self.length} bytes at {self.offset}")
+
+
+def whole_of(path: Path) -> FileSlice:
+    """Give all bytes of a file."""
+    return FileSlice(path, 0, path.stat().st_size)
+
+
+Piece = bytes | FileSlice
+"""What a part is made of: bytes that are here, or those of a file."""
+
+
+class NewPart(msgspec.Struct, frozen=True):
+    """One part to write. ``group`` is without the mask, 0 for none; ``link`` names a part's id, or 0.
+
+    Ids are given in the order of writing, from 1.
+    """
+
+    datatype: int
+    source: Piece | tuple[Piece, ...]
+    name: str = ""
+    group: int = form.DEFAULT_GROUP
+    link: int = 0
+    links_group: bool = False
+    extra: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Refuse what a descriptor cannot hold."""
+        if len(self.name.encode()) > form.NAME_SIZE or "\0" in self.name:
+            raise ValueError(f"a part's name has at most {form.NAME_SIZE} bytes and no NUL: {self.name!r}")
+        if len(self.extra) > form.EXTRA_SIZE:
+            raise ValueError(f"a descriptor holds {form.EXTRA_SIZE} bytes of extra, not {len(self.extra)}")
+        if self.group & ~form.GROUP_MASK != self.group or self.link & ~form.GROUP_MASK != self.link:
+            raise ValueError(f"group {self.group} or link {self.link} does not fit into 28 bits")
+
+    @property
+    def size(self) -> int:
+        """The bytes of data that the part will hold."""
+        return sum(len(piece) if isinstance(piece, bytes) else piece.length for piece in self.pieces)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What it is made of, one behind the other."""
+        return self.source if isinstance(self.source, tuple) else (self.source,)
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    """A part with its place in the file."""
+
+    part: NewPart
+    offset: int
+    stored: int
+
+
+def plan_system_part(source: FileSlice | tuple[Piece, ...], *, arch: str) -> NewPart:
+    """Plan the primary system partition out of a squashfs, for an architecture as ``amd64``."""
+    extra = render_partition_extra(FsKind.SQUASHFS, PartKind.PRIMARY_SYSTEM, arch=arch)
+    return NewPart(DataType.PARTITION, source, extra=extra)
+
+
+def plan_overlay_part(source: FileSlice | tuple[Piece, ...], *, group: int, arch: str, name: str = "") -> NewPart:
+    """Plan a squashfs overlay partition over the system partition, whose group it must share to be mounted."""
+    extra = render_partition_extra(FsKind.SQUASHFS, PartKind.OVERLAY, arch=arch)
+    return NewPart(DataType.PARTITION, source, name=name, group=group, extra=extra)
+
+
+def plan_json_part(name: str, data: bytes, *, group: int = form.DEFAULT_GROUP) -> NewPart:
+    """Plan a JSON object."""
+    return NewPart(DataType.JSON, data, name=name, group=group)
+
+
+def plan_sbom_part(name: str, data: bytes, *, group: int) -> NewPart:
+    """Plan a bill of materials in CycloneDX's JSON."""
+    extra = form.SBOM_EXTRA.pack(SbomFormat.CYCLONEDX_JSON)
+    return NewPart(DataType.SBOM, data, name=name, group=group, extra=extra)
+
+
+def plan_copied_part(sif: Sif, part: SifPart) -> NewPart:
+    """Plan a part byte for byte as it is in another SIF file, with its group, and without its link.
+
+    Ids are given anew, so a link would point anywhere; a signature, which says nothing without one, is not for copying.
+    """
+    source = FileSlice(sif.path, part.offset, part.size)
+    return NewPart(part.datatype, source, name=part.name[: form.NAME_SIZE], group=part.group, extra=part.extra)
+
+
+def render_partition_extra(fs: int, kind: int, *, arch: str) -> bytes:
+    """Give the extra field of a partition's descriptor."""
+    return form.PARTITION_EXTRA.pack(fs, kind, form.parse_arch(arch))
+
+
+def write_sif(
+    path: str | os.PathLike[str],
+    parts: Sequence[NewPart],
+    *,
+    uuid: uuid.UUID,
+    time: int,
+    arch: str,
+    launch: str = form.LAUNCH,
+) -> None:
+    """Write a SIF file that does not exist yet, down to the disk; on any failure nothing is left of it.
+
+    The caller renames: give a name beside the one that users see.
+
+    Parameters
+    ----------
+    path
+        The file to make.
+    parts
+        What to write, in this order.
+    uuid
+        The file's identity; derived from the content it makes equal builds equal.
+    time
+        Seconds since 1970, for each time in the file.
+    arch
+        The architecture of the primary system partition, as ``amd64``.
+    launch
+        The first line of the file, with which the kernel starts it as a program.
+
+    Raises
+    ------
+    CheckFailed
+        The file exists, or could not be written (disk full, no permission).
+    ImageError
+        A part's source cannot be read, or is shorter than planned; SIF does not know the architecture.
+    """
+    placed = tuple(_place(parts))
+    head = _pack_header(placed, uuid=uuid, time=time, arch=arch, launch=launch)
+    table = b"".join(_pack_descriptor(number, each, time=time) for number, each in enumerate(placed, start=1))
+    target = Path(path)
+    with _new_file(target) as descriptor, _write_faults(target):
+        _write_all(descriptor, head, 0)
+        _write_all(descriptor, table, DESCRIPTORS_OFFSET)
+        os.truncate(descriptor, _end(placed))
+        for each in placed:
+            _write_at(descriptor, each.offset, each.part.pieces)
+        os.fsync(descriptor)
+
+
+def write_pieces(path: Path, pieces: Iterable[Piece]) -> None:
+    """Write pieces, one behind the other, into a file that does not exist yet, down to the disk.
+
+    Raises
+    ------
+    CheckFailed, ImageError
+        As `write_sif` does.
+    """
+    with _new_file(path) as descriptor, _write_faults(path):
+        _write_at(descriptor, 0, pieces)
+        os.fsync(descriptor)
+
+
+def _place(parts: Sequence[NewPart]) -> Iterator[_Placed]:
+    position = _table_end(len(parts))
+    for part in parts:
+        alignment = ALIGNMENT if part.datatype == DataType.PARTITION else 1
+        offset = -(-position // alignment) * alignment
+        yield _Placed(part, offset=offset, stored=offset + part.size - position)
+        position = offset + part.size
+
+
+def _table_end(count: int) -> int:
+    return DESCRIPTORS_OFFSET + max(count, DESCRIPTORS) * form.DESCRIPTOR.size
+
+
+def _end(placed: Sequence[_Placed]) -> int:
+    return placed[-1].offset + placed[-1].part.size if placed else _table_end(0)
+
+
+def _pack_header(placed: Sequence[_Placed], *, uuid: uuid.UUID, time: int, arch: str, launch: str) -> bytes:
+    line = launch.encode() + b"\n"
+    if len(line) > form.MAGIC_OFFSET or line.count(b"\n") > 1:
+        raise ValueError(f"a launch line is one line of at most {form.MAGIC_OFFSET} bytes: {launch!r}")
+    total, data = max(len(placed), DESCRIPTORS), _table_end(len(placed))
+    counts = (total - len(placed), total, DESCRIPTORS_OFFSET, total * form.DESCRIPTOR.size, data, _end(placed) - data)
+    return form.HEADER.pack(line, form.MAGIC, form.VERSION, form.parse_arch(arch), uuid.bytes, time, time, *counts)
+
+
+def _pack_descriptor(number: int, placed: _Placed, *, time: int) -> bytes:
+    part = placed.part
+    return form.DESCRIPTOR.pack(
+        part.datatype,
+        True,
+        number,
+        part.group | form.GROUP_MASK,
+        part.link | (form.GROUP_MASK if part.links_group else 0),
+        placed.offset,
+        part.size,
+        placed.stored,
+        time,
+        time,
+        0,
+        0,
+        part.name.encode(),
+        part.extra,
+    )
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[int]:
+    """Make a file that did not exist; take it away again when anything at all goes wrong."""
+    with _write_faults(path):
+        # Executable, as Apptainer's are: the launch line starts the image.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+    try:
+        yield descriptor
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _write_faults(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError as error:
+        raise CheckFailed(f"{path} exists", hint="remove it, or name another file") from error
+    except OSError as error:
+        raise explain_os_error(error, path.parent) from error
+
+
+def _write_at(descriptor: int, offset: int, pieces: Iterable[Piece]) -> None:
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            _write_all(descriptor, piece, offset)
+            offset += len(piece)
+        else:
+            _copy_slice(descriptor, piece, offset)
+            offset += piece.length
+
+
+def _copy_slice(descriptor: int, source: FileSlice, offset: int) -> None:
+    with _open_slice(source) as origin:
+        done = 0
+        while done < source.length:
+            span = (min(CHUNK, source.length - done), source.offset + done, offset + done)
+            done += _copy_in_kernel(origin, descriptor, *span) or _copy_plainly(
+                origin, descriptor, *span, source=source
+            )
+
+
+@contextlib.contextmanager
+def _open_slice(source: FileSlice) -> Iterator[int]:
+    try:
+        origin = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _source_fault(source, error.strerror or str(error)) from error
+    try:
+        size = os.fstat(origin).st_size
+        if source.offset + source.length > size:
+            raise _source_fault(source, f"{size} bytes")
+        yield origin
+    finally:
+        os.close(origin)
+
+
+def _copy_in_kernel(origin: int, target: int, count: int, start: int, offset: int) -> int:
+    try:
+        return os.copy_file_range(origin, target, count, start, offset)
+    except OSError as error:
+        if error.errno in NO_KERNEL_COPY:
+            return 0
+        raise
+
+
+def _copy_plainly(origin: int, target: int, count: int, start: int, offset: int, *, source: FileSlice) -> int:
+    try:
+        data = os.pread(origin, min(count, PLAIN_CHUNK), start)
+    except OSError as error:
+        raise _source_fault(source, error.strerror or str(error)) from error
+    if not data:
+        raise _source_fault(source, f"its end at {start}: it shrank")
+    _write_all(target, data, offset)
+    return len(data)
+
+
+def _source_fault(source: FileSlice, read: str) -> ImageError:
+    return ImageError(
+        f"{source.path} could not be copied into an image",
+        evidence=f"read: {read}\nexpected: {source.length} bytes from {source.offset}",
+        hint="see that the file is there, readable and whole, and start again",
+    )
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written

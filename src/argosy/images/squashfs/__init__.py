@@ -1,0 +1,1 @@
+"""Read, pack and join squashfs file systems."""

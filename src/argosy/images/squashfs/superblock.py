@@ -1,0 +1,110 @@
+"""Reads the superblock of a squashfs: what packed it, and how large it is. It never reads or writes the tree.
+
+Layout and limits are those of Linux, ``fs/squashfs/squashfs_fs.h``, for version 4.0, the only one in use since 2009.
+The bytes of a squashfs come from mksquashfs.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from argosy.core.errors import ImageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAGIC = b"hsqs"
+SUPERBLOCK = struct.Struct("<4s4I6H8Q")
+"""magic; inodes, mkfs time, block size, fragments; compressor, log2 of the block size, flags, ids, version;
+root inode, bytes used, then where the id, xattr, inode, directory, fragment and export tables are."""
+
+BLOCK_SIZES = range(1 << 12, (1 << 20) + 1)
+"""Bytes: from a page to 1 MiB, and a power of two."""
+NO_TABLE = 0xFFFF_FFFF_FFFF_FFFF
+
+COMPRESSORS: Mapping[int, str] = MappingProxyType({1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"})
+
+
+class Superblock(msgspec.Struct, frozen=True):
+    """What a squashfs says of itself. Sizes are bytes, the time is seconds since 1970.
+
+    ``bytes_used`` is the file system's own size; mksquashfs pads the file behind it to 4096.
+    """
+
+    compressor: str
+    block_size: int
+    mkfs_time: int
+    bytes_used: int
+    inodes: int
+    has_xattrs: bool = False
+
+
+def read_superblock(path: str | os.PathLike[str], offset: int = 0) -> Superblock:
+    """Read and check the superblock of the squashfs that begins at a byte of a file.
+
+    Raises
+    ------
+    ImageError
+        The file cannot be read, no squashfs 4.0 begins there, or its numbers cannot be true of this file.
+    """
+    where = f"{path}, byte {offset}" if offset else str(path)
+    try:
+        block, size = _read_block(Path(path), offset)
+    except (OSError, ValueError, OverflowError) as error:
+        raise _fault(where, str(error), "a readable file") from error
+    if len(block) < SUPERBLOCK.size or not block.startswith(MAGIC):
+        raise _fault(where, f"{block[:4]!r}" if block else "nothing", f"{MAGIC!r} and {SUPERBLOCK.size - 4} bytes more")
+    return _parse_superblock(block, where=where, rest=size - offset)
+
+
+def render_compressor(number: int) -> str:
+    """Name a compressor; an unknown one shows as its number."""
+    return COMPRESSORS.get(number, f"compressor {number}")
+
+
+def _read_block(path: Path, offset: int) -> tuple[bytes, int]:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path} is not a regular file")
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(SUPERBLOCK.size), status.st_size
+
+
+def _parse_superblock(block: bytes, *, where: str, rest: int) -> Superblock:
+    _, inodes, mkfs_time, block_size, _, compressor, block_log, _, _, major, minor, *spans = SUPERBLOCK.unpack(block)
+    _, used, *tables = spans
+    if (major, minor) != (4, 0):
+        raise _fault(where, f"version {major}.{minor}", "version 4.0")
+    if block_size not in BLOCK_SIZES or block_size != 1 << min(block_log, 64):
+        raise _fault(where, f"blocks of {block_size} bytes, 2^{block_log}", "the same power of two, 2^12 to 2^20")
+    if not SUPERBLOCK.size < used <= rest:
+        raise _fault(where, f"{used} bytes used", f"more than {SUPERBLOCK.size}, at most the {rest} that are there")
+    for table in tables:
+        if table != NO_TABLE and not SUPERBLOCK.size <= table < used:
+            raise _fault(where, f"a table at byte {table}", f"within the {used} bytes used")
+    if inodes == 0:
+        raise _fault(where, "0 inodes", "at least the root directory's")
+    return Superblock(
+        compressor=render_compressor(compressor),
+        block_size=block_size,
+        mkfs_time=mkfs_time,
+        bytes_used=used,
+        inodes=inodes,
+        has_xattrs=tables[1] != NO_TABLE,
+    )
+
+
+def _fault(where: str, read: str, expected: str) -> ImageError:
+    return ImageError(
+        f"no whole squashfs in {where}",
+        evidence=f"read: {read}\nexpected: {expected}",
+        hint="the file is damaged, not whole, or not a squashfs: copy, download or build it again",
+    )

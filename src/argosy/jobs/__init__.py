@@ -1,0 +1,1 @@
+"""Submitted jobs: records, logs, states, queues, cancel."""

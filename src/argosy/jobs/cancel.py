@@ -1,0 +1,80 @@
+"""Cancel jobs, each where it was submitted, and say what became of each."""
+
+from __future__ import annotations
+
+import re
+
+from argosy.core.errors import UsageError
+from argosy.core.session import Session
+from argosy.jobs.query import ask_job, session_of
+from argosy.jobs.record import find_record, last_run, read_runs, read_submitted
+from argosy.slurm.calls import ask_slurm
+from argosy.slurm.text import ENDED, judge_state
+
+NOT_KNOWN = "the job may be cancelled all the same: look with 'argosy jobs'"
+
+JOB = re.compile(r"([1-9]\d*)(_(\d+|\[[\d,%-]+\]))?(\+\d+)?")
+"""A job, a task of an array or several of them, a component of a heterogeneous job."""
+
+
+def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
+    """Cancel jobs, each where it was submitted; give a line for each that says what was cancelled.
+
+    All are asked for before the first is cancelled: scancel says nothing of a number that nobody knows (24.11), nor of
+    a job that had ended.
+
+    Raises
+    ------
+    UsageError
+        When a word is no number of a job, or nobody knows one.
+    """
+    for job in jobs:
+        if not JOB.fullmatch(job):
+            raise UsageError(f"{job!r} is no number of a job", hint="see your jobs with 'argosy jobs'")
+    asked = {job: _look(session, job) for job in jobs}
+    going = tuple(job for job, (kind, _) in asked.items() if kind != ENDED)
+    near = tuple(job for job in going if not read_submitted(find_record(session, job)).get("ssh"))
+    if near:
+        ask_slurm(session, ("scancel", *near), doing="cancelling", otherwise=NOT_KNOWN)
+    for job in going:
+        if job not in near:
+            ask_slurm(
+                session_of(session, find_record(session, job)),
+                ("scancel", job),
+                doing="cancelling",
+                otherwise=NOT_KNOWN,
+            )
+    return tuple(
+        f"job {job} had ended already: {told}" if kind == ENDED else f"job {job} is cancelled{told}"
+        for job, (kind, told) in asked.items()
+    )
+
+
+def _look(session: Session, job: str) -> tuple[str, str]:
+    """Give a job's kind before it is cancelled, and what to tell of it.
+
+    Raises
+    ------
+    UsageError
+        When nobody knows it.
+    """
+    record = find_record(session, job)
+    number = job if re.fullmatch(r"\d+_\d+", job) else re.split("[_+]", job)[0]
+    facts = ask_job(session_of(session, record), number)
+    if facts:
+        state = facts.get("JobState", "")
+        kind, meaning = judge_state(state)
+        where = "" if "[" in job else _where(facts, meaning)  # of several tasks each is somewhere else
+        told = ", ".join(filter(None, (facts.get("JobName", ""), where)))
+        return kind, meaning if kind == ENDED else f" ({told})"
+    if record is None:
+        raise UsageError(
+            f"there is no job {job}", evidence="nothing was cancelled", hint="see your jobs with 'argosy jobs'"
+        )
+    last = last_run(read_runs(record))
+    return ENDED, f"Slurm has forgotten it; it ended with code {last.code}" if last else "Slurm has forgotten it"
+
+
+def _where(facts: dict[str, str], meaning: str) -> str:
+    nodes = facts.get("NodeList", "")
+    return f"it ran on {nodes}" if nodes and nodes != "(null)" else f"it {meaning}".replace("it waits", "it waited")

@@ -1,0 +1,324 @@
+"""Jobs that were submitted: what is known of them, how they ended, and how to cancel them; it starts none."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import ToolMissing, UsageError
+from argosy.core.process import Command
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.jobs.advice import advise_end, no_output, true_state
+from argosy.jobs.first_failure import RankEnd, judge_end
+from argosy.jobs.ranks import RankFacts
+from argosy.jobs.record import (
+    Run,
+    adopt_record,
+    can_read,
+    find_output,
+    find_outputs,
+    find_record,
+    last_run,
+    of_batch,
+    read_first,
+    read_last_lines,
+    read_ranks,
+    read_runs,
+    read_submitted,
+)
+from argosy.slurm.calls import ask_slurm, no_answer, run_slurm
+from argosy.slurm.text import (
+    ENDED,
+    RUNNING,
+    WAITING,
+    JobRow,
+    advise_waiting,
+    is_job_id,
+    judge_code,
+    judge_state,
+    parse_exit_code,
+    parse_sacct,
+    parse_scontrol_jobs,
+    parse_squeue,
+    plan_sacct,
+    plan_squeue,
+    says_no_answer,
+)
+
+LAST_BYTES = 262_144
+"""Of an output: enough for the reports of some hundred ranks that ended."""
+
+
+NOT_TOLD = "not known"
+"""In place of a state, where the controller does not answer."""
+
+
+class JobFacts(msgspec.Struct, frozen=True):
+    """What the scheduler and our record say of one job.
+
+    Attributes
+    ----------
+    kind
+        ``waiting``, ``running`` or ``ended``.
+    meaning
+        The state in plain words.
+    code
+        Exit code of an ended job: that of the rank that failed first, where the output tells.
+    first
+        The rank that failed first.
+    advice
+        The line to change, where the job was ended for its time or its memory; what to do, where it waits for the user.
+    submitted
+        When, as ISO 8601 writes it; empty where the job was not submitted by us.
+    runs
+        Its runs that ended, with nodes, times and codes.
+    ranks
+        What each rank of the last run was given, as it read it back: host, cores, GPUs.
+    last_lines
+        Of a job that failed: what the first rank that failed wrote last, else the job.
+    outputs
+        Files of all tasks, where the job is an array; the rest tells of the task in `id`.
+    record
+        Folder with the script and its plan; empty where the job was not submitted by us.
+    """
+
+    id: str
+    state: str
+    kind: str
+    meaning: str
+    reason: str
+    nodes: str
+    output: str
+    code: int
+    restarts: int
+    record: str
+    first: RankEnd | None = None
+    advice: str = ""
+    submitted: str = ""
+    runs: tuple[Run, ...] = ()
+    ranks: tuple[RankFacts, ...] = ()
+    last_lines: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Say in one line how it ended."""
+        why = f": {self.first.text}" if self.first else ""
+        advice = f"\n  -> {self.advice}" if self.advice else ""
+        return f"job {self.id} {self.meaning} (code {self.code}){why}{advice}"
+
+
+def list_jobs(session: Session) -> tuple[JobRow, ...]:
+    """List the user's own jobs that wait or run."""
+    return parse_squeue(ask_slurm(session, plan_squeue(session.host.person.name), doing="asking for your jobs"))
+
+
+def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts:
+    """Ask the scheduler about one job, and join what the record of its run says.
+
+    Parameters
+    ----------
+    or_record
+        Where the controller does not answer, tell what the record says: enough for who wants to read the output.
+
+    Raises
+    ------
+    UsageError
+        When it is no number, or neither knows such a job.
+    CheckFailed
+        When the controller does not answer.
+    """
+    job = re.sub(r"_\[[\d,%-]+\]$", "", job)  # tasks that wait, as squeue writes them: the array tells of them
+    if not is_job_id(job):  # of none, or of 0, scontrol tells all jobs
+        raise UsageError(f"{job!r} is no number of a job", hint="see your jobs with 'argosy jobs'")
+    record = find_record(session, job)
+    session = session_of(session, record)
+    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
+    if says_no_answer(reply.stderr):
+        if record is None or not or_record:
+            raise no_answer(reply)
+        session.reporter.note("the Slurm controller does not answer: told by the job's own record")
+        return _join(job, {"JobState": NOT_TOLD}, record, session.host.person.name)
+    rows = parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
+    facts = _choose_task(rows) or _ask_accounting(session, job)
+    if record is None and "ArrayJobId" in facts:
+        record = find_record(session, facts["ArrayJobId"])
+    record = record or adopt_record(session, facts)
+    if not facts and (record is None or ("_" in job and not _is_array(record))):
+        raise UsageError(
+            f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
+        )
+    outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=_task) if row.get("StdOut")))
+    outputs = outputs or find_outputs(record, job, session.host.person.name)
+    if record and read_submitted(record).get("ssh"):
+        facts, outputs = _with_copies(session, facts, outputs, record, job)
+    is_array = facts.get("ArrayJobId") == job
+    is_task = facts.get("ArrayTaskId", "").isdigit()
+    found = _join(
+        f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if is_task else job, facts, record, session.host.person.name
+    )
+    if max(len(rows), len(outputs)) > 1 or is_array:  # several without an array are those of a job's components
+        found = replace(found, outputs=outputs, id=job if found.kind == ENDED and not found.code else found.id)
+    return replace(found, runs=read_runs(record)) if is_array else found
+
+
+def _is_array(record: Path) -> bool:
+    """Tell whether a job was submitted as an array; a task of another has no end of its own."""
+    try:
+        return '"--array=' in (record / "job.json").read_text(encoding="utf-8")
+    except OSError:
+        return True
+
+
+def ask_job(session: Session, job: str) -> dict[str, str]:
+    """Ask the scheduler about one job, or about the task that stands for an array; nothing where it knows none.
+
+    Raises
+    ------
+    CheckFailed
+        When the controller does not answer.
+    """
+    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
+    if says_no_answer(reply.stderr):
+        raise no_answer(reply)
+    rows = parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
+    return _choose_task(rows) or _ask_accounting(session, job)
+
+
+def _task(row: dict[str, str]) -> int:
+    """Give a task's place in its array; what waits is told in one row, and comes last."""
+    own = row.get("ArrayTaskId", "0")
+    return int(own) if own.isdigit() else sys.maxsize
+
+
+def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Choose the task that stands for a whole array: one that runs, else one that waits, else one that failed."""
+    order = {RUNNING: 0, WAITING: 1, ENDED: 2}
+
+    def rank(row: dict[str, str]) -> tuple[int, bool]:
+        state = row.get("JobState", "")
+        return order[judge_state(state)[0]], judge_code(state, parse_exit_code(row.get("ExitCode", ""))) == 0
+
+    return min(rows, key=rank, default={})
+
+
+def session_of(session: Session, record: Path | None) -> Session:
+    """Give the session that reaches the job: one by ssh where it was submitted by ssh, else the given one."""
+    if not read_submitted(record).get("ssh"):
+        return session
+    from argosy.jobs import record as far_record  # noqa: PLC0415 - few jobs are far away
+
+    return far_record.session_of(session, record)
+
+
+def _with_copies(
+    session: Session, facts: dict[str, str], outputs: tuple[str, ...], record: Path, job: str
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Copy the notes and outputs of a job submitted by ssh; give facts and outputs with the paths of the copies."""
+    from argosy.jobs.record import copy_notes, copy_output  # noqa: PLC0415 - few jobs are far away
+
+    copy_notes(session.runner, record)
+    own = of_batch(facts) if facts.get("StdOut") else find_output(record, job, session.host.person.name)
+    copies = {path: copy_output(session.runner, record, path) for path in dict.fromkeys((own, *outputs))}
+    return facts | {"StdOut": copies[own]}, tuple(copies[path] for path in outputs)
+
+
+def _ask_accounting(session: Session, job: str) -> dict[str, str]:
+    """Ask about a job that left the queue; nothing where the cluster keeps no accounts."""
+    try:
+        reply = session.runner.run(Command(plan_sacct(job)))
+    except ToolMissing:
+        return {}
+    return parse_sacct(reply.stdout, job) if reply.code == 0 else {}
+
+
+def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> JobFacts:
+    """Join what Slurm says with the record, which stays when Slurm has forgotten the job.
+
+    The tasks of an array share a record; there each has a number of its own, which Slurm tells.
+    """
+    submitted, number = read_submitted(record), facts.get("JobId", "")
+    own = number if "ArrayTaskId" in facts else ""
+    runs = tuple(run for run in read_runs(record) if own in ("", run.job))
+    last = last_run(runs)
+    state = facts.get("JobState", "COMPLETED" if last and last.code == 0 else "FAILED")
+    kind, _ = judge_state(state)
+    code = judge_code(state, _exit_code(facts, last)) if kind == ENDED else 0
+    output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
+    told = true_state(state, _last_text(output)) if code else state
+    # What ended for its time, or was cancelled, was ended from outside: no rank failed first.
+    failed_itself = code and state.split()[0] == "FAILED"
+    first = (judge_end(_last_text(output)) or read_first(record, own)) if failed_itself else None
+    return JobFacts(
+        id=job,
+        state=state,
+        kind=kind,
+        meaning=judge_state(told)[1],
+        reason=facts.get("Reason", ""),
+        nodes=facts.get("NodeList", "") or (last.nodes if last else ""),
+        output=output,
+        code=first.code if first else code,
+        restarts=int(facts.get("Restarts", "0") or 0),
+        record=str(record or ""),
+        first=first,
+        advice=_advise(job, facts, output, told, record) if code or kind == WAITING else "",
+        submitted=submitted.get("time", ""),
+        runs=runs,
+        ranks=read_ranks(record, own),
+        last_lines=read_last_lines(output, record, number or job, first) if code else (),
+    )
+
+
+def _exit_code(facts: dict[str, str], last: Run | None) -> int:
+    """Give the exit code of a job by Slurm's word, else by the record of its last run."""
+    if "ExitCode" in facts:
+        return parse_exit_code(facts["ExitCode"])
+    return last.code if last else 1
+
+
+def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Path | None) -> str:
+    if judge_state(state)[0] == WAITING:
+        return advise_waiting(facts.get("Reason", ""), job)
+    return no_output(facts, output) or _line_to_change(state, record)
+
+
+def _line_to_change(state: str, record: Path | None) -> str:
+    """Name the line of the project file, else of the script, that asks for too little time or memory."""
+    try:
+        script = (record / "job.sh").read_text(encoding="utf-8") if record else ""
+        choices = json.loads((record / "job.json").read_text(encoding="utf-8"))["choices"] if record else []
+        sources = {str(choice["what"]): str(choice["source"]) for choice in choices}
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return advise_end(state, script, sources)
+
+
+def _last_text(output: str) -> str:
+    try:
+        with Path(output).open("rb") as source:
+            source.seek(max(0, source.seek(0, os.SEEK_END) - LAST_BYTES))
+            return source.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def read_plan(facts: JobFacts) -> dict[str, object]:
+    """Read the plan that a job was submitted with; empty where there is none."""
+    try:
+        plan = json.loads(Path(facts.record, "job.json").read_text(encoding="utf-8")) if facts.record else {}
+    except (OSError, ValueError):
+        return {}
+    return plan if isinstance(plan, dict) else {}
+
+
+def is_output_elsewhere(facts: JobFacts) -> bool:
+    """Tell whether a job that ended wrote its output where this machine cannot read it."""
+    written = facts.kind == ENDED and facts.nodes and facts.output not in {"", os.devnull}
+    return bool(written) and not can_read(facts.output)

@@ -1,0 +1,136 @@
+"""Where jobs can go: partitions with limits and free nodes, and the accounts and QOS a user may name."""
+
+from __future__ import annotations
+
+import msgspec
+
+from argosy.core.process import Command
+from argosy.core.session import Session
+from argosy.slurm.calls import ask_slurm
+
+SINFO_FORMAT = "%R|%a|%l|%s|%F|%c|%m|%G"
+"""Partition, up or down, time limit, job sizes, nodes (allocated/idle/other/total), CPUs, memory in MB, GPUs."""
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A partition.
+
+    Attributes
+    ----------
+    limit
+        Longest time of a job, as Slurm writes it.
+    sizes
+        Nodes of a job, from to.
+    free, nodes
+        Idle nodes, and nodes in all.
+    memory
+        MB of a node.
+    gres
+        GPUs of a node, as Slurm says them: ``gpu:8``.
+    """
+
+    name: str
+    up: bool
+    limit: str
+    sizes: str
+    free: int
+    nodes: int
+    cpus: str
+    memory: str
+    gres: str
+
+
+class Account(msgspec.Struct, frozen=True):
+    """An association of this user: what ``--account``, ``--partition`` and ``--qos`` may be together."""
+
+    account: str
+    partition: str
+    qos: str
+
+
+QOS_FIELDS = ("Name", "MaxWall", "MaxTRESPU", "MaxJobsPU", "MaxSubmitJobsPU")
+"""What is asked of a QOS, by sacctmgr's names, in the order of `Qos`."""
+
+
+class Qos(msgspec.Struct, frozen=True):
+    """A quality of service; empty where it limits nothing.
+
+    Attributes
+    ----------
+    limit
+        Longest time of a job, as Slurm writes it.
+    resources
+        What all running jobs of a user may hold: ``gres/gpu=16,node=4``.
+    running, jobs
+        Jobs of a user that may run, and that may wait or run.
+    """
+
+    name: str
+    limit: str
+    resources: str
+    running: str
+    jobs: str
+
+    @property
+    def told(self) -> str:
+        """The limits in a line."""
+        forms = (
+            (self.limit, "up to {}"),
+            (self.resources, "{} in all"),
+            (self.running, "{} running jobs"),
+            (self.jobs, "{} jobs"),
+        )
+        return ", ".join(form.format(value) for value, form in forms if value) or "no limit of its own"
+
+
+def parse_sinfo(text: str) -> tuple[Queue, ...]:
+    """Read sinfo's rows; a partition whose nodes differ has several."""
+    rows = (line.split("|") for line in text.splitlines())
+    return tuple(
+        Queue(name, state == "up", limit, sizes, _number(nodes, 1), _number(nodes, 3), cpus, memory, _gres(gres))
+        for name, state, limit, sizes, nodes, cpus, memory, gres in (row for row in rows if len(row) == 8)  # noqa: PLR2004
+    )
+
+
+def _number(slashed: str, index: int) -> int:
+    parts = slashed.split("/")
+    return int(parts[index]) if len(parts) > index and parts[index].isdigit() else 0
+
+
+def _gres(text: str) -> str:
+    return "" if text == "(null)" else text
+
+
+def parse_associations(text: str) -> tuple[Account, ...]:
+    """Read ``sacctmgr --parsable2 show associations format=account,partition,qos``."""
+    rows = (line.split("|") for line in text.splitlines())
+    return tuple(Account(*row) for row in rows if len(row) == 3)  # noqa: PLR2004
+
+
+def parse_qos(text: str, accounts: tuple[Account, ...]) -> tuple[Qos, ...]:
+    """Read ``sacctmgr --parsable2 show qos``; of all, those that the user's accounts name."""
+    mine = {name for account in accounts for name in account.qos.split(",")}
+    rows = (line.split("|") for line in text.splitlines())
+    return tuple(Qos(*row) for row in rows if len(row) == len(QOS_FIELDS) and row[0] in mine)
+
+
+def list_queues(session: Session) -> tuple[Queue, ...]:
+    """Ask for the partitions."""
+    return parse_sinfo(ask_slurm(session, ("sinfo", "--noheader", "-o", SINFO_FORMAT), doing="asking for the queues"))
+
+
+def list_accounts(session: Session) -> tuple[Account, ...]:
+    """Ask for the user's accounts; none where this cluster keeps no accounts."""
+    user = session.host.person.name
+    return parse_associations(_ask_accounting(session, "associations", f"user={user}", "format=account,partition,qos"))
+
+
+def list_qos(session: Session, accounts: tuple[Account, ...]) -> tuple[Qos, ...]:
+    """Ask for the limits of each QOS that the accounts name."""
+    asked = accounts and _ask_accounting(session, "qos", f"format={','.join(QOS_FIELDS)}")
+    return parse_qos(asked or "", accounts)
+
+
+def _ask_accounting(session: Session, *words: str) -> str:
+    reply = session.runner.run(Command(("sacctmgr", "--noheader", "--parsable2", "show", *words)))
+    return reply.stdout if reply.code == 0 else ""

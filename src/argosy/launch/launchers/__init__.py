@@ -1,0 +1,1 @@
+"""How the ranks of one node are started: torchrun, srun, MPI, Ray, none."""

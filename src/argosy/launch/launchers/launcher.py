@@ -1,0 +1,315 @@
+"""Launchers: how the ranks of one node are started; one function and one table row each, pure.
+
+==========  ==========================================================================================================
+torchrun    one container per node, ``python -m torch.distributed.run`` in it starts a worker per rank
+srun        a container per rank; rank variables from what Slurm told the task
+mpi         a container per rank, wired up by the host's MPI (PMIx, PMI-2); rank variables from that
+ray         one container per node, all of them one Ray cluster; the command runs on the first
+none        the command, once per rank, with nothing added but its number where Slurm tells none
+==========  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.model import Choice, Image
+from argosy.core.shell import Late, Program, Word
+from argosy.core.suggest import nearest_word
+from argosy.jobs.launch_plan import Shape
+from argosy.launch.launchers.programs import BECOME, BIND, COPY, ELASTIC, LOG, MPI_RANK, NOTE, RANK, TELL, TORCHRUN
+
+PYTHON_NAMES = ("python", "python3")
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """The shape as a script knows it: plain numbers here and now, late ones where the scheduler says them."""
+
+    nodes: Word
+    ranks_per_node: Word
+
+
+class Started(msgspec.Struct, frozen=True):
+    """How a node's containers are to be used.
+
+    Attributes
+    ----------
+    command
+        What runs in a container.
+    per_rank
+        Whether each rank has a container of its own; else there is one per node.
+    mpi
+        Whether srun wires the ranks up for the host's MPI.
+    """
+
+    command: tuple[Word, ...]
+    per_rank: bool = False
+    mpi: bool = False
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What a launcher is given.
+
+    Attributes
+    ----------
+    extra
+        Words for torchrun itself.
+    cores
+        A list of cores for each local rank (``1-7``), where workers are to be bound by the launcher.
+    logs
+        Folder in which each rank has a file for what it prints; empty where all print to the job's output.
+    label
+        Whether each line of the output begins with the rank that wrote it.
+    least_nodes
+        The fewest nodes that torchrun may go on with; 0 where it is not elastic.
+    note_file
+        The program by which a rank notes what it was given; empty where nothing is noted.
+    end_files
+        Beginning of the names of files that an elastic torchrun leaves where it ended well; empty for none.
+    copy
+        Number of the copy of the command, where a script starts several by itself; empty where it does not.
+    """
+
+    command: tuple[Word, ...]
+    counts: Counts
+    extra: tuple[str, ...] = ()
+    cores: tuple[str, ...] = ()
+    logs: str = ""
+    label: bool = False
+    least_nodes: int = 0
+    note_file: str = ""
+    end_files: str = ""
+    copy: Word = ""
+
+    @property
+    def logged(self) -> tuple[Word, ...]:
+        """The command, with its output where it belongs."""
+        return (*self.log_words, *self.command)
+
+    @property
+    def log_words(self) -> tuple[Word, ...]:
+        """What stands before a command: its output goes to a file of the rank, and it notes what it was given."""
+        log = ("/bin/sh", "-c", LOG, "argosy-log", self.logs) if self.logs else ()
+        note = ("/bin/sh", "-c", TELL, self.note_file) if self.note_file else ()
+        return (*log, *note)
+
+
+Launcher = Callable[[Wish], Started]
+
+
+LABEL = ("--tee", "3")
+"""Words for torchrun that copy each worker's output with a prefix; see `LABEL_FORM`."""
+
+LABEL_FORM = ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${rank}: ")
+"""Variable with the prefix that torchrun writes: srun's own (torch >= 2.3; an older one writes ``[default0]:``)."""
+
+
+PLANNED: Mapping[str, str] = MappingProxyType(
+    {"nnodes": "--nodes", "nproc-per-node": "--ranks or --gpus-per-node"}
+    | dict.fromkeys(
+        ("node-rank", "master-addr", "master-port", "standalone"), "the script, which finds it on the nodes"
+    )
+    | dict.fromkeys(("rdzv-backend", "rdzv-endpoint", "rdzv-id"), "the script, or --elastic")
+)
+"""Options of torchrun that a plan sets -> what says them here."""
+
+
+def _refuse_planned(wish: Wish) -> None:
+    """Refuse words for torchrun that would contradict the plan: torchrun takes the last of two."""
+    for word in wish.extra:
+        ours = PLANNED.get(word.partition("=")[0].lstrip("-").replace("_", "-"), "") if word.startswith("--") else ""
+        if ours:
+            raise UsageError(
+                f"what {word!r} says is said by {ours}",
+                evidence=f"--torchrun-arg {word}; torchrun would take the last of two, and the plan would not know it",
+                hint="leave it out",
+            )
+    if any(word.startswith(("-r", "--redirects")) for word in wish.extra) and not any(
+        word.startswith(("--log-dir", "--log_dir")) for word in wish.extra
+    ):
+        raise UsageError(
+            "--redirects needs a folder that stays: torchrun's own is on the node, and is removed at the end",
+            hint="add --torchrun-arg=--log-dir=FOLDER, or use --log-dir FOLDER instead: a file for each rank",
+        )
+
+
+def torchrun(wish: Wish) -> Started:
+    """Start one container per node and torchrun in it: static rendezvous on several nodes, its own on one."""
+    _refuse_planned(wish)
+    program = as_torchrun_program(wish.command)
+    # Cores are those of the site's map: torch's own --numa-binding knows NUMA nodes only, and no reserved cores.
+    own_binding = any(word.startswith("--numa") for word in wish.extra)
+    cores = () if own_binding else wish.cores
+    if cores or wish.log_words:
+        bind = ("/bin/sh", "-c", BIND, "argosy-bind", ";".join(cores)) if cores else ()
+        program = ("--no-python", *bind, *wish.log_words, *_worker(wish.command))
+    entry, nodes = (ELASTIC, _at_least(wish)) if wish.least_nodes else (TORCHRUN, wish.counts.nodes)
+    own = (wish.end_files,) if wish.least_nodes else ()
+    words = ("/bin/sh", "-c", entry, "argosy-torchrun", nodes, wish.counts.ranks_per_node, *own)
+    return Started((*words, *(LABEL if wish.label else ()), *wish.extra, *program))
+
+
+def _at_least(wish: Wish) -> Word:
+    nodes = wish.counts.nodes
+    most = nodes.expression if isinstance(nodes, Late) else nodes
+    return Late(f"{wish.least_nodes}:{most}")
+
+
+def srun(wish: Wish) -> Started:
+    """Start a container per rank, which finds its rank in what Slurm told the task."""
+    _refuse_extra(wish)
+    return Started(_numbered(RANK, wish), per_rank=True)
+
+
+def mpi(wish: Wish) -> Started:
+    """Start a container per rank under the host's MPI wire-up (PMIx or PMI-2)."""
+    _refuse_extra(wish)
+    return Started(_numbered(MPI_RANK, wish), per_rank=True, mpi=True)
+
+
+def _numbered(program: Program, wish: Wish) -> tuple[Word, ...]:
+    """Give the words of a rank that numbers itself; where nothing stands between, the same shell notes the rank."""
+    ranks = wish.counts.ranks_per_node
+    if wish.note_file and not wish.logs:
+        return ("/bin/sh", "-c", Program(program.name, program + NOTE), wish.note_file, ranks, *wish.command)
+    return ("/bin/sh", "-c", Program(program.name, program + BECOME), "argosy-rank", ranks, *wish.logged)
+
+
+def ray(wish: Wish) -> Started:
+    """Start one container per node, make one Ray cluster of them, and the command on the first."""
+    from argosy.launch.launchers.ray import RAY  # noqa: PLC0415 - where it is asked for
+
+    _refuse_extra(wish)
+    return Started((*wish.log_words, "python", "-u", "-c", RAY, wish.counts.nodes, *wish.command))
+
+
+def none(wish: Wish) -> Started:
+    """Start the command as it is, once per rank; Slurm numbers its tasks, copies on one machine are numbered here."""
+    _refuse_extra(wish)
+    number = ("/bin/sh", "-c", COPY, "argosy-copy", wish.copy, wish.counts.ranks_per_node) if wish.copy else ()
+    return Started((*number, *wish.logged), per_rank=True)
+
+
+def _refuse_extra(wish: Wish) -> None:
+    if wish.extra:
+        raise UsageError("--torchrun-arg needs the launcher torchrun", hint="leave it out, or use --launcher torchrun")
+
+
+def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Give what a worker runs: Python unbuffered, as torchrun itself would start it."""
+    if command and command[0] in PYTHON_NAMES and command[1:2] != ("-u",):
+        return (command[0], "-u", *command[1:])
+    return command
+
+
+LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
+    {"torchrun": torchrun, "srun": srun, "mpi": mpi, "ray": ray, "none": none}
+)
+STARTERS = frozenset(
+    {"accelerate", "deepspeed", "mpiexec", "mpirun", "torch.distributed.launch", "torch.distributed.run", "torchrun"}
+)
+"""Programs and modules that start ranks."""
+
+NEED_SLURM = frozenset({"srun", "mpi"})
+ONE_PER_NODE = frozenset({"ray"})
+"""Launchers that start one rank on each node."""
+
+
+def find_launcher(name: str) -> Launcher:
+    """Look a launcher up.
+
+    Raises
+    ------
+    UsageError
+        When there is none of that name; the nearest is named.
+    """
+    if name not in LAUNCHERS:
+        near = nearest_word(name, LAUNCHERS)
+        raise UsageError(
+            f"there is no launcher {name!r}",
+            evidence=f"known: {', '.join(LAUNCHERS)}",
+            hint=f"did you mean {near}?" if near else "choose one of them",
+        )
+    return LAUNCHERS[name]
+
+
+def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Say a user's command in torchrun's words.
+
+    ``python train.py …`` becomes ``train.py …``, ``python -m mod …`` becomes ``-m mod …``; interpreter options and
+    other programs are kept by ``--no-python``.  ``python -u`` needs no word: torchrun starts workers unbuffered.
+    """
+    words = command
+    if words and words[0] in PYTHON_NAMES:
+        rest = words[2:] if words[1:2] == ("-u",) else words[1:]
+        if rest and rest[0] == "-m" and len(rest) > 1:
+            return ("-m", *rest[1:])
+        if rest and isinstance(rest[0], str) and not rest[0].startswith("-"):
+            return rest
+    return ("--no-python", *words)
+
+
+def _refuse_starter(command: tuple[Word, ...]) -> None:
+    """Refuse to start several copies of what starts ranks itself: each copy would be a whole run.
+
+    Raises
+    ------
+    UsageError
+        Naming the program that is meant.
+    """
+    words = [word for word in command if isinstance(word, str)]
+    first = words[2:3] if words[1:2] == ["-m"] else words[:1]
+    name = first[0].rpartition("/")[2] if first else ""
+    if name in STARTERS:
+        script = next((place for place, word in enumerate(words) if word.endswith(".py")), len(words))
+        meant = " ".join(("python", *(words[script:] or ["train.py"])))
+        raise UsageError(
+            f"{name} starts ranks itself, as a launch does: each rank would be a whole run of its own",
+            evidence=f"-- {' '.join(words)}",
+            hint=f"name the program alone: -- {meant}; or say --ranks 1 for one {name}, --launcher none for many",
+        )
+
+
+def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: Shape) -> Choice:
+    """Choose how ranks are started: torchrun for Python programs in an image with torch, else none."""
+    if asked:
+        find_launcher(asked)
+        return Choice("launcher", asked, "asked for", "option")
+    if shape.ranks > 1:
+        _refuse_starter(command)
+    is_python = bool(command) and command[0] in PYTHON_NAMES
+    if is_python and "torch" in image.packages:
+        return Choice("launcher", "torchrun", "a Python program, and the image has torch", "image")
+    if shape.ranks > 1 and is_python and not image.complete:
+        why = "a Python program on several ranks; the image does not list " + (
+            "the packages of its base" if image.argosy else "packages"
+        )
+        return Choice("launcher", "torchrun", why, "image")
+    return Choice("launcher", "none", "no Python program with torch: the command runs once per rank", "image")
+
+
+def refuse_without_torch(launcher: str, image: Image, *, needed: bool = False) -> None:
+    """Refuse torchrun in an image that has no torch for certain: the job would fail after its time in the queue.
+
+    Parameters
+    ----------
+    needed
+        Whether the command needs torch, whatever starts it.
+
+    Raises
+    ------
+    UsageError
+        With what to do.
+    """
+    if not (needed or launcher == "torchrun") or not image.complete or "torch" in image.packages:
+        return
+    build = "add torch to its environment and build again"
+    raise UsageError(
+        f"{'what measures' if needed else 'the launcher torchrun'} is made of torch, and the image has no torch",
+        evidence=f"{image.path} lists all its Python packages: {len(image.packages)}, and torch is none of them",
+        hint=f"{build}; or name another image" if needed else f"{build}; or without it: --launcher srun, mpi or none",
+    )

@@ -1,0 +1,1 @@
+"""Render job scripts: POSIX sh that runs without Argosy."""

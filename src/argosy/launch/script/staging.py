@@ -1,0 +1,87 @@
+"""Stage an image on each node's own disk for one job: which path, and how it comes and goes; pure.
+
+Thousands of ranks that read one image from a parallel file system load its servers; ``sbcast`` reads it once and passes
+it on from node to node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from argosy.core.errors import SiteError, UsageError
+from argosy.core.model import Choice, ImageKind
+from argosy.core.shell import Late, Word, quote
+from argosy.runtimes.container_plan import ContainerPlan
+from argosy.sites.profile import Site
+
+OLD_DAYS = 3
+"""Age of a staged image that a job left behind when it was killed, and that the next one removes."""
+
+
+def check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Choice, ...]:
+    """Judge whether the image can be staged there, and say so.
+
+    Raises
+    ------
+    UsageError
+        When the folder is none, or the runtime does not start out of one image file.
+    SiteError
+        When a node's own file system is memory.
+    """
+    if not folder:
+        return ()
+    if site.scheduler != "slurm":
+        raise UsageError("--stage needs a site with Slurm", hint="leave it out: the image is on this machine")
+    if not re.fullmatch(r"/[\w./-]*", folder):
+        raise UsageError(f"{folder!r} is no folder for --stage", hint="write an absolute path, as --stage=/local")
+    image, runtime = container.entry.image, container.runtime
+    if image.kind is not ImageKind.SIF or runtime.program not in {"apptainer", "singularity"}:
+        raise UsageError(
+            "--stage needs a SIF image and Apptainer or SingularityCE",
+            evidence=f"the image is of the kind {image.kind.value}, the runtime is {runtime.name}",
+            hint="leave --stage out",
+        )
+    if site.node.tmp_in_memory and folder.split("/")[1] in {"tmp", "dev", "run"}:
+        raise SiteError(
+            f"{folder} is in memory on the nodes of {site.name}: a staged image would take it from the ranks",
+            evidence="tmp_in_memory = true in its profile",
+            key="node.tmp_in_memory",
+            hint="leave --stage out" if not site.node.local_disk else "name the node's disk: --stage=DIR",
+        )
+    known = "the node's own disk" if site.node.local_disk else "asked for; the profile does not tell what disk that is"
+    return (Choice("stage", folder, f"{known}; the image is copied there once and removed at the end", "option"),)
+
+
+def staged_words(words: tuple[Word, ...], image: str) -> tuple[Word, ...]:
+    """Give the words of a command with the staged image in place of the shared one."""
+    return tuple(_staged(word, image) for word in words)
+
+
+def _staged(word: Word, image: str) -> Word:
+    if word == image:
+        return Late("$image")
+    layer = f"{image}:/opt/argosy:"
+    return (
+        Late(f"${{image}}:/opt/argosy:{word[len(layer) :]}")
+        if isinstance(word, str) and word.startswith(layer)
+        else word
+    )
+
+
+def render_staging(folder: str, image: str, digest: str) -> Iterator[str]:
+    """Copy the image to every node, into a new folder that only the job's owner may enter.
+
+    Other users may write to the disk of a node, and could make a folder or a link of a name that they can guess.
+    """
+    name = digest.removeprefix("sha256:")[:16] or "image"
+    yield "# The image on the own disk of each node, for this job; what a killed job left there goes first."
+    yield 'each="srun --overlap --nodes=$nodes --ntasks=$nodes --ntasks-per-node=1 --mpi=none"'
+    old = f'-type d -user "$(id -u)" -name "argosy-stage-*" -mtime +{OLD_DAYS} -exec rm -rf {{}} +'
+    yield f"$each sh -c 'find \"$1\" -maxdepth 1 {old}' argosy-sweep {quote(folder)} || :"
+    place = f"{folder.rstrip('/')}/argosy-stage-$SLURM_JOB_ID"
+    yield "# A name that nobody can guess, and a folder that must be new: others may write to that disk, too."
+    yield f"""image={place}-$(od -An -N8 -tx1 /dev/urandom | tr -d ' \\n')/{name}.sif"""
+    yield '$each mkdir -m 700 "${image%/*}" || stop "the new folder ${image%/*} cannot be made on every node" 7'
+    yield f'sbcast {quote(image)} "$image" || stop "the image cannot be copied to $image on every node" 7'
+    yield ""

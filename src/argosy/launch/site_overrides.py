@@ -1,0 +1,388 @@
+"""Join a request with a site's profile: mode, partition, runtime, and what the profile adds to the job; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from argosy.core.errors import SiteError
+from argosy.core.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host, Variable
+from argosy.core.records import replace
+from argosy.host.gpus import BY_DEVICES
+from argosy.jobs.launch_plan import Shape
+from argosy.launch.model import LaunchRequest
+from argosy.launch.names import option
+from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
+from argosy.runtimes.runtime import RUNTIMES
+from argosy.sites.conditions import Facts
+from argosy.sites.profile import Site
+from argosy.sites.resolve import AtSite, at_partition, choose_mode, evident_choice, full_address, gpus_of, resolve
+from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults
+
+if TYPE_CHECKING:
+    from argosy.sites.partitions import Demand
+
+
+TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
+"""Variables of the libraries that move data between ranks."""
+
+OF_SCRIPTS = re.compile(
+    r"(binds?|busy|call|checkpoint|code|copy|cores|each|end|ended|enter|environment|first|folder|gpus|has|image|inside|"
+    r"left|list|mark|n|need|nodes?|path|pids?|port|rank|ranks_per_node|restart|step|step_in|stopped|taken|torchrun|"
+    r"warned)\Z"
+)
+"""The variables of a script, which its programs would see where the caller's environment has one of that name."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A site once mode and partition are chosen.
+
+    Attributes
+    ----------
+    site
+        As its nodes are in that mode and partition.
+    partition
+        Name; empty where Slurm decides.
+    whole
+        Whether the job has its nodes for itself, as far as the profile tells.
+    alone
+        Whether it must ask for that (``--exclusive``), since its ranks are bound to cores.
+    """
+
+    site: Site
+    mode: str = ""
+    partition: str = ""
+    whole: bool = False
+    alone: bool = False
+    choices: tuple[Choice, ...] = ()
+
+
+def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
+    """Choose mode and partition.
+
+    Raises
+    ------
+    UsageError
+        When an option of the job is none that Slurm takes, or says what another one says.
+    SiteError
+        When the site has no such mode, or no partition allows the job.
+    """
+    moded, mode = choose_mode(site, request.mode)
+    rows = (evident_choice(site, site.modes[mode], "mode", mode),) if mode else ()
+    if site.scheduler != "slurm":
+        return Settled(moded, mode, choices=(*rows, *_unqueued(request, site)))
+    from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - likewise
+    from argosy.slurm.option_checks import check_options  # noqa: PLC0415 - Slurm's sites only
+
+    usual = {} if request.here else choose_defaults(request.options, host.environment)
+    asked = replace(request.options, **usual)  # type: ignore[arg-type]  # the names are those of text fields
+    check_options(asked, request.extra)
+    wanted, nodes = request.wanted, request.wanted.nodes or 1
+    gpus = wanted.gpus_per_node or wanted.gpus // max(1, nodes)
+    demand = Demand(nodes, gpus, asked.time, exclusive=asked.exclusive)
+    partition, why = choose_partition(moded, asked.partition, demand)
+    there, whole = at_partition(moded, partition), is_whole(moded, partition, demand)
+    _check_whole_nodes(there, demand)
+    name = partition.name if partition else asked.partition
+    if request.here:
+        from argosy.launch.cores import without_map  # noqa: PLC0415 - inside of an allocation only
+
+        there = without_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    return Settled(there, mode, name, whole, choices=(*rows, *why))
+
+
+def with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
+    """Give the request with GPUs, if the nodes have some and the user says nothing of GPUs.
+
+    Whoever names nodes, or gets whole nodes, has all GPUs of each; a job on a part of a node has one for each rank.
+    ``--gpu none`` asks for a job without GPUs.  A launch in an allocation has what that has.
+    """
+    wanted = request.wanted
+    allocated = request.here and site.slurm.gpu_option != "none"
+    says = wanted.gpus or wanted.gpus_per_node or request.container.gpu is GpuWay.NONE
+    if site.scheduler != "slurm" or says or allocated:
+        return request
+    from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - Slurm's sites only
+
+    asked = request.options
+    if not request.here:
+        asked = replace(asked, **choose_defaults(asked, host.environment))  # type: ignore[arg-type]  # text fields
+    moded, _ = choose_mode(site, request.mode)
+    gpus = gpus_of(moded, moded.partition(asked.partition))
+    if not gpus:
+        return request
+    if wanted.nodes:
+        why = "all of each node: nodes were asked for"
+    else:
+        demand = Demand(1, 1, asked.time, exclusive=asked.exclusive)
+        partition, _ = choose_partition(moded, asked.partition, demand)
+        if is_whole(moded, partition, demand):
+            gpus, why = gpus_of(moded, partition), "all of the node: jobs have whole nodes there"
+        else:
+            needed = -(-max(1, wanted.ranks) // moded.node.devices_per_gpu)
+            gpus, why = min(gpus, needed), "one for each rank: nobody said how many"
+    why += "; --gpu none asks for none"
+    return replace(request, wanted=replace(wanted, gpus_per_node=gpus), why_gpus=why)
+
+
+def _unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
+    if request.options == JobOptions() and not (request.extra or request.restarts or request.checkpoint or request.mpi):
+        return ()
+    from argosy.launch.option_checks import judge_unqueued  # noqa: PLC0415 - where there is something to judge
+
+    return judge_unqueued(request, site)
+
+
+def _check_whole_nodes(site: Site, demand: Demand) -> None:
+    gpus = site.node.gpus
+    if site.slurm.several_nodes_whole and demand.nodes > 1 and demand.gpus_per_node not in {0, gpus}:
+        raise SiteError(
+            f"on several nodes {site.name} takes only jobs that use all {gpus} GPUs of each",
+            evidence=f"{demand.nodes} nodes with {demand.gpus_per_node} GPUs each were asked for",
+            hint=f"say --gpus-per-node {gpus}, or use one node",
+            key="slurm.several_nodes_whole",
+        )
+
+
+def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest:
+    """Complete how a container is entered by what the profile says of runtime, GPUs and signatures.
+
+    Raises
+    ------
+    SiteError
+        When the profile's runtime is one that nobody can start.
+    """
+    name = request.runtime or site.runtime.name
+    if name and not request.runtime and name not in RUNTIMES:
+        raise SiteError(
+            f"jobs for {site.name} cannot be planned yet: its runtime is {name}",
+            evidence=f"runtimes that can be started: {', '.join(RUNTIMES)}",
+            hint="if the site has one of these too, name it with --runtime",
+            key="runtime.name",
+        )
+    is_sites = name == site.runtime.name and bool(site.runtime.gpu)
+    gpu = GpuWay(site.runtime.gpu) if request.gpu is GpuWay.AUTO and is_sites else request.gpu
+    asked = () if name == "bare" else site.images.signed_by  # the machine's own software is no image
+    return replace(request, runtime=name, gpu=gpu, signed_by=request.signed_by or asked)
+
+
+def facts_of(settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
+    """Say what conditions of a profile may ask about a job."""
+    site, proved = settled.site, settled.site.proved.versions
+    documented = site.runtime.version if runtime == site.runtime.name else ""
+    return Facts(
+        nodes=str(shape.nodes),
+        ranks=str(shape.ranks),
+        ranks_per_node=str(shape.ranks_per_node),
+        gpus_per_node=str(shape.gpus_per_node),
+        whole_nodes="yes" if settled.whole else "no",
+        partition=settled.partition,
+        launcher=launcher,
+        mode=settled.mode,
+        vendor=site.node.gpu_vendor if shape.gpus_per_node else "none",
+        runtime=runtime,
+        runtime_version=proved.get(runtime, documented),
+        slurm=proved.get("slurm", site.slurm.version),
+        rocm=versions.get("rocm", ""),
+        cuda=versions.get("cuda", ""),
+        torch=versions.get("torch", ""),
+        nccl=versions.get("nccl", ""),
+    )
+
+
+def plan_at_site(settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> AtSite:
+    """Give what the profile adds to a job of this shape."""
+    facts = facts_of(settled, shape, launcher=launcher, runtime=runtime, versions=versions)
+    return resolve(settled.site, facts, shape.gpus_per_node * settled.site.node.devices_per_gpu)
+
+
+class JobDefaults(msgspec.Struct, frozen=True):
+    """What the profile says where the user says nothing, in sbatch's words."""
+
+    given: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
+    choices: tuple[Choice, ...] = ()
+
+
+def default_options(asked: JobOptions, settled: Settled, shape: Shape) -> JobDefaults:
+    """Give partition and memory where the user names none."""
+    site = settled.site
+    given: dict[str, str] = {}
+    rows: list[Choice] = []
+    if settled.partition and not asked.partition:
+        given["partition"] = settled.partition
+    if not asked.mem and not asked.mem_per_gpu:
+        key = "mem_per_gpu" if shape.gpus_per_node and site.slurm.mem_per_gpu else "mem"
+        value = getattr(site.slurm, key)
+        if value:
+            given[key] = value
+            why = "none was asked for; the site's own"
+            rows.append(evident_choice(site, site.slurm, option(key), value, key=key, why=why))
+    return JobDefaults(given, tuple(rows))
+
+
+def refuse_missing_options(options: JobOptions, site: Site) -> None:
+    """Refuse a job that lacks an option which the site requires.
+
+    Raises
+    ------
+    SiteError
+        Naming the first such option, and the variable that would give it.
+    """
+    missing = next((name for name in site.slurm.required if not getattr(options, name, "")), "")
+    if not missing:
+        return
+    variable = USER_DEFAULTS.get(missing, "")
+    form = f" {site.slurm.account_form}" if missing == "account" and site.slurm.account_form else ""
+    raise SiteError(
+        f"{site.name} refuses jobs without --{missing}",
+        evidence="its profile lists it as required" + (f"; {variable} is not set either" if variable else ""),
+        hint=f"add --{missing}{form}",
+        key="slurm.required",
+    )
+
+
+def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> ContainerPlan:
+    """Give the container with the site's bind mounts; where the user names the same place, the user's is kept."""
+    taken = {bind.target for bind in container.entry.binds}
+    new = tuple(bind for bind in binds if bind.target not in taken)
+    return replace(container, entry=replace(container.entry, binds=(*container.entry.binds, *new)))
+
+
+def told_by_site(
+    choices: tuple[Choice, ...], request: ContainerRequest, site: Site, *, gpus: int
+) -> tuple[Choice, ...]:
+    """Replace the reasons for runtime, GPU way and signature by the profile's, where it chose and not the user.
+
+    Parameters
+    ----------
+    gpus
+        GPUs of the job on each node.
+    """
+    facts = site.runtime
+    version = f"; the site documents {facts.version}" if facts.version else ""
+    own: dict[str, Choice] = {}
+    if facts.name and not request.runtime:
+        own["runtime"] = evident_choice(site, facts, "runtime", facts.name, why=f"the site's runtime{version}")
+    if facts.gpu and request.gpu is GpuWay.AUTO and request.runtime in {"", facts.name}:
+        value = BY_DEVICES if facts.gpu == GpuWay.NONE.value else facts.gpu
+        own["gpu"] = evident_choice(site, facts, "gpu", value, key="gpu")
+    if site.scheduler == "slurm" and request.gpu is GpuWay.AUTO and not gpus:
+        own["gpu"] = Choice("gpu", GpuWay.NONE.value, "the job has no GPUs", "default")
+    own |= _layer_as_proved(choices, site)
+    asked = next((choice for choice in choices if choice.what == "signed by"), None)
+    if asked and not request.signed_by:
+        own["signed by"] = evident_choice(
+            site, site.images, "signed by", asked.value, key="signed_by", why=f"the site asks for it; {asked.why}"
+        )
+    return tuple(own.get(choice.what, choice) for choice in choices)
+
+
+def shown_of_overlays(site: Site, runtime: str) -> str:
+    """Say whether a run at the site showed that an image's overlay partition is mounted there.
+
+    ``yes``; ``no``, where a bind mount of the layer was shown to work in its place; empty where nothing was shown.
+    """
+    shown = site.proved
+    overlay = shown.facts.get("attach.overlay", "") if runtime in shown.versions else ""
+    return overlay if overlay == "yes" or (overlay == "no" and shown.facts.get("attach.bind") == "yes") else ""
+
+
+def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choice]:
+    """Give the reason for how the layer attaches, where a run at the site showed it."""
+    chosen = {choice.what: choice for choice in choices}
+    runtime, layer = chosen.get("runtime"), chosen.get("layer")
+    shown = shown_of_overlays(site, runtime.value) if runtime else ""
+    if not layer or (shown, layer.value) not in {("yes", "overlay"), ("no", "bind")}:
+        return {}
+    how = "its overlay partition is mounted there" if shown == "yes" else "overlay partitions are skipped there"
+    by = ", ".join((f"job {site.proved.job}", *(f"{name} {text}" for name, text in site.proved.versions.items())))
+    told = Choice("layer", layer.value, how, f"site {site.name}", evidence=f"argosy prove: {by}")
+    return {"layer": replace(told, checked=site.proved.date, proof="proved")}
+
+
+def set_by_caller(environment: Mapping[str, str]) -> tuple[Variable, ...]:
+    """Give what a plan forces by name as the caller has it.
+
+    What tunes the network, since an image's own value would win; and variables that a script has for itself, since what
+    a shell sets of its environment all that it starts would see.
+    """
+    forced = (name for name in sorted(environment) if OF_SCRIPTS.match(name) or TUNING.match(name))
+    return tuple(Variable(name, environment[name]) for name in forced)
+
+
+def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site: Site, *, mpi: str) -> None:
+    """Refuse what the runtime cannot do in a job, by name.
+
+    Parameters
+    ----------
+    mpi
+        The word of ``srun --mpi``, if the ranks are of MPI.
+
+    Raises
+    ------
+    SiteError
+        With what would be needed.
+    """
+    runtime, hint = container.runtime, "name another runtime with --runtime"
+    if site.scheduler != "slurm":
+        refuse_outside_jobs(container)
+    if launcher == "mpi" and not runtime.traits.host_mpi:
+        raise SiteError(
+            f"{runtime.name} cannot start ranks of the host's MPI",
+            evidence="its containers are no children of srun, which hands PMI down by open files and folders",
+            hint="use --launcher torchrun, or another runtime",
+        )
+    if launcher == "mpi" and mpi == "pmi2" and not runtime.traits.pmi2:
+        raise SiteError(
+            f"{runtime.name} cannot start ranks by PMI2",
+            evidence="it closes the file by which srun speaks PMI2 with a rank (PMI_FD)",
+            hint="use --mpi pmix with an MPI that has it, or another runtime",
+            key="launcher.mpi",
+        )
+    if launcher == "mpi" and runtime.traits.by_srun and site.launcher.mpiexec:
+        raise SiteError(
+            f"{site.name} starts MPI by mpiexec, and only srun starts containers of {runtime.name}",
+            evidence=f"mpiexec = {site.launcher.mpiexec} in its profile",
+            hint=hint,
+            key="launcher.mpiexec",
+        )
+    if at_site.late_binds and not runtime.traits.late_binds:
+        raise SiteError(
+            f"{runtime.name} cannot mount what is looked for on each node",
+            evidence=f"the profile {site.name} binds {at_site.late_binds[0]} where a node has it",
+            hint=hint,
+        )
+
+
+def with_site_words(container: ContainerPlan, at_site: AtSite) -> ContainerPlan:
+    """Give the container with what the site tells its runtime."""
+    entry = replace(container.entry, options=at_site.runtime, annotations=at_site.annotations)
+    return replace(container, entry=entry)
+
+
+def launcher_at_site(choice: Choice, site: Site) -> Choice:
+    """Settle the launcher: the user's; else the site's, but only in the place of torchrun."""
+    policy = site.launcher
+    if choice.value == "torchrun" and policy.torchrun:
+        why = f"{choice.why}; not {policy.torchrun}: nodes are told their ranks, so no host names are compared"
+        return replace(choice, why=why, evidence=full_address(site, policy.source), checked=site.checked)
+    if choice.value in policy.avoid and choice.source == "option":
+        why = f"{choice.why}, though {site.name} advises against it" + (f": {policy.why}" if policy.why else "")
+        return replace(choice, why=why, evidence=full_address(site, policy.source), checked=site.checked)
+    if choice.source == "option" or choice.value != "torchrun" or policy.default in {"", choice.value}:
+        return choice
+    return evident_choice(site, policy, "launcher", policy.default)
+
+
+def parse_torch_version(text: str) -> dict[str, str]:
+    """Read what a torch wheel's version tells: ``2.6.0+rocm6.2.4`` or ``2.6.0+cu124``."""
+    public, _, local = text.partition("+")
+    out = {"torch": public} if public else {}
+    if local.startswith("rocm"):
+        out["rocm"] = local.removeprefix("rocm")
+    elif local.startswith("cu") and local[2:].isdigit():
+        out["cuda"] = f"{local[2:-1]}.{local[-1]}"
+    return out

@@ -1,0 +1,314 @@
+"""Carry a launch out: plan, write the script down, start or submit it, leave a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing
+from argosy.core.model import Host
+from argosy.core.process import Command
+from argosy.core.records import asdict, replace
+from argosy.core.session import Session
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.model import LaunchRequest
+from argosy.launch.resolve import find_site, plan_here
+from argosy.sites.profile import Site
+from argosy.slurm.text import parse_job_id
+
+if TYPE_CHECKING:
+    from argosy.core.ssh import Remote
+
+
+KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
+OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
+"""Variables of an outer job, and the user's defaults, which the plan has read: sbatch would let them override it."""
+
+
+class Launched(msgspec.Struct, frozen=True):
+    """A launch that was started.
+
+    Attributes
+    ----------
+    code
+        Exit code of the user's program where we waited for it, else 0.
+    job
+        The scheduler's id; empty where there is none.
+    record
+        Folder with the script and what is known of the run.
+    """
+
+    code: int
+    job: str
+    record: str
+
+
+def launch(request: LaunchRequest, session: Session) -> Launched:
+    """Plan a launch, write it down, and start it here or submit it."""
+    from argosy.core.os_errors import explained  # noqa: PLC0415 - likewise
+    from argosy.launch.option_checks import noted_choices  # noqa: PLC0415 - a dry run needs none
+
+    site, here = find_site(request.site, session.host), request.here
+    folder = runs_folder(session)
+    plan = plan_here(request, session, record=str(folder))
+    if request.logs:
+        with explained(Path(request.logs)):
+            Path(request.logs).mkdir(parents=True, exist_ok=True)
+    say_where(session, site, here=here)
+    for line in noted_choices(plan.choices):
+        session.reporter.note(line)
+    keep_record(plan, folder)
+    return start_kept(plan, folder, session, site, request)
+
+
+def start_kept(plan: LaunchPlan, folder: Path, session: Session, site: Site, request: LaunchRequest) -> Launched:
+    """Start the script of a record here, or submit it."""
+    from argosy.core.store import write_text  # noqa: PLC0415 - a dry run writes nothing
+
+    script, here = folder / "job.sh", request.here
+    words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
+    profile = absolute_profile(request.site, session.host)
+    if here or plan.scheduler == "local":
+        words = ("sh", str(script))
+        if here:
+            note_job(plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, here="yes")
+        code = _carry_out(Command(words, env=dict(session.host.environment)), session, site)
+        write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
+        return Launched(code, "", str(folder))
+    return submit(plan, words, folder, session, site, profile=profile)
+
+
+def note_job(plan: LaunchPlan, folder: Path, job: str, *, profile: str, here: str = "", **more: str) -> None:
+    """Note in a record which job it is of; `here` where it is steps of an allocation that had been there before."""
+    from argosy.core.store import write_text  # noqa: PLC0415 - likewise
+
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    output = "" if here else plan.output
+    told = {"job": job, "output": output, "site": plan.site, "profile": profile, "time": now, "here": here}
+    told |= more
+    write_text(folder / "submitted.json", json.dumps(told) + "\n")
+
+
+def launch_after_smoke(
+    request: LaunchRequest, session: Session, remote: Remote | None = None
+) -> tuple[Launched, Launched]:
+    """Submit a smoke run, and the launch itself to start when that ended well; Slurm removes it where it did not.
+
+    Both are planned before the first is submitted, so that what cannot be meant submits neither.
+
+    Parameters
+    ----------
+    remote
+        Where both are submitted by ssh; None for here.
+    """
+    if remote is None:
+        plan_here(request, session, dry=True)
+        submit_one = partial(launch, session=session)
+    else:
+        from argosy.launch.submit_ssh import launch_by_ssh, preview  # noqa: PLC0415 - only where it is asked for
+
+        preview(request, session, remote)
+        submit_one = partial(launch_by_ssh, session=session, remote=remote)
+    smoke = submit_one(replace(request, smoke=True))
+    session.reporter.note(f"job {smoke.job} is the smoke run; the job itself starts when that went well")
+    after = ",".join(filter(None, (request.options.dependency, f"afterok:{smoke.job}")))
+    extra = (*request.extra, "--kill-on-invalid-dep=yes")
+    return smoke, submit_one(replace(request, options=replace(request.options, dependency=after), extra=extra))
+
+
+def _carry_out(command: Command, session: Session, site: Site) -> int:
+    """Run a script here and now; give the exit code of the rank that failed first, where the output tells it.
+
+    srun's own code is the highest of all ranks: the 143 of those that it ended would hide the code of the first.
+    """
+    if site.scheduler != "slurm":
+        return session.runner.hand_over(command)
+    from argosy.jobs.first_failure import judge_end  # noqa: PLC0415 - where there is Slurm
+    from argosy.jobs.query import LAST_BYTES  # noqa: PLC0415 - likewise
+
+    last = bytearray()
+
+    def keep(block: bytes) -> None:
+        last.extend(block)
+        del last[:-LAST_BYTES]
+
+    code = session.runner.hand_over(command, keep)
+    first = judge_end(last.decode(errors="replace")) if code else None
+    if first:
+        session.reporter.note(first.text)
+    return first.code if first else code
+
+
+def runs_folder(session: Session) -> Path:
+    """Give a name for the record of a new run; nothing is made."""
+    return session.places.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder of a record, which its owner alone may read: it may hold values of variables."""
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.mkdir(mode=0o700)
+
+
+def keep_record(plan: LaunchPlan, folder: Path) -> Path:
+    """Write a plan down before it is carried out; give its script."""
+    from argosy.core.os_errors import explained  # noqa: PLC0415 - likewise
+    from argosy.core.store import write_text  # noqa: PLC0415 - likewise
+    from argosy.launch.interactive import ATTACH  # noqa: PLC0415 - a dry run writes nothing
+    from argosy.launch.script.record_files import (  # noqa: PLC0415 - likewise
+        END_FILE,
+        RANK_FILE,
+        render_end,
+        render_rank,
+    )
+
+    with explained(folder, "ARGOSY_STATE"):
+        make_private(folder)
+        script = folder / "job.sh"
+        write_text(script, plan.script)
+        write_text(folder / "job.json", _render_record(plan))
+        slurm = plan.scheduler == "slurm"
+        own = {END_FILE: render_end(plan.cores), RANK_FILE: render_rank(plan.image)} if slurm else {}
+        for name, text in {ATTACH: plan.attach, **own}.items():
+            if text:
+                write_text(folder / name, text)
+    return script
+
+
+def say_where(session: Session, site: Site, *, here: bool) -> None:
+    """Say where a launch runs, if something else may be meant: in an allocation, or on a login node without a site."""
+    job = session.host.environment.get("SLURM_JOB_ID", "")
+    if here:
+        session.reporter.note(f"carried out as steps of job {job}")
+    elif job and site.scheduler == "slurm":
+        session.reporter.note(f"inside job {job}: submitted as a job of its own; --here would use this one")
+    elif not job and site.name == "local" and "sbatch" in session.host.programs:
+        from argosy.sites.detect import sites_here  # noqa: PLC0415 - profiles take 0.1 s to read
+
+        names = [each.name for each in sites_here(session.host)]
+        known = f"--site {names[0]}" if len(names) == 1 else "--site NAME ('argosy sites ls')"
+        session.reporter.note(f"this runs on {session.host.hostname} itself; a job of Slurm is what {known} makes")
+
+
+def absolute_profile(name: str, host: Host) -> str:
+    """Make the path of a profile's file absolute, so that it is found from other folders too; a name stays as it is."""
+    return str(Path(host.cwd, name)) if name.endswith(".toml") else name
+
+
+def submit(
+    plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Session, site: Site, *, profile: str
+) -> Launched:
+    """Submit a plan whose record lies in a folder.
+
+    Raises
+    ------
+    ArgosyError
+        In Slurm's own words, where it refuses.
+    """
+    from argosy.jobs.advice import warn_before  # noqa: PLC0415 - likewise
+    from argosy.launch.names import make_output_folders, refuse_missing_chdir  # noqa: PLC0415 - likewise
+    from argosy.slurm.calls import (
+        explain_sbatch,
+        run_slurm,
+    )
+
+    make_output_folders(plan, session.host.person.name)
+    refuse_missing_chdir(plan)
+    for line in warn_before(plan, session.host.cwd):
+        session.reporter.note(line)
+    command = Command(words, env=submission_environment(session))
+    note_job(plan, folder, "", profile=profile)  # who is killed from here on leaves a job that is found by its script
+    try:
+        reply = run_slurm(session, command)
+    except Interrupted as stopped:
+        raise explain_stop(session, plan, folder, stopped, profile=profile) from stopped
+    if reply.code != 0:
+        raise explain_sbatch(command, reply, site, plan.choices)
+    job = parse_job_id(reply.stdout)
+    for line in reply.stderr.splitlines():
+        session.reporter.note(line)
+    try:
+        note_job(plan, folder, job, profile=profile)
+    except (OSError, ArgosyError) as error:  # the job is there all the same, and is found by its script
+        session.reporter.note(f"job {job} is submitted; its number could not be noted: {error}")
+    return Launched(0, job, str(folder))
+
+
+def submission_environment(session: Session) -> dict[str, str]:
+    """Give the caller's environment without the variables of an outer job and the user's SBATCH_* defaults."""
+    return {
+        name: value
+        for name, value in session.host.environment.items()
+        if name in KEPT_OF_SLURM or not OUTER_JOB.match(name)
+    }
+
+
+def _render_record(plan: LaunchPlan) -> str:
+    """Render the plan as the record that stays of a run; the script lies beside it."""
+    return (
+        json.dumps(asdict(replace(plan, script="", attach="", versions=dict(plan.versions))), indent=1, sort_keys=True)
+        + "\n"
+    )
+
+
+def write_script(plan: LaunchPlan, path: Path) -> None:
+    """Write the script where the user wants it."""
+    from argosy.core.os_errors import (
+        explained,
+        refuse_folder,
+    )
+    from argosy.core.store import write_text  # noqa: PLC0415 - likewise
+
+    refuse_folder(path.parent)
+    with explained(path.parent), _umask(0o077 if plan.private else 0o022):
+        write_text(path, plan.script)
+        path.chmod(0o700 if plan.private else 0o755)
+
+
+@contextmanager
+def _umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+PATIENCE_S = "10"
+"""For one question: who asked us to stop waits for the answer."""
+
+
+def explain_stop(session: Session, plan: LaunchPlan, folder: Path, stopped: Interrupted, *, profile: str) -> Stopped:
+    """Ask whether Slurm has the job already, note its number where it has, and say it."""
+    job = _find_job(session, folder)
+    if not job:
+        return Stopped(
+            stopped.signal_number,
+            "stopped while the job was submitted; no such job is seen",
+            hint="look with 'argosy jobs' before you launch it again",
+        )
+    note_job(plan, folder, job, profile=profile)
+    return Stopped(
+        stopped.signal_number, f"stopped; job {job} is submitted, and goes on", hint=f"to end it: argosy cancel {job}"
+    )
+
+
+def _find_job(session: Session, folder: Path) -> str:
+    """Give the number of the job that runs the script of a record; empty where none is known."""
+    asked = ("squeue", "--noheader", "--states=all", "--format=%F|%o", "--user", session.host.person.name)
+    try:
+        reply = session.runner.run(Command(("timeout", PATIENCE_S, *asked)))
+    except ToolMissing:
+        return ""
+    script = str(folder / "job.sh")
+    rows = (line.partition("|") for line in reply.stdout.splitlines())
+    return next((number for number, _, command in rows if command.strip() == script), "")

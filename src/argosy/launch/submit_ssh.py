@@ -1,0 +1,252 @@
+"""Submit at a site from another machine, by ssh: the plan is made here, and what runs there is the script alone.
+
+The folder here stands for the folder there: a path below the one is taken below the other.  The site needs no Argosy.
+What a job leaves there is copied into its record here whenever something is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+
+import msgspec
+
+from argosy.core.errors import CheckFailed, Interrupted, Stopped, UsageError
+from argosy.core.model import BARE_PREFIX, Bind, Host, Person
+from argosy.core.process import Command, Runner
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.core.shell import join, quote
+from argosy.core.ssh import NO_CONNECTION, OverSsh, Remote, render_file, run_text
+from argosy.core.store import work_folder
+from argosy.images.open import Opened
+from argosy.images.send import open_far
+from argosy.images.signatures import find_signers
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.interactive import ATTACH
+from argosy.launch.model import LaunchRequest
+from argosy.launch.names import output_folders
+from argosy.launch.option_checks import noted_choices
+from argosy.launch.resolve import find_site, plan_here
+from argosy.launch.script.record_files import END_FILE, RANK_FILE
+from argosy.launch.submit import Launched, absolute_profile, keep_record, note_job, runs_folder
+from argosy.runtimes.runtime import AUTOMATIC
+from argosy.slurm.calls import explain_sbatch
+from argosy.slurm.text import parse_job_id
+
+ASK = r"""
+printf '%s=%s\n' cwd "$(pwd)" home "$HOME" user "$(id -un)" uid "$(id -u)" gid "$(id -g)" host "$(uname -n)" \
+    arch "$(uname -m)" sbatch "$(command -v sbatch)" \
+    state "${ARGOSY_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/argosy}"
+env | grep '^SBATCH_[A-Z_]*=' || :
+"""
+
+ASK_PROGRAMS = "".join(f"printf '%s=%s\\n' {name} \"$(command -v {name})\"\n" for name in AUTOMATIC)
+"""Of runtimes, in the order in which one is chosen where the site's profile names none."""
+
+FORGET = r"""
+for name in $(env | sed -n 's/^\(SBATCH_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
+"""
+"""The plan has read the user's defaults: they would override its lines."""
+
+
+class There(msgspec.Struct, frozen=True):
+    """The machine there: what it was asked, once, and who starts programs on it.
+
+    Attributes
+    ----------
+    cwd
+        The folder there that stands for the one here.
+    state
+        Folder in which records lie there.
+    """
+
+    name: str
+    cwd: str
+    state: str
+    host: Host
+    runner: Runner
+
+
+def reach(session: Session, remote: Remote) -> There:
+    """Ask the machine there for its facts.
+
+    Raises
+    ------
+    CheckFailed
+        When ssh does not reach it, or there is no Slurm.
+    """
+    reply = run_text(OverSsh(session.runner, remote), ASK + ASK_PROGRAMS)
+    told = dict(line.partition("=")[::2] for line in reply.stdout.splitlines())
+    if not told.get("sbatch"):
+        raise CheckFailed(
+            f"there is no Slurm at {remote.host}",
+            evidence=f"ssh {remote.host} finds no sbatch on {told.get('host', 'it')}",
+            hint="name a login node of the cluster; its /etc/profile is read where sbatch is not found at once",
+        )
+    host = replace(
+        session.host,
+        hostname=told["host"],
+        arch=told["arch"],
+        person=Person(int(told["uid"]), int(told["gid"]), told["user"], told["home"]),
+        programs=MappingProxyType({name: told[name] for name in AUTOMATIC if told.get(name)}),
+        gpus=(),
+        environment=MappingProxyType(
+            {name: value for name, value in session.host.environment.items() if name.startswith("ARGOSY_")}
+            | {name: value for name, value in told.items() if name.startswith("SBATCH_")}
+        ),
+    )
+    runner = OverSsh(session.runner, Remote(remote.host, told["cwd"]))
+    return There(remote.host, told["cwd"], told["state"], host, runner)
+
+
+def _plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, record: str = "") -> LaunchPlan:
+    """Plan a launch for the site there, with the profiles and files of this machine.
+
+    Raises
+    ------
+    UsageError
+        When the site has no Slurm, or the image is not there.
+    CheckFailed, ImageError
+        As `find_signers`, where the launch is no preview.
+    """
+    site = find_site(request.site, session.host)
+    if site.scheduler != "slurm":
+        raise UsageError(
+            f"--ssh submits to Slurm, and the site {site.name} has none",
+            hint="name the profile of the cluster with --site; 'argosy sites ls' lists them",
+        )
+    opened = _look_at_image(request.image, there, session)
+    keys = request.container.signed_by or site.images.signed_by
+    if keys and record:
+        sif = opened.sif if opened else None
+        find_signers(sif, request.image, keys, there.runner, there.host.programs)
+    if not (request.container.runtime or site.runtime.name) and there.host.programs:
+        request = replace(request, container=replace(request.container, runtime=next(iter(there.host.programs))))
+    # Profiles are looked for from the folder here.
+    host = replace(there.host, cwd=session.host.cwd)
+    return plan_here(
+        request, replace(session, host=host), kept=True, found=opened.image if opened else None, record=record
+    )
+
+
+def preview(request: LaunchRequest, session: Session, remote: Remote) -> LaunchPlan:
+    """Give the plan that would be submitted there, without a record; nothing is written there."""
+    there = reach(session, remote)
+    return _plan_by_ssh(moved(request, session.host.cwd, there.cwd), session, there)
+
+
+def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> Launched:
+    """Plan a launch here, and submit it there.
+
+    Raises
+    ------
+    ArgosyError
+        As `_plan_by_ssh`; in Slurm's own words, where it refuses.
+    """
+    there = reach(session, remote)
+    request = moved(request, session.host.cwd, there.cwd)
+    folder = runs_folder(session)
+    record = str(PurePosixPath(there.state, "runs", folder.name))
+    plan = _plan_by_ssh(request, session, there, record=record)
+    for line in noted_choices(plan.choices):
+        session.reporter.note(line)
+    keep_record(plan, folder)
+    try:
+        reply = run_text(there.runner, "".join(_submission(plan, request, there, folder, record)))
+    except Interrupted as stopped:
+        raise Stopped(
+            stopped.signal_number,
+            f"stopped while the job was submitted at {remote.host}, where it may be",
+            hint=f"look with 'argosy jobs --ssh {remote.host}' before you launch it again",
+        ) from stopped
+    if reply.code == NO_CONNECTION and not reply.stdout.strip():
+        raise CheckFailed(
+            f"the connection to {remote.host} was lost while the job was submitted",
+            evidence=reply.stderr.strip(),
+            hint=f"it may be there: look with 'argosy jobs --ssh {remote.host}' before you submit it again",
+        )
+    if reply.code != 0:
+        site = find_site(request.site, session.host)
+        words = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)
+        raise explain_sbatch(Command(("ssh", remote.host, *words)), reply, site, plan.choices, ssh=remote.host)
+    job = parse_job_id(reply.stdout)
+    for line in reply.stderr.splitlines():
+        session.reporter.note(line)
+    far = {"ssh": remote.host, "there": record, "output": str(PurePosixPath(there.cwd, plan.output))}
+    note_job(plan, folder, job, profile=absolute_profile(request.site, session.host), **far)
+    return Launched(0, job, str(folder))
+
+
+def _submission(plan: LaunchPlan, request: LaunchRequest, there: There, folder: Path, record: str) -> Iterator[str]:
+    """Render the program that writes a record there and submits its script."""
+    chdir = next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
+    if chdir:
+        said = quote(f"there is no folder {chdir} to run in")
+        yield f"[ -d {quote(chdir)} ] || {{ echo {said} >&2; exit 1; }}\n"
+    folders = [str(each) for each in output_folders(plan, there.host.person.name)]
+    yield f"(umask 077; {join(('mkdir', '-p', '--', record))}) || exit 1\n"
+    if folders or request.logs:
+        yield f"{join(('mkdir', '-p', '--', *folders, *filter(None, (request.logs,))))} || exit 1\n"
+    for name in ("job.sh", ATTACH, END_FILE, RANK_FILE):
+        if (folder / name).is_file():
+            yield f"{render_file(f'{record}/{name}', (folder / name).read_text(encoding='utf-8'))}\n"
+    yield FORGET
+    yield f"exec {join(word.replace('{script}', f'{record}/job.sh') for word in plan.submit)} < /dev/null\n"
+
+
+def moved(request: LaunchRequest, here: str, there: str) -> LaunchRequest:
+    """Give a request whose paths are those of the site: what lies below the folder here lies below the folder there."""
+
+    def at(path: str) -> str:
+        return moved_path(path, here, there)
+
+    def bound(bind: Bind) -> Bind:
+        return replace(
+            bind, source=at(bind.source), target=at(bind.target) if bind.target == bind.source else bind.target
+        )
+
+    options, container = request.options, request.container
+    entered = replace(
+        container, binds=tuple(map(bound, container.binds)), workdir=at(container.workdir) if container.workdir else ""
+    )
+    named = "://" in request.image or request.image.startswith(BARE_PREFIX)
+    return replace(
+        request,
+        image=request.image if named else at(request.image),
+        options=replace(options, output=at(options.output), error=at(options.error), chdir=at(options.chdir)),
+        logs=at(request.logs),
+        checkpoint=at(request.checkpoint),
+        container=entered,
+    )
+
+
+def moved_path(path: str, here: str, there: str) -> str:
+    """Give a path as it is called there; an empty one stays so."""
+    pure = PurePosixPath(path)
+    if not path or (pure.is_absolute() and not pure.is_relative_to(here)):
+        return path
+    return str(PurePosixPath(there, pure.relative_to(here) if pure.is_absolute() else pure))
+
+
+def _look_at_image(reference: str, there: There, session: Session) -> Opened | None:
+    """Read what an image there is, from its first bytes and its lock; None where none is named by a path.
+
+    Raises
+    ------
+    UsageError, ImageError
+        When there is nothing of that name, or it is no image.
+    """
+    if "://" in reference or reference.startswith(BARE_PREFIX):
+        return None
+    size = run_text(there.runner, f"[ ! -f {quote(reference)} ] || wc -c < {quote(reference)}").stdout.strip()
+    pure = PurePosixPath(reference)
+    if not size:
+        raise UsageError(
+            f"there is no image {reference} at {there.name}",
+            hint=f"send it: argosy images send {quote(pure.name)} {quote(f'{there.name}:{pure.parent}')}",
+        )
+    with work_folder(session.work_parent()) as work:
+        opened = open_far(there.runner, f"{there.name}:{reference}", reference, int(size), work)
+    return replace(opened, image=replace(opened.image, path=reference))

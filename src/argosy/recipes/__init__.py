@@ -1,0 +1,1 @@
+"""What environment files, project files and locks ask for."""

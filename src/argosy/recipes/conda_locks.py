@@ -1,0 +1,259 @@
+"""Parse what other tools lock conda environments with: @EXPLICIT lists, conda-lock.yml, pixi.lock; it opens no file.
+
+A package's name, version and build are those of its file name; its hash is the lock's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import Any, Required, TypedDict
+from urllib.parse import unquote
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from argosy.core.errors import UsageError
+from argosy.core.yaml_text import load_yaml, word
+from argosy.recipes.conda_spec import PACKAGE_FILE
+from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
+from argosy.recipes.toml_source import shaped
+
+EXPLICIT = "@EXPLICIT"
+PIP_COMMENT = "# pip "
+"""How conda-lock puts pip's packages into a list that conda reads too."""
+
+_HASH = re.compile(r"(?:sha256:)?(?P<digits>[0-9a-f]{32}|[0-9a-f]{64})\Z")
+_MD5_DIGITS = 32
+MAIN, DEFAULT = "main", "default"
+
+
+class _Row(TypedDict, total=False):
+    name: Required[Any]
+    version: Required[Any]
+    url: Required[Any]
+    hash: dict[str, Any] | None
+    platform: Any
+    manager: Any
+    category: Any
+    optional: Any
+
+
+class _CondaLock(TypedDict):
+    package: list[_Row]
+
+
+class _Environment(TypedDict, total=False):
+    channels: list[dict[str, Any]]
+    indexes: list[str] | None
+    packages: dict[str, list[dict[str, Any]]]
+
+
+class _PixiLock(TypedDict, total=False):
+    platforms: list[dict[str, Any]]
+    environments: dict[str, _Environment]
+    packages: list[dict[str, Any]]
+
+
+def parse_explicit(text: str, file: str, *, subdir: str) -> Part:
+    """Parse the output of ``conda list --explicit``.
+
+    Raises
+    ------
+    UsageError
+        For a line that is no address of a package, and for a list of another platform than `subdir`.
+    """
+    pins: list[CondaPin] = []
+    pip: list[PipLine] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition(" #")[0].strip()
+        if line.startswith(PIP_COMMENT):
+            pip.append(_pip_comment(line, Where(file, number)))
+        elif words and not words.startswith(("#", EXPLICIT)):
+            url, _, behind = words.partition("#")
+            pins.append(_pin(url, behind, Where(file, number), line))
+    platforms = sorted({pin.url.split("/")[-2] for pin in pins} - {"noarch"})
+    if subdir and platforms:
+        _need_platform(subdir, platforms, file)
+    return _part(pins, pip, (), [])
+
+
+def is_conda_lock(text: str) -> bool:
+    """Tell a lock of conda-lock, whatever its name, from an environment file."""
+    return all(re.search(f"(?m)^{word}:", text) for word in ("version", "metadata", "package"))
+
+
+def _pip_comment(line: str, where: Where) -> PipLine:
+    name, at, address = line.removeprefix(PIP_COMMENT).partition(" @ ")
+    url, _, fragment = address.strip().partition("#sha256=")
+    if not at or not url:
+        raise bad_line("this is no pip package of conda-lock", where, line, hint="# pip NAME @ ADDRESS#sha256=…")
+    return _pip_line(name.strip(), "", url, {"sha256": fragment} if fragment else {}, where)
+
+
+def _pin(url: str, digest: str, where: Where, line: str) -> CondaPin:
+    found = PACKAGE_FILE.search(unquote(url)) if "://" in url else None
+    if found is None:
+        hint = "each line is https://CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda#HASH"
+        raise bad_line("this is no address of a conda package", where, line, hint=hint)
+    if digest and not _HASH.match(digest):
+        raise bad_line(f"'{digest}' is neither an md5 nor a sha256", where, line)
+    digits = digest.removeprefix("sha256:")
+    sha256, md5 = ("", digits) if len(digits) == _MD5_DIGITS else (digits, "")
+    return CondaPin(found["name"].lower(), found["version"], found["build"], url, where, sha256, md5)
+
+
+def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
+    """Parse a ``conda-lock.yml`` (version 1) for one of its platforms: its main category, and those asked for.
+
+    Raises
+    ------
+    UsageError
+        When it is of another form, or has nothing for `subdir`.
+    """
+    rows = shaped(_load(text, file), _CondaLock, file)["package"]
+    lines = _lines_of(text, "name")
+    platforms = sorted({word(row.get("platform")) for row in rows})
+    _need_platform(subdir, platforms, file)
+    known = {word(row.get("category", MAIN)) for row in rows}
+    for name in asked:
+        if name not in known:
+            raise UsageError(f"{file} has no category '{name}'", evidence=f"it has {', '.join(sorted(known))}")
+    pins: list[CondaPin] = []
+    pip: list[PipLine] = []
+    left_out: set[str] = set()
+    for number, row in enumerate(rows):
+        where = Where(file, lines[number] if number < len(lines) else 1)
+        if row.get("platform") != subdir:
+            continue
+        category = word(row.get("category", MAIN))
+        if category not in asked and (category != MAIN or row.get("optional")):
+            left_out.add(category)
+            continue
+        digests = row.get("hash") or {}
+        if row.get("manager") == "pip":
+            pip.append(_pip_line(word(row["name"]), word(row["version"]), word(row.get("url", "")), digests, where))
+        else:
+            pins.append(_with_hashes(_pin(word(row.get("url")), "", where, word(row.get("url"))), digests))
+    return _part(pins, pip, (), [Note(f"category '{name}' is left out", Where(file, 1)) for name in sorted(left_out)])
+
+
+def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
+    """Parse a ``pixi.lock`` (versions 5 and later): one of its environments, for one platform.
+
+    Raises
+    ------
+    UsageError
+        When it has no such environment, or nothing for `subdir`; when it holds what pixi builds itself.
+    """
+    data: _PixiLock = shaped(_load(text, file), _PixiLock, file)
+    every = data.get("environments", {})
+    chosen = _chosen(every, asked, file)
+    platform = _platform(data, chosen["packages"], subdir)
+    others = [f"{file}[{name}]" for name, each in every.items() if each is not chosen]
+    if not chosen["packages"] and others:
+        raise UsageError(f"{file} has nothing in that environment", hint=f"it has {', '.join(others)}")
+    _need_platform(platform, sorted(chosen["packages"]), file)
+    known = {_address(row): row for row in data.get("packages", ())}
+    lines = {line.strip().partition("- ")[2]: number for number, line in enumerate(text.splitlines(), 1)}
+    pins: list[CondaPin] = []
+    pip: list[PipLine] = []
+    for entry in chosen["packages"][platform]:
+        kind, url = next(((str(key), word(value)) for key, value in entry.items()), ("", ""))
+        row = known.get(url, {})
+        where = Where(file, lines.get(f"{kind}: {url}", 1))
+        if kind == "conda_source" or (kind == "conda" and not PACKAGE_FILE.search(unquote(url))):
+            hint = "pixi builds it from its source: lock an environment without it, and install it by pip"
+            raise bad_line("a conda package that is not built yet is not followed", where, url, hint=hint)
+        if kind == "conda":
+            pins.append(_with_hashes(_pin(url, "", where, url), row))
+        else:
+            pip.append(_pip_line(word(row.get("name", "")), word(row.get("version", "")), url, row, where))
+    options = tuple(_index(word(url), number, file) for number, url in enumerate(chosen.get("indexes") or ()))
+    channels = [word(row["url"]) for row in chosen.get("channels", ()) if "url" in row]
+    part = _part(pins, pip, channels, [])
+    return Part(conda_pins=part.conda_pins, pip=part.pip, channels=part.channels, python=part.python, options=options)
+
+
+def _chosen(environments: dict[str, _Environment], asked: tuple[str, ...], file: str) -> _Environment:
+    if len(asked) > 1:
+        raise UsageError("an image is made of one environment", evidence=f"{file}[{','.join(asked)}]")
+    name = asked[0] if asked else DEFAULT
+    chosen = environments.get(name)
+    if chosen is None or "packages" not in chosen:
+        known = ", ".join(f"{file}[{each}]" for each in environments)
+        hint = f"it has {known}" if known else "make it by 'pixi lock' of pixi 0.31 or later"
+        raise UsageError(f"{file} has no environment '{name}'", hint=hint)
+    return chosen
+
+
+def _platform(data: _PixiLock, packages: Container[str], subdir: str) -> str:
+    """Give the name of a platform: from version 7 on, one may have a name of its own beside conda's."""
+    own = [
+        name
+        for row in data.get("platforms", ())
+        if row.get("subdir") == subdir and (name := word(row.get("name"))) in packages
+    ]
+    return subdir if subdir in packages or not own else own[0]
+
+
+def _index(url: str, number: int, file: str) -> PipOption:
+    return PipOption("extra-index-url" if number else "index-url", url, Where(file, 1))
+
+
+def _address(row: dict[str, Any]) -> str:
+    return word(row.get("conda") or row.get("pypi") or row.get("url") or "")
+
+
+def _part(pins: list[CondaPin], pip: list[PipLine], channels: Any, notes: list[Note]) -> Part:
+    # A lock without conda's Python is pip's alone, over the base's.
+    python = tuple(Asked("python", f"=={pin.version}", pin.where) for pin in pins if pin.name == "python")
+    listed = tuple(Channel(name, Where("", 0)) for name in channels)
+    return Part(conda_pins=tuple(pins), pip=tuple(pip), python=python, channels=listed, notes=tuple(notes))
+
+
+def _with_hashes(pin: CondaPin, digests: Any) -> CondaPin:
+    sha256, md5 = word(digests.get("sha256") or ""), word(digests.get("md5") or "")
+    return CondaPin(pin.name, pin.version, pin.build, pin.url, pin.where, sha256.lower(), md5.lower())
+
+
+def _pip_line(name: str, version: str, url: str, digests: Any, where: Where) -> PipLine:
+    """Ask for a pip package by name, version and hash, so that a site's mirror can bring it; by address where it must.
+
+    A wheel that lies in a folder, or comes from version control, has only its address.
+    """
+    if not version:
+        try:
+            found, number, *_ = parse_wheel_filename(unquote(url.rpartition("/")[2]))
+            name, version = name or found, str(number)
+        except InvalidWheelFilename:
+            version = ""
+    name = str(canonicalize_name(name))
+    hashes = (f"sha256:{digests['sha256']}",) if digests.get("sha256") else ()
+    if url.startswith("git+"):
+        return PipLine(f"{name} @ {url}", name, PipKind.VCS, where, spec=f"{name} @ {url}")
+    if "://" not in url and url and not version:
+        return PipLine(url, "", PipKind.LOCAL, where, path=url)
+    pinned = f"{name}=={version}"
+    return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
+
+
+def _need_platform(subdir: str, platforms: list[str], file: str) -> None:
+    if subdir not in platforms:
+        raise UsageError(
+            f"{file} has no packages for {subdir}",
+            evidence=f"it has {', '.join(platforms) or 'none'}",
+            hint=f"add the platform {subdir} where the lock is made, and lock again",
+        )
+
+
+def _load(text: str, file: str) -> dict[str, Any]:
+    data = load_yaml(text, file)
+    if not isinstance(data, dict):
+        raise UsageError(f"{file} is no lock file", hint="it maps words to values")
+    return data
+
+
+def _lines_of(text: str, key: str) -> list[int]:
+    """Give the line of each entry of a list of packages: that of its name."""
+    begins = (f"- {key}:", f"  {key}:")
+    return [number for number, line in enumerate(text.splitlines(), 1) if line.startswith(begins)]

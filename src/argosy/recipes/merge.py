@@ -1,0 +1,137 @@
+"""Merge what several files ask for into one recipe; it never lets one file win over another in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import TypeVar
+
+from argosy.core.errors import UsageError
+from argosy.core.records import replace
+from argosy.core.redact import scrub
+from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, Recipe, Where
+from argosy.recipes.support import can_agree
+
+T = TypeVar("T")
+
+
+def merge_parts(parts: Sequence[Part]) -> Recipe:
+    """Merge the parts in the order in which they were given.
+
+    Raises
+    ------
+    UsageError
+        When two files ask for Python versions that exclude each other, order the same channels differently, or give
+        one variable two values.
+    """
+    python, where = _merge_python([asked for part in parts for asked in part.python])
+    return Recipe(
+        name=next((part.name for part in parts if part.name), ""),
+        python=python,
+        python_where=where,
+        pip=joined(part.pip for part in parts),
+        constraints=joined(part.constraints for part in parts),
+        overrides=(*joined(part.overrides for part in parts), *_settled(parts)),
+        unisolated=joined(part.unisolated for part in parts),
+        options=joined(part.options for part in parts),
+        conda=joined(part.conda for part in parts),
+        conda_pins=_merge_pins(joined(part.conda_pins for part in parts), parts),
+        interpreter=joined(part.interpreter for part in parts),
+        channels=_merge_channels([part.channels for part in parts]),
+        variables=_merge_variables([asked for part in parts for asked in part.variables]),
+        sources=tuple(dict.fromkeys(joined(part.sources for part in parts))),
+        notes=(*joined(part.notes for part in parts), *_empty_note(parts)),
+    )
+
+
+def joined(items: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+    """Join lists, each in its order."""
+    return tuple(item for group in items for item in group)
+
+
+def _settled(parts: Sequence[Part]) -> Iterator[PipLine]:
+    """Give the versions of a lock that stands alone: they hold whatever its packages ask of each other."""
+    with_pip = [part for part in parts if part.pip]
+    if len(with_pip) == 1 and with_pip[0].complete:
+        yield from (replace(line, hashes=()) for line in with_pip[0].pip if line.kind is PipKind.INDEX)
+
+
+def _merge_pins(pins: tuple[CondaPin, ...], parts: Sequence[Part]) -> tuple[CondaPin, ...]:
+    """Take the same file once; a list that is complete leaves nothing to choose beside it."""
+    merged: dict[str, CondaPin] = {}
+    for pin in pins:
+        first = merged.setdefault(pin.name, pin)
+        if first.url != pin.url:
+            raise UsageError(
+                f"two lists name different files for {pin.name}",
+                evidence=f"{first.where}: {scrub(first.url)}\n{pin.where}: {scrub(pin.url)}",
+                hint="leave one of them",
+            )
+    asked = [spec for part in parts for spec in (*part.conda, *part.interpreter) if merged and spec.name not in merged]
+    if asked:
+        raise UsageError(
+            f"{asked[0].name} is asked for beside a complete list of conda packages, which leaves nothing to choose",
+            evidence=f"{asked[0].where}: {asked[0].name}\n{pins[0].where}: the list",
+            hint="add it to the file that the list was made from, and lock that again",
+        )
+    return tuple(merged.values())
+
+
+def _empty_note(parts: Sequence[Part]) -> tuple[Note, ...]:
+    if any(part.pip or part.conda or part.conda_pins for part in parts):
+        return ()
+    python = any(part.python for part in parts)
+    return (Note("no package but Python is asked for" if python else "no package is asked for"),)
+
+
+def _merge_python(asked: list[Asked]) -> tuple[str, Where | None]:
+    wishes = [one for one in asked if one.value]
+    for one, other in combinations(wishes, 2):
+        if not can_agree(one.value, other.value):
+            raise UsageError(
+                "two lines ask for different versions of Python",
+                evidence=f"{one.where}: python{one.value}\n{other.where}: python{other.value}",
+                hint="leave one of them",
+            )
+    texts = list(dict.fromkeys(one.value for one in wishes))
+    where = (wishes or asked)[0].where if asked else None
+    return _conjunction(texts), where
+
+
+def _conjunction(texts: list[str]) -> str:
+    """Join versions so that all hold; 'or' binds weaker than 'and', so it is multiplied out."""
+    choices = [""]
+    for text in texts:
+        choices = [f"{left},{right}" if left else right for left in choices for right in text.split("|")]
+    return "|".join(choices)
+
+
+def _merge_channels(lists: list[tuple[Channel, ...]]) -> tuple[Channel, ...]:
+    """Append what is new; the same two channels in another order would give other packages, so that is an error."""
+    merged: dict[str, Channel] = {}
+    for channels in lists:
+        order = {channel.name: channel for channel in channels}
+        shared = [name for name in merged if name in order]
+        for first, second in combinations(shared, 2):
+            if list(order).index(first) > list(order).index(second):
+                raise UsageError(
+                    "two files order the same channels differently",
+                    evidence=f"{merged[first].where}: {first} before {second}\n"
+                    f"{order[second].where}: {second} before {first}",
+                    hint="give both files the same order: the first channel that has a package wins",
+                )
+        merged |= {name: channel for name, channel in order.items() if name not in merged}
+    return tuple(merged.values())
+
+
+def _merge_variables(asked: list[Asked]) -> tuple[tuple[str, str], ...]:
+    merged: dict[str, Asked] = {}
+    for one in asked:
+        first = merged.setdefault(one.name, one)
+        if first.value != one.value:
+            raise UsageError(
+                f"two files give {one.name} different values",
+                evidence=f"{first.where}: {first.value}\n{one.where}: {one.value}",
+                hint="leave one of them",
+            )
+    return tuple((name, one.value) for name, one in merged.items())

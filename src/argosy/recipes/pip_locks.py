@@ -1,0 +1,244 @@
+"""Parse what Poetry and pipenv lock: poetry.lock (of Poetry 2) and Pipfile.lock; it opens no file.
+
+Both list every package at its version, with the hashes of its files; of groups and extras those that are asked for are
+taken, beside the main one.  Sources: "The lock file" of Poetry's and of pipenv's documentation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Required, TypedDict
+
+import msgspec
+from packaging.utils import canonicalize_name
+
+from argosy.core.errors import UsageError
+from argosy.core.records import replace
+from argosy.recipes.pylock import ALWAYS, NEVER, is_never
+from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipKind, PipLine, PipOption, Where
+from argosy.recipes.requirement_lines import expand
+from argosy.recipes.requirements import parse_package
+from argosy.recipes.toml_source import Finder, checked_marker, finder, load_toml, shaped
+
+MAIN, DEFAULT, DEVELOP = "main", "default", "develop"
+OF_PYPI = (PYPI, "https://pypi.python.org/simple")
+
+
+class _Source(TypedDict, total=False):
+    type: str
+    url: str
+    resolved_reference: str
+    reference: str
+    subdirectory: str
+
+
+class _Package(TypedDict, total=False):
+    name: Required[str]
+    version: Required[str]
+    groups: list[str]
+    markers: str | dict[str, str]
+    files: list[dict[str, str]]
+    source: _Source
+    develop: bool
+
+
+class _Poetry(TypedDict, total=False):
+    package: list[_Package]
+    extras: dict[str, list[str]]
+    metadata: dict[str, Any]
+
+
+class _Locked(TypedDict, total=False):
+    version: str
+    hashes: list[str]
+    markers: str
+    extras: list[str]
+    git: str
+    ref: str
+    subdirectory: str
+    path: str
+    editable: bool
+    file: str
+
+
+_EXTRA = re.compile(r"""extra\s*(?P<op>==|!=)\s*(?P<quote>['"])(?P<name>[^'"]+)(?P=quote)""")
+
+
+def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
+    """Parse a ``poetry.lock``: the main group, and the groups and extras asked for.
+
+    Raises
+    ------
+    UsageError
+        For a lock that does not say which package is of which group, as those of Poetry 1.
+    """
+    data: _Poetry = shaped(load_toml(text, file), _Poetry, file)
+    meta, packages, where = data.get("metadata", {}), data.get("package", []), finder(text, file)
+    version = str(meta.get("lock-version", ""))
+    if not version:
+        raise UsageError(f"{file} is no lock of Poetry", evidence="it has no lock-version", hint="make it: poetry lock")
+    if not version.startswith(("1.", "2.")):
+        raise UsageError(f"{file} is of version {version}, which is not known", hint="update argosy")
+    if version.startswith("1.") or version == "2.0":
+        raise UsageError(
+            f"{file} is of version {version}, which does not say what of it is for development",
+            hint="lock again with Poetry 2, or name the file that 'poetry export -o requirements.txt' writes",
+        )
+    groups = {str(canonicalize_name(group)): None for package in packages for group in package.get("groups", ())}
+    extras = {str(canonicalize_name(name)): None for name in data.get("extras", {})}
+    wanted = _chosen(asked, (*extras, *(name for name in groups if name != MAIN)), file)
+    read = [(package, _of_poetry(package, wanted, where(f'name = "{package["name"]}"'))) for package in packages]
+    sources = [package.get("source", {}) for package, line in read if line]
+    indexes = dict.fromkeys(each.get("url", "").rstrip("/") for each in sources if each.get("type") == "legacy")
+    python = _python(str(meta.get("python-versions", "")))
+    left = [name for name in (*groups, *extras) if name not in wanted]
+    return Part(
+        python=(Asked("python", python, where("python-versions = ")),) if python else (),
+        pip=tuple(line for _, line in read if line),
+        options=tuple(PipOption("extra-index-url", url, where(url)) for url in indexes),
+        notes=_left_out(left, where("[metadata]")),
+        complete=True,
+    )
+
+
+def _chosen(asked: Iterable[str], known: Iterable[str], file: str) -> frozenset[str]:
+    """Give what is wanted beside the main group.
+
+    Raises
+    ------
+    UsageError
+        For a name that the lock does not have.
+    """
+    names = list(known)
+    for name in asked:
+        if str(canonicalize_name(name)) not in names:
+            evidence = f"it has {', '.join(names) or 'none'}"
+            raise UsageError(f"{file} has no extra or group '{name}'", evidence=evidence)
+    return frozenset((MAIN, *(str(canonicalize_name(name)) for name in asked)))
+
+
+def _left_out(names: Iterable[str], where: Where) -> tuple[Note, ...]:
+    listed = ", ".join(names)
+    return (Note(f"not asked for, and left out: {listed}", where),) if listed else ()
+
+
+def _of_poetry(package: _Package, wanted: frozenset[str], where: Where) -> PipLine | None:
+    """Give the line of a package; None where it is of no group or extra that is wanted."""
+    markers = package.get("markers", "")
+    mine = [group for group in package.get("groups", [MAIN]) if str(canonicalize_name(group)) in wanted]
+    texts = [markers if isinstance(markers, str) else markers.get(group, "") for group in mine]
+    answered = [_EXTRA.sub(lambda found: _answer(found, wanted), text) for text in texts]
+    holding = [text for text in answered if not (text and is_never(checked_marker(text, where).replace('"', "'")))]
+    if not holding:
+        return None
+    marker = "" if "" in holding else " or ".join(f"({text})" for text in dict.fromkeys(holding))
+    behind = f" ; {checked_marker(marker, where)}" if marker else ""
+    hashes = tuple(sorted({file.get("hash", "") for file in package.get("files", ())} - {""}))
+    return _placed(package, package.get("source", {}), behind, hashes, where)
+
+
+def _answer(found: re.Match[str], wanted: frozenset[str]) -> str:
+    return ALWAYS if (str(canonicalize_name(found["name"])) in wanted) == (found["op"] == "==") else NEVER
+
+
+def _placed(package: _Package, source: _Source, behind: str, hashes: tuple[str, ...], where: Where) -> PipLine:
+    name = str(canonicalize_name(package["name"]))
+    part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
+    kind, url = source.get("type", ""), source.get("url", "")
+    if kind in ("directory", "file"):
+        marker, editable = behind.removeprefix(" ; "), package.get("develop", False)
+        return PipLine(url, "", PipKind.LOCAL, where, path=url, marker=marker, editable=editable, hashes=hashes)
+    if kind == "git":
+        at = source.get("resolved_reference") or source.get("reference", "")
+        address = url if url.startswith("git+") else f"git+{url}"
+        return replace(parse_package(f"{name} @ {address}@{at}{part}{behind}", where, url), kind=PipKind.VCS)
+    if kind == "url":
+        return replace(parse_package(f"{name} @ {url}{part}{behind}", where, url), hashes=hashes)
+    pinned = f"{name}=={package['version']}{behind}"
+    return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
+
+
+def _python(text: str) -> str:
+    """Give Poetry's versions of Python as conda writes them: ``^3.10`` is ``>=3.10,<4``, ``~3.10`` is ``=3.10``."""
+    choices = [re.sub(r"\s*,\s*|(?<=[\d*])\s+(?=[<>=!^~])", ",", each.strip()) for each in text.split("||")]
+    parts = [[_python_part(part.replace(" ", "")) for part in choice.split(",")] for choice in choices]
+    return "" if any(part == [""] for part in parts) else "|".join(",".join(filter(None, part)) for part in parts)
+
+
+def _python_part(part: str) -> str:
+    if found := re.fullmatch(r"\^(\d+)(\.[\d.]+)?", part):
+        return f">={part[1:]},<{int(found[1]) + 1}"
+    if part.startswith("~") and not part.startswith("~="):
+        return f"={'.'.join(part[1:].split('.')[:2])}"
+    return "" if part == "*" else f"={part}" if part[:1].isdigit() else part
+
+
+def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environment: Mapping[str, str] | None) -> Part:
+    """Parse a ``Pipfile.lock``: its default packages, and the categories asked for (``develop``).
+
+    Raises
+    ------
+    UsageError
+        When it is of another form.
+    """
+    try:
+        data = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{file} is not JSON", evidence=str(error), hint="make it anew: pipenv lock") from error
+    rows = shaped(data, dict[str, dict[str, Any]], file)
+    meta = rows.pop("_meta", {})
+    tables = shaped(rows, dict[str, dict[str, _Locked]], file)
+    if DEFAULT not in tables:
+        raise UsageError(f"{file} is no lock of pipenv", evidence=f"it has no '{DEFAULT}'", hint="make it: pipenv lock")
+    where = finder(text, file)
+    wanted = _chosen(asked, (name for name in tables if name != DEFAULT), file)
+    chosen = [name for name in tables if name == DEFAULT or str(canonicalize_name(name)) in wanted]
+    named = {key: row for name in chosen for key, row in tables[name].items()}
+    left = [name for name in tables if name not in chosen and tables[name]]
+    return Part(
+        python=tuple(_pipenv_python(meta, where)),
+        pip=tuple(_of_pipenv(name, row, where(f'"{name}": {{')) for name, row in named.items()),
+        options=tuple(_pipenv_indexes(meta, where, environment or {})),
+        notes=_left_out(left, where(f'"{DEFAULT}"')),
+        complete=True,
+    )
+
+
+def _pipenv_python(meta: Mapping[str, Any], where: Finder) -> Iterator[Asked]:
+    requires = meta.get("requires")
+    for key, operator in (("python_full_version", "=="), ("python_version", "=")):
+        if isinstance(requires, dict) and requires.get(key):
+            yield Asked("python", f"{operator}{requires[key]}", where(key))
+            return
+
+
+def _pipenv_indexes(meta: Mapping[str, Any], where: Finder, environment: Mapping[str, str]) -> Iterator[PipOption]:
+    """Give the indexes; the first one stands in PyPI's place."""
+    sources = [row for row in meta.get("sources") or () if isinstance(row, dict) and row.get("url")]
+    for number, row in enumerate(sources):
+        written = str(row["url"])
+        url = expand(re.sub(r"\$([A-Z0-9_]+)", r"${\1}", written), where(written), environment)
+        if url.rstrip("/") not in OF_PYPI:
+            yield PipOption("extra-index-url" if number else "index-url", url, where(written))
+
+
+def _of_pipenv(name: str, row: _Locked, where: Where) -> PipLine:
+    name = str(canonicalize_name(name))
+    marker = row.get("markers", "")
+    behind = f" ; {checked_marker(marker, where)}" if marker else ""
+    part = f"#subdirectory={row['subdirectory']}" if row.get("subdirectory") else ""
+    extras = f"[{','.join(sorted(row['extras']))}]" if row.get("extras") else ""
+    if path := row.get("path"):
+        editable = row.get("editable", False)
+        return PipLine(path, "", PipKind.LOCAL, where, path=path, extras=extras, marker=marker, editable=editable)
+    if address := row.get("git"):
+        url = address if address.startswith("git+") else f"git+{address}"
+        return parse_package(f"{name}{extras} @ {url}@{row.get('ref', 'HEAD')}{part}{behind}", where, url)
+    hashes = tuple(sorted(row.get("hashes", ())))
+    if address := row.get("file"):
+        return replace(parse_package(f"{name}{extras} @ {address}{part}{behind}", where, address), hashes=hashes)
+    if not (version := row.get("version", "")).startswith("=="):
+        raise UsageError(f"{name} has no version", evidence=str(where), hint="lock again with its own tool")
+    pinned = f"{name}{extras}{version}{behind}"
+    return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)

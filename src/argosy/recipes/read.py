@@ -1,0 +1,363 @@
+"""Read the user's environment files and all that they include; it writes nothing and asks no network."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.os_errors import missing_file
+from argosy.core.records import replace
+from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
+from argosy.recipes.environment_file import parse_environment
+from argosy.recipes.merge import joined, merge_parts
+from argosy.recipes.pip_locks import parse_pipfile_lock, parse_poetry_lock
+from argosy.recipes.pylock import hold_to_lock, parse_pylock
+from argosy.recipes.pyproject import parse_pyproject
+from argosy.recipes.recipe import (
+    Entry,
+    Include,
+    Note,
+    Part,
+    PipKind,
+    PipLine,
+    PipOption,
+    Recipe,
+    Source,
+    Where,
+    bad_line,
+)
+from argosy.recipes.requirement_lines import decode, is_utf8
+from argosy.recipes.requirements import parse_requirements
+from argosy.recipes.uv_lock import parse_uv_lock
+from argosy.recipes.uv_workspace import Workspace, find_workspace, is_virtual
+
+UNDERSTOOD = (
+    "environment.yml (*.yml, *.yaml), requirements.txt (*.txt, *.in), pyproject.toml with its uv.lock, pylock.toml, "
+    "poetry.lock, Pipfile.lock, pixi.lock, conda-lock.yml, and lists of 'conda list --explicit'"
+)
+
+POETRY, PIPENV = "poetry.lock", "Pipfile.lock"
+
+IN_A_FOLDER = (
+    *("argosy.toml", "environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml"),
+    *("pylock.toml", POETRY, PIPENV, "pixi.lock", "conda-lock.yml"),
+)
+"""What is looked for where a folder is named."""
+
+CONDA_LOCK = ("conda-lock.yml", "conda-lock.yaml")
+OF_SEVERAL = ("pixi.lock", POETRY, PIPENV, *CONDA_LOCK)
+"""Locks of several environments, of which words in brackets choose."""
+
+OF_ANY_NAME = (".yml", ".yaml", ".txt", ".lock")
+"""Files that may be a list of ``conda list --explicit``, or a lock of conda-lock: their text tells."""
+
+NOT_YET = {
+    "pixi.toml": "a pixi project: name the pixi.lock that 'pixi lock' writes",
+    "Pipfile": "a pipenv project: name the Pipfile.lock that 'pipenv lock' writes",
+    "pdm.lock": "a lock of PDM: name the requirements.txt that 'pdm export -o requirements.txt' writes",
+    "setup.py": "a project: a line with its folder, as ./, in a requirements.txt installs it and what it needs",
+    "setup.cfg": "a project: a line with its folder, as ./, in a requirements.txt installs it and what it needs",
+}
+"""Files that are left to another tool, and what to name in their place."""
+
+MOST_BYTES = 16 << 20
+"""No environment file is this long; an image given by mistake is."""
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """How far we are: the variables, the folder that paths are relative to, the files that we are in."""
+
+    environment: Mapping[str, str]
+    cwd: Path
+    inside: tuple[Path, ...] = ()
+    subdir: str = "linux-64"
+
+
+def read_recipe(
+    paths: Iterable[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    subdir: str = "linux-64",
+) -> Recipe:
+    """Read environment files and merge them into one recipe.
+
+    Parameters
+    ----------
+    paths
+        Files, as the user named them; relative ones from `cwd`, which is the current directory if None.
+    environment
+        The variables that ``${NAME}`` in a pip line may name.
+    subdir
+        conda's word for the platform, of which a lock file may have several.
+
+    Raises
+    ------
+    UsageError
+        For a file that is not there or not understood, a line that cannot be meant, files that contradict each other.
+    """
+    reading = _Reading(environment or {}, cwd or Path.cwd(), subdir=subdir)
+    parts = [_read_part(path, reading) for path in paths]
+    if not parts:
+        raise UsageError("no environment file was given", hint=f"understood: {UNDERSTOOD}")
+    return merge_parts(parts)
+
+
+def _read_part(path: str, reading: _Reading) -> Part:
+    bare, extras = split_extras(path)
+    name = Path(bare).name
+    for read in (_read_lock, _read_project):
+        if part := read(bare, extras, reading):
+            return part
+    if name in NOT_YET:
+        kind, _, hint = NOT_YET[name].partition(": ")
+        raise UsageError(f"{path}: {kind} is not understood", hint=hint)
+    if name.endswith((".yml", ".yaml")):
+        return _read_environment(path, reading)
+    if name.endswith((".txt", ".in")):
+        return _read_requirements(path, reading)
+    there = [name for name in IN_A_FOLDER if (reading.cwd / path / name).is_file()]
+    if there:
+        hint = "name the file that is meant: " + ", ".join(str(Path(path) / name) for name in there)
+        raise UsageError(f"{path} is a folder", hint=hint)
+    raise UsageError(f"{path} is no environment file by its name", hint=f"understood: {UNDERSTOOD}")
+
+
+def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
+    """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and what is chosen of it."""
+    head, bracket, rest = path.partition("[")
+    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or head.endswith(OF_SEVERAL)):
+        return path, ()
+    return head, tuple(word.strip() for word in rest[:-1].split(",") if word.strip())
+
+
+def _read_lock(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
+    """Read what another tool locked; None for any other file."""
+    name = Path(path).name
+    parse = next((parse for known, parse in LOCKS.items() if re.fullmatch(known, name)), None)
+    if parse is None and (not name.endswith(OF_ANY_NAME) or name == "uv.lock" or not (reading.cwd / path).is_file()):
+        return None
+    text, source = _read_text(path, reading)
+    if EXPLICIT in text.split():
+        return _placed(parse_explicit(text, path, subdir=reading.subdir), source, path, reading)
+    parse = parse or (_parse_conda_lock if is_conda_lock(text) else None)
+    return _placed(parse(text, path, extras, reading), source, path, reading) if parse else None
+
+
+def _parse_conda_lock(text: str, path: str, asked: tuple[str, ...], reading: _Reading) -> Part:
+    return parse_conda_lock(text, path, subdir=reading.subdir, asked=asked)
+
+
+LOCKS: Mapping[str, Callable[[str, str, tuple[str, ...], _Reading], Part]] = {
+    r"pixi\.lock": lambda text, path, asked, here: parse_pixi_lock(text, path, subdir=here.subdir, asked=asked),
+    r"pylock(\.[^.]+)?\.toml": lambda text, path, asked, _: parse_pylock(text, path, extras=asked),
+    r"poetry\.lock": lambda text, path, asked, _: parse_poetry_lock(text, path, asked=asked),
+    r"Pipfile\.lock": lambda text, path, asked, here: parse_pipfile_lock(
+        text, path, asked=asked, environment=here.environment
+    ),
+    r".*conda-lock\.ya?ml": _parse_conda_lock,
+}
+"""Locks that are known by their name, and how each is parsed."""
+
+
+def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
+    """Read a Python project, with the lock that uv keeps beside it; None for any other file."""
+    name = Path(path).name
+    if name not in ("pyproject.toml", "uv.lock"):
+        return None
+    folder = Path(path).parent
+    if name == "uv.lock" and not (reading.cwd / folder / "pyproject.toml").is_file():
+        raise UsageError(f"{path} is read with the pyproject.toml beside it, and there is none", hint="copy both")
+    workspace = find_workspace(reading.cwd / folder)
+    part = _read_member(str(folder / "pyproject.toml"), extras, workspace, reading)
+    lock = str(folder / "uv.lock")
+    if workspace and not (reading.cwd / lock).is_file():
+        lock = _from_here(workspace.root / "uv.lock", reading)
+    if name == "uv.lock" or (reading.cwd / lock).is_file():
+        locked, of_lock = _read_text(lock, reading)
+        own = os.path.relpath((reading.cwd / folder).resolve(), (reading.cwd / lock).resolve().parent)
+        found = parse_uv_lock(locked, lock, project=own, asked=extras)
+        return hold_to_lock(part, replace(found, sources=(of_lock,)))
+    other = folder / POETRY
+    if (reading.cwd / other).is_file():
+        part = replace(part, notes=(*part.notes, Note(f"{other} is not followed: name it to have its versions")))
+    return part
+
+
+def _read_member(
+    file: str, extras: tuple[str, ...], workspace: Workspace | None, reading: _Reading, seen: tuple[str, ...] = ()
+) -> Part:
+    """Read a project, and what is needed by those projects of its workspace that it needs."""
+    text, source = _read_text(file, reading)
+    part = _placed(parse_pyproject(text, file, extras=extras, workspace=workspace), source, file, reading)
+    near = [line for line in part.pip if workspace and workspace.member_at(line.path)]
+    part = replace(part, pip=tuple(line for line in part.pip if line not in near or not is_virtual(Path(line.path))))
+    for line in near:
+        if line.requirement not in seen:
+            member = _from_here(Path(line.path, "pyproject.toml"), reading)
+            wanted = tuple(filter(None, line.extras.strip("[]").split(",")))
+            its = _read_member(member, wanted, workspace, reading, (*seen, line.requirement))
+            part = _add(part, replace(its, notes=()))
+    return part
+
+
+def _from_here(path: Path, reading: _Reading) -> str:
+    """Give a file as the user would call it, where it lies below the current folder."""
+    here = reading.cwd.resolve()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _placed(part: Part, source: Source, path: str, reading: _Reading) -> Part:
+    """Look the local packages and folders of a parsed file up, and remember the file."""
+    own = replace(part, pip=(), includes=(), options=(), sources=(source,))
+    return _follow(own, (*part.includes, *part.options, *part.pip), path, reading)
+
+
+def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> tuple[str, Source]:
+    file = reading.cwd / path
+    because = f"named in {named_by}" if named_by else ""
+    try:
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise UsageError(f"{path} is a device or a pipe, and no file", hint="write what it gives into a file")
+        if file.is_file() and file.stat().st_size > MOST_BYTES:
+            raise UsageError(f"{path} is too long for an environment file", evidence=because)
+        data = file.read_bytes()
+    except FileNotFoundError as error:
+        raise missing_file(path, reading.cwd, because) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{path} cannot be read", evidence=f"{because}\n{reason}".strip()) from error
+    return decode(data, path), Source(path, hashlib.sha256(data).hexdigest())
+
+
+def _read_environment(path: str, reading: _Reading) -> Part:
+    text, source = _read_text(path, reading)
+    found = parse_environment(text, path, environment=reading.environment)
+    own = Part(
+        name=found.name,
+        python=found.python,
+        conda=found.conda,
+        interpreter=found.interpreter,
+        channels=found.channels,
+        variables=found.variables,
+        sources=(source,),
+        notes=found.notes,
+    )
+    return _follow(own, found.pip, path, replace(reading, inside=((reading.cwd / path).resolve(),)))
+
+
+def _read_requirements(path: str, reading: _Reading, named_by: Where | None = None) -> Part:
+    text, source = _read_text(path, reading, named_by)
+    entries = parse_requirements(text, path, environment=reading.environment)
+    inside = (*reading.inside, (reading.cwd / path).resolve())
+    return _follow(Part(sources=(source,)), entries, path, replace(reading, inside=inside))
+
+
+def _follow(part: Part, entries: Iterable[Entry], path: str, reading: _Reading) -> Part:
+    """Add entries to a part: includes read, paths looked up, all else as it is."""
+    return _add(part, *(_follow_entry(entry, path, reading) for entry in entries))
+
+
+def _follow_entry(entry: Entry, path: str, reading: _Reading) -> Part:
+    match entry:
+        case Include():
+            return _read_include(entry, path, reading)
+        case PipLine():
+            return _look_up_package(entry, path, reading)
+        case PipOption():
+            return _look_up_option(entry, path, reading)
+
+
+def _add(first: Part, *others: Part) -> Part:
+    """Join what the lines of the same file ask for."""
+    parts = (first, *others)
+    return replace(
+        first,
+        pip=joined(part.pip for part in parts),
+        constraints=joined(part.constraints for part in parts),
+        options=joined(part.options for part in parts),
+        sources=tuple(dict.fromkeys(joined(part.sources for part in parts))),
+        notes=joined(part.notes for part in parts),
+    )
+
+
+def _read_include(include: Include, path: str, reading: _Reading) -> Part:
+    """Read a file that ``-r`` or ``-c`` names, relative to the file that names it."""
+    if "://" in include.path and not include.path.startswith("file://"):
+        hint = "download it and name the file: what is read from a network cannot be built again"
+        raise bad_line("a requirements file from the network is not followed", include.where, include.path, hint=hint)
+    target = str(Path(path).parent / _local(include.path))
+    if (reading.cwd / target).resolve() in reading.inside:
+        raise bad_line("this file includes itself", include.where, include.path, hint="take one of the -r lines out")
+    part = _read_requirements(target, reading, include.where)
+    return replace(part, pip=(), constraints=part.constraints + part.pip) if include.constraint else part
+
+
+def _local(address: str) -> str:
+    return unquote(urlsplit(address).path) if address.startswith("file://") else address
+
+
+def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
+    """Find a local package beside the file that names it, else in the current directory, where pip looks."""
+    if package.kind is not PipKind.LOCAL:
+        return Part(pip=(_place_index(package, path, reading),))
+    written = Path(package.path).expanduser() if package.path.startswith("~/") else Path(package.path)
+    for folder in ((reading.cwd / path).parent, reading.cwd):
+        if (folder / written).exists():
+            _refuse_bare(folder / written, package)
+            return _place(package, (folder / written).resolve())
+    hint = f"pip install takes it from an index as {package.name}==VERSION" if package.name else ""
+    if "/feedstock" in package.path or "/croot/" in package.path:
+        hint = "this path is of the machine that made the conda package: 'pip list --format freeze' gives versions"
+    if package.path.startswith(("'", '"')):
+        hint = "take the quotes out: no shell reads this file"
+    if re.match(r"(?:www\.)?(?:github|gitlab)\.[\w.]+/[\w.-]+/[\w.-]+", package.path):
+        hint = f"write git+https://{package.path}"
+    hint = hint or "a path begins at the folder of the file that names it, or at the current folder"
+    raise bad_line("there is no such local package", package.where, package.text, hint=hint)
+
+
+def _place_index(package: PipLine, path: str, reading: _Reading) -> PipLine:
+    """Make the path of a package's index absolute: uv takes it from the folder of the file that names it."""
+    index = package.index
+    if index is None or "://" in index.address:
+        return package
+    return replace(package, index=replace(index, address=str((reading.cwd / path).parent / index.address)))
+
+
+def _refuse_bare(found: Path, package: PipLine) -> None:
+    if found.is_dir() and not any((found / name).is_file() for name in ("pyproject.toml", "setup.py")):
+        hint = "its package is in a folder that has one; a file of requirements is named by -r"
+        raise bad_line("there is neither pyproject.toml nor setup.py in it", package.where, package.text, hint=hint)
+
+
+def _place(package: PipLine, found: Path) -> Part:
+    if not is_utf8(str(found)):
+        hint = "give its folder a name in UTF-8: uv takes no other"
+        raise bad_line("the path of this package is no text", package.where, package.text, hint=hint)
+    placed = replace(package, path=str(found), editable=False)
+    said = "is installed as a copy, not editable: an image must not depend on a folder outside it"
+    notes = (Note(f"{package.path} {said}", package.where),) if package.editable else ()
+    return Part(pip=(placed,), notes=notes)
+
+
+def _look_up_option(option: PipOption, path: str, reading: _Reading) -> Part:
+    """Make the folder of ``--find-links`` absolute; one that is not there is left out and said, as pip does."""
+    if "index" in option.name and Path(path).name == "pyproject.toml" and "://" not in option.value:
+        return Part(options=(replace(option, value=str((reading.cwd / path).parent / option.value)),))
+    if not option.name.endswith("-links") or ("://" in option.value and not option.value.startswith("file://")):
+        return Part(options=(option,))
+    written = Path(_local(option.value))
+    for folder in ((reading.cwd / path).parent, reading.cwd):
+        if (folder / written).is_dir():
+            return Part(options=(replace(option, value=str((folder / written).resolve())),))
+    if option.name != "find-links":
+        raise bad_line("there is no such folder", option.where, option.value, hint="a flat index is one of wheels")
+    return Part(notes=(Note(f"--find-links {option.value} is left out: there is no such folder", option.where),))

@@ -1,0 +1,173 @@
+"""Between a recipe and its lock: the recipe that gives back what a lock names, and what holds a new one to an old one.
+
+Pure: nothing is read, nothing chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from urllib.parse import urlsplit
+
+from packaging.utils import canonicalize_name
+
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.records import replace
+from argosy.core.redact import scrub, without_login
+from argosy.core.suggest import nearest_word
+from argosy.recipes.lock import Lock, LockedPackage, LockedSource, LockedStage, LockedStep, PackageKind, SourceKind
+from argosy.recipes.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Recipe, Source, Where
+
+INDEX_OPTIONS = ("index-url", "extra-index-url", "find-links")
+"""pip's options that say where packages come from; those that name this machine's folders stay out of a lock."""
+
+
+def locked_indexes(recipe: Recipe) -> tuple[str, ...]:
+    """Give where a recipe's own options look for pip packages, without credentials and folders of this machine."""
+    return tuple(
+        f"{option.name} {scrub(without_login(option.value))}".rstrip()
+        for option in (option.for_all for option in recipe.options)
+        if option.name in INDEX_OPTIONS and urlsplit(option.value).scheme in ("http", "https")
+    )
+
+
+def locked_recipe(lock: Lock, file: str, *, from_files: bool = False) -> Recipe:
+    """Give the recipe that installs exactly what a lock names.
+
+    Parameters
+    ----------
+    file
+        Where the lock was read from, for messages.
+    from_files
+        Whether the files of pip packages are there, as in a bundle: addresses are then not asked.
+
+    Raises
+    ------
+    CheckFailed
+        For a package that only the machine where it was locked has: a folder that was installed from.
+    """
+    where = Where(file, 1)
+    pip = [package for package in lock.packages if package.kind is PackageKind.PYPI]
+    conda = [package for package in lock.packages if package.kind is PackageKind.CONDA]
+    return Recipe(
+        name=lock.name,
+        python=f"=={lock.python}" if lock.python and not conda else "",
+        python_where=where,
+        pip=tuple(_pip_line(package, where, from_file=from_files) for package in pip),
+        conda_pins=tuple(_conda_pin(package, where) for package in conda),
+        options=tuple(PipOption(*_option(text), where) for text in lock.indexes),
+        variables=lock.variables,
+        sources=tuple(Source(source.path, source.sha256) for source in lock.sources),
+        exact=True,
+        requested=lock.requested,
+        unisolated=lock.unisolated,
+    )
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, _, value = text.partition(" ")
+    return name, value
+
+
+def _pip_line(package: LockedPackage, where: Where, *, from_file: bool = False) -> PipLine:
+    pinned = f"{package.name}=={package.version}"
+    hashes = tuple(f"sha256:{digest}" for digest in package.sha256)
+    if package.source is SourceKind.INDEX or (package.sha256 and (from_file or not package.url)):
+        return PipLine(pinned, package.name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
+    if not package.url:
+        raise CheckFailed(
+            f"{pinned} was installed from a folder, which a lock cannot bring back",
+            evidence=f"{where.file}: {pinned} has neither an address nor a hash",
+            hint="make a wheel of it (pip wheel), name that in the requirements, and lock again",
+        )
+    spec = f"{package.name} @ {package.url}"
+    if package.source is SourceKind.VCS:  # a hash is that of a wheel which was made of it, and not there
+        return PipLine(pinned, package.name, PipKind.VCS, where, spec=spec)
+    return PipLine(pinned, package.name, PipKind.URL, where, spec=spec, hashes=hashes)
+
+
+def _conda_pin(package: LockedPackage, where: Where) -> CondaPin:
+    sha256 = package.sha256[0] if package.sha256 else ""
+    return CondaPin(package.name, package.version, package.build, package.url, where, sha256, package.md5)
+
+
+def as_locked(packages: Iterable[LockedPackage], locked: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:
+    """Give packages as a lock has them, with their origins: of what a bundle brought only a file was seen."""
+    known = {(package.kind, package.name, package.version): package for package in locked}
+    return tuple(known.get((package.kind, package.name, package.version), package) for package in packages)
+
+
+def without_held(recipe: Recipe, held: Collection[LockedPackage]) -> Recipe:
+    """Leave out of an exact recipe what the base's own layer has already."""
+    there = {(package.kind, package.name, package.version) for package in held}
+    return replace(
+        recipe,
+        pip=tuple(line for line in recipe.pip if (PackageKind.PYPI, *_named(line)) not in there),
+        conda_pins=tuple(pin for pin in recipe.conda_pins if (PackageKind.CONDA, pin.name, pin.version) not in there),
+    )
+
+
+def _named(line: PipLine) -> tuple[str, str]:
+    name, _, version = line.text.partition("==")
+    return name, version
+
+
+def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
+    """Give a recipe in which every package keeps the version that a lock has, but for those named in `upgrade`.
+
+    Raises
+    ------
+    UsageError
+        When `upgrade` names a package that the lock does not have.
+    """
+    where = Where("the lock", 1)
+    free = {str(canonicalize_name(name)) for name in upgrade}
+    names = {str(canonicalize_name(package.name)) for package in lock.packages}
+    for name in sorted(free - names):
+        near = nearest_word(name, names)
+        raise UsageError(f"the lock has no package {name}", hint=f"did you mean {near}?" if near else "see the lock")
+    kept = [package for package in lock.packages if str(canonicalize_name(package.name)) not in free]
+    pip = [package for package in kept if package.kind is PackageKind.PYPI and package.source is SourceKind.INDEX]
+    conda = [package for package in kept if package.kind is PackageKind.CONDA]
+    return replace(
+        recipe,
+        constraints=(
+            *recipe.constraints,
+            *(_pip_line(replace(package, sha256=()), where) for package in pip),
+        ),
+        conda_limits=tuple(CondaSpec(p.name, f"=={p.version}", p.build, "", where) for p in conda),
+    )
+
+
+def changed_sources(lock: Lock, sources: Iterable[LockedSource]) -> tuple[str, ...]:
+    """Say which of the user's files are not those that were locked; empty where all are."""
+    locked = {source.path: source.sha256 for source in lock.sources}
+    now = {source.path: source.sha256 for source in sources}
+    changed = [f"{name} has changed" for name in sorted(locked.keys() & now.keys()) if locked[name] != now[name]]
+    new = [f"{name} is not in the lock" for name in sorted(now.keys() - locked.keys())]
+    gone = [f"{name} was locked, and is not given" for name in sorted(locked.keys() - now.keys())]
+    return (*changed, *new, *gone)
+
+
+def changed_steps(lock: Lock, steps: tuple[LockedStep, ...], stages: tuple[LockedStage, ...]) -> tuple[str, ...]:
+    """Say which steps and stages are not those that were locked; empty where all are."""
+    locked = {f"step {number}": step for number, step in enumerate(lock.steps, 1)}
+    now = {f"step {number}": step for number, step in enumerate(steps, 1)}
+    told = [
+        _told_step(name, locked.get(name), now.get(name))
+        for name in dict.fromkeys((*locked, *now))
+        if locked.get(name) != now.get(name)
+    ]
+    there, here = ({each.name: replace(each, digest="", pinned="") for each in made} for made in (lock.stages, stages))
+    told += [f"stage {name} has changed" for name in sorted(there.keys() & here.keys()) if there[name] != here[name]]
+    told += [f"stage {name} is not in the lock" for name in sorted(here.keys() - there.keys())]
+    return (*told, *(f"stage {name} was locked, and is not there" for name in sorted(there.keys() - here.keys())))
+
+
+def _told_step(name: str, locked: LockedStep | None, now: LockedStep | None) -> str:
+    if now is None:
+        return f"{name} was locked, and is not there: {locked}"
+    if locked is None:
+        return f"{name} is not in the lock: {now}"
+    was = {source.path: source.sha256 for source in locked.copy}
+    files = [source.path for source in now.copy if was.get(source.path, source.sha256) != source.sha256]
+    return f"{name} has changed: {', '.join(files) or now}"

@@ -1,0 +1,345 @@
+"""Parse requirements files, in pip's full syntax; it never opens the files that they name.
+
+Source: "Requirements File Format" and "Requirement Specifiers" of pip's reference, PEP 508.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import unquote, urlsplit
+
+from packaging.markers import InvalidMarker, Marker
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from argosy.core.errors import UsageError
+from argosy.core.records import replace
+from argosy.core.suggest import nearest_word
+from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
+from argosy.recipes.requirement_lines import expand, parse_lines
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]]*\])?"
+_REWRITES = (
+    # What was written, and what it usually means.  Order: the most specific first.
+    (re.compile(r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?pip[\d.]* install (?:-U |--upgrade )?"), ""),
+    (re.compile(r"^[-*] +"), ""),
+    (re.compile(r"""^["'](.*)["'],?$"""), r"\1"),
+    (re.compile(r"^[\w./:-]+::"), ""),
+    (re.compile(r"\s\^\s*(?=\d)"), ">="),
+    (re.compile(r"\s~\s*(?=\d)"), "~="),
+    (re.compile(r"[,;\s]+$"), ""),
+    (re.compile(r"=>"), ">="),
+    (re.compile(r"=<"), "<="),
+    (re.compile(r"~>"), "~="),
+    (re.compile(rf"^({_NAME})=([^=<>!~\s]+)=[\w.]+$"), r"\1==\2"),
+    (re.compile(rf"^({_NAME})\s*=\s*([^=<>!~\s]+)"), r"\1==\2"),
+    (re.compile(rf"^({_NAME})\s*[: @]\s*v?(\d[^\s,]*)$"), r"\1==\2"),
+    (re.compile(r"([<>]=?\s*\d[\d.]*?)\.\*"), r"\1"),
+    (re.compile(r"([<>=!~]=?\s*[\w.*+]+)\s+(?=[<>=!~])"), r"\1,"),
+    (re.compile(r"([<>=!~])\s+="), r"\1="),
+)
+
+_SEVERAL = re.compile(rf"^(?:{_NAME}(?:[=<>!~]=?[\w.*]+)?(?:\s*,\s*|\s+|$)){{2,}}$")
+
+_PROGRAMS = "conda|mamba|micromamba|apt|apt-get|brew|dnf|yum|module|source|export|cd|git|bash|curl|wget"
+
+_OF_OTHERS = (
+    (
+        re.compile(r"^\w[\w.-]*=[^=\s/]+=\w+$"),
+        "a line of 'conda list --export': 'conda env export' writes an environment.yml",
+    ),
+    (
+        re.compile(r"^[\w.-]+\s+\d\S*\s+\S*_\d+(?:\s+[\w./:-]+)?$"),
+        "a line of 'conda list': 'conda env export' writes an environment.yml",
+    ),
+    (
+        re.compile(r"^[\w.-]+==\S+\s+\(/"),
+        "a package that is installed from a folder: name the folder, or NAME==VERSION alone",
+    ),
+    (
+        re.compile(r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?(?:uv )?pip[\d.]* install (?:.* )?-(?!U |-upgrade )"),
+        "a command: write what stands behind 'install', each option and each package on a line of its own",
+    ),
+    (
+        re.compile(rf"^(?:[!%$>] *)?(?:sudo )?(?:{_PROGRAMS})\s+[A-Za-z./~-]"),
+        "a command: name the packages, one a line; what it is to do can be a [[step]] of an argosy.toml",
+    ),
+    (re.compile(r"^Package\s+Version\b"), "a table of 'pip list': 'pip freeze' writes a requirements file"),
+    (re.compile(r"^(?:WARNING|ERROR|DEPRECATION): "), "a message that got into the file: take it out"),
+    (re.compile(r"^\[[\w.-]+\]$"), "TOML: a project is read from its pyproject.toml, by that name"),
+    (re.compile(r"\{\{|\{%"), "a template: fill it in first"),
+    (re.compile(r"^(?:<<<<<<< |=======$|>>>>>>> )"), "left of a conflict that git could not merge: choose one side"),
+    (re.compile(r"^version https://git-lfs"), "a pointer of Git LFS, and not the file: git lfs pull"),
+    (re.compile(r"^<(?:!DOCTYPE|html|\?xml)", re.IGNORECASE), "a web page: download the file itself"),
+    (re.compile(r"^(?:import \w|from \w[\w.]* import )"), "Python: name the packages, one a line"),
+    (re.compile("[\u00a0\u200b-\u200f\u2060\ufeff]"), "copied with invisible characters: type the line anew"),
+    (re.compile("^[\u2013\u2014\u2212]|[\u201c\u201d\u2264\u2265]"), "typeset: write - and >= as a keyboard does"),
+)
+"""Lines of other programs and formats, as they are found in files of that name."""
+
+_OF_COMMANDS = {
+    **dict.fromkeys(("--no-deps", "--upgrade", "-U", "--user", "--quiet", "-q", "--force-reinstall"), "take it out"),
+    "--install-option": "pip has it no more, take it out",
+    "--no-build-isolation": "take it out, and say --no-build-isolation NAME to argosy",
+}
+
+
+def suggest_for_option(name: str, known: Iterable[str]) -> str:
+    """Say what to do about an option that no requirements file knows."""
+    if name in _OF_COMMANDS:
+        return f"an option of the command 'pip install', and not of files: {_OF_COMMANDS[name]}"
+    near = nearest_word(name, known)
+    return f"did you mean {near}?" if near else "see 'Requirements File Format' in pip's documentation"
+
+
+def suggest_for_foreign(text: str) -> str:
+    """Say what a line is that no requirements file has, and what to do about it; nothing where it may be one of its."""
+    return next((f"this is {what}" for pattern, what in _OF_OTHERS if pattern.search(text)), "")
+
+
+def suggest_requirement(text: str) -> str:
+    """Give the nearest line that pip would understand, or nothing.
+
+    One rewriting alone is tried before all of them together, so that as little as possible is changed.
+    """
+    return next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
+
+
+def suggest_for_several(text: str) -> str:
+    """Say what to do about a line that names several packages; nothing where it does not."""
+    return "write one package a line" if _SEVERAL.match(text) else ""
+
+
+def _guesses(text: str) -> Iterator[str]:
+    for pattern, meant in _REWRITES:
+        yield pattern.sub(meant, text)
+    every = text
+    for pattern, meant in _REWRITES:
+        every = pattern.sub(meant, every)
+    yield every
+
+
+def _is_requirement(text: str) -> bool:
+    try:
+        Requirement(text)
+    except InvalidRequirement:
+        return False
+    return True
+
+
+SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
+VALUED = (
+    *("--index-url", "--extra-index-url", "--find-links", "--requirement", "--constraint", "--editable"),
+    *("--no-binary", "--only-binary", "--trusted-host", "--use-feature"),
+)
+FLAGS = ("--no-index", "--pre", "--require-hashes", "--prefer-binary")
+OF_ONE_PACKAGE = ("--hash", "--config-settings", "--global-option")
+SAME = {"--pypi-url": "--index-url", "--config-setting": "--config-settings", "-C": "--config-settings"}
+
+HASH_DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|git\+|hg\+|svn\+|bzr\+|file:")
+_VCS = ("git+", "hg+", "svn+", "bzr+")
+_ARCHIVE = re.compile(r"(?i)\.(whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz|tar)(?=\[|;|\s|\Z)")
+_LOCAL = re.compile(r"(?P<path>[^;]*?)(?P<extras>\[[^\]/]*\])?\s*(?:;(?P<marker>.*))?\Z")
+_EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)")
+_SCP = re.compile(r"(git\+)?(ssh://)?(\w+@[\w.-]+):(?!\d+/)(?=[\w.~-]+/)")
+_AS_SSH = r"git+ssh://\3/"
+_SHORT_SSH = re.compile(r"\w+@(?!file:)[\w.-]+:[\w.~-]+/")
+
+_Option = tuple[str, str]
+
+
+def parse_requirements(
+    text: str, file: str, *, environment: Mapping[str, str], first_line: int = 1
+) -> tuple[Entry, ...]:
+    """Parse the text of a requirements file, or of one item below ``pip:`` in an environment file.
+
+    Raises
+    ------
+    UsageError
+        For a line that pip would not understand, with the line, where it stands, and the nearest that it would.
+    """
+    if "@EXPLICIT" in text.split():
+        raise UsageError(
+            f"{file} is an explicit list of conda packages, which is not understood yet",
+            hint="name the packages in an environment.yml or a requirements.txt",
+        )
+    entries: list[Entry] = []
+    for where, line in parse_lines(text, file, first=first_line):
+        entries += _parse_line(line, where, environment)
+    return tuple(entries)
+
+
+def _parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iterator[Entry]:
+    """Parse one logical line: a package with its options, or options for all of them."""
+    if hint := suggest_for_foreign(line):
+        raise bad_line("this is no line of a requirements file", where, line, hint=hint)
+    package, options = _split_options(expand(line, where, environment), where, line)
+    for_one = [(name, value) for name, value in options if name in OF_ONE_PACKAGE]
+    for_all = [(name, value) for name, value in options if name not in OF_ONE_PACKAGE]
+    if package:
+        if for_all:
+            raise bad_line(f"{for_all[0][0]} cannot stand behind a package", where, line, hint="give it its own line")
+        yield _with_options(parse_package(package, where, line), for_one, line)
+        return
+    entries = [_parse_option(name, value, where, line) for name, value in for_all]
+    if for_one and not any(isinstance(entry, PipLine) for entry in entries):
+        raise bad_line(f"{for_one[0][0]} needs a package before it", where, line)
+    for entry in entries:
+        yield _with_options(entry, for_one, line) if isinstance(entry, PipLine) else entry
+
+
+def _split_options(text: str, where: Where, line: str) -> tuple[str, list[_Option]]:
+    """Split a line where its first option begins, as pip does."""
+    found = re.search(r"(?:^|\s)(?=-)", text)
+    if not found:
+        return text, []
+    try:
+        words = shlex.split(text[found.end() :])
+    except ValueError as error:
+        raise bad_line(f"a quote is not closed ({error})", where, line) from error
+    return text[: found.start()].strip(), list(_pair_options(words, where, line))
+
+
+def _pair_options(words: list[str], where: Where, line: str) -> Iterator[_Option]:
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if word.startswith("-") and not word.startswith("--") and len(word) > len("-r"):
+            name, equals, value = word[:2], "=", word[2:].removeprefix("=")
+        name = SHORT.get(name, SAME.get(name, name))
+        if name in FLAGS:
+            yield name, ""
+            continue
+        if name not in (*VALUED, *OF_ONE_PACKAGE):
+            raise _unknown(name, where, line)
+        value = value if equals else next(rest, "")
+        if not value:
+            raise bad_line(f"{name} needs a value", where, line)
+        yield name, value
+
+
+def _unknown(name: str, where: Where, line: str) -> UsageError:
+    if not name.startswith("-"):
+        hint = "give each package its own line, and quote a path with blanks"
+        return bad_line(f"'{name}' is more than the option before it takes", where, line, hint=hint)
+    hint = suggest_for_option(name, (*VALUED, *FLAGS, *OF_ONE_PACKAGE))
+    return bad_line(f"a requirements file knows no option {name}", where, line, hint=hint)
+
+
+def _parse_option(name: str, value: str, where: Where, line: str) -> Entry:
+    if name in ("--requirement", "--constraint"):
+        return Include(value, constraint=name == "--constraint", where=where)
+    if name == "--editable":
+        return replace(parse_package(value, where, line), editable=True)
+    return PipOption(name.removeprefix("--"), value, where)
+
+
+def _with_options(package: PipLine, options: list[_Option], line: str) -> PipLine:
+    """Give the package its hashes and build settings."""
+    hashes = tuple(value.lower() for name, value in options if name == "--hash")
+    for item in hashes:
+        algorithm, _, digest = item.partition(":")
+        if len(digest) != HASH_DIGITS.get(algorithm) or not re.fullmatch("[0-9a-f]+", digest):
+            raise bad_line(f"'{item}' is no hash", package.where, line, hint="--hash=sha256:<64 hexadecimal digits>")
+    if any(name == "--global-option" for name, _ in options):
+        raise bad_line("--global-option is not understood", package.where, line, hint="use --config-settings KEY=VALUE")
+    settings = tuple(value for name, value in options if name == "--config-settings")
+    return replace(package, hashes=hashes, settings=settings)
+
+
+def parse_package(text: str, where: Where, line: str) -> PipLine:
+    """Parse what names a package: PEP 508, a URL, a version control address, a path."""
+    if _SHORT_SSH.match(text):
+        raise bad_line("this is ssh's short form, not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, text)}")
+    if _looks_local(text):
+        return _parse_local(text, where, line)
+    if _URL.match(text):
+        return _parse_url(text, where, line)
+    try:
+        parsed = Requirement(text)
+    except InvalidRequirement as error:
+        raise _broken(text, where, line, error) from error
+    name = canonicalize_name(parsed.name)
+    if name == "python":
+        raise bad_line("Python itself is no pip package", where, line, hint=_PYTHON_HINT)
+    if parsed.url is None:
+        return PipLine(line, name, PipKind.INDEX, where, spec=text)
+    extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
+    return _place_url(PipLine(line, name, PipKind.URL, where, spec=text, extras=extras), parsed.url, parsed.marker)
+
+
+_PYTHON_HINT = "choose a base that has the Python you need, or ask with 'python=3.11' in an environment.yml"
+
+
+def _looks_local(text: str) -> bool:
+    if text.startswith((".", "/", "~")):
+        return True
+    plain = not _URL.match(text) and "@" not in text
+    return plain and ("/" in text.partition(";")[0] or bool(_ARCHIVE.search(text)))
+
+
+def _parse_local(text: str, where: Where, line: str) -> PipLine:
+    found = _LOCAL.match(text)
+    if not found or not found["path"].strip():
+        raise bad_line("a path was expected", where, line)
+    marker = _checked_marker(found["marker"] or "", where, line)
+    extras = (found["extras"] or "").replace(" ", "")
+    return PipLine(line, "", PipKind.LOCAL, where, path=found["path"].strip(), extras=extras, marker=marker)
+
+
+def _parse_url(text: str, where: Where, line: str) -> PipLine:
+    """Parse an address that stands alone; the name may follow as ``#egg=NAME``."""
+    address, _, marker = text.partition(" ;") if " ;" in text else text.partition("; ")
+    _checked_marker(marker, where, line)
+    if address.startswith(_VCS) and _SCP.match(address):
+        raise bad_line("this is ssh's short form, not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, address)}")
+    egg = _EGG.search(address)
+    name = canonicalize_name(egg[1]) if egg else ""
+    package = PipLine(line, name, PipKind.URL, where, spec=text)
+    return _place_url(package, address.strip(), marker.strip())
+
+
+def _place_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLine:
+    """Say what kind of address it is."""
+    if url.startswith(_VCS):
+        if not url.startswith("git+"):
+            hint = "name a release of it as NAME==VERSION, or a folder that you fetched it into"
+            raise bad_line("of version control only git is understood", package.where, package.text, hint=hint)
+        return replace(package, kind=PipKind.VCS)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise bad_line(f"this is no URL ({error})", package.where, package.text) from error
+    if parts.scheme == "file":
+        path = unquote(parts.path) or "/"
+        return replace(package, kind=PipKind.LOCAL, spec="", path=path, marker=str(marker or ""))
+    if not parts.scheme:
+        guess = suggest_requirement(package.text)
+        hint = f"did you mean {guess}?" if guess else "a version is written NAME==VERSION, the newest as NAME alone"
+        raise bad_line("what stands behind '@' is no address", package.where, package.text, hint=hint)
+    if parts.scheme not in ("http", "https"):
+        hint = {"git": "git+https://…", "ssh": "git+ssh://…"}.get(parts.scheme, "")
+        what = f"'{parts.scheme}' is no way to fetch a package"
+        raise bad_line(what, package.where, package.text, hint=f"write {hint}" if hint else "")
+    return package
+
+
+def _checked_marker(text: str, where: Where, line: str) -> str:
+    if not (text := text.strip()):
+        return ""
+    try:
+        return str(Marker(text))
+    except InvalidMarker as error:
+        raise bad_line("the part behind ';' is no environment marker", where, line) from error
+
+
+def _broken(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:
+    guess = suggest_requirement(text)
+    reason = str(error).splitlines()[0].strip()
+    other = suggest_for_several(text) or f"pip writes NAME[EXTRA]==VERSION; {reason}"
+    hint = f"did you mean {guess}?" if guess else other
+    return bad_line("this is no requirement that pip understands", where, line, hint=hint)

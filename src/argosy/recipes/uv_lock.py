@@ -1,0 +1,204 @@
+"""Parse a uv.lock (version 1, by its own text) into constraints; it opens no file.
+
+What the project asks for is taken at the versions it was locked to, a repository at the commit that was locked.  A
+package may be there in several versions: for extras that exclude each other, or for machines.  Those hold that the
+project reaches by its dependencies, with the extras and groups asked for, on Linux.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import product
+from typing import Any, Required, TypedDict
+from urllib.parse import parse_qs, urlsplit
+
+from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
+from packaging.utils import canonicalize_name
+
+from argosy.core.errors import UsageError
+from argosy.recipes.pyproject import ON_LINUX
+from argosy.recipes.recipe import Part, PipKind, PipLine
+from argosy.recipes.toml_source import Finder, checked_marker, finder, load_toml, shaped
+
+_Package = dict[str, Any]
+
+
+class _Need(TypedDict, total=False):
+    name: Required[str]
+    version: str
+    source: dict[str, str]
+    marker: str
+    extra: list[str]
+
+
+_Entry = TypedDict(
+    "_Entry",
+    {
+        "name": Required[str],
+        "version": str,
+        "source": dict[str, str],
+        "resolution-markers": list[str],
+        "dependencies": list[_Need],
+        "optional-dependencies": dict[str, list[_Need]],
+        "dev-dependencies": dict[str, list[_Need]],
+        "wheels": list[dict[str, Any]],
+        "sdist": dict[str, Any],
+    },
+    total=False,
+)
+
+
+class _Lock(TypedDict, total=False):
+    package: list[_Entry]
+
+
+MACHINES: tuple[dict[str, str], ...] = tuple(
+    {
+        **ON_LINUX,
+        "platform_machine": machine,
+        "python_version": f"3.{minor}",
+        "python_full_version": f"3.{minor}.0",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "extra": "",
+    }
+    for machine, minor in product(("x86_64", "aarch64"), range(8, 20))
+)
+"""What an image may be of: its base, and so its Python, is not known yet."""
+
+_OF_CONFLICT = re.compile(r"extra\s*(?P<op>==|!=)\s*'(?:extra|group|project)-\d+-(?P<name>[^']+)'")
+"""How uv writes, in markers, that an extra or a group is asked for which excludes another one."""
+
+
+def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...]) -> Part:
+    """Parse a ``uv.lock`` into constraints: each package at its version, with the hashes of its files.
+
+    Parameters
+    ----------
+    project
+        The project's folder, as it is called from that of the lock.
+    asked
+        Names of its extras and groups.
+
+    Raises
+    ------
+    UsageError
+        When it is of a version that is not known.
+    """
+    data = load_toml(text, file)
+    if data.get("version") != 1:
+        raise UsageError(f"{file} is of version {data.get('version')}, which is not known", hint="update argosy")
+    where = finder(text, file)
+    packages = _meant(
+        shaped(data, _Lock, file).get("package", []), project, frozenset(str(canonicalize_name(x)) for x in asked)
+    )
+    return Part(
+        constraints=tuple(_pinned(package, where) for package in packages if _is_pin(package)),
+        overrides=tuple(_placed(package, where) for package in packages if _address(package.get("source", {}))),
+    )
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return str(canonicalize_name(str(row.get("name", ""))))
+
+
+def _is_pin(package: _Package) -> bool:
+    return "registry" in package.get("source", {}) and bool(package.get("version"))
+
+
+def _pinned(package: _Package, where: Finder) -> PipLine:
+    name = _name(package)
+    marker = " or ".join(f"({each})" for each in package.get("resolution-markers", ()))
+    spec = f"{name}=={package['version']}" + (f" ; {checked_marker(marker, where(marker))}" if marker else "")
+    here = where(f'name = "{name}"')
+    return PipLine(spec, name, PipKind.INDEX, here, spec=spec, hashes=_files_hashes(package))
+
+
+def _placed(package: _Package, where: Finder) -> PipLine:
+    name, source = _name(package), package["source"]
+    kind = PipKind.VCS if "git" in source else PipKind.URL
+    hashes = () if kind is PipKind.VCS else _files_hashes(package)
+    spec = f"{name} @ {_address(source)}"
+    return PipLine(spec, name, kind, where(f'name = "{name}"'), spec=spec, hashes=hashes)
+
+
+def _address(source: Mapping[str, Any]) -> str:
+    """Give the address of a package that is in no index: a repository at the commit that was locked, or a file."""
+    if git := source.get("git"):
+        parts = urlsplit(str(git))
+        wished = parse_qs(parts.query).get("subdirectory", [""])[0]
+        behind = f"#subdirectory={wished}" if wished else ""
+        return f"git+{parts._replace(query='', fragment='').geturl()}@{parts.fragment}{behind}"
+    url, part = str(source.get("url", "")), source.get("subdirectory")
+    return f"{url}#subdirectory={part}" if url and part else url
+
+
+def _files_hashes(package: Mapping[str, Any]) -> tuple[str, ...]:
+    files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
+    found = {str(file.get("hash", "")) for file in files if isinstance(file, dict)}
+    return tuple(sorted(digest for digest in found if digest.startswith("sha256:")))
+
+
+def _meant(packages: list[_Package], project: str, asked: frozenset[str]) -> list[_Package]:
+    """Leave out, of what is there in several versions, those that the project does not reach."""
+    named: dict[str, list[_Package]] = {}
+    for package in packages:
+        named.setdefault(_name(package), []).append(package)
+    root = next((package for package in packages if _folder(package) == project), None)
+    if root is None or len(named) == len(packages):
+        return packages
+    reached = _reach(root, named, asked)
+    return [package for package in packages if len(named[_name(package)]) == 1 or id(package) in reached]
+
+
+def _folder(package: _Package) -> str:
+    source = package.get("source", {})
+    return str(next((source[kind] for kind in ("virtual", "editable", "directory") if kind in source), ""))
+
+
+def _reach(root: _Package, named: Mapping[str, list[_Package]], asked: frozenset[str]) -> frozenset[int]:
+    """Follow the dependencies of a package; give the packages by their `id`."""
+    own = _name(root)
+    active = frozenset(f"{own}-{extra}" for extra in asked) | {own}
+    seen: set[tuple[int, frozenset[str]]] = set()
+    waiting = [(root, asked)]
+    while waiting:
+        package, extras = waiting.pop()
+        if (id(package), extras) in seen:
+            continue
+        seen.add((id(package), extras))
+        for row in _needs(package, extras):
+            if _may_hold(str(row.get("marker", "")), active):
+                wanted = frozenset(str(canonicalize_name(extra)) for extra in row.get("extra", ()))
+                waiting += [(one, wanted) for one in named.get(_name(row), ()) if _is_named(one, row)]
+    return frozenset(number for number, _ in seen)
+
+
+def _needs(package: _Package, extras: frozenset[str]) -> Iterator[Mapping[str, Any]]:
+    yield from package.get("dependencies", ())
+    for table in ("optional-dependencies", "dev-dependencies"):
+        for key, rows in package.get(table, {}).items():
+            if str(canonicalize_name(key)) in extras:
+                yield from rows
+
+
+def _is_named(package: _Package, row: Mapping[str, Any]) -> bool:
+    """Tell whether a dependency means this package: version and source are said where there are several."""
+    return all(row.get(key, package.get(key)) == package.get(key) for key in ("version", "source"))
+
+
+def _may_hold(marker: str, active: frozenset[str]) -> bool:
+    """Tell whether a marker holds for any image that may be made, with these extras."""
+    if not marker:
+        return True
+    try:
+        decided = Marker(_OF_CONFLICT.sub(partial(_decided, active), marker))
+        return any(decided.evaluate(dict(machine)) for machine in MACHINES)
+    except (InvalidMarker, UndefinedEnvironmentName):
+        return True
+
+
+def _decided(active: frozenset[str], found: re.Match[str]) -> str:
+    return "extra == ''" if (found["name"] in active) == (found["op"] == "==") else "extra != ''"

@@ -1,0 +1,256 @@
+"""Tell what of an image a command never opens: the command runs in it, watched by strace; the image stays as it is."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import ImageError, ToolMissing, UsageError
+from argosy.core.model import ContainerRequest, Image, ImageKind
+from argosy.core.process import Command, find_program, run_checked
+from argosy.core.session import Session
+from argosy.core.shell import render_command
+from argosy.core.store import work_folder
+from argosy.images.find import find_image, refined
+from argosy.images.open import open_image
+from argosy.images.whiteouts import parse_whiteouts
+from argosy.runtimes.run import RunRequest, plan_run
+
+MARK = "argosy-slim"
+"""Name of the shell that becomes the command: what the log holds after its start was done inside."""
+
+CALLS = "?open,openat,?openat2,execve,execveat"
+OPENED = re.compile(r" = \d+<(/[^>]+)>$")
+"""The path that a descriptor leads to, as ``strace -y`` adds it: absolute, links followed."""
+
+STARTED = re.compile(r"\bexecve(?:at\([^,]*, |\()\"((?:[^\"\\]|\\.)+)\"")
+LISTED = re.compile(r"([-l])\S{9} \S+ +(\d+) \d{4}-\d\d-\d\d \d\d:\d\d /(.+)")
+"""A file or link in what ``unsquashfs -lls -d ''`` prints."""
+
+PACKAGE = re.compile(r"(.*/(?:site|dist)-packages/[^/]+)/")
+STANDARD = re.compile(r"(.*/lib/python3\.\d+)/")
+KEPT = re.compile(r"(?:.*/)?s?bin(?:/|\Z)|etc(?:/|\Z)|var/lib/(?:dpkg|rpm)|usr/lib/sysimage")
+"""Never advised against: programs, since strace does not show the interpreters that the kernel opens itself, settings,
+and what package managers keep."""
+
+LOADER = re.compile(r"(?:.*/)?ld-[^/]*\.so[^/]*\Z")
+OWN = ("usr/local/", "opt/")
+LAYER = "opt/argosy/"
+DEPTH, MOST_LINKS, MOST_ROWS, MOST_RESULTS = 3, 40, 20, 20
+WORTH_BYTES = 1_000_000
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The files of one Python package or one folder; sizes in bytes, unpacked."""
+
+    name: str
+    files: int
+    size: int
+    unopened: int
+    unopened_size: int
+
+
+class Slimming(msgspec.Struct, frozen=True):
+    """What of an image a command did not open.
+
+    Attributes
+    ----------
+    code
+        How the command ended.
+    groups
+        All packages and folders, the greatest sum of unopened files first.
+    packages, folders
+        Those of which nothing at all was opened: Python packages by their folder's name, other folders by path.
+    results
+        Files that it opened and that no package manager keeps track of: what a stage would hand on.
+    """
+
+    image: str
+    command: tuple[str, ...]
+    code: int
+    groups: tuple[Group, ...]
+    packages: tuple[str, ...]
+    folders: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimming:
+    """Run a command in an image and tell what it never opened.
+
+    Raises
+    ------
+    UsageError, ToolMissing, ArgosyError
+        Without a command, without strace, and as `argosy run` does.
+    """
+    if not command:
+        raise UsageError("no command is given", hint="name what you use the image for: argosy images slim IMAGE -- CMD")
+    if not find_program("strace"):
+        raise ToolMissing(
+            "strace is not installed, which tells what a command opens",
+            hint="apt-get install strace, or do this on a machine that has it",
+        )
+    path = find_image(name, session)
+    files, links = _list_image(refined(open_image(path), session).image, session)
+    runtime = "bwrap" if "bwrap" in session.host.programs else ""
+    request = RunRequest(name, ("/bin/sh", "-c", 'exec "$@"', MARK, *command), ContainerRequest(runtime=runtime))
+    _, entered = plan_run(request, session)
+    with work_folder(session.work_parent()) as work:
+        log = work / "trace"
+        words = ("strace", "-f", "-qq", "-y", "-z", "-e", f"trace={CALLS}", "-e", "signal=none", "-o", str(log))
+        with session.step("run", " ".join(command)):
+            reply = session.runner.run(Command((*words, *entered.words), env=entered.env, cwd=session.host.cwd))
+        trace = log.read_text(errors="replace", encoding="utf-8") if log.exists() else ""
+    opened = opened_files(trace, links)
+    if not opened:
+        raise ImageError(
+            "nothing was seen to be opened in the image",
+            evidence=reply.stderr.strip()[-500:],
+            hint="try the command by itself: argosy run IMAGE -- CMD; the image needs /bin/sh, the machine ptrace",
+        )
+    return judge_files(str(path), command, reply.code, files, opened)
+
+
+def _list_image(image: Image, session: Session) -> tuple[dict[str, int], dict[str, str]]:
+    """List the files of an image with their sizes in bytes, and its links with what they lead to.
+
+    Raises
+    ------
+    ImageError
+        When it is a folder.
+    """
+    if image.kind is ImageKind.TREE:
+        raise ImageError(f"{image.path} is a folder", hint="build an image of it first: argosy build --base FOLDER")
+    files: dict[str, int] = {}
+    links: dict[str, str] = {}
+    for offset in (image.base_offset, image.layer_offset):
+        if offset < 0:
+            continue
+        words = ("unsquashfs", "-no-progress", "-lls", "-o", str(offset), "-d", "", image.path)
+        listing = run_checked(session.runner, Command(words), doing="listing the image").stdout
+        for gone in parse_whiteouts(listing):
+            files = {path: size for path, size in files.items() if not f"{path}/".startswith(f"{gone}/")}
+        for kind, size, path in parse_listing(listing):
+            if kind == "l":
+                there, _, target = path.partition(" -> ")
+                links[there] = target
+            else:
+                files[path] = size
+    return files, links
+
+
+def parse_listing(listing: str) -> Iterator[tuple[str, int, str]]:
+    """Give kind, size in bytes and path of each file and link in a listing of unsquashfs."""
+    for line in listing.splitlines():
+        if found := LISTED.fullmatch(line):
+            yield found[1], int(found[2]), found[3]
+
+
+def opened_files(trace: str, links: Mapping[str, str]) -> frozenset[str]:
+    """Give the paths in the image, without the root's slash, that were opened or started inside."""
+    lines = trace.splitlines()
+    starts = [number for number, line in enumerate(lines) if f'"{MARK}"' in line]
+    found: set[str] = set()
+    for line in lines[starts[-1] :] if starts else ():
+        if opened := OPENED.search(line):
+            found.add(opened[1].lstrip("/"))
+        elif started := STARTED.search(line):
+            found.add(follow(started[1].lstrip("/"), links))
+    return frozenset(found)
+
+
+def follow(path: str, links: Mapping[str, str]) -> str:
+    """Give where a path of the image leads, by its links."""
+    parts, done = path.split("/"), ""
+    for _ in range(MOST_LINKS * len(parts)):
+        if not parts:
+            break
+        here = posixpath.join(done, parts.pop(0)) if done else parts.pop(0)
+        if here not in links:
+            done = here
+            continue
+        target = links[here]
+        whole = target.lstrip("/") if target.startswith("/") else posixpath.normpath(posixpath.join(done, target))
+        parts, done = [*whole.split("/"), *parts], ""
+    return done
+
+
+def group_of(path: str) -> str:
+    """Name what a file is counted with: its Python package, Python's own library, or a folder."""
+    for pattern in (PACKAGE, STANDARD):
+        if found := pattern.match(path):
+            return found[1]
+    return "/".join(path.split("/")[:-1][:DEPTH])
+
+
+def judge_files(
+    image: str, command: tuple[str, ...], code: int, files: Mapping[str, int], opened: frozenset[str]
+) -> Slimming:
+    """Sum up what was opened and what was not."""
+    members: dict[str, list[str]] = {}
+    for path in files:
+        members.setdefault(group_of(path), []).append(path)
+    used = opened | {path for path in files if LOADER.match(path)}
+    groups = sorted(
+        (_sum(name, paths, files, used) for name, paths in members.items()), key=lambda g: (-g.unopened_size, g.name)
+    )
+    idle = [group.name for group in groups if group.unopened == group.files and group.size >= WORTH_BYTES]
+    return Slimming(
+        image=image,
+        command=command,
+        code=code,
+        groups=tuple(groups),
+        packages=tuple(name.rpartition("/")[2] for name in idle if PACKAGE.match(f"{name}/")),
+        folders=tuple(f"/{name}" for name in idle if name and not PACKAGE.match(f"{name}/") and not KEPT.match(name)),
+        results=tuple(f"/{path}" for path in sorted(opened) if path in files and _is_own(path)),
+    )
+
+
+def _sum(name: str, paths: Iterable[str], files: Mapping[str, int], used: frozenset[str]) -> Group:
+    sizes = [(files[path], path in used) for path in paths]
+    left = [size for size, was_used in sizes if not was_used]
+    return Group(name, len(sizes), sum(size for size, _ in sizes), len(left), sum(left))
+
+
+def _is_own(path: str) -> bool:
+    return path.startswith(OWN) and not path.startswith(LAYER)
+
+
+def render_slimming(found: Slimming, *, suggest: bool) -> str:
+    """Render it for people; with what to do where that is asked for."""
+    total, idle = (sum(getattr(group, name) for group in found.groups) for name in ("size", "unopened_size"))
+    rows = [group for group in found.groups if group.unopened_size][:MOST_ROWS]
+    lines = [f"{'never opened':>14} {'of':>10}  where"]
+    lines += [f"{_mega(row.unopened_size):>14} {_mega(row.size):>10}  {row.name or '/'}" for row in rows]
+    lines.append(f"{_mega(idle)} of {_mega(total)} were never opened by: {render_command(found.command)}")
+    if found.code:
+        lines.append(f"it ended with {found.code}: what it would have opened later is not known")
+    return "\n".join((*lines, *(_advice(found) if suggest else ())))
+
+
+def _mega(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def _advice(found: Slimming) -> Iterator[str]:
+    yield ""
+    if found.packages:
+        yield f"leave out of the environment file, or install without what asks for them: {', '.join(found.packages)}"
+    if found.folders:
+        yield "remove in argosy.toml; with --flatten, since a layer takes nothing away from its base:"
+        yield "  [[step]]"
+        yield f'  run = "rm -rf {" ".join(found.folders)}"'
+    if found.results:
+        yield "or take over into a small base only what was opened:"
+        yield "  [[stage]]"
+        yield '  name = "programs"'
+        yield f'  base = "{Path(found.image).name}"'
+        pairs = ", ".join(f'"{path}" = "{path}"' for path in found.results[:MOST_RESULTS])
+        more = f"   # and {len(found.results) - MOST_RESULTS} more: --json" if len(found.results) > MOST_RESULTS else ""
+        yield f"  results = {{ {pairs} }}{more}"
+    if not (found.packages or found.folders or found.results):
+        yield "no package and no folder of more than 1 MB is unused as a whole"
+    yield "run the commands of all your jobs before you take anything out: only one was watched"

@@ -1,0 +1,1 @@
+"""Rules for site profiles and for users' job scripts."""

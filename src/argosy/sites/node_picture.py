@@ -1,0 +1,185 @@
+"""A node of a site as a picture (SVG): cores, reserved ones, GPUs, NICs, and who is bound where; pure.
+
+Only what the profile knows is drawn: a node without a GPU -> CPU map has no picture, since its lines would be invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+import msgspec
+
+from argosy.sites.binding import parse_ranges
+from argosy.sites.profile import Node, Site
+
+__all__ = ["picture_missing", "render_picture"]
+
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#009988")
+"""One for each GPU of a node; distinct also for the colour-blind (Paul Tol's bright and vibrant schemes)."""
+DARK_TEXT = frozenset({"#ccbb44", "#66ccee"})
+
+CELL, GAP, PAD, MARGIN = 22, 3, 14, 24
+"""Pixels: a core, the room between two, the room inside a box, the room around the node."""
+GPU_HEIGHT, HEAD, FOOT = 44, 64, 62
+FEW_COLUMNS, MORE_COLUMNS = 8, 12
+"""Cores in a row: of a NUMA node of some cores, of one of many."""
+
+
+class Domain(msgspec.Struct, frozen=True):
+    """Cores that are near to each other, and the GPUs that are near to them: a NUMA node, or a GPU's own cores.
+
+    Attributes
+    ----------
+    numa
+        Number of the NUMA node; None where cores are not divided among NUMA nodes.
+    """
+
+    numa: int | None
+    cores: tuple[int, ...]
+    gpus: tuple[int, ...]
+
+
+def picture_missing(node: Node) -> str:
+    """Say why a node cannot be drawn; empty where it can."""
+    if not node.gpus:
+        return "its nodes have no GPU"
+    if not node.cores or len(node.gpu_cpus) != node.gpus:
+        return "no map of GPUs to cores is known, so each rank gets its share of the cores and no mask is planned"
+    return ""
+
+
+def render_picture(site: Site) -> str:
+    """Render a node of the site; empty where its profile has no map (see `picture_missing`)."""
+    node = site.node
+    if picture_missing(node):
+        return ""
+    domains = _domains(node)
+    columns = FEW_COLUMNS if max(len(domain.cores) for domain in domains) <= FEW_COLUMNS**2 else MORE_COLUMNS
+    wide = columns * (CELL + GAP) - GAP + 2 * PAD
+    rows = max(-(-len(domain.cores) // columns) for domain in domains)
+    high = PAD + 16 + GPU_HEIGHT + PAD + rows * (CELL + GAP) - GAP + PAD
+    width = 2 * MARGIN + len(domains) * wide + (len(domains) - 1) * PAD
+    parts = [_head(site, width, HEAD + high + FOOT)]
+    for index, domain in enumerate(domains):
+        parts += _draw_domain(node, domain, (MARGIN + index * (wide + PAD), HEAD), (wide, high), columns)
+    parts += _foot(node, width, HEAD + high)
+    return "\n".join((*parts, "</svg>", ""))
+
+
+def _domains(node: Node) -> tuple[Domain, ...]:
+    """Divide the cores among NUMA nodes, if the map agrees with equal blocks; else among GPUs."""
+    numas = node.numa
+    if numas and node.cores % numas == 0 and len(node.gpu_numa) == node.gpus:
+        block = node.cores // numas
+        homes = [{core // block for core in parse_ranges(text)} for text in node.gpu_cpus]
+        if all(home == {numa} for home, numa in zip(homes, node.gpu_numa, strict=True)):
+            return tuple(
+                Domain(
+                    numa,
+                    tuple(range(numa * block, (numa + 1) * block)),
+                    tuple(gpu for gpu in range(node.gpus) if node.gpu_numa[gpu] == numa),
+                )
+                for numa in range(numas)
+            )
+    mapped = [tuple(sorted(parse_ranges(text))) for text in node.gpu_cpus]
+    rest = tuple(sorted(frozenset(range(node.cores)) - {core for cores in mapped for core in cores}))
+    own = tuple(Domain(None, cores, (gpu,)) for gpu, cores in enumerate(mapped))
+    return (*own, Domain(None, rest, ())) if rest else own
+
+
+def _head(site: Site, width: int, height: int) -> str:
+    title = escape(site.title or site.name)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" font-family="system-ui, sans-serif">\n'
+        f"<title>A node of {title}</title>\n<desc>{escape(_words(site.node))}</desc>\n"
+        f'<rect x="1" y="1" width="{width - 2}" height="{height - 2}" rx="10" fill="#ffffff" stroke="#888888"/>\n'
+        f'<text x="{MARGIN}" y="30" font-size="17" font-weight="600" fill="#222222">{title}</text>\n'
+        f'<text x="{MARGIN}" y="50" font-size="12" fill="#555555">{escape(_told(site.node))}</text>'
+    )
+
+
+def _words(node: Node) -> str:
+    """Say in words what the picture shows."""
+    return "; ".join(f"GPU {gpu}: cores {cores}" for gpu, cores in enumerate(node.gpu_cpus))
+
+
+def _told(node: Node) -> str:
+    reserved = len(parse_ranges(node.reserved))
+    facts = [
+        node.cpu_model,
+        f"{node.cores} cores" + (f", {reserved} reserved by the system" if reserved else ""),
+        f"{node.numa} NUMA nodes" if node.numa else "",
+        f"{node.memory_mb // 1024} GB memory" if node.memory_mb else "",
+    ]
+    return " · ".join(filter(None, facts))
+
+
+def _draw_domain(
+    node: Node, domain: Domain, corner: tuple[int, int], size: tuple[int, int], columns: int
+) -> Iterator[str]:
+    (left, top), (wide, high) = corner, size
+    yield f'<rect x="{left}" y="{top}" width="{wide}" height="{high}" rx="7" fill="#f6f6f4" stroke="#cccccc"/>'
+    if domain.numa is not None:
+        yield f'<text x="{left + PAD}" y="{top + 19}" font-size="12" fill="#555555">NUMA node {domain.numa}</text>'
+    gpu_top = top + PAD + 16
+    for place, gpu in enumerate(domain.gpus):
+        share = (wide - 2 * PAD + GAP) / len(domain.gpus)
+        yield from _draw_gpu(node, gpu, (left + PAD + place * share, gpu_top), share - GAP)
+    owner = {core: gpu for gpu in domain.gpus for core in parse_ranges(node.gpu_cpus[gpu])}
+    reserved = parse_ranges(node.reserved)
+    for place, core in enumerate(domain.cores):
+        x = left + PAD + place % columns * (CELL + GAP)
+        y = gpu_top + GPU_HEIGHT + PAD + place // columns * (CELL + GAP)
+        yield _draw_core(core, (x, y), owner.get(core), reserved=core in reserved)
+
+
+def _draw_gpu(node: Node, gpu: int, corner: tuple[float, float], wide: float) -> Iterator[str]:
+    (left, top), colour = corner, COLOURS[gpu % len(COLOURS)]
+    text = "#222222" if colour in DARK_TEXT else "#ffffff"
+    below = f"bus {node.gpu_pci[gpu]}" if len(node.gpu_pci) == node.gpus else f"cores {node.gpu_cpus[gpu]}"
+    middle = left + wide / 2
+    yield f'<rect x="{left:g}" y="{top:g}" width="{wide:g}" height="{GPU_HEIGHT}" rx="5" fill="{colour}"/>'
+    yield (
+        f'<text x="{middle:g}" y="{top + 19:g}" font-size="13" font-weight="600" text-anchor="middle" '
+        f'fill="{text}">GPU {gpu}</text>'
+    )
+    yield (
+        f'<text x="{middle:g}" y="{top + 35:g}" font-size="10.5" text-anchor="middle" fill="{text}">'
+        f"{escape(below)}</text>"
+    )
+
+
+def _draw_core(core: int, corner: tuple[int, int], gpu: int | None, *, reserved: bool) -> str:
+    left, top = corner
+    colour, text, told, cross = "#e4e4e0", "#777777", "no rank is bound here", ""
+    if gpu is not None:
+        colour, told = COLOURS[gpu % len(COLOURS)], f"rank of GPU {gpu}"
+        text = "#222222" if colour in DARK_TEXT else "#ffffff"
+    if reserved:
+        told, size = "reserved by the system", CELL - 6
+        cross = (
+            f'<path d="M{left + 3} {top + 3}l{size} {size}m0 {-size}l{-size} {size}" '
+            f'stroke="#bbbbbb" stroke-width="1.5"/>'
+        )
+    return (
+        f'<g><title>core {core}: {told}</title><rect x="{left}" y="{top}" width="{CELL}" height="{CELL}" rx="3" '
+        f'fill="{colour}"/>{cross}<text x="{left + CELL / 2:g}" y="{top + 15}" font-size="10" text-anchor="middle" '
+        f'fill="{text}">{core}</text></g>'
+    )
+
+
+def _foot(node: Node, width: int, top: int) -> Iterator[str]:
+    if node.nics:
+        speed = f", {node.nic_gbit} Gbit/s each" if node.nic_gbit else ""
+        yield (
+            f'<rect x="{MARGIN}" y="{top + 12}" width="{width - 2 * MARGIN}" height="18" rx="4" fill="#444444"/>'
+            f'<text x="{width / 2:g}" y="{top + 25}" font-size="11" text-anchor="middle" fill="#ffffff">'
+            f"{node.nics} x {escape(node.nic or 'network interface')}{speed}</text>"
+        )
+    crossed = " · crossed: reserved" if node.reserved else ""
+    yield (
+        f'<text x="{MARGIN}" y="{top + 49}" font-size="11" fill="#555555">'
+        f"A core has the colour of the GPU whose rank is bound to it{crossed} · grey: no rank</text>"
+    )

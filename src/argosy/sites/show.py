@@ -1,0 +1,152 @@
+"""Say a profile in rows: every value with its reason, source, date, proof, and the line it was read from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from argosy.core.records import asdict, replace
+from argosy.core.toml_lines import find_line
+from argosy.sites.conditions import render_condition
+from argosy.sites.profile import Partition, Site
+from argosy.sites.profile_parts import Conditional, Evident
+from argosy.sites.read import DATA, find_profile, fragment_files, read_site, read_table
+from argosy.sites.resolve import DATE, full_address
+
+EVIDENCE = ("why", "source", "checked", "proof", "sources", "proofs", "when")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One value of a profile.
+
+    Attributes
+    ----------
+    key
+        Its place: ``slurm.gpu_option``, ``settings.NCCL_SOCKET_IFNAME``.
+    origin
+        File and line that it was read from.
+    """
+
+    key: str
+    value: str
+    when: str
+    why: str
+    source: str
+    checked: str
+    proof: str
+    origin: str = ""
+
+
+def tell_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[Row, ...]:
+    """Give every value of a site's profile, with where it was read."""
+    path = find_profile(name, folders)
+    places = [path, *reversed(fragment_files(path, folders))]
+    texts = [(place, place.read_text(encoding="utf-8"), read_table(place)) for place in places]
+    return tuple(_with_origin(row, texts) for row in rows_of(read_site(name, folders)))
+
+
+def rows_of(site: Site) -> Iterator[Row]:
+    """Give every value that a site's profile sets."""
+    for field in site.__struct_fields__:
+        value = getattr(site, field)
+        if isinstance(value, Evident):
+            yield from _section_rows(site, field, value)
+        elif isinstance(value, dict) and field == "modes":
+            for name, mode in value.items():
+                yield _row(site, f"modes.{name}", _short(mode), mode)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Evident):
+            for part in value:
+                yield _row(site, f"{field}.{_name(part)}", _short(part), part)
+    for name, value in site.proved.facts.items():
+        why = f"argosy prove, job {site.proved.job}"
+        yield Row(f"proved.{name}", value, "", why, "", site.proved.date, "proved")
+
+
+def _section_rows(site: Site, section: str, part: Evident) -> Iterator[Row]:
+    empty = type(part)()
+    for key in part.__struct_fields__:
+        value = getattr(part, key)
+        if isinstance(value, tuple) and value and isinstance(value[0], Evident):
+            for each in value:
+                yield _row(site, f"{section}.{key}.{_name(each)}", _short(each), each)
+        elif key not in EVIDENCE and value != getattr(empty, key):
+            source = part.sources.get(key, part.source)
+            row = _row(site, f"{section}.{key}", _text(value), part, source=source)
+            shown = part.proofs.get(key, "")
+            yield replace(row, proof="proved", checked=shown[:DATE], source=f"{row.source} ({shown})") if shown else row
+
+
+def _row(site: Site, key: str, value: str, part: Evident, *, source: str | None = None) -> Row:
+    when = render_condition(part.when) if isinstance(part, Conditional) else ""
+    address = full_address(site, part.source if source is None else source)
+    return Row(key, value, when, part.why, address, part.checked or site.checked, part.proof)
+
+
+def _name(part: Evident) -> str:
+    for key in ("name", "word", "to"):
+        if key in part.__struct_fields__:
+            return str(getattr(part, key))
+    return "+".join(getattr(part, "variables", ())) or "+".join(getattr(part, "paths", ()))[:40]
+
+
+def _short(part: Evident) -> str:
+    empty = {key: getattr(part, key) for key in part.__struct_fields__ if key not in (*EVIDENCE, "name")}
+    values = {key: value for key, value in empty.items() if value not in ("", (), 0, False, None, {})}
+    if isinstance(part, Partition):
+        values |= {"gpus": 0} if part.gpus == 0 else {}
+    elif len(values) == 1:
+        return _text(next(iter(values.values())))
+    return ", ".join(f"{key} {_text(value)}" if value is not True else key for key, value in values.items())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(_text(each) for each in value)
+    if isinstance(value, msgspec.Struct):
+        return ", ".join(f"{key} {_text(getattr(value, key))}" for key in value.__struct_fields__ if key != "source")
+    return json.dumps(value) if isinstance(value, dict | bool) else str(value)
+
+
+def _with_origin(row: Row, texts: list[tuple[Path, str, dict[str, Any]]]) -> Row:
+    """Find the file that a value is from: the profile's own, else the last fragment that has it."""
+    section, _, key = row.key.partition(".")
+    for path, text, table in texts:
+        part = table.get(section)
+        inner, _, named = key.partition(".")
+        if named and isinstance(part, dict) and isinstance(part.get(inner), list):
+            part, section, key = part[inner], f"{section}.{inner}", named
+        if isinstance(part, dict) and key in part:
+            keys: tuple[str, ...] = (section, key)
+        elif isinstance(part, list):
+            names = [_raw_name(each) for each in part]
+            if key not in names:
+                continue
+            keys = (*section.split("."), str(names.index(key)))
+        else:
+            continue
+        return Row(**{**asdict(row), "origin": f"{path}:{find_line(text, keys)}"})
+    return row
+
+
+def _raw_name(part: dict[str, Any]) -> str:
+    for key in ("name", "word", "to"):
+        if key in part:
+            return str(part[key])
+    return "+".join(part.get("variables", ())) or "+".join(part.get("paths", ()))[:40]
+
+
+def diff_sites(first: Site, second: Site) -> tuple[tuple[str, str, str], ...]:
+    """Give key and both values where two profiles differ; empty for a value that one of them has not."""
+    left, right = ({row.key: row.value for row in rows_of(site)} for site in (first, second))
+    keys = [*left, *(key for key in right if key not in left)]
+    return tuple((key, left.get(key, ""), right.get(key, "")) for key in keys if left.get(key) != right.get(key))
+
+
+def profile_schema() -> dict[str, Any]:
+    """Give the JSON schema of a profile, for editors."""
+    schema = msgspec.json.schema(Site)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Argosy site profile", **schema}

@@ -1,0 +1,1 @@
+"""Slurm: directives, commands, replies and refusals."""

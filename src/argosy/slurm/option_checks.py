@@ -1,0 +1,223 @@
+"""Judge what users write for a job before sbatch does: what Slurm would refuse, or take for something else; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from argosy.core.errors import UsageError
+from argosy.core.suggest import nearest_word
+from argosy.slurm.text import JobOptions
+
+SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905
+"""Names that sbatch knows; PIPE and CHLD not before 24.11 (tried on 22.05 and 24.11)."""
+
+LAST_SIGNAL, LONGEST_WARNING = 64, 65535
+"""The highest signal number of Linux (signal(7)), and the most seconds of a warning (sbatch(1), --signal)."""
+
+MAILS = frozenset(
+    "NONE BEGIN END FAIL REQUEUE ALL INVALID_DEPEND STAGE_OUT ARRAY_TASKS TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 TIME_LIMIT_50".split()  # noqa: SIM905, E501
+)
+"""What sbatch(1) lists for --mail-type."""
+
+LEAST_MEGABYTES = 1000
+"""Fewer megabytes than a job can mean: ``--mem 60`` is 60 MB to Slurm, and nearly always 60 GB to who wrote it."""
+
+OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "nodes": "--nodes",
+        "ntasks": "--ranks",
+        "ntasks-per-node": "--ranks",
+        "ntasks-per-gpu": "--ranks",
+        "cpus-per-task": "--cpus-per-rank",
+        "cpus-per-gpu": "--cpus-per-rank",
+        "gpus": "--gpus",
+        "gpus-per-node": "--gpus-per-node",
+        "gpus-per-task": "--gpus-per-node",
+        "gres=gpu": "--gpus-per-node",
+        "job-name": "--name",
+        "account": "--account",
+        "partition": "--partition",
+        "qos": "--qos",
+        "time": "--time",
+        "mem": "--mem",
+        "mem-per-gpu": "--mem-per-gpu",
+        "constraint": "--constraint",
+        "reservation": "--reservation",
+        "nodelist": "--nodelist",
+        "exclude": "--exclude",
+        "mail-type": "--mail-type",
+        "output": "--output",
+        "error": "--error",
+        "chdir": "--chdir",
+        "array": "--array",
+        "signal": "--signal",
+        "exclusive": "--exclusive",
+        "requeue": "--requeue",
+        "dependency=afterok": "--after",
+        "wrap": "the command after --",
+    }
+)
+"""Options of sbatch, some with the beginning of their value -> what says the same here."""
+
+SHORT: Mapping[str, str] = MappingProxyType(
+    {
+        "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "A": "account",
+        "p": "partition", "q": "qos", "t": "time", "C": "constraint", "w": "nodelist", "x": "exclude",
+        "o": "output", "e": "error", "D": "chdir", "a": "array", "d": "dependency", "M": "clusters",
+    }
+)  # fmt: skip
+"""Short options of sbatch(1) -> their long names."""
+
+
+def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
+    """Refuse values that sbatch would refuse or misread, and words for sbatch that Argosy has an option for.
+
+    Raises
+    ------
+    UsageError
+        With the words and what to write.
+    """
+    if options.mem and options.mem_per_gpu:
+        raise UsageError(
+            "--mem and --mem-per-gpu exclude each other",
+            evidence=f"--mem {options.mem}, --mem-per-gpu {options.mem_per_gpu}",
+            hint="say one of the two",
+        )
+    for name, check in CHECKS.items():
+        value = getattr(options, name)
+        if value:
+            check(f"--{name.replace('_', '-')}", value)
+    for word in extra:
+        _check_other(word)
+
+
+def parse_warning(text: str) -> tuple[str, int]:
+    """Read sbatch's ``[R][B:]SIGNAL[@SECONDS]``: the signal and the seconds, 60 where none are said (sbatch(1)).
+
+    Raises
+    ------
+    UsageError
+        When it is not of that form, or names no signal.
+    """
+    match = re.fullmatch(r"(?:[RB]+:)?(?:SIG)?([A-Z]+[12]?|\d+)(?:@(\d+))?", text.upper())
+    name, seconds = (match[1], int(match[2] or 60)) if match else ("", 0)
+    is_signal = 0 < int(name) <= LAST_SIGNAL if name.isdigit() else name in SIGNALS
+    if not is_signal or seconds > LONGEST_WARNING:
+        near = nearest_word(name, SIGNALS)
+        raise UsageError(
+            f"{text!r} is no warning signal",
+            evidence=f"known: {', '.join(sorted(SIGNALS))}; at most {LONGEST_WARNING} seconds before the limit",
+            hint=f"did you mean {near}?" if near else "write --signal USR2@120",
+        )
+    return name, seconds
+
+
+def _check_memory(option: str, value: str) -> None:
+    match = re.fullmatch(r"(\d+)(?:([KMGT])B?)?", value.upper())
+    if match is None:
+        raise UsageError(f"{value!r} is no amount of memory", evidence=f"{option} {value}", hint=f"write {option} 60G")
+    if not match[2] and 0 < int(match[1]) < LEAST_MEGABYTES:
+        raise UsageError(
+            f"a number alone is megabytes to Slurm, and {value} MB are too little for a job",
+            evidence=f"{option} {value}",
+            hint=f"write {option} {value}G for gigabytes; {option} {value}M if you mean it",
+        )
+
+
+def _check_array(option: str, value: str) -> None:
+    numbers, _, most = value.partition("%")
+    parts = [re.fullmatch(r"(\d+)(?:-(\d+)(?::0*[1-9]\d*)?)?", part) for part in numbers.strip("[]").split(",")]
+    good = all(part and int(part[1]) <= int(part[2] or part[1]) for part in parts)
+    if not good or ("%" in value and not re.fullmatch(r"0*[1-9]\d*", most)):
+        raise UsageError(
+            f"{value!r} is no list of array tasks",
+            evidence=f"{option} {value}",
+            hint=f"write {option} 0-9, 1,3,7 or 0-9%2 for two at a time",
+        )
+
+
+def _check_mail(option: str, value: str) -> None:
+    for word in value.split(","):
+        if word.upper() not in MAILS:
+            near = nearest_word(word.upper(), MAILS)
+            raise UsageError(
+                f"{word!r} is nothing that Slurm sends mail about",
+                evidence=f"{option} {value}",
+                hint=f"did you mean {near}?" if near else f"write {option} END,FAIL",
+            )
+
+
+def _check_time(option: str, value: str) -> None:
+    one, two = r"\d+(?::\d+){0,2}", r"\d+-\d+(?::\d+){0,2}"
+    if not re.fullmatch(rf"{one}|{two}|UNLIMITED|INFINITE|-1", value.upper()):
+        raise UsageError(
+            f"{value!r} is no time", evidence=f"{option} {value}", hint="write it as 1:30:00 or 2-00:00:00"
+        )
+
+
+def _check_signal(_option: str, value: str) -> None:
+    parse_warning(value)
+
+
+def _check_dependency(_option: str, value: str) -> None:
+    for part in value.split(","):
+        jobs = part.removeprefix("afterok:")
+        if not re.fullmatch(r"\d+(_\d+)?(\+\d+)?(:\d+(_\d+)?(\+\d+)?)*", jobs):
+            raise UsageError(f"{jobs!r} is no list of jobs", evidence=f"--after {jobs}", hint="write --after 123:124")
+
+
+CHECKS: Mapping[str, Callable[[str, str], None]] = MappingProxyType(
+    {
+        "mem": _check_memory,
+        "mem_per_gpu": _check_memory,
+        "array": _check_array,
+        "mail_type": _check_mail,
+        "time": _check_time,
+        "signal": _check_signal,
+        "dependency": _check_dependency,
+    }
+)
+"""Option -> what judges its value."""
+
+
+def _check_other(word: str) -> None:
+    """Judge a word of ``--sbatch-arg``: an option of sbatch, and none that has a name here."""
+    if not re.match(r"--?[A-Za-z]", word):
+        raise UsageError(
+            f"{word!r} is no option of sbatch",
+            evidence=f"--sbatch-arg {word}",
+            hint=f"write it with its dashes: --sbatch-arg=--{word.lstrip('-')}" if word.strip("-") else "leave it out",
+        )
+    name, value = _named(word)
+    if name in CLUSTERS:
+        raise UsageError(
+            "a job for another cluster could not be found again: its numbers are that cluster's",
+            evidence=f"--sbatch-arg {word}",
+            hint=f"set SLURM_CLUSTERS={value or 'NAME'} for argosy launch, and for jobs, logs and cancel after it",
+        )
+    ours = OUR_OPTIONS.get(name) or OUR_OPTIONS.get(f"{name}={value.partition(':')[0]}")
+    if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
+        raise UsageError(
+            f"what {word!r} says has a name of its own here: {ours}",
+            evidence=f"--sbatch-arg {word}; sbatch would take the last of two lines, and the plan would not know it",
+            hint=f"say it by {ours}",
+        )
+
+
+CLUSTERS = frozenset({"clusters", "cluster"})
+
+
+def named_cluster(word: str) -> str:
+    """Give the cluster that a word for sbatch names; empty where it says something else."""
+    name, value = _named(word) if re.match(r"--?[A-Za-z]", word) else ("", "")
+    return value if name in CLUSTERS else ""
+
+
+def _named(word: str) -> tuple[str, str]:
+    """Give the long name of an option and its value, whichever way it is written: ``--x=1``, ``--x 1``, ``-N1``."""
+    if word.startswith("--"):
+        name, _, value = re.sub(r"[\s=]+", "=", word[2:], count=1).partition("=")
+        return name, value
+    return SHORT.get(word[1], word[1]), word[2:].strip(" =")

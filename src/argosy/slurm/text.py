@@ -1,0 +1,315 @@
+"""Slurm in words: #SBATCH lines, argv, and readers of its replies; nothing is started here.
+
+The parsable forms of squeue, scontrol and sacct are read on every release: their JSON changed between 22.05
+(``"COMPLETED"``) and 24.11 (``["COMPLETED"]``), the columns did not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from argosy.core.errors import ToolFailed, UsageError
+from argosy.core.process import Words
+
+WAITING, RUNNING, ENDED = "waiting", "running", "ended"
+
+STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "PENDING": (WAITING, "waits in the queue"),
+        "REQUEUED": (WAITING, "goes back into the queue"),
+        "REQUEUE_HOLD": (WAITING, "was requeued and is held: scontrol release"),
+        "REQUEUE_FED": (WAITING, "goes back into the queue of the federation"),
+        "SPECIAL_EXIT": (WAITING, "was requeued with a special exit code, and is held"),
+        "RESV_DEL_HOLD": (WAITING, "is held: its reservation was deleted"),
+        "CONFIGURING": (RUNNING, "its nodes are getting ready"),
+        "RUNNING": (RUNNING, "runs"),
+        "COMPLETING": (RUNNING, "is ending"),
+        "STAGE_OUT": (RUNNING, "copies its files out"),
+        "SIGNALING": (RUNNING, "is being signalled"),
+        "STOPPED": (RUNNING, "is stopped, and keeps its nodes"),
+        "SUSPENDED": (RUNNING, "is suspended"),
+        "RESIZING": (RUNNING, "changes its size"),
+        "COMPLETED": (ENDED, "ended well"),
+        "FAILED": (ENDED, "ended with an error"),
+        "CANCELLED": (ENDED, "was cancelled"),
+        "TIMEOUT": (ENDED, "was ended by its time limit: ask for more with --time"),
+        "OUT_OF_MEMORY": (ENDED, "ran out of memory: ask for more with --mem"),
+        "NODE_FAIL": (ENDED, "lost a node: launch it again; with --resume it goes on by itself"),
+        "BOOT_FAIL": (ENDED, "a node did not boot"),
+        "DEADLINE": (ENDED, "was ended by its deadline"),
+        "PREEMPTED": (ENDED, "was preempted by another job"),
+        "LAUNCH_FAILED": (ENDED, "could not be started on its nodes"),
+        "RECONFIG_FAIL": (ENDED, "its nodes could not be reconfigured"),
+        "REVOKED": (ENDED, "runs on another cluster of the federation"),
+    }
+)
+"""Every state of Slurm 22.05 to 25.05, from squeue(1): what kind it is, and what it means to the user."""
+
+
+def judge_state(state: str) -> tuple[str, str]:
+    """Give kind and meaning of a state; one that Slurm added since is shown as it is, and taken for running."""
+    # "CANCELLED by 2001", "CANCELLED+": what follows the state's own word is for people.
+    word = next(iter(state.split(maxsplit=1)), "").rstrip("+")
+    return STATES.get(word, (RUNNING, f"is {state}"))
+
+
+FROM_OUTSIDE = frozenset({"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"})
+NOT_REACHED = re.compile(r"\(connect failure\)|Connection refused|Communication connection failure", re.IGNORECASE)
+"""What a program of Slurm says before it has sent anything (slurm_errno.c)."""
+
+ANSWER_LOST = re.compile(
+    r"timed out|Zero Bytes|Unable to contact slurm controller(?! \(connect)|Unexpected message received|"
+    r"Message (send|receive) failure|Communication shutdown failure",
+    re.IGNORECASE,
+)
+"""What it says after it began to send: the controller may have done what it was asked."""
+
+
+OUT_OF_MEMORY_SIGNAL = 125
+"""The signal number that Slurm invents for a job that ran out of memory: ``0:125`` (SIG_OOM in its slurm.h)."""
+
+
+def judge_code(state: str, code: int) -> int:
+    """Give the exit code of an ended job: never 0 where it did not end well, whatever Slurm's ExitCode says."""
+    name = state.split(maxsplit=1)[0] if state else ""
+    if code == 128 + OUT_OF_MEMORY_SIGNAL and name == "OUT_OF_MEMORY":
+        return 137  # what the kernel did: SIGKILL
+    if code or name == "COMPLETED":
+        return code
+    return 143 if name in FROM_OUTSIDE else 1
+
+
+def says_no_answer(text: str) -> bool:
+    """Tell whether a program of Slurm complains that the controller does not answer."""
+    return bool(NOT_REACHED.search(text) or ANSWER_LOST.search(text))
+
+
+def may_be_done(text: str) -> bool:
+    """Tell whether the controller may have carried out a request that failed without its answer."""
+    return bool(ANSWER_LOST.search(text))
+
+
+class JobOptions(msgspec.Struct, frozen=True):
+    """What users ask of a job, in sbatch's words; empty leaves it to Slurm."""
+
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    time: str = ""
+    mem: str = ""
+    mem_per_gpu: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    nodelist: str = ""
+    exclude: str = ""
+    mail_type: str = ""
+    output: str = ""
+    error: str = ""
+    chdir: str = ""
+    array: str = ""
+    dependency: str = ""
+    signal: str = ""
+    exclusive: bool = False
+    requeue: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """Give the options that are set, as sbatch's words."""
+        for name in self.__struct_fields__:
+            value, option = getattr(self, name), name.replace("_", "-")
+            if value is True:
+                yield f"--{option}"
+            elif value:
+                yield f"--{option}={value}"
+
+
+USER_DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "account": "SBATCH_ACCOUNT",
+        "partition": "SBATCH_PARTITION",
+        "qos": "SBATCH_QOS",
+        "time": "SBATCH_TIMELIMIT",
+        "mem": "SBATCH_MEM_PER_NODE",
+        "mem_per_gpu": "SBATCH_MEM_PER_GPU",
+        "constraint": "SBATCH_CONSTRAINT",
+        "reservation": "SBATCH_RESERVATION",
+        "signal": "SBATCH_SIGNAL",
+    }
+)
+"""Options that a user may have set for good (sbatch(1), input environment variables).  To sbatch they weigh more than
+the lines of a script, so a plan reads them and submits without them."""
+
+
+def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the user's SBATCH_* defaults for options not given now; --mem and --mem-per-gpu exclude each other."""
+    said = {"mem", "mem_per_gpu"} if options.mem or options.mem_per_gpu else set()
+    return {
+        name: environment[variable]
+        for name, variable in USER_DEFAULTS.items()
+        if name not in said and not getattr(options, name) and environment.get(variable)
+    }
+
+
+def unread_defaults(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the user's SBATCH_* variables that plans do not read: the job is submitted without them."""
+    return tuple(
+        sorted(name for name in environment if name.startswith("SBATCH_") and name not in USER_DEFAULTS.values())
+    )
+
+
+def render_directive(option: str) -> str:
+    r"""Render one ``#SBATCH`` line; sbatch reads it as a shell would, in double quotes where it needs them.
+
+    A ``#`` begins a comment there; it is written as ``\#`` (https://github.com/NVIDIA/pyxis, README.md), as references
+    to images need it.
+
+    Raises
+    ------
+    UsageError
+        When the value holds a line break: no directive can.
+    """
+    if "\n" in option:
+        said = option.partition("=")[0]
+        raise UsageError(
+            "a line break cannot stand in a Slurm option",
+            evidence=repr(option),
+            hint=f"say another {said.replace('job-name', 'name')}, or start from a folder whose name has none",
+        )
+    name, equals, value = option.partition("=")
+    if re.fullmatch(r"[\w.,:%@/+=*\[\]#-]*", value):
+        return f"#SBATCH {name}{equals}" + value.replace("#", "\\#")
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'#SBATCH {name}{equals}"{escaped}"'
+
+
+def is_job_id(text: str) -> bool:
+    """Tell whether a word is the number of a job, of an array's task or of a component: ``7``, ``7_2``, ``7+1``."""
+    return bool(re.fullmatch(r"[1-9]\d*([_+]\d+)?", text))
+
+
+def parse_job_id(text: str) -> str:
+    """Read what ``sbatch --parsable`` prints: ``123`` or ``123;cluster``.
+
+    Raises
+    ------
+    ToolFailed
+        When it is neither.
+    """
+    match = re.search(r"^(\d+)(;\S+)?$", text.strip(), re.MULTILINE)
+    if match is None:
+        raise ToolFailed("sbatch gave no job id", evidence=text.strip()[-400:])
+    return match[1]
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """A job as squeue tells it; times as Slurm writes them."""
+
+    id: str
+    state: str
+    reason: str
+    start: str
+    nodes: str
+    elapsed: str
+    limit: str
+    partition: str
+    node_list: str
+    name: str
+
+
+SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
+"""The name is last: it alone may hold a bar."""
+
+
+def plan_squeue(user: str) -> Words:
+    """Give the words that list the jobs of a user which wait or run."""
+    return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, "--user", user)
+
+
+def parse_squeue(text: str) -> tuple[JobRow, ...]:
+    """Read squeue's rows."""
+    width = SQUEUE_FORMAT.count("|")
+    rows = (line.split("|", width) for line in text.splitlines() if line.count("|") >= width)
+    return tuple(JobRow(*(cell.strip() for cell in row)) for row in rows)
+
+
+def parse_scontrol_jobs(text: str) -> tuple[dict[str, str], ...]:
+    """Read ``scontrol show job --oneliner``: a job a line, whose name or comment may hold line breaks."""
+    return tuple(map(parse_scontrol_job, re.findall(r"^JobId=.*?(?=\nJobId=|\Z)", text, re.MULTILINE | re.DOTALL)))
+
+
+def parse_scontrol_job(text: str) -> dict[str, str]:
+    """Read one row of ``scontrol show --oneliner``: ``Key=Value`` words; a value may hold blanks.
+
+    A program's own words (``lr=0.1``), the line it was submitted by (25.05) and comments follow after its command, and
+    change nothing that was told before.
+    """
+    head, command, rest = text.strip().partition(" Command=")
+    form = re.compile(r"(?:^| )([A-Za-z][\w:/]*)=(.*?)(?= [A-Za-z][\w:/]*=|\Z)", re.DOTALL)
+    return dict(form.findall((command + rest).rstrip())) | dict(form.findall(head))
+
+
+SACCT_FIELDS = {"JobState": "State", "ExitCode": "ExitCode", "NodeList": "NodeList", "JobId": "JobIDRaw"}
+"""What is asked of the accounting, by the names that scontrol has for it."""
+
+
+def plan_sacct(job: str) -> Words:
+    """Ask the accounting about a job that the controller has forgotten; of its runs, the last one."""
+    columns = ",".join(("JobID", *SACCT_FIELDS.values()))
+    return ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", f"--format={columns}")
+
+
+def parse_sacct(text: str, job: str) -> dict[str, str]:
+    """Read the reply to `plan_sacct` by scontrol's names; empty where the accounting knows no such job.
+
+    Of an array, whose tasks have rows of their own, one that did not end well tells most.
+    """
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(SACCT_FIELDS)]
+    whole = [row for row in rows if job in (row[0], row[-1]) and not row[0].startswith(f"{job}_")]
+    tasks = [row for row in rows if row[0].startswith(f"{job}_")]
+    told = [*whole[-1:], *(row for row in tasks if row[1] != "COMPLETED"), *tasks]
+    if not told:
+        return {}
+    array, _, task = told[0][0].partition("_")
+    number = {"ArrayJobId": array, "ArrayTaskId": task} if task else {}
+    return dict(zip(SACCT_FIELDS, told[0][1:], strict=True)) | number
+
+
+def parse_exit_code(text: str) -> int:
+    """Read Slurm's ``code:signal`` as a shell's exit code: 128 + signal where a signal ended it."""
+    code, _, number = text.partition(":")
+    if not code.isdigit():
+        return 1
+    return 128 + int(number) if number.isdigit() and int(number) else int(code)
+
+
+CLOSED = "the partition is closed: wait for the centre, or name another by --partition"
+NOT_TAKEN = "its account or QOS is not taken there: 'argosy queues' shows yours"
+
+STUCK = (
+    (r"DependencyNeverSatisfied", "it will never start: the job that it waits for ended badly; argosy cancel {job}"),
+    (r"JobHeldUser", "it is held: scontrol release {job}"),
+    (r"JobHeldAdmin", "the centre holds it: ask its support team"),
+    (r"launch.failed.requeued.held", "its start failed on a node, and it is held: scontrol release {job}"),
+    (r"BadConstraints", "no node has what it asks for: cancel it, and ask for less"),
+    (r"PartitionTimeLimit", "its --time is more than the partition gives: argosy cancel {job}, and ask for less"),
+    (r"PartitionNodeLimit", "its --nodes are more than the partition gives: argosy cancel {job}, and ask for fewer"),
+    (r"Partition(Down|Inactive)", CLOSED),
+    (
+        r"uid[ _]\d+[ _]not[ _]in[ _]group[ _].*",
+        "you may not use that partition: argosy cancel {job}, and name another",
+    ),
+    (r"Invalid(Account|QOS)|(Account|QOS)NotAllowed", NOT_TAKEN),
+    (r"(QOS|Assoc)Max\w+Per(Job|Node)\w*", "its QOS or account gives one job less than it asks for: 'argosy queues'"),
+    (r"(QOS|Assoc)Grp(?!\w*Run)\w*Minutes\w*", "the account's budget is used up: ask its owner, or name another"),
+)
+"""Reasons that do not pass by themselves (squeue(1), JOB REASON CODES): pattern, what to do."""
+
+
+def advise_waiting(reason: str, job: str) -> str:
+    """Say what to do where a job waits for a reason that does not pass by itself; empty else."""
+    word = reason.partition(",")[0]
+    advice = next((text for pattern, text in STUCK if re.fullmatch(pattern, word)), "")
+    return advice.replace("{job}", job)
