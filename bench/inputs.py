@@ -20,7 +20,7 @@ from pathlib import Path
 from argosy.builder.build import build
 from argosy.builder.report import BuildRequest
 from argosy.core.process import RealRunner
-from argosy.core.session import Places, PlainReporter, QuietReporter, Session
+from argosy.core.session import Paths, PlainReporter, QuietReporter, Session
 from argosy.core.store import remove_tree, whole_folder, work_folder
 from argosy.host.probe import probe_host
 from argosy.images.open import open_image
@@ -110,7 +110,7 @@ def bench_cache() -> Path:
 def open_session(cache: Path, *, quiet: bool = True) -> Session:
     """Give a session of this machine whose cache is `cache`."""
     reporter = QuietReporter() if quiet else PlainReporter()
-    return Session(probe_host(), RealRunner(), Places(cache, cache / "state", ()), reporter, work=str(cache / "work"))
+    return Session(probe_host(), RealRunner(), Paths(cache, cache / "state", ()), reporter, work=str(cache / "work"))
 
 
 def make_inputs(recipe: Recipe) -> Inputs:
@@ -144,7 +144,7 @@ def made_base(recipe: Recipe, session: Session) -> Path:
             part = FileSlice(work / "base.sqfs", 0, (work / "base.sqfs").stat().st_size)
             system = plan_system_part(part, arch=image.arch)
             write_sif(folder / "base.sif", [system], uuid=uuid.uuid4(), time=0, arch=image.arch)
-            remove_tree(session.places.cache / "trees" / f"{work.name}-vendor")
+            remove_tree(session.paths.cache / "trees" / f"{work.name}-vendor")
     return place / "base.sif"
 
 
@@ -180,7 +180,7 @@ def _made_image(inputs: Inputs, name: str) -> Path:
 
 def _remove_others(prefix: str, session: Session) -> None:
     """Remove the images that an older state of the program made, and every unpacked tree: each can be made again."""
-    old = [*bench_folder().glob(f"{prefix}*"), *(session.places.cache / "trees").glob("*")]
+    old = [*bench_folder().glob(f"{prefix}*"), *(session.paths.cache / "trees").glob("*")]
     for folder in old:
         if folder.is_dir():
             remove_tree(folder)

@@ -10,7 +10,7 @@ from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
 from argosy.launch.resolve import plan_here
 from argosy.launch.shape import Wanted
-from argosy.runtimes.open_container import enter
+from argosy.runtimes.open_container import open_container
 from argosy.sites.conditions import Facts
 from argosy.sites.read import parse_table, read_site, site_names
 from argosy.sites.resolve import resolve
@@ -42,7 +42,7 @@ def run_planning(inputs: Inputs, *, quick: bool) -> Outcome:
     """Plan the same local job many times; a plan is its script too."""
     session = open_session(bench_cache())
     request = LaunchRequest(str(inputs.delta), COMMAND)
-    container = enter(request.container, request.image, session, command=COMMAND, dry=True)
+    container = open_container(request.container, request.image, session, command=COMMAND, dry=True)
     site = read_site("local")
     count = PLANS // 100 if quick else PLANS
     taken = []

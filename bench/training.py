@@ -109,13 +109,13 @@ def measure_ways(cluster: Cluster, folder: Path, image: Path, rounds: int) -> di
     write_scripted(scripted, image)
     epochs = {shape: f"{all_of_them} {every}" for shape, (all_of_them, every) in EPOCHS.items()}
     shutil.copy(EXAMPLE / "train.py", folder)  # a container sees the folder that it is started in
-    places = {"image": image, "prefix": prefix, "scripted": scripted}
-    (folder / "compare.sh").write_text(COMPARE.format(rounds=rounds, minutes=PATIENCE * rounds, **places, **epochs))
+    paths = {"image": image, "prefix": prefix, "scripted": scripted}
+    (folder / "compare.sh").write_text(COMPARE.format(rounds=rounds, minutes=PATIENCE * rounds, **paths, **epochs))
     try:
         cluster.on_login(folder, "sbatch", "--wait", "compare.sh")
     except RuntimeError as error:
         raise RuntimeError(f"{error}\n{(folder / 'compare.out').read_text()[-2000:]}") from error
-    return read_ways((folder / "times").read_text())
+    return read_variants((folder / "times").read_text())
 
 
 def write_scripted(folder: Path, image: Path) -> None:
@@ -128,7 +128,7 @@ def write_scripted(folder: Path, image: Path) -> None:
         file.chmod(0o755)
 
 
-def read_ways(text: str) -> dict[tuple[str, str], list[list[float]]]:
+def read_variants(text: str) -> dict[tuple[str, str], list[list[float]]]:
     """Read lines of a shape, a way, its begin and end in nanoseconds, and the seconds that the program told.
 
     Raises

@@ -51,7 +51,7 @@ OF_THE_TREE = Budget(0.01)
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class BenchTarget:
     """Where things are wrapped, and by what.
 
     Attributes
@@ -104,18 +104,18 @@ def run_wrapping(inputs: Inputs, *, quick: bool) -> Outcome:
         many = _image_of_many(inputs, folder)
         here = str(Path(sys.executable).with_name("argosy"))
         base = made_base(QUICK, open_session(bench_cache()))
-        grounds = [Ground("bwrap", HERE, folder / "bwrap", wheels, base, here)]
+        context = [BenchTarget("bwrap", HERE, folder / "bwrap", wheels, base, here)]
         if not missing:
-            grounds.append(Ground("apptainer", lab(), folder / "apptainer", wheels, base, "argosy"))
+            context.append(BenchTarget("apptainer", lab(), folder / "apptainer", wheels, base, "argosy"))
         rows: list[Row] = []
         calls: dict[str, tuple[Calls, ...]] = {}
-        for ground in grounds:
-            ground.folder.mkdir()
-            ground.folder.chmod(0o777)
-            rows += [*_wrap_rows(ground, many, folder / "many.txt"), *_count_rows(ground), *_start_rows(ground, quick)]
+        for target in context:
+            target.folder.mkdir()
+            target.folder.chmod(0o777)
+            rows += [*_wrap_rows(target, many, folder / "many.txt"), *_count_rows(target), *_start_rows(target, quick)]
             code = QUICK_IMPORT if quick else IMPORT
-            only = f"{BARE},{WRAPPER}" if ground.place is HERE else WRAPPER
-            calls[ground.runtime] = ground.measured_starts("--quick", "--code", code, "--only", only).calls
+            only = f"{BARE},{WRAPPER}" if target.place is HERE else WRAPPER
+            calls[target.runtime] = target.measured_starts("--quick", "--code", code, "--only", only).calls
         rows += _call_rows(calls)
     remarks = [
         "wrapping: an update adds one package; bwrap unpacks each image into the prefix, that of 1,000 commands too",
@@ -135,36 +135,36 @@ def _image_of_many(inputs: Inputs, folder: Path) -> Path:
     return folder / "many.sif"
 
 
-def _wrap_rows(ground: Ground, many: Path, requirements: Path) -> Iterator[Row]:
-    key, who = f"wrapping.{ground.runtime}", ground.runtime
-    by = ("--runtime", ground.runtime)
-    wrapped = ground.argosy_run("wrap", str(many), "-w", MANY_INSIDE, "--prefix", f"{ground.folder}/many", *by)
-    budget = None if ground.place is HERE else WRAPPED
+def _wrap_rows(target: BenchTarget, many: Path, requirements: Path) -> Iterator[Row]:
+    key, who = f"wrapping.{target.runtime}", target.runtime
+    by = ("--runtime", target.runtime)
+    wrapped = target.argosy_run("wrap", str(many), "-w", MANY_INSIDE, "--prefix", f"{target.folder}/many", *by)
+    budget = None if target.place is HERE else WRAPPED
     yield one(f"{key}.many", f"{who}: wrap an image, {COMMANDS:,} commands: wall", wrapped.wall, "s", budget=budget)
     yield one(f"{key}.many.cpu", f"{who}: the same: CPU", wrapped.cpu, "s")
-    new = ground.argosy_run("wrap", str(requirements), "--base", str(ground.base), "--prefix", str(ground.prefix), *by)
+    new = target.argosy_run("wrap", str(requirements), "--base", str(target.base), "--prefix", str(target.prefix), *by)
     yield one(f"{key}.new", f"{who}: a new environment: wall", new.wall, "s")
-    updated = ground.argosy_run("wrap", "update", str(ground.prefix), ONE_MORE)
-    yield one(f"{key}.size", f"{who}: its packages, unpacked", _layer_bytes(ground) / MEGA, "MB")
+    updated = target.argosy_run("wrap", "update", str(target.prefix), ONE_MORE)
+    yield one(f"{key}.size", f"{who}: its packages, unpacked", _layer_bytes(target) / MEGA, "MB")
     yield one(f"{key}.update", f"{who}: update with one package: wall", updated.wall, "s", budget=UPDATED)
     yield one(f"{key}.update.cpu", f"{who}: the same: CPU", updated.cpu, "s")
 
 
-def _layer_bytes(ground: Ground) -> int:
-    image = ground.prefix / "versions/2/image.sif"
-    session = open_session(ground.folder / "unpacked")
+def _layer_bytes(target: BenchTarget) -> int:
+    image = target.prefix / "versions/2/image.sif"
+    session = open_session(target.folder / "unpacked")
     found = open_image(image).image
     offset = found.layer_offset if found.layer_offset >= 0 else found.base_offset
     return tree_bytes(unpacked(session, image, offset=offset, key="layer") / ROOT.lstrip("/"))
 
 
-def _count_rows(ground: Ground) -> Iterator[Row]:
-    log = ground.folder / "trace"
+def _count_rows(target: BenchTarget) -> Iterator[Row]:
+    log = target.folder / "trace"
     traced = ("strace", "-f", "-qq", "-e", "trace=process", "-e", "signal=none", "-o", str(log))
-    ground.run(*traced, str(ground.prefix / "bin/python"), "-c", "pass")
-    forks, execs = count_until(log.read_text(errors="replace"), ground.runtime)
-    budgets = (None, None) if ground.place is HERE else (NO_FORK, FEW_EXECS)
-    key, who = f"wrapping.{ground.runtime}", f"{ground.runtime}: a wrapped command before the runtime's own execve"
+    target.run(*traced, str(target.prefix / "bin/python"), "-c", "pass")
+    forks, execs = count_until(log.read_text(errors="replace"), target.runtime)
+    budgets = (None, None) if target.place is HERE else (NO_FORK, FEW_EXECS)
+    key, who = f"wrapping.{target.runtime}", f"{target.runtime}: a wrapped command before the runtime's own execve"
     yield one(f"{key}.forks", f"{who}: forks", forks, "", budget=budgets[0])
     yield one(f"{key}.execs", f"{who}: execve", execs, "", budget=budgets[1])
 
@@ -184,16 +184,16 @@ def count_until(trace: str, program: str) -> tuple[int, int]:
     return len(FORK.findall(before)), len(re.findall(r"^\d+ +execve\(.* = 0$", before, re.MULTILINE))
 
 
-def _start_rows(ground: Ground, quick: bool) -> Iterator[Row]:  # noqa: FBT001 - as the parts have it
+def _start_rows(target: BenchTarget, quick: bool) -> Iterator[Row]:  # noqa: FBT001 - as the parts have it
     asked = ("--quick",) if quick else ("--at-once", "1", "--times", str(TIMES))
-    report = ground.measured_starts(*asked, "--only", f"{BARE},{RUNTIME},{LINE},{WRAPPER}")
+    report = target.measured_starts(*asked, "--only", f"{BARE},{RUNTIME},{LINE},{WRAPPER}")
     figures = {figure.case: figure for figure in report.figures if figure.at_once == 1}
-    key, who = f"wrapping.{ground.runtime}.start", f"{ground.runtime}: python -c pass"
+    key, who = f"wrapping.{target.runtime}.start", f"{target.runtime}: python -c pass"
     for name, figure in figures.items():
         yield _start_row(f"{key}.{name}", f"{who}, {name}", figure)
     wrapper = figures[WRAPPER].each
     to_plain = pairwise(wrapper, figures[RUNTIME].each)
-    if ground.place is not HERE:
+    if target.place is not HERE:
         yield many(f"{key}.plain", f"{who}, wrapper to the plain line", to_plain, "x")
         same = pairwise(wrapper, figures[LINE].each)
         yield many(f"{key}.ratio", f"{who}, wrapper to the same line, bare", same, "x", budget=AS_THE_LINE)

@@ -48,8 +48,8 @@ wait more than they compute, those of builds compute."""
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files in the order in which they are handed out."""
-    places = {file: place for place, file in enumerate(FIRST)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(FIRST)))
+    paths = {file: place for place, file in enumerate(FIRST)}
+    items.sort(key=lambda item: paths.get(item.nodeid.partition("::")[0], len(FIRST)))
 
 
 class ByFixtures(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from argosy.bench.variants.compare import Compared
-from argosy.bench.variants.launch import launch_ways, read_report
-from argosy.bench.variants.plan import Way, parse_ways
+from argosy.bench.variants.launch import launch_variants, read_report
+from argosy.bench.variants.plan import Variant, parse_variants
 from argosy.builder.build import build
 from argosy.builder.bundle import BundleReport, build_bundle, bundle
 from argosy.builder.compare import Comparison, compare_images
@@ -28,7 +28,7 @@ from argosy.builder.freeze import freeze
 from argosy.builder.lock import LockReport, LockRequest, check_lock, lock
 from argosy.builder.report import BuildReport, BuildRequest
 from argosy.core.errors import UsageError
-from argosy.core.model import Bind, ContainerRequest, GpuWay, Variable
+from argosy.core.model import Bind, ContainerRequest, GpuMode, Variable
 from argosy.core.process import Command, FakeRunner, RealRunner, Reply
 from argosy.core.session import Session
 from argosy.core.ssh import Remote, parse_remote
@@ -67,7 +67,7 @@ __all__ = [
     "Earlier",
     "Explained",
     "FakeRunner",
-    "GpuWay",
+    "GpuMode",
     "JobFacts",
     "JobOptions",
     "LaunchPlan",
@@ -85,7 +85,7 @@ __all__ = [
     "Signer",
     "Variable",
     "Wanted",
-    "Way",
+    "Variant",
     "attach",
     "build",
     "build_bundle",
@@ -103,7 +103,7 @@ __all__ = [
     "launch_by_ssh",
     "launch_interactive",
     "launch_job",
-    "launch_ways",
+    "launch_variants",
     "list_accounts",
     "list_earlier",
     "list_jobs",
@@ -112,7 +112,7 @@ __all__ = [
     "make_request",
     "open_session",
     "parse_remote",
-    "parse_ways",
+    "parse_variants",
     "plan_launch",
     "plan_run",
     "read_output",

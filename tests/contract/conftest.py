@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from argosy.builder.output.enroot import write_enroot_files
-from argosy.core.model import Attach, Bind, Entry, GpuWay, Image, ImageKind, Person
+from argosy.core.model import Attach, Bind, Entry, GpuMode, Image, ImageKind, Person
 from argosy.core.process import Command, RealRunner, Reply
 from argosy.core.shell import plain_words
 from argosy.runtimes.apptainer import leaks
@@ -116,7 +116,7 @@ class Stage:
             "binds": (*self.homes(), Bind(str(self.work), str(self.work))),
             "variables": (),
             "workdir": str(self.work),
-            "gpu": GpuWay.NONE,
+            "gpu": GpuMode.NONE,
             "contain": False,
             "person": self.person,
             "trees": (str(self.images.layer), str(self.images.base)) if self.runtime in UNPACK else (),

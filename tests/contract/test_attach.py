@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.core.model import Attach, GpuWay, Host, Image, ImageKind
+from argosy.core.model import Attach, GpuMode, Host, Image, ImageKind
 from argosy.core.process import Command, RealRunner
 from argosy.core.shell import plain_words
 from argosy.host.probe import parse_apptainer_conf
@@ -79,7 +79,7 @@ def test_every_kind_of_image_starts(stage: Stage, sif: Images, kind: str) -> Non
 
 def test_without_a_driver_nv_alone_starts_nothing_wrong(stage: Stage) -> None:
     """Apptainer goes on without GPUs: that is why planning stops before it."""
-    entry = stage.entry(gpu=GpuWay.NV)
+    entry = stage.entry(gpu=GpuMode.NV)
     host = Host("h", "x86_64", stage.person, "/", 1, 1, {}, user_namespaces=True, can_mount=False, fuse=True)
     assert APPTAINER.refuse(entry, host) == ""
     assert stage.start(entry, ("hello",)).stdout == "hello from /opt/argosy\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.core.model import Attach, Entry, GpuWay, Image, ImageKind, Person, Variable
+from argosy.core.model import Attach, Entry, GpuMode, Image, ImageKind, Person, Variable
 from argosy.core.process import Command, RealRunner, Reply
 from argosy.core.shell import plain_words
 from argosy.runtimes.bare import BARE
@@ -21,7 +21,7 @@ def entry(folder: Path, prefix: str = "", **variables: str) -> Entry:
     person = Person(os.getuid(), os.getgid(), "somebody", str(folder))
     image = Image(prefix, ImageKind.HOST, "", "")
     forced = tuple(Variable(name, value) for name, value in variables.items())
-    return Entry(image, Attach.FLAT, (), forced, str(folder), GpuWay.NONE, contain=False, person=person)
+    return Entry(image, Attach.FLAT, (), forced, str(folder), GpuMode.NONE, contain=False, person=person)
 
 
 def start(planned: Entry, *command: str, around: str = 'exec "$@"', stdin: str | None = None) -> Reply:

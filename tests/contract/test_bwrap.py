@@ -14,7 +14,7 @@ import pytest
 
 from argosy.core.layout import GPU_LIBRARIES
 from argosy.core.model import Attach, Bind, Devices, Image, ImageKind, Variable
-from argosy.core.shell import Late, join, plain_words
+from argosy.core.shell import ShellExpr, join, plain_words
 from argosy.runtimes.bwrap import BWRAP
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def test_an_inherited_descriptor_reaches_the_program(stage: Stage) -> None:
 
 
 def test_late_values_are_expanded_by_the_script_that_starts_it(stage: Stage) -> None:
-    entry = stage.entry(variables=(Variable("NODE", Late("$node-$((1 + 1))")),))
-    line = join(BWRAP.words(entry, ("sh", "-c", 'echo "$NODE" "$1"', "sh", Late("$node x"))))
+    entry = stage.entry(variables=(Variable("NODE", ShellExpr("$node-$((1 + 1))")),))
+    line = join(BWRAP.words(entry, ("sh", "-c", 'echo "$NODE" "$1"', "sh", ShellExpr("$node x"))))
     reply = stage.outside(("/bin/sh", "-c", f"node='a  b'; {line}"), {"PATH": os.environ["PATH"]})
     assert reply.stdout == "a  b-2 a  b x\n", reply.stderr
 

@@ -32,11 +32,11 @@ def build(shop: Shop, *more: str, **env: str) -> Ended:
     return done
 
 
-def check(shop: Shop, done: Ended, carrier: str, digests: set[str]) -> None:
+def check(shop: Shop, done: Ended, backend: str, digests: set[str]) -> None:
     """Check that a carrier was used, that what it built runs, and is what all others built."""
     assert done.code == 0, done.err
     report = json.loads(done.out)
-    assert report["carrier"] == carrier
+    assert report["carrier"] == backend
     digests.add(report["digest"])
     assert len(digests) == 1
     shop.sif(shop.folder / "x.sif")
@@ -56,15 +56,15 @@ def need(program: str) -> None:
 
 
 @pytest.mark.parametrize("carrier", ["root", "userns", "proot"])
-def test_root_builds_by_each_carrier_alone(shop: Shop, carrier: str, digests: set[str]) -> None:
-    need("proot" if carrier == "proot" else "bwrap")
-    check(shop, build(shop, "--carrier", carrier), carrier, digests)
+def test_root_builds_by_each_carrier_alone(shop: Shop, backend: str, digests: set[str]) -> None:
+    need("proot" if backend == "proot" else "bwrap")
+    check(shop, build(shop, "--carrier", backend), backend, digests)
 
 
 @pytest.mark.parametrize("carrier", ["userns", "proot"])
-def test_an_ordinary_user_builds_by_each_carrier_alone(alices: Shop, carrier: str, digests: set[str]) -> None:
-    need("proot" if carrier == "proot" else "bwrap")
-    check(alices, build(alices, "--carrier", carrier), carrier, digests)
+def test_an_ordinary_user_builds_by_each_carrier_alone(alices: Shop, backend: str, digests: set[str]) -> None:
+    need("proot" if backend == "proot" else "bwrap")
+    check(alices, build(alices, "--carrier", backend), backend, digests)
 
 
 def test_a_carrier_that_was_asked_for_and_is_not_here_is_named_with_what_is_missing(shop: Shop) -> None:
@@ -141,7 +141,7 @@ LEFTOVERS = {
 
 @pytest.mark.lab
 @pytest.mark.parametrize("carrier", ["userns", "apptainer"])
-def test_a_user_of_a_cluster_builds_by_each_carrier_alone(shop: Shop, carrier: str, digests: set[str]) -> None:
+def test_a_user_of_a_cluster_builds_by_each_carrier_alone(shop: Shop, backend: str, digests: set[str]) -> None:
     mine = replace(shop, cache=shop.folder / "cache")
     mine.cache.mkdir()
     shutil.copytree(shop.cache / "tools", mine.cache / "tools")
@@ -150,11 +150,11 @@ def test_a_user_of_a_cluster_builds_by_each_carrier_alone(shop: Shop, carrier: s
         os.chown(path, ALICE, ALICE)
     names = ("ARGOSY_CACHE", "PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_FIND_LINKS")
     env = {name: mine.environment()[name] for name in names} | LEFTOVERS
-    words = ("build", recipe, "--base", mine.base, "-o", mine.folder / "x.sif", "--json", "--carrier", carrier)
+    words = ("build", recipe, "--base", mine.base, "-o", mine.folder / "x.sif", "--json", "--carrier", backend)
     done = mine.lab("argosy", *words, **env)
     assert done.code == 0, done.err
     report = json.loads(done.out)
-    assert report["carrier"] == carrier
+    assert report["carrier"] == backend
     digests.add(report["digest"])
     assert len(digests) == 1
     mine.nothing_left(mine.folder / "x.sif")
@@ -245,18 +245,18 @@ def test_files_of_dead_proots_are_swept_at_the_next_run_and_those_of_living_ones
     need("proot")
     with subprocess.Popen((shutil.which("true") or "",)) as dead:
         dead.wait()
-    places = {name: Path(f"/tmp/prooted-{number}-{name}x") for name, number in  # noqa: S108 - where proot puts them
+    paths = {name: Path(f"/tmp/prooted-{number}-{name}x") for name, number in  # noqa: S108 - where proot puts them
               (("gone0", dead.pid), ("alive", os.getpid()), ("young", dead.pid))}  # fmt: skip
     try:
-        for name, place in places.items():
+        for name, place in paths.items():
             place.touch()
             if name != "young":
                 os.utime(place, (1, 1))
         if Path(f"/proc/{dead.pid}").exists():
             pytest.skip("its number was given to another process")
         subprocess.run((sys.executable, "-I", WITHOUT_NEW_CALLS, shutil.which("true") or ""), check=True)
-        assert {name for name, place in places.items() if place.exists()} <= {"alive", "young"}
-        assert places["alive"].exists()
+        assert {name for name, place in paths.items() if place.exists()} <= {"alive", "young"}
+        assert paths["alive"].exists()
     finally:
-        for place in places.values():
+        for place in paths.values():
             place.unlink(missing_ok=True)

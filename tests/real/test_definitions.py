@@ -97,8 +97,8 @@ def store(shop: Shop) -> dict[str, str]:
     """Give buildah a store of the test's own."""
     if not shutil.which("buildah"):
         pytest.skip("needs buildah")
-    places = f'graphroot = "{shop.folder}/store"\nrunroot = "{shop.folder}/run"\n'
-    return {"CONTAINERS_STORAGE_CONF": str(shop.write("storage.conf", f'[storage]\ndriver = "vfs"\n{places}'))}
+    paths = f'graphroot = "{shop.folder}/store"\nrunroot = "{shop.folder}/run"\n'
+    return {"CONTAINERS_STORAGE_CONF": str(shop.write("storage.conf", f'[storage]\ndriver = "vfs"\n{paths}'))}
 
 
 def test_a_dockerfile_of_two_stages_becomes_an_image_that_runs_and_the_store_serves_as_base(

@@ -32,9 +32,9 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 CARRIERS = ("root", "userns", "proot")
 
 
-def start(shop: Shop, carrier: str) -> subprocess.Popen[str]:
+def start(shop: Shop, backend: str) -> subprocess.Popen[str]:
     recipe = shop.write("r.txt", "tinypkg\nanother\n")
-    words = ("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "--force", "--carrier", carrier)
+    words = ("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "--force", "--carrier", backend)
     return shop.start(*words)
 
 
@@ -42,12 +42,12 @@ def start(shop: Shop, carrier: str) -> subprocess.Popen[str]:
 def duration(pool: Shop) -> dict[str, float]:
     """Measure one build by each carrier, after one that fills the cache."""
     took: dict[str, float] = {}
-    for carrier in CARRIERS:
-        start(pool, carrier).communicate()
+    for backend in CARRIERS:
+        start(pool, backend).communicate()
         begin = time.monotonic()
-        child = start(pool, carrier)
+        child = start(pool, backend)
         _, err = child.communicate()
-        took[carrier] = time.monotonic() - begin
+        took[backend] = time.monotonic() - begin
         assert child.returncode == 0, err
     (pool.folder / "x.sif").unlink()
     (pool.folder / "r.txt").unlink()
@@ -82,18 +82,18 @@ def test_a_build_that_is_killed_leaves_the_image_absent_or_whole(
     shop: Shop, duration: dict[str, float], turn: int
 ) -> None:
     chance = random.Random(SEED * 1000 + turn)  # noqa: S311 - the same moments each time
-    number, carrier = SIGNALS[turn % len(SIGNALS)], CARRIERS[turn % len(CARRIERS)]
+    number, backend = SIGNALS[turn % len(SIGNALS)], CARRIERS[turn % len(CARRIERS)]
     output = shop.folder / "x.sif"
-    child = start(shop, carrier)
+    child = start(shop, backend)
     with suppress(subprocess.TimeoutExpired):
-        child.wait(chance.uniform(0.0, 1.1) * duration[carrier])
+        child.wait(chance.uniform(0.0, 1.1) * duration[backend])
     child.send_signal(number)
     child.communicate()
     assert wait_until_all_have_ended(child.pid) == []
     assert "argosy-work" not in Path("/proc/self/mounts").read_text()
     if output.exists():
         verify_sif(output)
-    again = start(shop, carrier)
+    again = start(shop, backend)
     _, err = again.communicate()
     assert again.returncode == 0, err
     verify_sif(output)

@@ -131,12 +131,12 @@ IMAGES: tuple[tuple[str, str, str, list[str]], ...] = (
 
 @pytest.mark.parametrize("carrier", ["userns", "proot"])
 def test_what_steps_removed_is_gone_for_an_ordinary_user_and_over_her_image_as_base(
-    alices: Shop, tiny: Path, carrier: str
+    alices: Shop, tiny: Path, backend: str
 ) -> None:
-    need(carrier)
+    need(backend)
     for name, base, gone, kept in IMAGES:
         alices.write("argosy.toml", LINE.format(base=base.format(tiny=tiny), name=name, gone=gone))
-        built = alices.argosy("build", "--carrier", carrier)
+        built = alices.argosy("build", "--carrier", backend)
         assert built.code == 0, built.err
         alices.nothing_left(alices.folder / f"{name}.sif")
         ran = alices.run(alices.folder / f"{name}.sif", "sh", "-c", f"cat /etc/new; {LOOK}")
@@ -163,8 +163,8 @@ def test_steps_and_a_stage_run_where_apptainer_alone_carries(shop: Shop, tiny: P
     assert ran.out.split() == ["one", "made", "/bin/env", "/bin/cat"], ran.err
 
 
-def need(carrier: str) -> None:
-    if carrier == "proot" and not shutil.which("proot"):
+def need(backend: str) -> None:
+    if backend == "proot" and not shutil.which("proot"):
         pytest.skip("proot is not installed here")
 
 

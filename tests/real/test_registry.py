@@ -27,7 +27,7 @@ from argosy.core.errors import ArgosyError, ImageError, ToolFailed, ToolMissing,
 from argosy.core.model import ImageKind
 from argosy.core.process import Command, OnLine, RealRunner, Reply
 from argosy.core.records import replace
-from argosy.core.session import PlainReporter, Session, places_from
+from argosy.core.session import PlainReporter, Session, paths_from
 from argosy.host.probe import probe_host
 from argosy.images.find import find_image, refined
 from argosy.images.open import GO_ARCH, open_image
@@ -103,13 +103,13 @@ class Recorder:
         self.seen.append(f"{Path(command.words[0]).name} {verb}".strip())
         return self.real.run(command, on_line)
 
-    def hand_over(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
+    def run_foreground(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
         """Hand the terminal over."""
-        return self.real.hand_over(command, heard)
+        return self.real.run_foreground(command, heard)
 
-    def become(self, command: Command) -> int:
+    def exec_command(self, command: Command) -> int:
         """Stay: a test goes on."""
-        return self.real.hand_over(command)
+        return self.real.run_foreground(command)
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ class Stage(msgspec.Struct, frozen=True):
         """Give the error of an image that cannot be had; nothing half-made is left of it."""
         with pytest.raises(ArgosyError) as caught:
             self.find(reference)
-        assert not list((self.session.places.cache).glob("fetched/*"))
+        assert not list((self.session.paths.cache).glob("fetched/*"))
         assert not list((self.session.work_parent()).glob("*"))
         return caught.value
 
@@ -153,8 +153,8 @@ def make_stage(tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("ARGOSY_INSECURE_REGISTRIES", insecure)
         host = probe_host()
         runner, said = Recorder(), StringIO()
-        places = places_from(dict(host.environment), tmp_path)
-        return Stage(Session(host, runner, places, PlainReporter(said), str(tmp_path / f"{name}-work")), runner, said)
+        paths = paths_from(dict(host.environment), tmp_path)
+        return Stage(Session(host, runner, paths, PlainReporter(said), str(tmp_path / f"{name}-work")), runner, said)
 
     return make
 

@@ -49,8 +49,8 @@ run = "{line}"
 
 @pytest.mark.parametrize("carrier", ["root", "userns", "proot"])
 @pytest.mark.parametrize("line", [DNF, ZYPPER], ids=["dnf", "zypper"])
-def test_packages_with_owners_are_installed(shop: Shop, carrier: str, line: str) -> None:
-    for tool in ("rpmbuild", "createrepo_c", "bwrap" if carrier != "proot" else carrier):
+def test_packages_with_owners_are_installed(shop: Shop, backend: str, line: str) -> None:
+    for tool in ("rpmbuild", "createrepo_c", "bwrap" if backend != "proot" else backend):
         if not shutil.which(tool):
             pytest.skip(f"needs {tool}")
     shop.write("owned.spec", SPEC)
@@ -61,7 +61,7 @@ def test_packages_with_owners_are_installed(shop: Shop, carrier: str, line: str)
     ):
         subprocess.run(words, cwd=shop.folder, check=True, capture_output=True)
     shop.write("argosy.toml", PROJECT.format(line=line))
-    done = shop.argosy("build", "--carrier", carrier)
+    done = shop.argosy("build", "--carrier", backend)
     assert done.code == 0, done.err
     shop.nothing_left(shop.folder / "out.sif")
     ran = shop.run(shop.folder / "out.sif", "sh", "-c", "owned; stat -c '%a %n' /usr/share/owned/*")

@@ -9,7 +9,7 @@ from typing import Any
 
 from argosy.core.model import Host, Person
 from argosy.core.process import FakeRunner, RealRunner, Runner
-from argosy.core.session import Places, QuietReporter, Session
+from argosy.core.session import Paths, QuietReporter, Session
 from argosy.host.probe import probe_host
 
 ALICE = Person(1000, 1000, "alice", "/home/alice")
@@ -40,11 +40,11 @@ def make_host(*programs: str, **changes: Any) -> Host:
 
 def make_session(folder: Path = NOWHERE, host: Host | None = None, runner: Runner | None = None) -> Session:
     """Give a session whose cache and state are `folder`."""
-    places = Places(folder, folder, ())
-    return Session(host or make_host(), runner or FakeRunner(), places, QuietReporter())
+    paths = Paths(folder, folder, ())
+    return Session(host or make_host(), runner or FakeRunner(), paths, QuietReporter())
 
 
 def real_session(folder: Path) -> Session:
     """Give a session that starts programs on this very machine, and keeps all it makes below `folder`."""
-    places = Places(folder / "cache", folder / "state", ())
-    return Session(probe_host(), RealRunner(), places, QuietReporter())
+    paths = Paths(folder / "cache", folder / "state", ())
+    return Session(probe_host(), RealRunner(), paths, QuietReporter())

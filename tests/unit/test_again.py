@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from argosy.builder.bases.engines import EngineOptions
-from argosy.builder.build_plan import Order
+from argosy.builder.build_plan import BuildPlan
 from argosy.builder.image_cache import (
     KEPT,
     copy_made_before,
@@ -77,26 +77,26 @@ def make(tmp_path: Path, squashfs: Path, session: Session) -> Callable[[str, Loc
 
 
 @pytest.fixture
-def wish(tmp_path: Path) -> BuildRequest:
+def spec(tmp_path: Path) -> BuildRequest:
     return BuildRequest((), "", tmp_path / "new.sif", locked="argosy.lock")
 
 
-def notes_of(wish: BuildRequest, session: Session, lock: Lock = LOCK) -> tuple[str, ...] | None:
+def notes_of(spec: BuildRequest, session: Session, lock: Lock = LOCK) -> tuple[str, ...] | None:
     """Say what a build tells that copies; None where it would go on to install."""
-    report = copy_made_before(wish, Order(Recipe(), "", lock), Clock(session))
+    report = copy_made_before(spec, BuildPlan(Recipe(), "", lock), Clock(session))
     return report.notes if report else None
 
 
 def test_an_image_of_the_same_lock_is_copied_and_the_copy_serves_when_the_first_is_gone(
-    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session
+    make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session
 ) -> None:
     first = make("first.sif", LOCK)
     data = first.read_bytes()
-    assert notes_of(wish, session) == (f"the same image stands at {first}: copied",)
-    assert wish.output.read_bytes() == data
+    assert notes_of(spec, session) == (f"the same image stands at {first}: copied",)
+    assert spec.output.read_bytes() == data
     first.unlink()
-    later = replace(wish, output=wish.output.with_name("later.sif"))
-    assert notes_of(later, session) == (f"the same image stands at {wish.output}: copied",)
+    later = replace(spec, output=spec.output.with_name("later.sif"))
+    assert notes_of(later, session) == (f"the same image stands at {spec.output}: copied",)
     with pytest.raises(UsageError, match="exists already"):
         notes_of(later, session)
 
@@ -126,11 +126,11 @@ def give_away(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [rewrite, other_file, move_away, give_away, lambda path: os.truncate(path, 9000)])
 def test_an_image_that_is_not_as_it_was_is_passed_over(
-    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session, change: Callable[[Path], None]
+    make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session, change: Callable[[Path], None]
 ) -> None:
     change(make("first.sif", LOCK))
-    assert notes_of(wish, session) is None
-    assert not wish.output.exists()
+    assert notes_of(spec, session) is None
+    assert not spec.output.exists()
 
 
 def test_an_image_that_is_written_to_while_it_is_copied_is_refused(
@@ -158,44 +158,44 @@ def test_an_image_that_is_written_to_while_it_is_copied_is_refused(
     ids=lambda changes: next(iter(changes)),
 )
 def test_what_the_lock_does_not_say_is_built(
-    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session, changes: dict[str, Any]
+    make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session, changes: dict[str, Any]
 ) -> None:
     make("first.sif", LOCK)
-    assert notes_of(replace(wish, **changes), session) is None
+    assert notes_of(replace(spec, **changes), session) is None
 
 
 def test_another_lock_finds_nothing_even_where_a_note_lies(
-    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session
+    make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session
 ) -> None:
     make("first.sif", LOCK)
     other = replace(LOCK, variables=(("A", "1"),))
-    assert notes_of(wish, session, other) is None
-    lies = notes_file(other, session.places.cache, flat=False)
-    lies.write_text(notes_file(LOCK, session.places.cache, flat=False).read_text())
-    assert notes_of(wish, session, other) is None
+    assert notes_of(spec, session, other) is None
+    lies = notes_file(other, session.paths.cache, flat=False)
+    lies.write_text(notes_file(LOCK, session.paths.cache, flat=False).read_text())
+    assert notes_of(spec, session, other) is None
     for text in ("", "[1]", '[{"path": 1}]', '[{"path": 1, "inode": [], "size": 1, "changed": 1}]', "{}", "7"):
         lies.write_text(text)
-        assert notes_of(wish, session, other) is None
+        assert notes_of(spec, session, other) is None
 
 
 def test_an_image_of_a_packer_that_is_neither_the_locks_nor_here_is_passed_over(
-    make: Callable[[str, Lock], Path], wish: BuildRequest, session: Session
+    make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session
 ) -> None:
     make("first.sif", replace(LOCK, tools=Tools("0.1.0", mksquashfs="3.0")))
-    assert notes_of(wish, session) is None
-    assert notes_of(wish, session, replace(LOCK, tools=Tools("0.1.0", mksquashfs="3.0"))) is not None
+    assert notes_of(spec, session) is None
+    assert notes_of(spec, session, replace(LOCK, tools=Tools("0.1.0", mksquashfs="3.0"))) is not None
 
 
 def test_an_image_in_a_folder_of_odd_bytes_is_made_and_not_noted(
     make: Callable[[str, Lock], Path], session: Session
 ) -> None:
     assert make(os.fsdecode(b"caf\xe9.sif"), LOCK).is_file()
-    assert read_notes(notes_file(LOCK, session.places.cache, flat=False)) == ()
+    assert read_notes(notes_file(LOCK, session.paths.cache, flat=False)) == ()
 
 
 def test_the_newest_few_images_of_a_lock_are_noted_once_each(
     make: Callable[[str, Lock], Path], session: Session
 ) -> None:
     paths = [make(f"{number % 6}.sif", LOCK) for number in range(7)]
-    noted = read_notes(notes_file(LOCK, session.places.cache, flat=False))
+    noted = read_notes(notes_file(LOCK, session.paths.cache, flat=False))
     assert [each.path for each in noted] == [str(path) for path in paths[: -KEPT - 1 : -1]]

@@ -37,7 +37,7 @@ def test_the_digest_is_that_of_the_bases_bytes_alone(image: Image, session: Sess
 
 def test_a_file_is_read_once_and_another_one_in_its_place_again(image: Image, session: Session) -> None:
     digest_ahead(image, session)()
-    (memo,) = (session.places.cache / "digests").iterdir()
+    (memo,) = (session.paths.cache / "digests").iterdir()
     memo.write_text(re.sub("sha256:[0-9a-f]{64}", "sha256:remembered", memo.read_text()))
     assert digest_ahead(image, session)() == "sha256:remembered"
     Path(image.path).write_bytes(bytes(len(DATA) + 9))
@@ -49,7 +49,7 @@ def test_what_cannot_be_read_is_told_where_the_digest_is_waited_for(image: Image
     for _ in range(2):
         with pytest.raises((OSError, ValueError), match=r"negative|Invalid argument"):
             waiting()
-    assert not (session.places.cache / "digests").exists()
+    assert not (session.paths.cache / "digests").exists()
 
 
 def test_a_folder_is_no_base(image: Image, session: Session) -> None:

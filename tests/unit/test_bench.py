@@ -18,7 +18,7 @@ from bench.records import Budget, Result, Row, Verdict, judge_budget, many, one,
 from bench.script import Before, count_before
 from bench.start import pairwise
 from bench.table import render_markdown, render_page, render_plain
-from bench.training import read_ways, training_rows
+from bench.training import read_variants, training_rows
 from bench.wrapping import count_until
 
 STRACE = """\
@@ -236,7 +236,7 @@ def test_trainings_are_told_by_shape_and_way_beside_the_plain_container() -> Non
         for shape in ("single", "node", "nodes")
         for way, seconds in (("container", 4), ("wrapper", 5), ("scripted", 6), ("container", 4), ("wrapper", 7))
     ]
-    rows = {row.key: row for row in training_rows(read_ways("\n".join(lines)))}
+    rows = {row.key: row for row in training_rows(read_variants("\n".join(lines)))}
     assert len(rows) == 18
     assert (rows["training.node.wrapper.whole"].value, rows["training.node.wrapper.program"].value) == (6, 3)
     assert ratio_of(rows["training.node.wrapper.whole"], tuple(rows.values())) == 1.5
@@ -244,4 +244,4 @@ def test_trainings_are_told_by_shape_and_way_beside_the_plain_container() -> Non
 
 def test_a_training_that_did_not_come_to_its_end_is_no_figure() -> None:
     with pytest.raises(RuntimeError, match="did not tell its time: single wrapper 1 2"):
-        read_ways("single wrapper 1 2 ")
+        read_variants("single wrapper 1 2 ")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from argosy.builder.backends.container import Room
+from argosy.builder.backends.container import BuildContainer
 from argosy.builder.bases.mmdebstrap import parse_debian
 from argosy.builder.bases.python import BasePython
 from argosy.builder.python.conflicts import (

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.backends.backends import Ground
-from argosy.builder.backends.container import WORK_INSIDE, Room
+from argosy.builder.backends.backends import RootfsSpec
+from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.conda.environment import Compile
 from argosy.builder.python.bytecode import COMPILE, PLAIN, compile_conda, compile_layer
 from argosy.builder.python.bytecode_cache import Compiled
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.model import Choice
 from argosy.core.process import Command, FakeRunner, OnLine, Reply
-from argosy.core.session import Places, QuietReporter, Session, Step
+from argosy.core.session import Paths, QuietReporter, Session, Step
 from argosy.host.probe import probe_host
 
 VERSION = ".".join(map(str, sys.version_info[:3]))
@@ -45,22 +45,24 @@ class Python(FakeRunner):
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Room:
+def build_container(tmp_path: Path) -> BuildContainer:
     runner = Python()
     runner.layer = tmp_path / "layer"
     (tmp_path / "work").mkdir()
-    places = Places(tmp_path / "cache", tmp_path / "state", ())
-    session = Session(probe_host(), runner, places, QuietReporter())
-    return Room(Choice("carrier", "root", "a test", "machine"), Ground("", 0, "/"), str(tmp_path), session)
+    paths = Paths(tmp_path / "cache", tmp_path / "state", ())
+    session = Session(probe_host(), runner, paths, QuietReporter())
+    return BuildContainer(
+        Choice("carrier", "root", "a test", "machine"), RootfsSpec("", 0, "/"), str(tmp_path), session
+    )
 
 
-def site_of(room: Room) -> Path:
-    return Path(room.scratch) / f"layer{ENV_PREFIX}/lib/python3.11/site-packages"
+def site_of(build_container: BuildContainer) -> Path:
+    return Path(build_container.scratch) / f"layer{ENV_PREFIX}/lib/python3.11/site-packages"
 
 
-def put(room: Room, name: str, text: str) -> Path:
+def put(build_container: BuildContainer, name: str, text: str) -> Path:
     """Install a package of one module; give where its byte code will lie."""
-    site = site_of(room)
+    site = site_of(build_container)
     info = site / f"{name}-1.0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     (site / name).mkdir(exist_ok=True)
@@ -69,101 +71,105 @@ def put(room: Room, name: str, text: str) -> Path:
     return site / f"{name}/__pycache__/__init__.{TAG}.pyc"
 
 
-def compile_now(room: Room, *changed: str) -> int:
+def compile_now(build_container: BuildContainer, *changed: str) -> int:
     """Compile; give how often Python was started for it."""
-    return compile_as(compile_layer, room, *changed)
+    return compile_as(compile_layer, build_container, *changed)
 
 
-def compile_as(compiling: Compile, room: Room, *changed: str, python: str = VERSION) -> int:
-    runner = room.session.runner
+def compile_as(compiling: Compile, build_container: BuildContainer, *changed: str, python: str = VERSION) -> int:
+    runner = build_container.session.runner
     assert isinstance(runner, Python)
     runner.seen.clear()
-    folder = Path(room.scratch)
+    folder = Path(build_container.scratch)
     kept = Compiled(folder / "cache/bytecode", python)
-    compiling(room, folder / "layer", folder / "work", kept, set(changed), Step("packages", "", lambda _: None))
+    compiling(
+        build_container, folder / "layer", folder / "work", kept, set(changed), Step("packages", "", lambda _: None)
+    )
     return len(runner.seen)
 
 
-def test_a_package_is_compiled_once_and_its_byte_code_comes_back_to_the_byte(room: Room) -> None:
-    code = put(room, "one", "A = 1\n")
-    assert compile_now(room, "one") == 1
+def test_a_package_is_compiled_once_and_its_byte_code_comes_back_to_the_byte(build_container: BuildContainer) -> None:
+    code = put(build_container, "one", "A = 1\n")
+    assert compile_now(build_container, "one") == 1
     first = code.read_bytes()
     code.unlink()
-    assert compile_now(room, "one") == 0
+    assert compile_now(build_container, "one") == 0
     assert code.read_bytes() == first
 
 
-def test_another_version_is_compiled_anew_even_where_old_byte_code_lies_there(room: Room) -> None:
-    code = put(room, "one", "A = 1\n")
-    compile_now(room, "one")
+def test_another_version_is_compiled_anew_even_where_old_byte_code_lies_there(build_container: BuildContainer) -> None:
+    code = put(build_container, "one", "A = 1\n")
+    compile_now(build_container, "one")
     old = code.read_bytes()
-    put(room, "one", "A = 2\n")
-    assert compile_now(room, "one") == 1
+    put(build_container, "one", "A = 2\n")
+    assert compile_now(build_container, "one") == 1
     assert code.read_bytes() != old
 
 
-def test_a_package_whose_list_of_files_did_not_follow_its_modules_is_compiled_anew(room: Room) -> None:
-    code = put(room, "one", "A = 1\n")
-    compile_now(room, "one")
+def test_a_package_whose_list_of_files_did_not_follow_its_modules_is_compiled_anew(
+    build_container: BuildContainer,
+) -> None:
+    code = put(build_container, "one", "A = 1\n")
+    compile_now(build_container, "one")
     old = code.read_bytes()
     (code.parent.parent / "__init__.py").write_text("A = 2\n")
-    assert compile_now(room, "one") == 1
+    assert compile_now(build_container, "one") == 1
     assert code.read_bytes() != old
 
 
-def test_what_did_not_change_in_a_layer_taken_over_is_left_as_it_is(room: Room) -> None:
-    code = put(room, "one", "A = 1\n")
-    compile_now(room, "one")
+def test_what_did_not_change_in_a_layer_taken_over_is_left_as_it_is(build_container: BuildContainer) -> None:
+    code = put(build_container, "one", "A = 1\n")
+    compile_now(build_container, "one")
     code.write_bytes(b"kept")
-    put(room, "two", "B = 1\n")
-    assert compile_now(room, "two") == 1
+    put(build_container, "two", "B = 1\n")
+    assert compile_now(build_container, "two") == 1
     assert code.read_bytes() == b"kept"
 
 
 @pytest.mark.parametrize("file", ["0", "list.json"])
 @pytest.mark.parametrize("damage", ["cut off", "changed"])
-def test_damaged_byte_code_in_the_cache_is_made_anew(room: Room, damage: str, file: str) -> None:
-    code = put(room, "one", "A = 1\n" * 100)
-    compile_now(room, "one")
+def test_damaged_byte_code_in_the_cache_is_made_anew(build_container: BuildContainer, damage: str, file: str) -> None:
+    code = put(build_container, "one", "A = 1\n" * 100)
+    compile_now(build_container, "one")
     right = code.read_bytes()
-    (place,) = (Path(room.scratch) / "cache/bytecode").iterdir()
+    (place,) = (Path(build_container.scratch) / "cache/bytecode").iterdir()
     kept = place / file
     data = bytearray(kept.read_bytes())
     if damage == "changed":
         data[len(data) // 3] ^= 0xFF
     kept.write_bytes(data[: len(data) // 2] if damage == "cut off" else data)
-    assert compile_now(room, "one") == 1
+    assert compile_now(build_container, "one") == 1
     assert code.read_bytes() == right
-    assert compile_now(room, "one") == 0
+    assert compile_now(build_container, "one") == 0
     assert code.read_bytes() == right
 
 
-def test_what_only_pytest_reads_gets_no_byte_code(room: Room) -> None:
-    put(room, "one", "A = 1\n")
+def test_what_only_pytest_reads_gets_no_byte_code(build_container: BuildContainer) -> None:
+    put(build_container, "one", "A = 1\n")
     for name in ("one/tests/sub/test_a.py", "one/tests/conftest.py", "one/tests/runner.py", "one/test_of_mine.py"):
-        file = site_of(room) / name
+        file = site_of(build_container) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("T = 1\n")
-    assert compile_now(room, "one") == 1
-    compiled = {Path(path).name.partition(".")[0] for path in codes_of(room)}
+    assert compile_now(build_container, "one") == 1
+    compiled = {Path(path).name.partition(".")[0] for path in codes_of(build_container)}
     assert compiled == {"__init__", "runner", "test_of_mine"}
-    assert compile_now(room, "two") == 0
+    assert compile_now(build_container, "two") == 0
 
 
-def test_a_module_that_is_no_python_and_a_module_of_no_package_hinder_nothing(room: Room) -> None:
-    bad = put(room, "bad", "def\n")
-    site = site_of(room)
+def test_a_module_that_is_no_python_and_a_module_of_no_package_hinder_nothing(build_container: BuildContainer) -> None:
+    bad = put(build_container, "bad", "def\n")
+    site = site_of(build_container)
     (site / "_alone.py").write_text("C = 1\n")
-    assert compile_now(room, "bad") == 1
+    assert compile_now(build_container, "bad") == 1
     assert not bad.exists()
     assert (site / f"__pycache__/_alone.{TAG}.pyc").is_file()
 
 
-def put_conda(room: Room, text: str = "A = 1\n") -> None:
+def put_conda(build_container: BuildContainer, text: str = "A = 1\n") -> None:
     """Make a conda environment anew: a library, a package with byte code of its own, one of pip, one loose module."""
-    prefix = Path(room.scratch) / f"layer{ENV_PREFIX}"
+    prefix = Path(build_container.scratch) / f"layer{ENV_PREFIX}"
     shutil.rmtree(prefix, ignore_errors=True)
-    put(room, "one", "P = 1\n")
+    put(build_container, "one", "P = 1\n")
     for module, written in (("os.py", "O = 1\n"), ("site-packages/a/__init__.py", text), ("by_a_script.py", "S = 1\n")):
         file = prefix / "lib/python3.11" / module
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -178,72 +184,79 @@ def put_conda(room: Room, text: str = "A = 1\n") -> None:
         (prefix / f"conda-meta/{name}-1.0-0.json").write_text(json.dumps(record))
 
 
-def codes_of(room: Room) -> dict[str, bytes]:
-    library = Path(room.scratch) / f"layer{ENV_PREFIX}/lib/python3.11"
+def codes_of(build_container: BuildContainer) -> dict[str, bytes]:
+    library = Path(build_container.scratch) / f"layer{ENV_PREFIX}/lib/python3.11"
     return {str(path.relative_to(library)): path.read_bytes() for path in library.rglob("*.pyc")}
 
 
-def test_a_conda_environment_is_compiled_once_whatever_its_packages_brought(room: Room) -> None:
-    put_conda(room)
-    assert compile_as(compile_conda, room, "one") == 1
-    first = codes_of(room)
-    places = ("__pycache__/os", "__pycache__/by_a_script", "site-packages/a/__pycache__/__init__")
-    assert set(first) == {f"{each}.{TAG}.pyc" for each in (*places, "site-packages/one/__pycache__/__init__")}
+def test_a_conda_environment_is_compiled_once_whatever_its_packages_brought(build_container: BuildContainer) -> None:
+    put_conda(build_container)
+    assert compile_as(compile_conda, build_container, "one") == 1
+    first = codes_of(build_container)
+    paths = ("__pycache__/os", "__pycache__/by_a_script", "site-packages/a/__pycache__/__init__")
+    assert set(first) == {f"{each}.{TAG}.pyc" for each in (*paths, "site-packages/one/__pycache__/__init__")}
     assert {code[4] for code in first.values()} == {1}  # PEP 552: hash-based, unchecked
-    put_conda(room)
-    assert compile_as(compile_conda, room, "one") == 0
-    assert codes_of(room) == first
+    put_conda(build_container)
+    assert compile_as(compile_conda, build_container, "one") == 0
+    assert codes_of(build_container) == first
 
 
-def test_byte_code_of_pip_packages_serves_environments_of_conda_and_others(room: Room) -> None:
-    put(room, "one", "P = 1\n")
-    compile_now(room, "one")
-    (place,) = (Path(room.scratch) / "cache/bytecode").iterdir()
-    put_conda(room)
-    compile_as(compile_conda, room, "one")
-    code = site_of(room) / f"one/__pycache__/__init__.{TAG}.pyc"
+def test_byte_code_of_pip_packages_serves_environments_of_conda_and_others(build_container: BuildContainer) -> None:
+    put(build_container, "one", "P = 1\n")
+    compile_now(build_container, "one")
+    (place,) = (Path(build_container.scratch) / "cache/bytecode").iterdir()
+    put_conda(build_container)
+    compile_as(compile_conda, build_container, "one")
+    code = site_of(build_container) / f"one/__pycache__/__init__.{TAG}.pyc"
     assert code.samefile(place / "0")
 
 
 @pytest.mark.parametrize("change", ["a module", "the Python"])
-def test_a_conda_package_with_another_module_or_python_is_compiled_anew(room: Room, change: str) -> None:
-    put_conda(room)
-    compile_as(compile_conda, room)
-    first = codes_of(room)
-    put_conda(room, "A = 2\n" if change == "a module" else "A = 1\n")
+def test_a_conda_package_with_another_module_or_python_is_compiled_anew(
+    build_container: BuildContainer, change: str
+) -> None:
+    put_conda(build_container)
+    compile_as(compile_conda, build_container)
+    first = codes_of(build_container)
+    put_conda(build_container, "A = 2\n" if change == "a module" else "A = 1\n")
     assert (
-        compile_as(compile_conda, room, python=f"{VERSION}{' of another day' if change == 'the Python' else ''}") == 1
+        compile_as(
+            compile_conda, build_container, python=f"{VERSION}{' of another day' if change == 'the Python' else ''}"
+        )
+        == 1
     )
-    changed = {path for path, code in codes_of(room).items() if code != first[path]}
+    changed = {path for path, code in codes_of(build_container).items() if code != first[path]}
     assert changed == ({f"site-packages/a/__pycache__/__init__.{TAG}.pyc"} if change == "a module" else set())
 
 
-def test_a_module_that_is_a_link_is_compiled_each_time_and_one_to_nowhere_never(room: Room) -> None:
+def test_a_module_that_is_a_link_is_compiled_each_time_and_one_to_nowhere_never(
+    build_container: BuildContainer,
+) -> None:
     for times in (1, 1):
-        put_conda(room)
-        site = site_of(room)
+        put_conda(build_container)
+        site = site_of(build_container)
         (site / "linked.py").symlink_to("a/__init__.py")
         (site / "nowhere.py").symlink_to("gone.py")
-        assert compile_as(compile_conda, room, "one") == times
-        found = {Path(path).name for path in codes_of(room)}
+        assert compile_as(compile_conda, build_container, "one") == times
+        found = {Path(path).name for path in codes_of(build_container)}
         assert f"linked.{TAG}.pyc" in found
         assert f"nowhere.{TAG}.pyc" not in found
 
 
 def test_byte_code_does_not_depend_on_what_the_builder_or_the_base_says_to_python(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    build_container: BuildContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = put(room, "one", "A = {'x', 'y', 'z'} - set()\nprint(__debug__)\n")
-    compile_now(room, "one")
+    code = put(build_container, "one", "A = {'x', 'y', 'z'} - set()\nprint(__debug__)\n")
+    compile_now(build_container, "one")
     first = code.read_bytes()
-    shutil.rmtree(Path(room.scratch) / "cache")
-    hostile = Path(room.scratch) / "hostile"
+    shutil.rmtree(Path(build_container.scratch) / "cache")
+    hostile = Path(build_container.scratch) / "hostile"
     hostile.mkdir()
     (hostile / "compileall.py").write_text("raise SystemExit(9)\n")
     monkeypatch.setenv("PYTHONPATH", str(hostile))
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     monkeypatch.chdir(hostile)
-    assert compile_now(room, "one") == 1
+    assert compile_now(build_container, "one") == 1
     assert code.read_bytes() == first
 
 
@@ -292,31 +305,31 @@ def test_a_full_disk_is_told_and_leaves_no_half_byte_code(tmp_path: Path) -> Non
 
 
 def test_a_package_is_compiled_in_the_same_order_whatever_else_there_is_and_on_however_many_processors(
-    room: Room,
+    build_container: BuildContainer,
 ) -> None:
     def groups() -> list[list[str]]:
-        text = (Path(room.scratch) / "work/compile.txt").read_text()
+        text = (Path(build_container.scratch) / "work/compile.txt").read_text()
         return [[Path(line).stem for line in group.splitlines()] for group in text.split("\n\n")]
 
     def fill(*names: str) -> None:
-        shutil.rmtree(Path(room.scratch) / "layer", ignore_errors=True)
+        shutil.rmtree(Path(build_container.scratch) / "layer", ignore_errors=True)
         for name in names:
-            put(room, name, f"'{name}'\n")
-            site = site_of(room)
+            put(build_container, name, f"'{name}'\n")
+            site = site_of(build_container)
             for number in range(70):
                 (site / name / f"{name}{number:02}.py").write_text(f"A = {number} in {{'x', 'y'}}\n" * (number + 1))
             record = site / f"{name}-1.0.dist-info/RECORD"
             record.write_text("".join(f"{name}/{file.name},,\n" for file in (site / name).glob("*.py")))
-        (site_of(room) / "loose.py").write_text("A = 1\n")
+        (site_of(build_container) / "loose.py").write_text("A = 1\n")
 
     ones = sorted(("__init__", *(f"one{number:02}" for number in range(70))))
     fill("one")
-    compile_now(room, "one")
+    compile_now(build_container, "one")
     assert groups() == [ones[:64], ones[64:], ["loose"]] or groups() == [ones[64:], ones[:64], ["loose"]]
-    alone = codes_of(room)
-    shutil.rmtree(Path(room.scratch) / "cache")
+    alone = codes_of(build_container)
+    shutil.rmtree(Path(build_container.scratch) / "cache")
     fill("one", "two")
-    compile_now(room, "one", "two")
+    compile_now(build_container, "one", "two")
     assert [group for group in groups() if group[0] in {"__init__", "one63"}].count(ones[:64]) == 1
     assert ones[64:] in groups()
-    assert {path: code for path, code in codes_of(room).items() if "/two" not in path} == alone
+    assert {path: code for path, code in codes_of(build_container).items() if "/two" not in path} == alone

@@ -15,7 +15,7 @@ from argosy.cli.cmd_cache import gc
 from argosy.core.cache_pins import BUILD, USES, note_use, read_uses
 from argosy.core.locks import this_owner
 from argosy.core.records import asdict, replace
-from argosy.core.session import Places, Session, places_from
+from argosy.core.session import Paths, Session, paths_from
 from argosy.host.session_factory import open_session
 from argosy.images.cache import CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
 
@@ -31,7 +31,7 @@ def session(tmp_path: Path) -> Session:
         (cache / name).mkdir(parents=True)
         (cache / name / "file").write_bytes(b"x" * 5000)
     (cache / "trees/one.lease").touch()
-    return replace(open_session(), places=Places(cache, tmp_path / "state", ()))
+    return replace(open_session(), paths=Paths(cache, tmp_path / "state", ()))
 
 
 def names(entries: tuple[CacheEntry, ...]) -> set[str]:
@@ -44,11 +44,11 @@ def test_what_nobody_uses_goes_and_leaves_nothing(session: Session) -> None:
     assert names(list_entries(session)) == everything
     assert names(collect(Limits(NOBODY), session)) == everything
     assert list_entries(session) == ()
-    assert list((session.places.cache / "work").iterdir()) == []
+    assert list((session.paths.cache / "work").iterdir()) == []
 
 
 def test_what_a_living_process_uses_stays_and_what_a_dead_one_used_goes(session: Session) -> None:
-    cache = session.places.cache
+    cache = session.paths.cache
     note_use(cache, "trees/one", waiting=session.waiting)
     dead = replace(this_owner("trees/two"), started="1")
     (cache / USES / "1.dead").write_text(json.dumps(asdict(dead)))
@@ -57,7 +57,7 @@ def test_what_a_living_process_uses_stays_and_what_a_dead_one_used_goes(session:
 
 
 def test_a_process_of_another_machine_is_believed_for_a_week(session: Session) -> None:
-    cache = session.places.cache
+    cache = session.paths.cache
     record = cache / USES / "1.far"
     record.parent.mkdir()
     record.write_text(json.dumps(asdict(replace(this_owner("trees/two"), host="elsewhere"))))
@@ -67,23 +67,23 @@ def test_a_process_of_another_machine_is_believed_for_a_week(session: Session) -
 
 
 def test_while_something_is_built_only_trees_are_collected(session: Session) -> None:
-    note_use(session.places.cache, BUILD, waiting=session.waiting)
+    note_use(session.paths.cache, BUILD, waiting=session.waiting)
     assert names(collect(Limits(NOBODY), session)) == {"trees/one", "trees/two"}
 
 
 def test_what_the_script_of_a_job_names_stays_with_the_reason(session: Session) -> None:
-    script = session.places.state / "runs/1/job.sh"
+    script = session.paths.state / "runs/1/job.sh"
     script.parent.mkdir(parents=True)
-    script.write_text(f"bwrap --ro-bind {session.places.cache}/trees/one/root /\n")
+    script.write_text(f"bwrap --ro-bind {session.paths.cache}/trees/one/root /\n")
     kept = {entry.name: entry.kept for entry in list_entries(session) if entry.kept}
     assert kept == {"trees/one": f"named by {script}"}
     assert "trees/one" not in names(collect(Limits(NOBODY), session))
 
 
 def test_a_use_makes_an_entry_young_again(session: Session) -> None:
-    os.utime(session.places.cache / "trees/one", (1, 1))
-    os.utime(session.places.cache / "trees/two", (1, 1))
-    note_use(session.places.cache, "trees/one", waiting=session.waiting)
+    os.utime(session.paths.cache / "trees/one", (1, 1))
+    os.utime(session.paths.cache / "trees/two", (1, 1))
+    note_use(session.paths.cache, "trees/one", waiting=session.waiting)
     used = {entry.name: entry.used for entry in list_entries(session)}
     assert used["trees/two"] == 1 < used["trees/one"]
 
@@ -127,12 +127,12 @@ def test_what_goes_is_free_and_the_oldest_and_no_more_than_needed(
 
 def test_folders_of_ours_are_named_by_variables_with_a_home_in_them() -> None:
     home = Path("/home/ada")
-    usual = places_from({"XDG_CACHE_HOME": "relative", "XDG_STATE_HOME": "/state"}, home)
+    usual = paths_from({"XDG_CACHE_HOME": "relative", "XDG_STATE_HOME": "/state"}, home)
     assert (usual.cache, usual.state) == (home / ".cache/argosy", Path("/state/argosy"))
     assert usual.images == (home / ".local/share/argosy/images",)
-    near = places_from({"ARGOSY_CACHE": "near"}, Path("relative"))
+    near = paths_from({"ARGOSY_CACHE": "near"}, Path("relative"))
     assert (near.cache, near.state) == (Path.cwd() / "near", Path.cwd() / "relative/.local/state/argosy")
-    named = places_from({"ARGOSY_CACHE": "~/c:d", "ARGOSY_IMAGES": "~/one:/two"}, home)
+    named = paths_from({"ARGOSY_CACHE": "~/c:d", "ARGOSY_IMAGES": "~/one:/two"}, home)
     assert (named.cache, named.images) == (home / "c:d", (home / "one", Path("/two")))
 
 

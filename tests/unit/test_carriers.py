@@ -13,12 +13,12 @@ from argosy.builder.backends.backends import (
     CARRIERS,
     JOIN,
     PRIVATE_NAMESPACE,
-    Ground,
-    Inside,
+    RootfsSpec,
+    ExecSpec,
     candidates,
     changes_a_copy,
     needs_tree,
-    plan_inside,
+    plan_exec,
 )
 from argosy.builder.backends.container import follow_links
 from argosy.builder.backends.seccomp import Step, plan_old_calls, plan_owners, render_filter
@@ -30,8 +30,10 @@ from argosy.images.whiteouts import is_whiteout
 from tests.unit.machines import make_host
 
 ALL = ("apptainer", "bwrap", "proot", "singularity", "unshare")
-GROUND = Ground("/base.sif", 4096)
-INSIDE = Inside(("uv", "pip list", "$x"), (Bind("/a b", "/x"), Bind("/c", "/y", read_only=True)), (("UV_CACHE", "/u"),))
+GROUND = RootfsSpec("/base.sif", 4096)
+INSIDE = ExecSpec(
+    ("uv", "pip list", "$x"), (Bind("/a b", "/x"), Bind("/c", "/y", read_only=True)), (("UV_CACHE", "/u"),)
+)
 
 
 def host(*programs: str, root: bool = False, namespaces: bool = True, environment: dict[str, str] = {}) -> Host:  # noqa: B006 - read only
@@ -77,32 +79,32 @@ def test_where_none_can_work_one_error_says_what_is_missing(asked: str) -> None:
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_the_words_of_the_program_stay_as_they_are_and_come_last(carrier: str) -> None:
-    command = plan_inside(carrier, GROUND, INSIDE, scratch="/s", host=host(*ALL))
+def test_the_words_of_the_program_stay_as_they_are_and_come_last(backend: str) -> None:
+    command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
     assert command.words[-3:] == INSIDE.words
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_nothing_of_the_callers_settings_reaches_a_build(carrier: str) -> None:
+def test_nothing_of_the_callers_settings_reaches_a_build(backend: str) -> None:
     leaks = {"PYTHONPATH": "/evil", "PIP_INDEX_URL": "x", "UV_INDEX": "x", "APPTAINER_BIND": "/", "CONDA_PREFIX": "/c"}
-    command = plan_inside(carrier, GROUND, INSIDE, scratch="/s", host=host(*ALL, environment=leaks))
+    command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL, environment=leaks))
     assert command.env is not None
     assert not leaks.keys() & command.env.keys()
     assert not any("evil" in word for word in command.words)
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_the_variables_of_the_step_arrive_and_show_in_no_process_list(carrier: str) -> None:
-    command = plan_inside(carrier, GROUND, INSIDE, scratch="/s", host=host(*ALL))
+def test_the_variables_of_the_step_arrive_and_show_in_no_process_list(backend: str) -> None:
+    command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
     assert command.env is not None
     forced = {"apptainer": "APPTAINERENV_UV_CACHE", "singularity": "SINGULARITYENV_UV_CACHE"}
-    assert command.env[forced.get(carrier, "UV_CACHE")] == "/u"
+    assert command.env[forced.get(backend, "UV_CACHE")] == "/u"
     assert not any("UV_CACHE" in word for word in command.words)
 
 
 def test_namespaces_have_their_own_mounts_and_processes_and_end_with_their_parent() -> None:
-    root = plan_inside("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
-    user = plan_inside("userns", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+    root = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+    user = plan_exec("userns", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
     assert root[: len(PRIVATE_NAMESPACE)] == PRIVATE_NAMESPACE
     assert {"--mount", "--pid", "--mount-proc", "--kill-child"} <= set(PRIVATE_NAMESPACE)
     assert tuple(word for word in user if word not in {"--user", "--map-root-user"}) == root
@@ -110,17 +112,17 @@ def test_namespaces_have_their_own_mounts_and_processes_and_end_with_their_paren
 
 
 def test_binds_keep_their_blanks_and_their_mode() -> None:
-    words = plan_inside("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+    words = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
     text = "\0".join(words)
     assert "\0--bind\0/a b\0/x\0" in text
     assert "\0--ro-bind\0/c\0/y\0" in text
-    words = plan_inside("apptainer", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+    words = plan_exec("apptainer", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
     assert "/a b:/x" in words
     assert "/c:/y:ro" in words
 
 
 def test_the_programs_outside_are_found_on_the_callers_path_and_those_inside_on_the_bases() -> None:
-    command = plan_inside("root", GROUND, INSIDE, scratch="/s", host=host(*ALL, environment={"PATH": "/opt/tools"}))
+    command = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL, environment={"PATH": "/opt/tools"}))
     assert command.env is not None
     assert command.env["PATH"] == "/opt/tools"
     position = command.words.index("--setenv")
@@ -128,8 +130,8 @@ def test_the_programs_outside_are_found_on_the_callers_path_and_those_inside_on_
 
 
 def test_a_runtime_runs_the_file_itself_or_the_tree_where_it_was_unpacked() -> None:
-    for ground, image in ((GROUND, "/base.sif"), (Ground("/base.sif", 0, "/tree"), "/tree")):
-        words = plan_inside("apptainer", ground, INSIDE, scratch="/s", host=host(*ALL)).words
+    for rootfs_spec, image in ((GROUND, "/base.sif"), (RootfsSpec("/base.sif", 0, "/tree"), "/tree")):
+        words = plan_exec("apptainer", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).words
         assert words[:3] == ("apptainer", "--silent", "exec")
         assert image in words
     assert "--contain" in words
@@ -148,19 +150,19 @@ def test_what_joins_base_and_layer_quotes_every_word_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("carrier", "copied"), [("root", False), ("userns", False), ("apptainer", True), ("proot", True)]
 )
-def test_who_has_no_overlay_changes_a_copy_of_the_base(carrier: str, copied: bool) -> None:  # noqa: FBT001 - a parameter
-    assert changes_a_copy(carrier) is copied
+def test_who_has_no_overlay_changes_a_copy_of_the_base(backend: str, copied: bool) -> None:  # noqa: FBT001 - a parameter
+    assert changes_a_copy(backend) is copied
 
 
 def test_programs_that_change_a_copy_run_as_what_they_take_for_root_and_leave_the_machine_alone() -> None:
-    ground = Ground("/base.sif", tree="/copy", changes="/changes", writable=True)
-    words = plan_inside("apptainer", ground, INSIDE, scratch="/s", host=host(*ALL)).words
+    rootfs_spec = RootfsSpec("/base.sif", tree="/copy", changes="/changes", writable=True)
+    words = plan_exec("apptainer", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).words
     assert words[words.index("--fakeroot") :][:4] == ("--fakeroot", "--writable", "--workdir", "/changes")
     assert "/copy" in words
-    words = plan_inside("proot", ground, INSIDE, scratch="/s", host=host(*ALL)).words
+    words = plan_exec("proot", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).words
     assert words[3:7] == ("/usr/bin/proot", "-0", "-r", "/copy")
     assert "/etc/hosts" not in words
-    assert "/etc/hosts" in plan_inside("proot", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+    assert "/etc/hosts" in plan_exec("proot", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
 
 
 def test_what_changed_in_a_copy_is_what_an_overlay_would_hold(tmp_path: Path) -> None:

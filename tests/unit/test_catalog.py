@@ -12,7 +12,7 @@ from argosy.builder.output.oci import write_sif_layout
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.model import Host
 from argosy.core.records import replace
-from argosy.core.session import Places, Session
+from argosy.core.session import Paths, Session
 from argosy.host.session_factory import open_session
 from argosy.images.catalog import (
     Word,
@@ -41,7 +41,7 @@ def session(tmp_path: Path) -> Session:
         os.utime(path, (number * 100, number * 100))
     real = open_session()
     host: Host = replace(real.host, cwd=str(project), environment={})
-    return replace(real, host=host, places=Places(tmp_path / "cache", tmp_path / "state", (images,)))
+    return replace(real, host=host, paths=Paths(tmp_path / "cache", tmp_path / "state", (images,)))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_name_is_a_name_or_a_name_with_a_version_and_never_a_way_out_of_the_fo
 
 @pytest.mark.parametrize(("text", "file"), [("a:1", "a/1"), ("a", "a/2"), ("b", "b"), ("a/1", "a/1")])
 def test_a_name_alone_is_its_newest_version(session: Session, text: str, file: str) -> None:
-    assert find_held(text, session) == session.places.images[0] / f"{file}.sif"
+    assert find_held(text, session) == session.paths.images[0] / f"{file}.sif"
 
 
 def test_latest_is_what_was_called_so_and_not_the_newest(session: Session) -> None:
@@ -88,15 +88,15 @@ def test_an_alias_moves_and_an_image_never_gives_way(session: Session) -> None:
     with pytest.raises(UsageError, match="no name for an image"):
         tag_image("a:1", "../b", session)
     with pytest.raises(UsageError, match="the name of a file") as raised:
-        pull_image(PullRequest(str(session.places.images[0] / "b.sif"), "c.sif"), session)
+        pull_image(PullRequest(str(session.paths.images[0] / "b.sif"), "c.sif"), session)
     assert raised.value.hint == "call it c"
     with pytest.raises(UsageError, match="'' is no name for an image"):
-        pull_image(PullRequest(str(session.places.images[0] / "b.sif"), ""), session)
-    assert (session.places.images[0] / "b.sif").read_bytes() == b"xxx"
+        pull_image(PullRequest(str(session.paths.images[0] / "b.sif"), ""), session)
+    assert (session.paths.images[0] / "b.sif").read_bytes() == b"xxx"
 
 
 def test_an_image_goes_with_its_aliases_and_an_alias_goes_alone(session: Session) -> None:
-    folder = session.places.images[0]
+    folder = session.paths.images[0]
     tag_image("a:1", "old", session)
     assert remove_image("old", session).bytes == 0
     assert (folder / "a/1.sif").is_file()
@@ -132,7 +132,7 @@ def test_folders_of_the_site_that_this_machine_belongs_to_are_searched_last(sess
     profile.write_text(f'name = "mine"\ntitle = "mine"\n[identity]\nhosts = ["isle*"]\n{images}')
     environment = {"KIND": "gpu"}
     here = replace(session, host=replace(session.host, hostname="isle7", environment=environment))
-    assert catalog_folders(here) == (*session.places.images, tmp_path / "gpu/x")
+    assert catalog_folders(here) == (*session.paths.images, tmp_path / "gpu/x")
 
 
 def test_a_file_that_is_no_image_is_listed_with_the_reason(session: Session) -> None:

@@ -10,7 +10,7 @@ from argosy.core.records import replace
 from argosy.diagnostics.check.collect import Contents, parse_contents
 from argosy.diagnostics.check.rules import judge_image
 from argosy.sites.profile import Site
-from argosy.sites.profile_parts import Proved
+from argosy.sites.profile_parts import Validated
 from argosy.sites.read import read_site
 
 LUMI = read_site("lumi-g")
@@ -21,7 +21,7 @@ CONTENTS = Contents(glibc="2.36", python="3.11.2", torch=ROCM, mpi="mpirun 5", p
 
 def proved(**facts: str) -> Site:
     named = {name.replace("_", "."): value for name, value in facts.items()}
-    return msgspec.structs.replace(LUMI, proved=Proved(date="2026-11-21", facts=named))
+    return msgspec.structs.replace(LUMI, proved=Validated(date="2026-11-21", facts=named))
 
 
 def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Site = LUMI) -> dict[str, str]:

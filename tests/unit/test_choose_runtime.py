@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from argosy.core.errors import CheckFailed, ToolMissing, UsageError
-from argosy.core.model import Attach, Gpu, GpuWay, Image, ImageKind, Person
+from argosy.core.model import Attach, Gpu, GpuMode, Image, ImageKind, Person
 from argosy.core.records import replace
 from argosy.host import probe
-from argosy.host.gpus import choose_gpu_way
+from argosy.host.gpus import choose_gpu_mode
 from argosy.runtimes.choose import choose_attach, choose_runtime
 from tests.unit.machines import make_host
 
@@ -91,38 +91,38 @@ INTEL = (Gpu("intel", 0, "/dev/dri/renderD128"),)
 @pytest.mark.parametrize(
     ("gpus", "way", "why"),
     [
-        ((), GpuWay.NONE, "no GPU is seen here"),
-        (NVIDIA, GpuWay.NV, "4 nvidia GPUs; apptainer finds the driver"),
-        (AMD, GpuWay.ROCM, "1 amd GPU; apptainer finds the driver"),
-        (INTEL, GpuWay.NONE, "1 intel GPU: they come in with /dev"),
-        (NVIDIA + INTEL, GpuWay.NV, "4 nvidia GPUs, 1 intel GPU; apptainer finds the driver"),
+        ((), GpuMode.NONE, "no GPU is seen here"),
+        (NVIDIA, GpuMode.NV, "4 nvidia GPUs; apptainer finds the driver"),
+        (AMD, GpuMode.ROCM, "1 amd GPU; apptainer finds the driver"),
+        (INTEL, GpuMode.NONE, "1 intel GPU: they come in with /dev"),
+        (NVIDIA + INTEL, GpuMode.NV, "4 nvidia GPUs, 1 intel GPU; apptainer finds the driver"),
     ],
 )
-def test_auto_takes_what_is_seen(gpus: tuple[Gpu, ...], way: GpuWay, why: str) -> None:
-    chosen, choice = choose_gpu_way(GpuWay.AUTO, make_host(gpus=gpus), "apptainer")
+def test_auto_takes_what_is_seen(gpus: tuple[Gpu, ...], way: GpuMode, why: str) -> None:
+    chosen, choice = choose_gpu_mode(GpuMode.AUTO, make_host(gpus=gpus), "apptainer")
     assert (chosen, choice.why) == (way, why)
 
 
 @pytest.mark.parametrize(
     ("asked", "gpus", "looked"),
     [
-        (GpuWay.NV, (), "/dev/nvidia0"),
-        (GpuWay.NV, AMD, "/dev/nvidia0"),
-        (GpuWay.NVCCLI, (), "/dev/nvidia0"),
-        (GpuWay.ROCM, NVIDIA, "/dev/kfd"),
-        (GpuWay.CDI, (), "0x8086"),
+        (GpuMode.NV, (), "/dev/nvidia0"),
+        (GpuMode.NV, AMD, "/dev/nvidia0"),
+        (GpuMode.NVCCLI, (), "/dev/nvidia0"),
+        (GpuMode.ROCM, NVIDIA, "/dev/kfd"),
+        (GpuMode.CDI, (), "0x8086"),
     ],
 )
-def test_gpus_asked_for_and_not_seen_stop_the_start(asked: GpuWay, gpus: tuple[Gpu, ...], looked: str) -> None:
+def test_gpus_asked_for_and_not_seen_stop_the_start(asked: GpuMode, gpus: tuple[Gpu, ...], looked: str) -> None:
     with pytest.raises(CheckFailed) as caught:
-        choose_gpu_way(asked, make_host(gpus=gpus), "apptainer")
+        choose_gpu_mode(asked, make_host(gpus=gpus), "apptainer")
     assert "ctl" in caught.value.what
     assert looked in caught.value.evidence
     assert caught.value.code == 7
 
 
 def test_none_asked_for_is_none_though_gpus_are_here() -> None:
-    assert choose_gpu_way(GpuWay.NONE, make_host(gpus=NVIDIA), "apptainer")[0] is GpuWay.NONE
+    assert choose_gpu_mode(GpuMode.NONE, make_host(gpus=NVIDIA), "apptainer")[0] is GpuMode.NONE
 
 
 def test_a_layer_that_changes_the_system_is_never_attached_by_half() -> None:

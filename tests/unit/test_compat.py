@@ -26,7 +26,7 @@ def test_cotainrs_words_become_a_request_of_ours() -> None:
     request = plan_request(CotainrWords(Path("/x/out.sif"), system="big-g", conda_env=Path("env.yml")), SYSTEMS)
     assert (request.base, request.site, request.output) == ("/base.sif", "big", Path("/x/out.sif"))
     assert request.sources == (Path("env.yml"),)
-    assert request.guise.prefix == PREFIX
+    assert request.prefix_layout.prefix == PREFIX
 
 
 def test_a_base_image_is_for_no_site_and_an_environment_may_be_left_out() -> None:
@@ -36,7 +36,7 @@ def test_a_base_image_is_for_no_site_and_an_environment_may_be_left_out() -> Non
 
 def test_the_labels_of_cotainr_are_there_with_every_word_quoted() -> None:
     words = CotainrWords(Path("out.sif"), base_image="a b", conda_env=Path("e.yml"), accept_licenses=True)
-    labels = dict(plan_request(words, {}).guise.labels)
+    labels = dict(plan_request(words, {}).prefix_layout.labels)
     assert labels["cotainr.command"] == ("cotainr build out.sif '--base-image=a b' --conda-env=e.yml --accept-licenses")
     assert "argosy" in labels["cotainr.version"]
     assert labels["cotainr.url"] == "https://github.com/DeiC-HPC/cotainr"

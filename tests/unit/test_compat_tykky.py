@@ -15,7 +15,16 @@ from argosy.cli.app import app
 from argosy.cli.cmd_tykky import name_files
 from argosy.cli.compat.install import PROGRAMS
 from argosy.cli.compat.tykky import plan_advanced, plan_new, plan_settings, plan_update
-from argosy.cli.compat.tykky_site import NOTHING_TO_DO, REFUSED, TAKEN, Conf, Ways, merge_conf, read_conf, read_ways
+from argosy.cli.compat.tykky_site import (
+    NOTHING_TO_DO,
+    REFUSED,
+    TAKEN,
+    Conf,
+    Variants,
+    merge_conf,
+    read_conf,
+    read_variants,
+)
 from argosy.cli.compat.tykky_words import ACTIONS, OURS, Words, options_of, parse_words
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind
@@ -327,13 +336,13 @@ def test_a_configuration_alone_in_tykkys_own_keys_with_scripts_and_variables() -
 
 
 def test_variables_of_tykky_say_how_the_work_is_told_and_where_it_is_done() -> None:
-    assert read_ways({}) == Ways()
-    assert read_ways({"CW_BUILD_TMPDIR": "/local/me", "CW_LOG_LEVEL": "3"}) == Ways("/local/me", verbose=True)
-    assert read_ways({"CW_LOG_LEVEL": "0"}) == Ways(quiet=True)
-    notes = read_ways({"CW_DEBUG_KEEP_FILES": "1", "CW_EXTRA_BIND_MOUNTS": "/a:/b", "CW_ENABLE_CONDARC": "1"}).notes
+    assert read_variants({}) == Variants()
+    assert read_variants({"CW_BUILD_TMPDIR": "/local/me", "CW_LOG_LEVEL": "3"}) == Variants("/local/me", verbose=True)
+    assert read_variants({"CW_LOG_LEVEL": "0"}) == Variants(quiet=True)
+    notes = read_variants({"CW_DEBUG_KEEP_FILES": "1", "CW_EXTRA_BIND_MOUNTS": "/a:/b", "CW_ENABLE_CONDARC": "1"}).notes
     assert [note.split(":")[0] for note in notes] == ["CW_DEBUG_KEEP_FILES", "CW_EXTRA_BIND_MOUNTS"]
     with pytest.raises(UsageError, match="no number"):
-        read_ways({"CW_LOG_LEVEL": "debug"})
+        read_variants({"CW_LOG_LEVEL": "debug"})
 
 
 REPO = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from argosy.builder.request import (
     named_project,
     request_asked,
     request_of_project,
-    settle_request,
+    complete_request,
     split_sources,
 )
 from argosy.cli.app import app
@@ -200,7 +200,7 @@ def test_a_context_whose_dockerfile_is_elsewhere_or_has_another_name_is_one(tmp_
     (tmp_path / "gpu.docker").write_text(DOCKERFILE)
     request = BuildRequest((tmp_path,), "", tmp_path / "x.sif", engine=EngineOptions(dockerfile="gpu.docker"))
     session, _ = machine(tmp_path, "buildah")
-    settled = settle_request(request, session.host)
+    settled = complete_request(request, session.host)
     assert (settled.base, settled.sources) == (str(tmp_path), ())
 
 
@@ -263,7 +263,7 @@ def here(tmp_path: Path) -> Host:
 
 
 def test_a_definition_among_the_sources_is_the_base(here: Host) -> None:
-    request = settle_request(BuildRequest((Path("a.def"), Path("e.yml")), "", Path("/x.sif")), here)
+    request = complete_request(BuildRequest((Path("a.def"), Path("e.yml")), "", Path("/x.sif")), here)
     assert (request.base, request.sources) == ("a.def", (Path("e.yml"),))
 
 
@@ -281,7 +281,7 @@ def test_what_has_not_one_base_and_one_output_is_refused(
     sources: tuple[str, ...], base: str, output: str, said: str, here: Host
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        settle_request(BuildRequest(tuple(map(Path, sources)), base, Path(output) if output else NO_PATH), here)
+        complete_request(BuildRequest(tuple(map(Path, sources)), base, Path(output) if output else NO_PATH), here)
 
 
 @pytest.mark.parametrize(
@@ -296,25 +296,25 @@ def test_what_has_not_one_base_and_one_output_is_refused(
 )
 def test_a_source_that_is_not_there_is_said_before_all_else(named: str, hint: str, here: Host) -> None:
     with pytest.raises(UsageError, match="there is no file " + re.escape(named.partition("[")[0])) as error:
-        settle_request(BuildRequest((Path("e.yml"), Path(named)), "", NO_PATH), here)
+        complete_request(BuildRequest((Path("e.yml"), Path(named)), "", NO_PATH), here)
     assert error.value.hint == hint.format(cwd=here.cwd)
 
 
 def test_an_extra_of_a_project_is_no_part_of_its_files_name(here: Host) -> None:
     source = Path("pyproject.toml[gpu]")
-    assert settle_request(BuildRequest((source,), "b.sif", Path("x.sif")), here).sources == (source,)
+    assert complete_request(BuildRequest((source,), "b.sif", Path("x.sif")), here).sources == (source,)
 
 
 def test_without_a_base_those_of_the_site_are_named(here: Host) -> None:
     with pytest.raises(UsageError, match="no base") as error:
-        settle_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="lumi-g"), here)
+        complete_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="lumi-g"), here)
     assert "lumi-multitorch-latest.sif: python, torch" in error.value.evidence
     assert error.value.hint.endswith("lumi-multitorch-latest.sif")
 
 
 def test_of_a_site_without_bases_that_is_said(here: Host) -> None:
     with pytest.raises(UsageError, match="no base") as error:
-        settle_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="karolina"), here)
+        complete_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="karolina"), here)
     assert error.value.evidence == "the profile of karolina recommends none"
 
 

@@ -177,5 +177,5 @@ def test_what_makes_a_base_is_told_the_architecture(
     runner = FakeRunner([((), Reply(1, "", "no"))])
     host = make_host("podman", "apptainer", "mmdebstrap", emulated="aarch64")
     with pytest.raises(ArgosyError):
-        make(Session(host, runner, session.places, session.reporter), tmp_path)
+        make(Session(host, runner, session.paths, session.reporter), tmp_path)
     assert all(word in runner.seen[0].words for word in words)

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from argosy.builder.backends.container import Room
+from argosy.builder.backends.container import BuildContainer
 from argosy.builder.needs import plan_needs
 from argosy.builder.python.git_access import advise_on_git, plan_git_packages, reach_git, write_git_home
 from argosy.builder.python.uv_output import explain_uv

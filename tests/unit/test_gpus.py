@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import CheckFailed
-from argosy.core.model import Bind, Devices, Gpu, GpuWay, Variable
+from argosy.core.model import Bind, Devices, Gpu, GpuMode, Variable
 from argosy.host.cdi import choose_devices, parse_cdi
 from argosy.host.gpu_probe import read_cdi, read_gpus, read_nodes
 from argosy.host.gpus import parse_ldconfig, plan_devices
@@ -140,7 +140,7 @@ def test_the_linkers_list_is_read_for_this_machine_only() -> None:
 
 
 def test_without_a_specification_nodes_and_driver_libraries_are_carried_in() -> None:
-    devices = plan_devices(GpuWay.NV, (), ("/dev/nvidia0",), parse_ldconfig(LDCONFIG))
+    devices = plan_devices(GpuMode.NV, (), ("/dev/nvidia0",), parse_ldconfig(LDCONFIG))
     assert devices.nodes == ("/dev/nvidia0",)
     assert {bind.target for bind in devices.binds} == {
         "/.singularity.d/libs/libcuda.so.1",
@@ -151,23 +151,23 @@ def test_without_a_specification_nodes_and_driver_libraries_are_carried_in() -> 
 
 def test_a_specification_comes_before_nodes() -> None:
     spec = parse_cdi(NVIDIA_CDI, "/etc/cdi/nvidia.yaml")
-    devices = plan_devices(GpuWay.NV, (spec,), ("/dev/other",), ())
+    devices = plan_devices(GpuMode.NV, (spec,), ("/dev/other",), ())
     assert "/dev/other" not in devices.nodes
     assert "/dev/nvidia1" in devices.nodes
 
 
 def test_a_specification_of_another_vendor_is_not_used() -> None:
     spec = parse_cdi(NVIDIA_CDI, "/etc/cdi/nvidia.yaml")
-    assert plan_devices(GpuWay.ROCM, (spec,), ("/dev/kfd",), parse_ldconfig(LDCONFIG)) == Devices(nodes=("/dev/kfd",))
+    assert plan_devices(GpuMode.ROCM, (spec,), ("/dev/kfd",), parse_ldconfig(LDCONFIG)) == Devices(nodes=("/dev/kfd",))
 
 
 def test_cdi_asked_for_without_a_specification_is_said() -> None:
     with pytest.raises(CheckFailed, match="no CDI specification"):
-        plan_devices(GpuWay.CDI, (), ("/dev/nvidia0",), ())
+        plan_devices(GpuMode.CDI, (), ("/dev/nvidia0",), ())
 
 
 def test_no_gpu_needs_nothing() -> None:
-    assert plan_devices(GpuWay.NONE, (), ("/dev/nvidia0",), parse_ldconfig(LDCONFIG)) == Devices()
+    assert plan_devices(GpuMode.NONE, (), ("/dev/nvidia0",), parse_ldconfig(LDCONFIG)) == Devices()
 
 
 def test_device_nodes_tell_the_gpus(tmp_path: Path) -> None:
@@ -193,17 +193,17 @@ def test_device_nodes_tell_the_gpus(tmp_path: Path) -> None:
         Gpu("amd", 0, f"{dev}/dri/renderD128"),
         Gpu("intel", 0, f"{dev}/dri/renderD129"),
     )
-    assert read_nodes(GpuWay.NV, str(dev)) == tuple(
+    assert read_nodes(GpuMode.NV, str(dev)) == tuple(
         f"{dev}/{name}" for name in ("nvidia2", "nvidia10", "nvidiactl", "nvidia-uvm")
     )
-    assert read_nodes(GpuWay.ROCM, str(dev)) == (f"{dev}/kfd", f"{dev}/dri")
+    assert read_nodes(GpuMode.ROCM, str(dev)) == (f"{dev}/kfd", f"{dev}/dri")
     (dev / "kfd").unlink()
     assert [gpu.vendor for gpu in read_gpus(str(dev), str(sys))] == ["nvidia", "nvidia", "intel"]
 
 
 def test_a_machine_without_gpus_has_none(tmp_path: Path) -> None:
     assert read_gpus(str(tmp_path), str(tmp_path)) == ()
-    assert read_nodes(GpuWay.NONE, str(tmp_path)) == ()
+    assert read_nodes(GpuMode.NONE, str(tmp_path)) == ()
 
 
 def test_a_later_folder_overrides_its_namesake(tmp_path: Path) -> None:

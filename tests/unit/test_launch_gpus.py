@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.core.model import ContainerRequest, GpuWay
+from argosy.core.model import ContainerRequest, GpuMode
 from argosy.jobs.advice import warn_before
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
@@ -14,7 +14,7 @@ from argosy.slurm.text import JobOptions
 from tests.unit.test_sites_golden import SQUASHFS, laptop
 
 
-def plan(site: str, wanted: Wanted, *, gpu: GpuWay = GpuWay.AUTO, partition: str = "", image: str = "") -> LaunchPlan:
+def plan(site: str, wanted: Wanted, *, gpu: GpuMode = GpuMode.AUTO, partition: str = "", image: str = "") -> LaunchPlan:
     request = LaunchRequest(
         image or "/project/images/train.sif",
         ("python", "train.py"),
@@ -60,11 +60,11 @@ def test_without_a_number_of_nodes_a_shared_node_gives_a_gpu_for_each_rank_and_a
 
 
 def test_gpu_none_asks_for_a_cpu_job_and_whole_nodes_whose_gpus_idle_are_told_with_their_cost() -> None:
-    shared = plan("lumi-g", Wanted(ranks=2, cpus_per_rank=4), gpu=GpuWay.NONE)
+    shared = plan("lumi-g", Wanted(ranks=2, cpus_per_rank=4), gpu=GpuMode.NONE)
     assert shared.shape.gpus_per_node == 0
     assert not any("gpu" in line for line in shared.directives)
     assert list(warn_before(shared, "/project")) == []
-    (warned,) = warn_before(plan("lumi-g", Wanted(nodes=1), gpu=GpuWay.NONE, partition="standard-g"), "/project")
+    (warned,) = warn_before(plan("lumi-g", Wanted(nodes=1), gpu=GpuMode.NONE, partition="standard-g"), "/project")
     assert "billed: 8 GPUs per node" in warned
     assert "0 of 8 GPUs are used" in warned
 

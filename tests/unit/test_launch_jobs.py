@@ -65,10 +65,10 @@ class Telling:
             file.write(text)
         return reply
 
-    def hand_over(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
+    def run_foreground(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
         raise AssertionError(command, heard)
 
-    def become(self, command: Command) -> int:
+    def exec_command(self, command: Command) -> int:
         raise AssertionError(command)
 
 

@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import ArgosyError, SiteError, UsageError
-from argosy.core.model import Bind, ContainerRequest, Gpu, GpuWay, Host, Image, ImageKind, Variable
+from argosy.core.model import Bind, ContainerRequest, Gpu, GpuMode, Host, Image, ImageKind, Variable
 from argosy.core.records import replace
-from argosy.core.shell import Program
+from argosy.core.shell import ShellFunction
 from argosy.jobs.launch_plan import LaunchPlan, Shape
-from argosy.launch.launchers.launcher import Counts, Wish, as_torchrun_program, choose_launcher, torchrun
+from argosy.launch.launchers.launcher import Counts, LauncherSpec, as_torchrun_program, choose_launcher, torchrun
 from argosy.launch.launchers.programs import BECOME, BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
@@ -407,10 +407,10 @@ def test_a_users_command_is_said_in_torchruns_words(command: tuple[str, ...], ou
 
 
 def test_workers_are_bound_by_one_alone_and_start_unbuffered() -> None:
-    wish = Wish(("python", "-u", "t.py"), Counts("1", "2"), cores=("0-1", "2-3"))
-    bound = torchrun(wish).command
+    spec = LauncherSpec(("python", "-u", "t.py"), Counts("1", "2"), cores=("0-1", "2-3"))
+    bound = torchrun(spec).command
     assert bound[bound.index("argosy-bind") + 1 :] == ("0-1;2-3", "python", "-u", "t.py")
-    own = torchrun(replace(wish, extra=("--numa-binding=node",))).command
+    own = torchrun(replace(spec, extra=("--numa-binding=node",))).command
     assert own[-2:] == ("--numa-binding=node", "t.py")
 
 
@@ -507,7 +507,7 @@ CASES = (
             "launcher": "srun",
             "name": "a 'job' # \"mine\" $HOME\\",
             "command": ("echo", "", "a b", "it's", '"', "$HOME", "`id`", "*", "one\ntwo", "é", "--", "-x"),
-            "container": ContainerRequest(variables=(Variable("X", "`id` $HOME 'x', \"y\"\nz"),), gpu=GpuWay.NONE),
+            "container": ContainerRequest(variables=(Variable("X", "`id` $HOME 'x', \"y\"\nz"),), gpu=GpuMode.NONE),
         },
     ),
 )
@@ -543,7 +543,7 @@ def test_shellcheck_finds_nothing_in_a_script(case: Case) -> None:
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_shellcheck_finds_nothing_in_the_programs_within(program: Program) -> None:
+def test_shellcheck_finds_nothing_in_the_programs_within(program: ShellFunction) -> None:
     assert check(["shellcheck", "--shell=sh", "-"], str(program)) == ""
 
 

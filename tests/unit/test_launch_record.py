@@ -15,7 +15,7 @@ from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.ranks import parse_cores, parse_ranks
 from argosy.jobs.record import Run, find_output, last_run, of_batch, read_first, read_ranks, read_runs
-from argosy.launch.launchers.launcher import Counts, Wish, srun
+from argosy.launch.launchers.launcher import Counts, LauncherSpec, srun
 from argosy.launch.launchers.programs import COPY, TELL
 from argosy.launch.script.record_files import (
     CORES,
@@ -101,8 +101,8 @@ def test_a_rank_notes_what_it_has_and_its_program_starts_as_before(record: Path,
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, shell: str) -> None:
     command = ("sh", "-c", 'echo "$RANK of $WORLD_SIZE: $1"', "x", "a  b")
-    wish = Wish(command, Counts("2", "2"), note_file=rank_file(str(record)))
-    _, *words = srun(wish).command
+    spec = LauncherSpec(command, Counts("2", "2"), note_file=rank_file(str(record)))
+    _, *words = srun(spec).command
     task = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
     where = {"MASTER_ADDR": "n1", "MASTER_PORT": "20001", "SLURMD_NODENAME": "n2", "PATH": os.environ["PATH"]}
     line = (shell, *map(str, words))

@@ -24,7 +24,7 @@ from argosy.launch.names import make_output_folders, output_folders
 from argosy.launch.option_checks import UNUSED, unused_options
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request, with_defaults, with_job
-from argosy.launch.resolve import settle_request
+from argosy.launch.resolve import complete_request
 from argosy.launch.script.record_files import render_well
 from argosy.launch.script.staging import render_staging
 from argosy.launch.shape import Wanted
@@ -57,7 +57,7 @@ QUEUES = Site(
 
 def plan(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: Any) -> LaunchPlan:
     asked = LaunchRequest(image=image.path, **{"command": ("python", "t.py"), "site": site.name, **request})
-    asked = settle_request(asked, site, host)
+    asked = complete_request(asked, site, host)
     gpus = asked.wanted.gpus_per_node or asked.wanted.gpus
     there = replace(host, gpus=tuple(Gpu("nvidia", n, "") for n in range(gpus)))
     return plan_launch(asked, plan_container(asked.container, image, there), site, there)

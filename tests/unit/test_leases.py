@@ -27,9 +27,9 @@ from argosy.core.locks import (
     is_alive,
     lease,
     this_owner,
-    undisturbed,
+    deferred_signals,
 )
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict, replace
 
 TRUE, SLEEP = (shutil.which(name) or name for name in ("true", "sleep"))
@@ -227,7 +227,7 @@ def test_another_error_of_the_file_system_is_explained(tmp_path: Path, monkeypat
 
 
 def test_that_nobody_reads_our_output_is_no_error_of_the_file_system(tmp_path: Path) -> None:
-    with pytest.raises(BrokenPipeError), explained(tmp_path):
+    with pytest.raises(BrokenPipeError), translate_os_errors(tmp_path):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
@@ -276,7 +276,7 @@ def caught() -> Iterator[list[int]]:
 
 
 def test_a_signal_waits_until_cleaning_is_done(caught: list[int]) -> None:
-    with undisturbed():
+    with deferred_signals():
         signal.raise_signal(signal.SIGTERM)
         assert caught == []
     assert caught == [signal.SIGTERM]
@@ -285,7 +285,7 @@ def test_a_signal_waits_until_cleaning_is_done(caught: list[int]) -> None:
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with undisturbed():
+        with deferred_signals():
             signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
     finally:

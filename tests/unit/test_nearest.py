@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 
 KNOWN = ("lumi-g", "mn5-acc", "Dawn")
 
@@ -13,4 +13,4 @@ KNOWN = ("lumi-g", "mn5-acc", "Dawn")
     ("word", "meant"), [("lumig", "lumi-g"), ("LUMI-G", "lumi-g"), ("dwan", "Dawn"), ("perlmutter", ""), ("", "")]
 )
 def test_the_nearest_word_is_named_whatever_its_case(word: str, meant: str) -> None:
-    assert nearest_word(word, KNOWN) == meant
+    assert suggest_word(word, KNOWN) == meant

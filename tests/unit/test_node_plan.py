@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from argosy.builder.on_node import NodeWishes, plan_node_options, plan_node_words, render_node_script
+from argosy.builder.on_node import NodeOptions, plan_node_options, plan_node_words, render_node_script
 from argosy.core.errors import SiteError, UsageError
 from argosy.sites.profile import Site, Slurm
 from argosy.sites.software import Build
@@ -16,19 +16,19 @@ SITE = Site(name="big", title="t", scheduler="slurm", build=PLACE)
 
 
 def test_the_profile_says_where_builds_run() -> None:
-    assert plan_node_options(NodeWishes(), SITE, {}) == (
+    assert plan_node_options(NodeOptions(), SITE, {}) == (
         *("--job-name=argosy-build", "--nodes=1", "--ntasks=1", "--cpus-per-task=32"),
         *("--partition=debug", "--qos=short", "--time=00:30:00", "--mem=64G"),
     )
 
 
 def test_options_win_over_the_users_variables_and_those_over_the_profile() -> None:
-    said = plan_node_options(NodeWishes(time="5", cpus=2), SITE, {"SBATCH_TIMELIMIT": "9", "SBATCH_ACCOUNT": "me"})
+    said = plan_node_options(NodeOptions(time="5", cpus=2), SITE, {"SBATCH_TIMELIMIT": "9", "SBATCH_ACCOUNT": "me"})
     assert {"--time=5", "--account=me", "--cpus-per-task=2", "--partition=debug"} <= set(said)
 
 
 def test_another_partition_has_not_the_qos_of_the_profiles() -> None:
-    said = plan_node_options(NodeWishes(partition="mine"), SITE, {})
+    said = plan_node_options(NodeOptions(partition="mine"), SITE, {})
     assert "--partition=mine" in said
     assert not any(option.startswith("--qos") for option in said)
 
@@ -37,18 +37,18 @@ def test_another_partition_has_not_the_qos_of_the_profiles() -> None:
 def test_a_site_that_builds_with_a_gpu_asks_for_one_in_its_own_form(form: str, option: str) -> None:
     slurm = Slurm(gpu_option=form)  # type: ignore[arg-type]
     site = Site(name="big", title="t", scheduler="slurm", slurm=slurm, build=Build(gpus=1))
-    assert option in plan_node_options(NodeWishes(), site, {})
+    assert option in plan_node_options(NodeOptions(), site, {})
 
 
 def test_an_account_that_the_site_requires_is_asked_for_before_anything_is_started() -> None:
     site = Site(name="big", title="t", scheduler="slurm", slurm=Slurm(required=("account",)))
     with pytest.raises(SiteError, match="--account"):
-        plan_node_options(NodeWishes(), site, {})
+        plan_node_options(NodeOptions(), site, {})
 
 
 def test_a_site_without_slurm_has_no_nodes_to_build_on() -> None:
     with pytest.raises(UsageError, match="no compute nodes"):
-        plan_node_options(NodeWishes(), Site(name="here", title="t"), {})
+        plan_node_options(NodeOptions(), Site(name="here", title="t"), {})
 
 
 TYPED = ("env.yml", "--base", "b.sif", "-o", "out.sif", "--on-node", "--time=5", "--mem", "1G", "--site", "big", "-v")

@@ -19,7 +19,7 @@ from argosy.images.oci import (
     LAST_SCRIPT,
     RUNSCRIPT,
     OciConfig,
-    furnish_tree,
+    prepare_rootfs,
     judge_layers,
     make_readable,
     parse_config,
@@ -127,7 +127,7 @@ def test_links_of_the_image_lead_nowhere_outside(tmp_path: Path) -> None:
     (tree / ".singularity.d").symlink_to(outside)
     (tree / "etc").symlink_to(outside)
     (tree / "var").symlink_to(outside)
-    furnish_tree(tree, CONFIG)
+    prepare_rootfs(tree, CONFIG)
     assert sorted(path.name for path in outside.rglob("*")) == ["env", "runscript"]
     assert (outside / "runscript").read_text() == "mine"
     assert (tree / ENV_SCRIPT).read_text() == "#!/bin/sh\nexport PATH=/x\n"
@@ -139,7 +139,7 @@ def test_a_link_in_place_of_a_script_is_replaced(tmp_path: Path) -> None:
     script = tmp_path / "tree" / RUNSCRIPT
     script.parent.mkdir(parents=True)
     script.symlink_to(target)
-    furnish_tree(tmp_path / "tree", CONFIG)
+    prepare_rootfs(tmp_path / "tree", CONFIG)
     assert target.read_text() == "mine"
     assert not script.is_symlink()
 
@@ -148,14 +148,14 @@ def test_an_image_of_apptainer_keeps_its_last_script(tmp_path: Path) -> None:
     last = tmp_path / LAST_SCRIPT
     last.parent.mkdir(parents=True)
     last.write_text("own")
-    furnish_tree(tmp_path, CONFIG)
+    prepare_rootfs(tmp_path, CONFIG)
     assert last.read_text() == "own"
 
 
 def test_mount_points_are_added_with_their_modes_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        furnish_tree(tmp_path, CONFIG)
+        prepare_rootfs(tmp_path, CONFIG)
     finally:
         os.umask(before)
     modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("tmp", "var/tmp", "etc", "etc/hosts")}

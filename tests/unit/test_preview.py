@@ -12,7 +12,7 @@ import pytest
 
 from argosy.builder.bases import for_site
 from argosy.builder.bases.mmdebstrap import debian_file
-from argosy.builder.on_node import NodeWishes
+from argosy.builder.on_node import NodeOptions
 from argosy.builder.preview import preview_build, preview_on_node, render_preview
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing, UsageError
@@ -50,7 +50,7 @@ def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Se
     assert preview.conda == ("python", "numpy")
     assert preview.pip[0] == "torch"
     assert len(preview.pip) == 2
-    assert preview.carrier.startswith("userns: ")
+    assert preview.backend.startswith("userns: ")
     assert preview.work_free > 0
     assert isinstance(session.runner, FakeRunner)
     assert session.runner.seen == []
@@ -70,10 +70,10 @@ def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Se
 def test_what_is_done_with_the_base_is_told(
     session: Session, request_: BuildRequest, base: str, site: str, how: str
 ) -> None:
-    catalog = session.places.cache / "catalog"
+    catalog = session.paths.cache / "catalog"
     (catalog / "tools").mkdir(parents=True)
     Path(request_.base).rename(catalog / "tools/1.sif")
-    there = replace(session, places=replace(session.places, images=(catalog,)))
+    there = replace(session, paths=replace(session.paths, images=(catalog,)))
     assert preview_build(replace(request_, base=base, site=site), there).base_how == how
 
 
@@ -107,7 +107,7 @@ def test_of_a_build_on_a_node_no_engine_is_wanted_here(session: Session, request
     file = request_.output.with_name("Dockerfile")
     file.write_text("FROM debian\n")
     request = replace(request_, site="alps-daint", base=str(file))
-    preview = preview_on_node(request, NodeWishes(account="g1", time="5"), session)
+    preview = preview_on_node(request, NodeOptions(account="g1", time="5"), session)
     assert preview.base_how == "built first, by the engine that is there"
 
 
@@ -194,7 +194,7 @@ def test_a_dry_run_refuses_a_site_of_other_machines_as_a_build_does(
 
 
 def test_a_build_on_a_node_of_other_machines_can_be_planned_here(session: Session, request_: BuildRequest) -> None:
-    preview = preview_on_node(replace(request_, site="alps-daint"), NodeWishes(account="g1", time="5"), session)
+    preview = preview_on_node(replace(request_, site="alps-daint"), NodeOptions(account="g1", time="5"), session)
     assert {"--account=g1", "--time=5"} < set(preview.node)
     assert "work files   the packages unpacked, in TMPDIR or the cache on the node\n" in render_preview(preview)
 
@@ -204,7 +204,7 @@ def test_a_build_on_nodes_without_a_network_says_what_is_done_before(session: Se
     profile.write_text(
         'name = "far"\ntitle = "Far"\nscheduler = "slurm"\nchecked = "2026-11-20"\n[build]\nnetwork = false\n'
     )
-    preview = preview_on_node(replace(request_, site=str(profile)), NodeWishes(), session)
+    preview = preview_on_node(replace(request_, site=str(profile)), NodeOptions(), session)
     assert preview.notes[0] == "the nodes have no network: base and packages are fetched here first"
 
 

@@ -255,7 +255,7 @@ def test_what_has_the_terminal_is_asked_to_end_where_we_are_killed() -> None:
 def test_a_fake_answers_from_its_table_and_remembers() -> None:
     fake = FakeRunner([(("sbatch",), Reply(0, "17\n", ""))])
     assert fake.run(Command(("sbatch", "--parsable", "x"))).stdout == "17\n"
-    assert fake.hand_over(Command(("true",))) == 0
+    assert fake.run_foreground(Command(("true",))) == 0
     assert [c.words[0] for c in fake.seen] == ["sbatch", "true"]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import UsageError
-from argosy.launch.launchers.launcher import Counts, Wish, find_launcher
+from argosy.launch.launchers.launcher import Counts, LauncherSpec, find_launcher
 from argosy.launch.launchers.ray import RAY
 from argosy.launch.shape import Wanted, one_rank_per_node
 from tests.unit.machines import python_program
@@ -192,7 +192,7 @@ def test_an_image_without_ray_is_told_as_that(nodes: Nodes) -> None:
 def test_the_program_can_stand_in_a_script() -> None:
     compile(RAY, "ray", "exec")
     assert "'" not in RAY
-    started = find_launcher("ray")(Wish(("python", "x.py"), Counts("2", "1")))
+    started = find_launcher("ray")(LauncherSpec(("python", "x.py"), Counts("2", "1")))
     assert started.command == ("python", "-u", "-c", RAY, "2", "python", "x.py")
     assert not started.per_rank
 

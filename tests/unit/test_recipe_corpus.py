@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import ArgosyError
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 from argosy.recipes.conda_spec import render_conda_spec
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import Recipe
@@ -44,11 +44,11 @@ def recipe_lines(recipe: Recipe) -> list[str]:
     lines += [f"channel: {channel.name} ({channel.where})" for channel in recipe.channels]
     lines += [f"conda: {render_conda_spec(spec)} ({spec.where})" for spec in (*recipe.interpreter, *recipe.conda)]
     lines += [f"file: {pin.url} ({pin.where})" for pin in recipe.conda_pins]
-    lines += [f"option: {option.name} {scrub(option.value)} ({option.where})" for option in recipe.options]
-    lines += [f"pip: {line.name or '?'} {line.kind} {scrub(line.text)} ({line.where})" for line in recipe.pip]
+    lines += [f"option: {option.name} {redact(option.value)} ({option.where})" for option in recipe.options]
+    lines += [f"pip: {line.name or '?'} {line.kind} {redact(line.text)} ({line.where})" for line in recipe.pip]
     lines += [f"variable: {variable}={value!r}" for variable, value in recipe.variables]
     lines += [f"source: {source.path}" for source in recipe.sources]
     lines += [f"note: {note}" for note in recipe.notes]
-    lines += ["--- requirements", *scrub(render_requirements(recipe)).splitlines()]
+    lines += ["--- requirements", *redact(render_requirements(recipe)).splitlines()]
     lines += ["--- constraints", *render_constraints(recipe).splitlines()]
     return lines

@@ -14,9 +14,20 @@ from hypothesis import strategies as st
 
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENTER as LAYER_ENTER
-from argosy.core.model import Attach, Bind, ContainerRequest, Devices, Entry, GpuWay, Image, ImageKind, Person, Variable
+from argosy.core.model import (
+    Attach,
+    Bind,
+    ContainerRequest,
+    Devices,
+    Entry,
+    GpuMode,
+    Image,
+    ImageKind,
+    Person,
+    Variable,
+)
 from argosy.core.records import replace
-from argosy.core.shell import Late, Program, Word, plain_words
+from argosy.core.shell import ShellExpr, ShellFunction, Word, plain_words
 from argosy.host.probe import parse_apptainer_conf, read_links
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
 from argosy.runtimes.bwrap import BWRAP
@@ -45,7 +56,7 @@ ENTRY = Entry(
     binds=(),
     variables=(),
     workdir="/work",
-    gpu=GpuWay.NONE,
+    gpu=GpuMode.NONE,
     contain=False,
     person=ALICE,
     trees=("/cache/layer", "/cache/base"),
@@ -89,7 +100,7 @@ class TestEvery:
         assert load_runtime(name).refuse(ENTRY, HOST) == ""
 
 
-@pytest.mark.parametrize("command", [("true",), ("/bin/sh", "-c", Program("rank", 'exec "$@"'), "rank", "true")])
+@pytest.mark.parametrize("command", [("true",), ("/bin/sh", "-c", ShellFunction("rank", 'exec "$@"'), "rank", "true")])
 def test_a_start_without_the_layer_ends_with_a_sentence_and_its_code(command: tuple[Word, ...]) -> None:
     odd = replace(IMAGE, path="/images/it's $HOME `a`.sif", argosy=True)
     words = plain_words(APPTAINER.words(replace(ENTRY, image=odd), command))
@@ -110,15 +121,15 @@ def test_apptainer_says_an_entry_in_full() -> None:
     entry = replace(
         ENTRY,
         binds=(Bind("/data", "/d"), Bind("/ro", "/ro", read_only=True), Bind("/a,b", "/c:d")),
-        gpu=GpuWay.NVCCLI,
+        gpu=GpuMode.NVCCLI,
         contain=True,
         attach=Attach.BIND,
     )
-    assert APPTAINER.words(entry, ("python", Late("$x"))) == (
+    assert APPTAINER.words(entry, ("python", ShellExpr("$x"))) == (
         *("apptainer", "--quiet", "exec", "--no-eval", "--nv", "--nvccli", "--contain"),
         *("-B", "/images/a.sif:/opt/argosy:id=4,image-src=/opt/argosy"),
         *("-B", "/data:/d,/ro:/ro:ro", "--mount", 'type=bind,"src=/a,b","dst=/c:d"'),
-        *("--pwd", "/work", "/images/a.sif", "python", Late("$x")),
+        *("--pwd", "/work", "/images/a.sif", "python", ShellExpr("$x")),
     )
 
 
@@ -141,16 +152,16 @@ def test_a_mount_word_reads_back_as_csv(source: str, target: str, read_only: boo
 
 
 def test_a_variable_is_forced_under_the_name_that_the_program_reads() -> None:
-    entry = replace(ENTRY, variables=(Variable("A", "x`y`"), Variable("B", Late("$b"))))
+    entry = replace(ENTRY, variables=(Variable("A", "x`y`"), Variable("B", ShellExpr("$b"))))
     assert APPTAINER.exports(entry) == (
         Variable("APPTAINERENV_A", "x`y`"),
-        Variable("APPTAINERENV_B", Late("$b")),
+        Variable("APPTAINERENV_B", ShellExpr("$b")),
     )
     assert [variable.name for variable in SINGULARITY.exports(entry)] == ["SINGULARITYENV_A", "SINGULARITYENV_B"]
 
 
 def test_apptainer_refuses_cdi_and_a_home_of_ones_own_by_name() -> None:
-    assert "cdi" in APPTAINER.refuse(replace(ENTRY, gpu=GpuWay.CDI), HOST)
+    assert "cdi" in APPTAINER.refuse(replace(ENTRY, gpu=GpuMode.CDI), HOST)
     assert "HOME" in APPTAINER.refuse(replace(ENTRY, variables=(Variable("HOME", "/x"),)), HOST)
 
 
@@ -159,8 +170,8 @@ def test_bwrap_refuses_where_it_can_mount_nothing() -> None:
     assert "user namespaces" in BWRAP.refuse(ENTRY, replace(HOST, user_namespaces=False))
     assert "may not mount" in BWRAP.refuse(root, HOST)
     assert BWRAP.refuse(root, replace(HOST, can_mount=True, user_namespaces=False)) == ""
-    assert "nvccli" not in BWRAP.refuse(replace(ENTRY, gpu=GpuWay.NV), HOST)
-    assert "nvidia-container-cli" in BWRAP.refuse(replace(ENTRY, gpu=GpuWay.NVCCLI), HOST)
+    assert "nvccli" not in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NV), HOST)
+    assert "nvidia-container-cli" in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NVCCLI), HOST)
 
 
 def test_with_a_folder_for_what_is_written_the_image_is_not_made_read_only() -> None:
@@ -193,8 +204,8 @@ def test_a_private_tmp_is_where_tmpdir_points_unless_asked_otherwise() -> None:
 def test_a_private_home_in_a_private_tmp_is_not_hidden_by_it() -> None:
     at_tmp = replace(ENTRY, contain=True, person=Person(1000, 1000, "ci", "/tmp/ci"))  # noqa: S108 - a name
     words = BWRAP.words(at_tmp, ("true",))
-    places = [words[at + 1] for at, word in enumerate(words) if word == "--tmpfs"]
-    assert places == ["/tmp", "/var/tmp", "/tmp/ci"]  # noqa: S108 - names
+    paths = [words[at + 1] for at, word in enumerate(words) if word == "--tmpfs"]
+    assert paths == ["/tmp", "/var/tmp", "/tmp/ci"]  # noqa: S108 - names
 
 
 def test_the_callers_own_folder_for_temporary_files_is_bound_where_it_is_there() -> None:
@@ -338,7 +349,7 @@ def test_a_reference_is_written_as_enroot_reads_it() -> None:
 
 def test_pyxis_says_an_entry_in_full() -> None:
     home = Bind("/home/alice", "/home/alice")
-    entry = replace(ENTRY, image=REFERENCE, binds=(home, Bind("/data", "/in", read_only=True)), gpu=GpuWay.NV)
+    entry = replace(ENTRY, image=REFERENCE, binds=(home, Bind("/data", "/in", read_only=True)), gpu=GpuMode.NV)
     assert PYXIS.step_words(entry) == (
         "--container-image=nvcr.io#nvidia/pytorch:24.03-py3",
         "--container-mounts=/tmp:/tmp,/var/tmp:/var/tmp,/data:/in:ro",
@@ -352,7 +363,7 @@ def test_pyxis_says_an_entry_in_full() -> None:
 
 
 def test_what_the_user_forces_replaces_what_the_gpu_hook_is_told() -> None:
-    entry = replace(ENTRY, variables=(Variable("NVIDIA_VISIBLE_DEVICES", "0"),), gpu=GpuWay.NV)
+    entry = replace(ENTRY, variables=(Variable("NVIDIA_VISIBLE_DEVICES", "0"),), gpu=GpuMode.NV)
     assert [v.value for v in PYXIS.variables(entry) if v.name == "NVIDIA_VISIBLE_DEVICES"] == ["0"]
 
 
@@ -372,7 +383,7 @@ def test_enroot_mounts_paths_with_blanks_and_commas() -> None:
 def test_enroot_is_told_only_what_its_hooks_read_and_the_rest_is_exported_inside() -> None:
     odd = 'one\nPATH="two"'
     variables = (Variable("ODD", odd), Variable("MELLANOX_VISIBLE_DEVICES", "void"))
-    words = ENROOT.words(replace(ENTRY, image=SQUASHFS, gpu=GpuWay.NV, variables=variables), ("env",))
+    words = ENROOT.words(replace(ENTRY, image=SQUASHFS, gpu=GpuMode.NV, variables=variables), ("env",))
     outside, inside = words[: words.index("--")], words[words.index("argosy-inside") + 1 :]
     told = [outside[place + 1] for place, word in enumerate(outside) if word == "--env"]
     assert {str(word).partition("=")[0] for word in told} == {
@@ -391,7 +402,7 @@ def test_a_value_with_line_breaks_is_not_named_to_pyxis_which_would_set_a_variab
 
 @pytest.mark.parametrize("name", ["enroot", "docker"])
 def test_which_gpus_are_a_ranks_own_is_among_what_enters_by_name(name: str) -> None:
-    program = next(word for word in load_runtime(name).words(ENTRY, ("x",)) if isinstance(word, Program))
+    program = next(word for word in load_runtime(name).words(ENTRY, ("x",)) if isinstance(word, ShellFunction))
     listing = program[program.index("$(") + 2 : program.index('"); do')] + '"'
     given = {"CUDA_VISIBLE_DEVICES": "1", "ZE_AFFINITY_MASK": "2", "PMI_RANK": "3", "MINE": "4", "XPMI_RANK": "5"}
     environment = {"PATH": os.environ["PATH"], **given}
@@ -406,7 +417,7 @@ def test_enroot_and_pyxis_start_no_login_shell_which_would_read_the_profile_of_t
 
 
 def test_podman_hpc_reads_none_of_the_programs_words_as_a_flag_of_its_own() -> None:
-    entry = replace(ENTRY, image=REFERENCE, gpu=GpuWay.NV, options=("--nccl",))
+    entry = replace(ENTRY, image=REFERENCE, gpu=GpuMode.NV, options=("--nccl",))
     words = load_runtime("podman-hpc").words(entry, ("python", "--gpu", "--help"))
     assert words[:6] == ("podman-hpc", "run", "--gpu", "--nccl", "--", "--rm")
 
@@ -451,13 +462,13 @@ def test_a_mount_with_a_colon_is_said_in_the_long_form(name: str) -> None:
 
 
 def test_gpus_enter_docker_and_podman_each_in_its_own_way() -> None:
-    def gpu_words(name: str, way: GpuWay) -> str:
+    def gpu_words(name: str, way: GpuMode) -> str:
         return " ".join(map(str, load_runtime(name).words(replace(ENTRY, image=REFERENCE, gpu=way), ("x",))))
 
-    assert "--gpus all" in gpu_words("docker", GpuWay.NV)
-    assert "--device nvidia.com/gpu=all" in gpu_words("podman", GpuWay.NV)
+    assert "--gpus all" in gpu_words("docker", GpuMode.NV)
+    assert "--device nvidia.com/gpu=all" in gpu_words("podman", GpuMode.NV)
     for name in ("docker", "podman"):
-        assert "--device /dev/kfd --device /dev/dri" in gpu_words(name, GpuWay.ROCM)
+        assert "--device /dev/kfd --device /dev/dri" in gpu_words(name, GpuMode.ROCM)
 
 
 @pytest.mark.parametrize("name", ["apptainer", "pyxis", "docker", "bare"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.core.redact import scrub, split_login
+from argosy.core.redact import redact, split_login
 
 SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4, max_size=12).map("K".__add__)
 
@@ -14,7 +14,7 @@ SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4
 @given(user=SECRETS, password=SECRETS)
 def test_no_login_of_a_url_is_shown(user: str, password: str) -> None:
     login = f"{quote(user, safe='')}:{quote(password, safe='')}"
-    shown = scrub(f"see https://{login}@example.org/simple, and git+https://{login}@example.org/a.git")
+    shown = redact(f"see https://{login}@example.org/simple, and git+https://{login}@example.org/a.git")
     assert login not in shown
     assert shown == "see https://***@example.org/simple, and git+https://***@example.org/a.git"
 
@@ -39,4 +39,4 @@ def test_a_login_is_split_off_whole(user: str, password: str) -> None:
     ],
 )
 def test_only_secrets_are_taken_out(text: str, shown: str) -> None:
-    assert scrub(text) == shown
+    assert redact(text) == shown

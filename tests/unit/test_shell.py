@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.shell import (
-    Late,
-    Program,
+    ShellExpr,
+    ShellFunction,
     join,
     name_programs,
     past_srun,
@@ -21,7 +21,7 @@ from argosy.core.shell import (
     render_assignment,
     render_command,
     render_programs,
-    tell_words,
+    format_command,
 )
 
 SHELLS = [shell for shell in ("sh", "dash", "bash", "busybox") if shutil.which(shell)]
@@ -106,13 +106,13 @@ def test_a_name_that_no_shell_takes_is_refused(name: str) -> None:
 def test_what_only_a_shell_knows_is_no_plain_word() -> None:
     assert plain_words(("a", "b")) == ("a", "b")
     with pytest.raises(ValueError, match="only a shell knows"):
-        plain_words(("a", Late("$X")))
+        plain_words(("a", ShellExpr("$X")))
 
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_programs_are_written_once_and_run_as_if_they_stood_there(name: str) -> None:
-    inner = Program("inner", 'printf "%s." "$@"\n')
-    outer = Program("outer", '# A comment; $HOME\nexec "$@"\n')
+    inner = ShellFunction("inner", 'printf "%s." "$@"\n')
+    outer = ShellFunction("outer", '# A comment; $HOME\nexec "$@"\n')
     words = ("sh", "-c", outer, "x", "sh", "-c", inner, "y", "a b", "$HOME")
     programs, named = name_programs((*words, "sh", inner))
     assert [program.name for program in programs] == ["outer", "inner"]
@@ -123,16 +123,16 @@ def test_programs_are_written_once_and_run_as_if_they_stood_there(name: str) -> 
 
 @given(word=texts)
 def test_a_program_is_the_text_that_it_is_made_of(word: str) -> None:
-    assert Program("p", word) == word
-    assert quote(Program("p", word)) == quote(word)
+    assert ShellFunction("p", word) == word
+    assert quote(ShellFunction("p", word)) == quote(word)
 
 
 def test_a_script_among_the_words_is_shown_once_and_then_what_it_starts() -> None:
     join, ask = "# Joins.\nexec bwrap", "import sys\nprint(1)"
     told = set[str]()
     first = ("unshare", "--", "sh", "-c", join, "a", "--dev", "--", "python", "-c", ask)
-    assert tell_words(first, told) == shlex.join(first)
-    assert tell_words(first, told) == "… -- python -c 'import sys …'"
-    assert tell_words(("unshare", "sh", "-c", join, "b", "--", "uv", "--", "x"), told) == "… -- uv -- x"
-    assert tell_words(("sh", "-c", join, "a b"), told) == "sh -c '# Joins. …' 'a b'"
-    assert tell_words(("ls", "--", "a b"), told) == "ls -- 'a b'"
+    assert format_command(first, told) == shlex.join(first)
+    assert format_command(first, told) == "… -- python -c 'import sys …'"
+    assert format_command(("unshare", "sh", "-c", join, "b", "--", "uv", "--", "x"), told) == "… -- uv -- x"
+    assert format_command(("sh", "-c", join, "a b"), told) == "sh -c '# Joins. …' 'a b'"
+    assert format_command(("ls", "--", "a b"), told) == "ls -- 'a b'"

@@ -453,8 +453,8 @@ def test_a_damaged_image_is_an_image_within_its_file_or_an_error(
     if not whole.exists():
         write(whole, PARTS)
     changed = bytearray(whole.read_bytes())
-    places = st.integers(0, 127) | st.integers(ROW, ROW + 585 * 8)
-    for place, value in data.draw(st.lists(st.tuples(places, st.binary(min_size=1, max_size=9)), max_size=6)):
+    paths = st.integers(0, 127) | st.integers(ROW, ROW + 585 * 8)
+    for place, value in data.draw(st.lists(st.tuples(paths, st.binary(min_size=1, max_size=9)), max_size=6)):
         changed[place : place + len(value)] = value
     path = folder / "damaged.sif"
     path.write_bytes(changed)

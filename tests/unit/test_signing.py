@@ -17,7 +17,7 @@ from argosy.launch.request import with_job
 from argosy.launch.site_overrides import container_at_site
 from argosy.recipes.project_file import read_project
 from argosy.runtimes.container_plan import parse_container, parse_signer
-from argosy.runtimes.open_container import enter
+from argosy.runtimes.open_container import open_container
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
 from argosy.sites.software import Images
@@ -155,4 +155,4 @@ def test_a_project_asks_for_signatures_and_an_option_says_otherwise(tmp_path: Pa
 def test_what_has_no_file_to_verify_is_refused(reference: str, runtime: str, words: str, tmp_path: Path) -> None:
     request = ContainerRequest(runtime=runtime, signed_by=(ADA.fingerprint,))
     with pytest.raises(UsageError, match=words):
-        enter(request, reference, make_session(tmp_path))
+        open_container(request, reference, make_session(tmp_path))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from argosy.cli.__main__ import run_app
 from argosy.core.errors import SiteError
-from argosy.core.shell import Late
+from argosy.core.shell import ShellExpr
 from argosy.core.toml_lines import find_line
 from argosy.launch.resolve import find_site
 from argosy.sites.binding import parse_ranges, plan_masks
@@ -257,13 +257,13 @@ def test_a_value_arrives_as_it_is_whatever_signs_it_holds(tmp_path: Path, value:
 
 
 def test_a_late_text_knows_its_names_and_quotes_the_rest() -> None:
-    assert late_word("/tmp/{user}-$x-`y`", 0) == Late("/tmp/${USER:-$SLURM_JOB_USER}-\\$x-\\`y\\`")  # noqa: S108
+    assert late_word("/tmp/{user}-$x-`y`", 0) == ShellExpr("/tmp/${USER:-$SLURM_JOB_USER}-\\$x-\\`y\\`")  # noqa: S108
     assert late_word("{devices}", 3) == "0,1,2"
 
 
 def test_a_setting_for_infiniband_is_void_where_a_node_has_none() -> None:
     word = late_word("{infiniband}", 0)
-    assert isinstance(word, Late)
+    assert isinstance(word, ShellExpr)
     told = subprocess.run(["/bin/sh", "-c", f'echo "{word.expression}"'], capture_output=True, text=True, check=True)
     has_all = all(Path(path).exists() for path in INFINIBAND.split())
     assert told.stdout == ("all\n" if has_all else "void\n")
@@ -367,9 +367,9 @@ def test_an_unknown_mode_names_the_nearest() -> None:
 
 def test_what_cannot_be_decided_is_left_out_and_said() -> None:
     facts = Facts(nodes="2", vendor="amd", mode="cray", gpus_per_node="8", launcher="torchrun")
-    at_site = resolve(read_site("lumi-g"), facts, 8)
-    assert "NCCL_NET_GDR_LEVEL" not in {variable.name for variable in at_site.variables}
-    assert [row.value for row in at_site.choices if row.what == "NCCL_NET_GDR_LEVEL"] == ["not set"]
+    site_overrides = resolve(read_site("lumi-g"), facts, 8)
+    assert "NCCL_NET_GDR_LEVEL" not in {variable.name for variable in site_overrides.variables}
+    assert [row.value for row in site_overrides.choices if row.what == "NCCL_NET_GDR_LEVEL"] == ["not set"]
 
 
 @pytest.mark.parametrize(("rocm", "is_set"), [("6.1.3", True), ("6.2", False), ("6.2.4", False), ("7.0.2", False)])

@@ -11,7 +11,7 @@ from argosy.core.process import Command, Reply
 from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import (
     Fault,
-    SkopeoWay,
+    SkopeoOptions,
     explain_failure,
     explain_pull,
     is_insecure,
@@ -24,7 +24,7 @@ from argosy.images.registry.skopeo import (
     render_source,
 )
 
-WAY = SkopeoWay("amd64", "/tmp/w")  # noqa: S108 - a word
+WAY = SkopeoOptions("amd64", "/tmp/w")  # noqa: S108 - a word
 DIGEST = "sha256:" + "ab" * 32
 REFERENCE = parse_reference("docker://reg.example/x/y:1")
 
@@ -94,7 +94,7 @@ def test_skopeo_is_given_a_tag_or_a_digest_and_never_both() -> None:
 
 def test_tls_is_left_out_for_the_named_registries_only() -> None:
     named = parse_insecure({"ARGOSY_INSECURE_REGISTRIES": "reg.example, other:5000"})
-    way = SkopeoWay("amd64", "/w", named)
+    way = SkopeoOptions("amd64", "/w", named)
     assert "--tls-verify=false" in plan_manifest(REFERENCE, way).words
     assert "--src-tls-verify=false" in plan_copy(REFERENCE, way, "l:i").words
     assert not any("tls-verify" in word for word in plan_manifest(REFERENCE, WAY).words)

@@ -301,8 +301,8 @@ def test_the_index_is_the_one_that_mksquashfs_writes(tmp_path: Path) -> None:
 
     def index_in(path: Path) -> list[tuple[int, bytes]]:
         with open_tables(whole_of(path)) as tables:
-            places = {entry.name: entry.place for entry in tables.walk()}
-            return [(entry.at, entry.name) for entry in index_of(tables, places[b"d"])]
+            paths = {entry.name: entry.place for entry in tables.walk()}
+            return [(entry.at, entry.name) for entry in index_of(tables, paths[b"d"])]
 
     assert len(index_in(above)) > 10
     assert index_in(image) == index_in(above)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.locks import Owner, this_owner
-from argosy.core.os_errors import explain_os_error, explained
+from argosy.core.os_errors import explain_os_error, translate_os_errors
 from argosy.core.records import asdict, replace
 from argosy.core.session import in_memory
 from argosy.core.store import (
@@ -199,10 +199,10 @@ def test_a_folder_for_work_files_is_the_same_wherever_a_program_runs() -> None:
 
 def test_a_tmpdir_that_is_gone_holds_no_work_files(tmp_path: Path) -> None:
     session = open_session()
-    for folder, named in ((tmp_path, tmp_path), (session.places.cache / "work", tmp_path / "of a job that ended")):
+    for folder, named in ((tmp_path, tmp_path), (session.paths.cache / "work", tmp_path / "of a job that ended")):
         there = replace(session, host=replace(session.host, environment={"TMPDIR": str(named)}))
         on_disk = not in_memory(str(tmp_path))
-        assert there.work_parent() == (folder if on_disk else session.places.cache / "work")
+        assert there.work_parent() == (folder if on_disk else session.paths.cache / "work")
 
 
 def test_a_work_folder_keeps_its_owner_until_all_else_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +294,7 @@ def test_of_all_that_a_copied_tree_met_the_first_refusal_is_explained() -> None:
 
 def test_an_error_that_is_explained_already_is_not_explained_again(tmp_path: Path) -> None:
     ours = UsageError("mine")
-    with pytest.raises(UsageError) as raised, explained(tmp_path):
+    with pytest.raises(UsageError) as raised, translate_os_errors(tmp_path):
         raise ours
     assert raised.value is ours
 

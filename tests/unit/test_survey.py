@@ -14,7 +14,7 @@ from argosy.core.errors import ToolFailed, ToolMissing, UsageError
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.diagnostics.discover.discover import Ask, survey_site
+from argosy.diagnostics.discover.discover import Ask, discover_site
 from argosy.diagnostics.discover.questions import LOGIN, NODE, parse_answers, render_questions
 from argosy.diagnostics.discover.replies import (
     NodeShape,
@@ -120,9 +120,9 @@ def session(answers: dict[str, str], folder: Path, *, slurm: bool = True, node: 
     return make_session(folder, host, FakeRunner(replies))
 
 
-def surveyed(folder: Path, answers: dict[str, str], **options: Any) -> Site:
+def discovered(folder: Path, answers: dict[str, str], **options: Any) -> Site:
     file = folder / "hera.toml"
-    survey_site(session(answers, folder), Ask("hera", file, "2026-11-21", **options))
+    discover_site(session(answers, folder), Ask("hera", file, "2026-11-21", **options))
     return read_site(str(file))
 
 
@@ -221,9 +221,9 @@ def test_the_script_asks_every_question_and_its_answers_are_read_back() -> None:
 
 def test_where_cores_have_two_threads_jobs_count_cores_as_the_map_does(tmp_path: Path) -> None:
     (tmp_path / "cpu").mkdir()
-    (option,) = surveyed(tmp_path, ANSWERS).options
+    (option,) = discovered(tmp_path, ANSWERS).options
     assert (option.to, option.word, "2 threads" in option.why) == ("sbatch", "--threads-per-core=1", True)
-    assert surveyed(tmp_path / "cpu", ANSWERS, partition="cpu").options == ()
+    assert discovered(tmp_path / "cpu", ANSWERS, partition="cpu").options == ()
 
 
 class GivesWholeNodes:
@@ -238,10 +238,10 @@ class GivesWholeNodes:
             return self.refused
         return self.runner.run(command, on_line)
 
-    def hand_over(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
+    def run_foreground(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
         raise AssertionError(command, heard)
 
-    def become(self, command: Command) -> int:
+    def exec_command(self, command: Command) -> int:
         raise AssertionError(command)
 
 
@@ -259,7 +259,7 @@ def test_where_slurm_gives_whole_nodes_alone_it_is_tried_whether_steps_get_gpus(
     place = session(ANSWERS, tmp_path)
     assert isinstance(place.runner, FakeRunner)
     place = replace(place, runner=GivesWholeNodes(place.runner, reply))
-    survey_site(place, Ask("hera", tmp_path / "hera.toml", "2026-11-21", on_node=True))
+    discover_site(place, Ask("hera", tmp_path / "hera.toml", "2026-11-21", on_node=True))
     site = read_site(str(tmp_path / "hera.toml"))
     assert (site.slurm.whole_nodes, site.slurm.gpu_option) == (True, "gres")
     assert [each.word for each in site.options if each.to == "srun-always"] == ["--gres=none"] * option
@@ -267,7 +267,7 @@ def test_where_slurm_gives_whole_nodes_alone_it_is_tried_whether_steps_get_gpus(
 
 
 def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_each_value(tmp_path: Path) -> None:
-    site = surveyed(tmp_path, ANSWERS, on_node=True)
+    site = discovered(tmp_path, ANSWERS, on_node=True)
     node = site.node
     assert (node.cores, node.reserved, node.numa, node.gpus, node.gpu_vendor) == (16, "0,8", 2, 4, "nvidia")
     assert node.gpu_cpus == ("1-3", "4-6", "9-11", "12-14")
@@ -282,15 +282,15 @@ def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_
 
 def test_amds_driver_is_told_by_the_installed_rocm_and_stays_open_where_there_is_none(tmp_path: Path) -> None:
     amd = {**ANSWERS, "nvidia-smi": "", "devices": "kfd\ndri\n", "rocm-smi": ROCM}
-    assert surveyed(tmp_path, {**amd, "rocm": "6.3.4-76"}, on_node=True).node.rocm == "6.3.4"
+    assert discovered(tmp_path, {**amd, "rocm": "6.3.4-76"}, on_node=True).node.rocm == "6.3.4"
     (tmp_path / "hera.toml").unlink()
-    site = surveyed(tmp_path, amd, on_node=True)
+    site = discovered(tmp_path, amd, on_node=True)
     assert site.node.rocm == ""
     assert "which ROCm the driver supports: node.rocm says it" in site.open_questions
 
 
 def test_the_profile_describes_gpu_nodes_and_says_which_partitions_it_left_out(tmp_path: Path) -> None:
-    site = surveyed(tmp_path, ANSWERS, on_node=True)
+    site = discovered(tmp_path, ANSWERS, on_node=True)
     assert [(p.name, p.choose, p.debug, p.whole_nodes) for p in site.partitions] == [
         ("main", True, False, True),
         ("gpu-debug", False, True, False),
@@ -304,7 +304,7 @@ def test_a_partition_whose_gpus_are_others_is_told_with_them(tmp_path: Path, mon
     other = NODES.splitlines()[0].replace("nid1", "nid3").replace("a100", "h100").replace("main,gpu-debug", "new")
     monkeypatch.setitem(globals(), "NODES", f"{NODES}{other}\n")
     monkeypatch.setitem(globals(), "PARTITIONS", f"{PARTITIONS}PartitionName=new State=UP\n")
-    site = surveyed(tmp_path, ANSWERS, on_node=True, partition="main")
+    site = discovered(tmp_path, ANSWERS, on_node=True, partition="main")
     new = site.partition("new")
     assert new is not None
     assert (new.gpus, new.cores, new.gpu_model) == (None, 0, "h100")
@@ -313,12 +313,12 @@ def test_a_partition_whose_gpus_are_others_is_told_with_them(tmp_path: Path, mon
 
 
 def test_a_partition_of_another_kind_can_be_named(tmp_path: Path) -> None:
-    site = surveyed(tmp_path, {}, partition="cpu")
+    site = discovered(tmp_path, {}, partition="cpu")
     assert (site.node.cores, site.node.gpus, site.partitions[0].name) == (128, 0, "cpu")
 
 
 def test_what_no_compute_node_was_asked_is_absent_and_said(tmp_path: Path) -> None:
-    site = surveyed(tmp_path, ANSWERS)
+    site = discovered(tmp_path, ANSWERS)
     assert site.node == Node(
         arch="x86_64",
         sockets=2,
@@ -335,27 +335,27 @@ def test_what_no_compute_node_was_asked_is_absent_and_said(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kept", [*ANSWERS, ""])
 def test_any_answers_that_are_missing_leave_a_profile_that_can_be_read(tmp_path: Path, kept: str) -> None:
-    site = surveyed(tmp_path, {"host": "nid1"} | ({kept: ANSWERS[kept]} if kept else {}), on_node=True)
+    site = discovered(tmp_path, {"host": "nid1"} | ({kept: ANSWERS[kept]} if kept else {}), on_node=True)
     assert site.open_questions
 
 
 def test_words_of_slurm_with_quotes_and_controls_stay_data(tmp_path: Path) -> None:
     answers = ANSWERS | {"lscpu": 'Model name: a "b"\\ $(touch x)\x01\n'}
-    assert surveyed(tmp_path, answers, on_node=True).node.cpu_model == 'a "b"\\ $(touch x)\x01'
+    assert discovered(tmp_path, answers, on_node=True).node.cpu_model == 'a "b"\\ $(touch x)\x01'
 
 
 def test_nothing_is_written_where_a_question_fails(tmp_path: Path) -> None:
     file = tmp_path / "new" / "hera.toml"
     refused = Reply(1, "", "srun: error: Unable to allocate resources: Invalid account")
     with pytest.raises(ToolFailed, match="asking a compute node") as error:
-        survey_site(session(ANSWERS, tmp_path, node=refused), Ask("hera", file, "2026-11-21", on_node=True))
+        discover_site(session(ANSWERS, tmp_path, node=refused), Ask("hera", file, "2026-11-21", on_node=True))
     assert "Invalid account" in error.value.evidence
     assert "--account" in error.value.hint
     with pytest.raises(ToolMissing, match="no Slurm"):
-        survey_site(session(ANSWERS, tmp_path, slurm=False), Ask("hera", file, "2026-11-21"))
+        discover_site(session(ANSWERS, tmp_path, slurm=False), Ask("hera", file, "2026-11-21"))
     for name, partition in (("../hera", ""), ("_hera", ""), ("", ""), ("hera", "nope")):
         with pytest.raises(UsageError):
-            survey_site(session(ANSWERS, tmp_path), Ask(name, file, "2026-11-21", True, partition))
+            discover_site(session(ANSWERS, tmp_path), Ask(name, file, "2026-11-21", True, partition))
     assert not file.parent.exists()
 
 
@@ -363,11 +363,11 @@ def test_a_profile_that_is_there_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "hera.toml"
     file.write_text("mine")
     with pytest.raises(UsageError, match="there already"):
-        survey_site(session(ANSWERS, tmp_path), Ask("hera", file, "2026-11-21"))
+        discover_site(session(ANSWERS, tmp_path), Ask("hera", file, "2026-11-21"))
     assert file.read_text() == "mine"
 
 
 def test_the_profile_is_plain_toml(tmp_path: Path) -> None:
-    surveyed(tmp_path, ANSWERS, on_node=True)
+    discovered(tmp_path, ANSWERS, on_node=True)
     table = tomllib.loads((tmp_path / "hera.toml").read_text())
     assert msgspec.convert(table, Site).checked == "2026-11-21"

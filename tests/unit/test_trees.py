@@ -64,7 +64,7 @@ def test_a_tree_that_is_kept_already_stays(session: Session, layer: Path) -> Non
     layer.mkdir()
     keep_layer(session, "key", layer)
     assert layer.exists()
-    assert (session.places.cache / "layers/key/opt/argosy/enter").exists()
+    assert (session.paths.cache / "layers/key/opt/argosy/enter").exists()
 
 
 def test_what_is_lent_is_the_same_tree_and_a_file_that_a_build_writes_again_is_its_own(
@@ -72,7 +72,7 @@ def test_what_is_lent_is_the_same_tree_and_a_file_that_a_build_writes_again_is_i
 ) -> None:
     keep_layer(session, "key", layer)
     lend_layer(session, "key", tmp_path, "key")
-    kept, lent = session.places.cache / "layers/key", tmp_path / "trees/key/root"
+    kept, lent = session.paths.cache / "layers/key", tmp_path / "trees/key/root"
     names = sorted(str(path.relative_to(kept)) for path in kept.rglob("*"))
     assert names == sorted(str(path.relative_to(lent)) for path in lent.rglob("*"))
     assert (lent / "opt/argosy/env/lib64").readlink() == Path("lib")
@@ -211,7 +211,7 @@ def test_a_tree_that_was_unpacked_is_not_kept_for_what_its_image_claims(session:
     noted(settled(layer))
     put_back_layer(session, "claimed", layer)
     assert layer.exists()
-    assert not (session.places.cache / "layers/claimed").exists()
+    assert not (session.paths.cache / "layers/claimed").exists()
 
 
 @pytest.mark.parametrize("foreign", ["renamed", "of another user", "of an earlier version"])
@@ -247,4 +247,4 @@ def test_an_image_that_changes_while_it_is_unpacked_leaves_no_tree(session: Sess
     packing.run_pack(session, tmp_path / "empty", packed, time=1)
     with pytest.raises(ImageError, match="changed while it was unpacked"):
         unpacked(session, packed, offset=0, key="sha256:11", look_again=lambda: "sha256:22")
-    assert not (session.places.cache / "trees/sha256-11").exists()
+    assert not (session.paths.cache / "trees/sha256-11").exists()

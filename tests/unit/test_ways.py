@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.bench.variants.compare import Run, compare, interval, parse_runs, render_table
-from argosy.bench.variants.plan import LINE, Way, parse_ways, render_driver, with_way
+from argosy.bench.variants.plan import LINE, Variant, parse_variants, render_driver, with_variant
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, Variable
 from argosy.jobs.launch_plan import LaunchPlan, Shape
@@ -36,10 +36,10 @@ PLAN = LaunchPlan(
 
 
 def test_ways_are_read_and_the_first_is_the_plan_as_it_is() -> None:
-    ways = parse_ways(["A=1", "B='two words' C="], {})
-    assert ways[0] == Way("as planned")
-    assert ways[1] == Way("A=1", (Variable("A", "1"),))
-    assert ways[2].variables == (Variable("B", "two words"), Variable("C", ""))
+    variants = parse_variants(["A=1", "B='two words' C="], {})
+    assert variants[0] == Variant("as planned")
+    assert variants[1] == Variant("A=1", (Variable("A", "1"),))
+    assert variants[2].variables == (Variable("B", "two words"), Variable("C", ""))
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_ways_are_read_and_the_first_is_the_plan_as_it_is() -> None:
 )
 def test_what_is_no_way_is_refused(texts: list[str], told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        parse_ways(texts, {})
+        parse_variants(texts, {})
 
 
 def test_a_way_wins_over_what_was_set_before() -> None:
     before = ContainerRequest(variables=(Variable("A", "0"), Variable("K", "kept")))
-    request = with_way(LaunchRequest("x.sif", ("true",), container=before), Way("A=1", (Variable("A", "1"),)))
+    request = with_variant(LaunchRequest("x.sif", ("true",), container=before), Variant("A=1", (Variable("A", "1"),)))
     assert request.container.variables == (Variable("K", "kept"), Variable("A", "1"))
     assert request.choices[-1].value == "A=1"
 
@@ -75,9 +75,9 @@ def driver(folder: Path, programs: list[str], *, rounds: int, phrase: str = "") 
     scripts = [folder / f"it's way {number}.sh" for number in range(len(programs))]
     for script, program in zip(scripts, programs, strict=True):
         script.write_text(program)
-    ways = [Way(f"way {number}\nof some") for number in range(len(programs))]
+    variants = [Variant(f"way {number}\nof some") for number in range(len(programs))]
     names = [str(script) for script in scripts]
-    text = render_driver(PLAN, ways, names, rounds=rounds, phrase=phrase, runs=str(folder / "runs"))
+    text = render_driver(PLAN, variants, names, rounds=rounds, phrase=phrase, runs=str(folder / "runs"))
     done = subprocess.run(["/bin/sh"], input=text, capture_output=True, text=True, check=False, cwd=folder)
     return done, text
 
@@ -86,7 +86,7 @@ def test_the_driver_runs_the_ways_in_turns_after_one_run_that_is_not_counted(tmp
     done, text = driver(tmp_path, ["echo 0 >> order", "echo 1 >> order"], rounds=3)
     assert (tmp_path / "order").read_text().split() == ["0", "0", "1", "1", "0", "0", "1"]
     runs = parse_runs((tmp_path / "runs").read_text())
-    assert [(run.round, run.way, run.code) for run in runs] == [
+    assert [(run.round, run.variant, run.code) for run in runs] == [
         *((1, 0, 0), (1, 1, 0), (2, 1, 0), (2, 0, 0), (3, 0, 0), (3, 1, 0)),
     ]
     assert all(run.value is not None for run in runs)

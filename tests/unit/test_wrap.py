@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import CheckFailed, ImageError, UsageError
-from argosy.core.model import Attach, Bind, GpuWay
+from argosy.core.model import Attach, Bind, GpuMode
 from argosy.core.records import replace
 from argosy.images.prefix import current_version, image_of_prefix
 from argosy.sites.read import read_site
 from argosy.wrap.check import judge_gpu_build
 from argosy.wrap.installations import bring_file, judge_place
-from argosy.wrap.model import Inside, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
+from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
 from argosy.wrap.plan import (
     judge_host,
     merge_files,
@@ -30,7 +30,7 @@ from argosy.wrap.plan import (
 from argosy.wrap.prefix import history, plan_notes, plan_update, prune, rollback, update, wrap
 from argosy.wrap.render import render_start, render_wrapper
 from argosy.wrap.request import plan_recipe
-from argosy.wrap.root_entries import How, Root, Top
+from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import render_join, render_names
 from argosy.wrap.start_settings import Start
 from argosy.wrap.venvs import render_venv
@@ -51,20 +51,24 @@ START = Start(
     on_top=True,
     binds=(Bind("/data, old", "/data"),),
     variables=(("GREETING", "it's $5"),),
-    gpu=GpuWay.AUTO,
+    gpu=GpuMode.AUTO,
     host=False,
 )
 
 ROOT = Root(
-    (Top("/bin", How.LINK, "usr/bin"), Top("/etc", How.BIND, "joined-a1/root/etc"), Top("/opt", How.FOLDER)),
+    (
+        RootEntry("/bin", How.LINK, "usr/bin"),
+        RootEntry("/etc", How.BIND, "joined-a1/root/etc"),
+        RootEntry("/opt", How.FOLDER),
+    ),
     folder="joined-a1",
     users="root:x:0:0:it's $0:/root:/bin/sh\n",
     groups="root:x:0:\n",
 )
 
 
-def inside(*programs: str, **more: object) -> Inside:
-    return replace(Inside(programs), **more)  # type: ignore[arg-type] # a test names the fields it sets
+def inside(*programs: str, **more: object) -> InContainer:
+    return replace(InContainer(programs), **more)  # type: ignore[arg-type] # a test names the fields it sets
 
 
 def test_of_two_commands_of_one_name_the_first_counts_and_the_other_is_said() -> None:
@@ -299,15 +303,15 @@ def test_what_a_task_carried_out_of_a_container_does_not_count(prefix: Path) -> 
 def test_a_wrapper_is_found_by_a_relative_path_and_from_an_environment_on_top(prefix: Path) -> None:
     arguments, _ = call(prefix, "-c", "pass", program=f"./{prefix.name}/bin/python")
     assert f"{prefix}/bin/python" in arguments
-    top = prefix.parent / "top"
-    (top / "bin").mkdir(parents=True)
-    (top / "pyvenv.cfg").touch()
-    (top / "bin/python").symlink_to(prefix / "bin/python")
-    (top / "bin/python3").symlink_to("python")
-    arguments, seen = call(prefix, program=f"{top}/bin/python3")
-    assert arguments[-1] == f"{top}/bin/python3"
-    assert f'type=bind,"src={top}","dst={top}"' in arguments
-    assert seen["APPTAINERENV_PATH"].startswith(f"{top}/bin:{prefix}/bin:")
+    root_entry = prefix.parent / "top"
+    (root_entry / "bin").mkdir(parents=True)
+    (root_entry / "pyvenv.cfg").touch()
+    (root_entry / "bin/python").symlink_to(prefix / "bin/python")
+    (root_entry / "bin/python3").symlink_to("python")
+    arguments, seen = call(prefix, program=f"{root_entry}/bin/python3")
+    assert arguments[-1] == f"{root_entry}/bin/python3"
+    assert f'type=bind,"src={root_entry}","dst={root_entry}"' in arguments
+    assert seen["APPTAINERENV_PATH"].startswith(f"{root_entry}/bin:{prefix}/bin:")
     assert seen["PYTHONPATH"] == f"{prefix}/.on-top"
 
 
@@ -326,14 +330,14 @@ def test_a_prefix_behind_a_link_is_mounted_where_it_really_is(
 
 
 def test_an_environment_on_top_behind_a_link_is_mounted_where_it_really_is(prefix: Path) -> None:
-    top = prefix.parent / "real/top"
-    (top / "bin").mkdir(parents=True)
-    (top / "pyvenv.cfg").touch()
-    (top / "bin/python").symlink_to(prefix / "bin/python")
-    (prefix.parent / "link").symlink_to(top.parent)
+    root_entry = prefix.parent / "real/top"
+    (root_entry / "bin").mkdir(parents=True)
+    (root_entry / "pyvenv.cfg").touch()
+    (root_entry / "bin/python").symlink_to(prefix / "bin/python")
+    (prefix.parent / "link").symlink_to(root_entry.parent)
     arguments, _ = call(prefix, program=f"{prefix.parent}/link/top/bin/python")
-    assert f'type=bind,"src={top}","dst={top}"' in arguments
-    assert arguments[-1] == f"{top}/bin/python"
+    assert f'type=bind,"src={root_entry}","dst={root_entry}"' in arguments
+    assert arguments[-1] == f"{root_entry}/bin/python"
 
 
 def test_the_current_directory_never_lies_over_what_is_the_images(prefix: Path) -> None:
@@ -462,7 +466,7 @@ def test_a_missing_image_and_a_missing_runtime_are_said_with_the_way_out(prefix:
     "start",
     [
         START,
-        replace(START, host=True, gpu=GpuWay.ROCM, attach=Attach.BIND, layer_part=2, elsewhere="/data/vendor.sif"),
+        replace(START, host=True, gpu=GpuMode.ROCM, attach=Attach.BIND, layer_part=2, elsewhere="/data/vendor.sif"),
         replace(START, runtime="bwrap", program="bwrap", trees=("a1", "/big/tree")),
         replace(START, runtime="bwrap", program="bwrap", trees=("a1", "b2"), root=ROOT),
     ],

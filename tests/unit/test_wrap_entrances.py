@@ -14,7 +14,7 @@ from argosy.core.process import FakeRunner, Reply
 from argosy.wrap.activation import module_name, render_activate, render_activate_fish, render_lua, render_tcl
 from argosy.wrap.kernel import KernelRequest, add_kernel
 from argosy.wrap.model import Recipe, Settings, SourceKind, Version, Wrapped
-from argosy.wrap.versions import switch, write_entrances, write_version
+from argosy.wrap.versions import switch, write_activation, write_version
 from tests.unit.machines import make_session
 
 VERSION = Version(
@@ -42,7 +42,7 @@ def prefix(tmp_path: Path) -> Path:
     tool.write_text("#!/bin/sh\necho of the prefix\n")
     tool.chmod(0o755)
     write_version(made / "versions/1", VERSION)
-    write_entrances(made, VERSION)
+    write_activation(made, VERSION)
     switch(made, 1)
     return made
 

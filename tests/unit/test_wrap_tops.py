@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from argosy.core.model import Attach, Bind, Devices, Entry, GpuWay, Image, ImageKind, Person
-from argosy.wrap.root_entries import How, Root, Top, find_root, tops_of
+from argosy.core.model import Attach, Bind, Devices, Entry, GpuMode, Image, ImageKind, Person
+from argosy.wrap.root_entries import How, Root, RootEntry, find_root, tops_of
 from tests.unit.machines import real_session
 
 NO_DEVICES = Devices()
@@ -38,7 +38,7 @@ def find(cache: Path) -> Find:
 
     def find(*, at: str = "", binds: tuple[Bind, ...] = (), devices: Devices = NO_DEVICES) -> Root:
         trees = tuple(str(cache / name / "root") for name in names)
-        entry = Entry(Image("x.sif", ImageKind.SIF, "", "amd64"), Attach.OVERLAY, (), (), "", GpuWay.NONE, contain=True,
+        entry = Entry(Image("x.sif", ImageKind.SIF, "", "amd64"), Attach.OVERLAY, (), (), "", GpuMode.NONE, contain=True,
                       person=Person(1, 1, "a", "/"), trees=trees, devices=devices)  # fmt: skip
         return find_root(entry, cache, "layer", at, binds, session)
 
@@ -46,15 +46,15 @@ def find(cache: Path) -> Find:
 
 
 def test_a_folder_of_one_tree_is_bound_one_of_several_is_joined_and_an_empty_one_made(find: Find) -> None:
-    assert find().tops == (
-        Top("/bin", How.LINK, "usr/bin"),
-        Top("/etc", How.BIND, "joined-layer/root/etc"),
-        Top("/home", How.FOLDER),
-        Top("/opt", How.FOLDER),
-        Top("/opt/argosy", How.BIND, "layer/root/opt/argosy"),
-        Top("/opt/vendor", How.BIND, "base/root/opt/vendor"),
-        Top("/usr", How.BIND, "base/root/usr"),
-        Top("/var", How.BIND, "base/root/var"),
+    assert find().root_entries == (
+        RootEntry("/bin", How.LINK, "usr/bin"),
+        RootEntry("/etc", How.BIND, "joined-layer/root/etc"),
+        RootEntry("/home", How.FOLDER),
+        RootEntry("/opt", How.FOLDER),
+        RootEntry("/opt/argosy", How.BIND, "layer/root/opt/argosy"),
+        RootEntry("/opt/vendor", How.BIND, "base/root/opt/vendor"),
+        RootEntry("/usr", How.BIND, "base/root/usr"),
+        RootEntry("/var", How.BIND, "base/root/var"),
     )
 
 
@@ -71,14 +71,16 @@ def test_what_is_joined_has_the_files_of_all_trees_and_places_for_those_of_the_m
 def test_a_version_that_is_there_tells_the_same_root(find: Find, cache: Path) -> None:
     found = find()
     again = tops_of(cache, ("layer", "base", found.folder))
-    assert [(top.target, top.how) for top in again] == [(top.target, top.how) for top in found.tops]
+    assert [(root_entry.target, root_entry.how) for root_entry in again] == [
+        (root_entry.target, root_entry.how) for root_entry in found.root_entries
+    ]
     assert tops_of(cache, ("layer", "base")) == ()
 
 
 def test_a_link_where_the_host_has_homes_is_a_folder_to_mount_them_on(find: Find, cache: Path) -> None:
     (cache / "base/root/home").rmdir()
     (cache / "base/root/home").symlink_to("var/home")
-    assert [top.how for top in find().tops if top.target == "/home"] == [How.FOLDER]
+    assert [root_entry.how for root_entry in find().root_entries if root_entry.target == "/home"] == [How.FOLDER]
 
 
 def test_what_was_removed_from_the_base_needs_an_overlay(find: Find, cache: Path) -> None:
@@ -88,7 +90,7 @@ def test_what_was_removed_from_the_base_needs_an_overlay(find: Find, cache: Path
 
 
 def test_a_mount_on_a_folder_of_the_image_that_has_no_place_for_it_needs_an_overlay(find: Find) -> None:
-    assert find(binds=(Bind("/data", "/data/x"), Bind("/data", "/opt/data"), Bind("/x", "/usr/bin"))).tops
+    assert find(binds=(Bind("/data", "/data/x"), Bind("/data", "/opt/data"), Bind("/x", "/usr/bin"))).root_entries
     assert find(binds=(Bind("/data", "/usr/share/data"),)) == Root()
     assert find(devices=Devices(binds=(Bind("/lib/libcuda.so", "/usr/lib/libcuda.so"),))) == Root()
 
@@ -96,6 +98,6 @@ def test_a_mount_on_a_folder_of_the_image_that_has_no_place_for_it_needs_an_over
 def test_the_first_folder_of_an_installation_is_left_to_the_host(find: Find, cache: Path) -> None:
     (cache / "layer/root/project/me/tools").mkdir(parents=True)
     os.truncate(cache / "layer/root/opt/argosy/env/a", 1)
-    assert "/project" in {top.target for top in find().tops}
-    assert "/project" not in {top.target for top in find(at="/project/me/tools").tops}
-    assert "/opt" in {top.target for top in find(at="/opt/tools").tops}
+    assert "/project" in {root_entry.target for root_entry in find().root_entries}
+    assert "/project" not in {root_entry.target for root_entry in find(at="/project/me/tools").root_entries}
+    assert "/opt" in {root_entry.target for root_entry in find(at="/opt/tools").root_entries}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import Room, find_room
+from argosy.builder.backends.container import BuildContainer, find_build_container
 from argosy.builder.bases.base import Base, open_base, putting_back, take_over_layer
 from argosy.builder.bases.default_base import open_default
 from argosy.builder.bases.for_site import aimed, naming_bases, refuse_elsewhere, site_of
@@ -17,15 +17,15 @@ from argosy.builder.bases.python import BasePython, ask_python
 from argosy.builder.build_plan import (
     CONDA,
     STAGES,
-    Order,
+    BuildPlan,
     differences,
-    read_order,
+    read_build_plan,
     refuse_other_base,
     standing_output,
     with_own_python,
 )
-from argosy.builder.compat_layout import dress, guise_of
-from argosy.builder.conda.environment import Workshop, extend_conda, holds_conda, make_conda, open_workshop
+from argosy.builder.compat_layout import apply_layout, prefix_layout_of
+from argosy.builder.conda.environment import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context
 from argosy.builder.cost import measure_cost
 from argosy.builder.finish import Finished, Made, finish_layer, variables_over
 from argosy.builder.image_cache import copy_made_before, note_image
@@ -45,9 +45,9 @@ from argosy.builder.python.protecting import holding_packages
 from argosy.builder.python.torch_index import Target, aim_torch, choose_target, explain_target, explaining_torch
 from argosy.builder.python.uv import static_uv
 from argosy.builder.report import BuildReport, BuildRequest
-from argosy.builder.request import settle_request
+from argosy.builder.request import complete_request
 from argosy.builder.steps.run import (
-    Means,
+    StepContext,
     Staged,
     bring_results,
     has_steps,
@@ -89,24 +89,24 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
     ArgosyError
         With what happened, its evidence and the way out; the output is then absent, or as it was.
     """
-    request, session = settle_request(request, session.host), aimed(request, session)
+    request, session = complete_request(request, session.host), aimed(request, session)
     refuse_flat(request.form, flatten=request.flatten)
-    order = read_order(request, session)
-    if stands := standing_output(request, order):
+    build_plan = read_build_plan(request, session)
+    if stands := standing_output(request, build_plan):
         return stands
     refuse_output(request.output, request.form, force=request.force)
     clock = Clock(session)
     for used in (BUILD, "uv", "conda", "bytecode"):
-        note_use(session.places.cache, used, waiting=session.waiting)
+        note_use(session.paths.cache, used, waiting=session.waiting)
     with _alone(request.output, session), work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
         refuse_output(request.output, request.form, force=request.force)
-        if copied := copy_made_before(request, order, clock):
+        if copied := copy_made_before(request, build_plan, clock):
             return copied
-        base, made = make_layer(order, request, clock, work)
+        base, made = make_layer(build_plan, request, clock, work)
         cost = measure_cost(work, made.tree)
         with clock.step("pack", f"{render_size(cost.new)} of new files") as step:
-            finished = finish_layer(order.recipe, base, made, session)
+            finished = finish_layer(build_plan.recipe, base, made, session)
             lock = finished.lock
             size = _write_image(request, base, finished, made, session)
             step.result = f"{render_size(size)} written to {final_name(request.output)}"
@@ -114,11 +114,11 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
         cost = measure_cost(work, made.tree, request.output, before=cost)
         if request.keep:
             keep_layer(session, layer_key(lock), made.tree)
-    made = replace(made, notes=(*made.notes, *differences(order, lock)))
+    made = replace(made, notes=(*made.notes, *differences(build_plan, lock)))
     return replace(_report(request, base, lock, made, size, clock), cost=cost)
 
 
-def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) -> tuple[Base, Made]:
+def make_layer(build_plan: BuildPlan, request: BuildRequest, clock: Clock, work: Path) -> tuple[Base, Made]:
     """Open the base and install over it what the order names.
 
     Raises
@@ -128,33 +128,37 @@ def make_layer(order: Order, request: BuildRequest, clock: Clock, work: Path) ->
     """
     session = clock.session
     site = site_of(request, session.host)
-    target = choose_target(request.torch_backend, request.cuda, site, order.base)
-    with clock.step("base", order.base) as step:
-        refuse_elsewhere(order.base, site)
-        needs = plan_needs(order.recipe)
+    target = choose_target(request.torch_backend, request.cuda, site, build_plan.base)
+    with clock.step("base", build_plan.base) as step:
+        refuse_elsewhere(build_plan.base, site)
+        needs = plan_needs(build_plan.recipe)
         opening = open_default if request.default_base else open_base
-        base = opening(order.base, session, work, needs=needs, options=request.engine, step=step)
-        refuse_other_base(order, base)
-        if order.lock:  # the same image again, under whatever name its base has here
-            base = replace(base, reference=order.lock.base.reference)
+        base = opening(build_plan.base, session, work, needs=needs, options=request.engine, step=step)
+        refuse_other_base(build_plan, base)
+        if build_plan.lock:  # the same image again, under whatever name its base has here
+            base = replace(base, reference=build_plan.lock.base.reference)
         step.result = _describe_base(base)
-    with clock.step("packages", _describe_sources(order.recipe)) as step:
-        wanted = _wanted(request, order.recipe, base, target, session)
-        explaining = explaining_torch(target, order.recipe, wanted.settings)
+    with clock.step("packages", _describe_sources(build_plan.recipe)) as step:
+        wanted = _wanted(request, build_plan.recipe, base, target, session)
+        explaining = explaining_torch(target, build_plan.recipe, wanted.settings)
         with explaining, naming_bases(site), putting_back(base, session, work / "layer"):
-            made = _install(wanted, order, session, work, step)
+            made = _install(wanted, build_plan, session, work, step)
         if request.after:
-            with following(made.room, made.tree, made.python, step):
-                run_scripts(request.after, made.room, made.tree, step)
+            with following(made.build_container, made.tree, made.python, step):
+                run_scripts(request.after, made.build_container, made.tree, step)
         made = replace(made, altered=bool(request.before or request.after or made.project))
         if site:
-            check_torch(site, made.room, made.tree, order.recipe)
+            check_torch(site, made.build_container, made.tree, build_plan.recipe)
     for note in explain_target(target, made.settings, made.packages):
         session.reporter.note(note)
-    if request.bundle and order.lock:
-        made = replace(made, packages=as_locked(made.packages, order.lock.packages))
-    guise = guise_of(request, order)
-    return base, replace(made, guise=guise, activation=dress(made.tree, made.room, made.activation, guise))
+    if request.bundle and build_plan.lock:
+        made = replace(made, packages=as_locked(made.packages, build_plan.lock.packages))
+    prefix_layout = prefix_layout_of(request, build_plan)
+    return base, replace(
+        made,
+        prefix_layout=prefix_layout,
+        activation=apply_layout(made.tree, made.build_container, made.activation, prefix_layout),
+    )
 
 
 @contextmanager
@@ -193,25 +197,25 @@ def _wanted(request: BuildRequest, recipe: Recipe, base: Base, target: Target, s
     return _Wanted(request, recipe, base, target, settings)
 
 
-def _install(wanted: _Wanted, order: Order, session: Session, work: Path, step: Step) -> Made:
+def _install(wanted: _Wanted, build_plan: BuildPlan, session: Session, work: Path, step: Step) -> Made:
     request, base, tree = wanted.request, wanted.base, work / "layer"
-    project = order.project if has_steps(order.project) else None
+    project = build_plan.project if has_steps(build_plan.project) else None
     changing = project is not None or base.image.system
     take_over_layer(base, session, tree, kept=not (request.before or request.after or changing))
     before = layer_before(base, tree, flat=request.flatten)
     step.say("finding a way into the base")
     uv = static_uv(session, wanted.settings)
-    room = find_room(session, base, uv, work, asked=request.carrier, changing=changing)
+    build_container = find_build_container(session, base, uv, work, asked=request.backend, changing=changing)
     if (project or request.before or request.after) and not (wanted.recipe.wants_conda or holds_conda(tree)):
-        room = holding_packages(room, work, replaceable(wanted.recipe))
+        build_container = holding_packages(build_container, work, replaceable(wanted.recipe))
     if not changing:
-        made = _install_packages(wanted, room, step)
+        made = _install_packages(wanted, build_container, step)
         return replace(made, before=before)
     staged = Staged()
     if project:
-        means = Means(uv, request.carrier, request.bundle / STAGES if request.bundle else None)
-        staged = run_stages(project, order.lock, session, work, step, means)
-    with open_changes(room, work, tree) as changed:
+        means = StepContext(uv, request.backend, request.bundle / STAGES if request.bundle else None)
+        staged = run_stages(project, build_plan.lock, session, work, step, means)
+    with open_changes(build_container, work, tree) as changed:
         if project:
             run_steps(changed, project, session, step, before=True)
         made = _install_packages(wanted, changed, step)
@@ -224,38 +228,38 @@ def _install(wanted: _Wanted, order: Order, session: Session, work: Path, step: 
     return replace(made, system=system, project=project, staged=staged)
 
 
-def _install_packages(wanted: _Wanted, room: Room, step: Step) -> Made:
+def _install_packages(wanted: _Wanted, build_container: BuildContainer, step: Step) -> Made:
     request, base, settings = wanted.request, wanted.base, wanted.settings
-    work = Path(room.scratch).parent
+    work = Path(build_container.scratch).parent
     tree = work / "layer"
-    run_scripts(request.before, room, tree, step)
-    recipe = _with_python(wanted.recipe, base, room)
+    run_scripts(request.before, build_container, tree, step)
+    recipe = _with_python(wanted.recipe, base, build_container)
     supply = make_wheels if request.portable else None
     # A script may change a file where it is: not one that is the cache's too.
-    shared = None if request.before or request.after else shared_folder(room, tree)
+    shared = None if request.before or request.after else shared_folder(build_container, tree)
     if recipe.wants_conda or holds_conda(tree):
         spare = request.bundle / CONDA if request.bundle else None
-        shop = open_workshop(room, settings, step, layer=tree, work=work / "uv", spare=spare)
+        shop = open_conda_context(build_container, settings, step, layer=tree, work=work / "uv", spare=spare)
         shop = replace(shop, supply=supply, shared=shared)
         return _make_conda(shop, recipe, base, wanted.target)
     activation = plan_activation(extra=variables_over(recipe, base))
     if not needs_python(recipe):
-        step.result = f"{_describe_sources(recipe)} ({room.carrier.value}: {room.carrier.why})"
-        return Made(tree, room, None, _merged(base, ()), activation, _notes(recipe, settings), settings)
-    python = _python_of(recipe, base, room)
-    cache = room.session.places.cache / "uv"
+        step.result = f"{_describe_sources(recipe)} ({build_container.backend.value}: {build_container.backend.why})"
+        return Made(tree, build_container, None, _merged(base, ()), activation, _notes(recipe, settings), settings)
+    python = _python_of(recipe, base, build_container)
+    cache = build_container.session.paths.cache / "uv"
     kept = python.without(replaceable(recipe))
-    installer = open_installer(room, kept, settings, layer=tree, work=work / "uv", cache=cache)
+    installer = open_installer(build_container, kept, settings, layer=tree, work=work / "uv", cache=cache)
     installer = replace(installer, supply=supply, shared=shared, activated=_own_variables(recipe))
     pins = choose_and_install(installer, recipe, step)
     write_namesakes(tree, python)
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merged(base, pins)
-    step.result = f"{_count(packages, base)} for Python {python.version} ({room.carrier.value}: {room.carrier.why})"
-    return Made(tree, room, python, packages, activation, (*_notes(recipe, settings), *hidden), settings)
+    step.result = f"{_count(packages, base)} for Python {python.version} ({build_container.backend.value}: {build_container.backend.why})"
+    return Made(tree, build_container, python, packages, activation, (*_notes(recipe, settings), *hidden), settings)
 
 
-def _make_conda(shop: Workshop, recipe: Recipe, base: Base, target: Target) -> Made:
+def _make_conda(shop: CondaContext, recipe: Recipe, base: Base, target: Target) -> Made:
     """Make an environment with a Python of its own, or add pip packages to that of an image of ours."""
     if recipe.wants_conda and shop.prefix.exists():
         raise UsageError(
@@ -272,9 +276,9 @@ def _make_conda(shop: Workshop, recipe: Recipe, base: Base, target: Target) -> M
     if made.python:
         check_python(recipe.python, made.python.version, recipe.python_where)
     inside = f"Python {made.python.version} of its own" if made.python else "no Python"
-    shop.step.result = f"{_count(made.packages, base)}, {inside} ({shop.room.carrier.value}: {shop.room.carrier.why})"
+    shop.step.result = f"{_count(made.packages, base)}, {inside} ({shop.build_container.backend.value}: {shop.build_container.backend.why})"
     notes = (*_notes(recipe, shop.settings), *made.notes)
-    return Made(shop.layer, shop.room, made.python, made.packages, made.activation, notes, shop.settings)
+    return Made(shop.layer, shop.build_container, made.python, made.packages, made.activation, notes, shop.settings)
 
 
 def _own_variables(recipe: Recipe) -> str:
@@ -283,23 +287,23 @@ def _own_variables(recipe: Recipe) -> str:
     return render_env_script(Activation((), (), own)) if own else ""
 
 
-def _with_python(recipe: Recipe, base: Base, room: Room) -> Recipe:
+def _with_python(recipe: Recipe, base: Base, build_container: BuildContainer) -> Recipe:
     """Let conda bring the Python that an environment file asks for, where the base has another one, or none.
 
     Not over a vendor's builds or a layer of ours: an environment of its own would not see them.
     """
     if recipe.wants_conda or not recipe.interpreter or base.lock:
         return recipe
-    found = ask_python(room)
+    found = ask_python(build_container)
     if found and (python_fits(recipe.python, found.version, recipe.python_where) or vendor_builds(found.packages)):
         return recipe
     there = f"has {found.version}" if found else "has none"
-    room.session.reporter.note(f"the base {there}: conda brings Python {recipe.python.lstrip('=')}".rstrip())
+    build_container.session.reporter.note(f"the base {there}: conda brings Python {recipe.python.lstrip('=')}".rstrip())
     return with_own_python(recipe)
 
 
-def _python_of(recipe: Recipe, base: Base, room: Room) -> BasePython:
-    python = ask_python(room)
+def _python_of(recipe: Recipe, base: Base, build_container: BuildContainer) -> BasePython:
+    python = ask_python(build_container)
     if python is None:
         raise CheckFailed(
             f"the base {base.reference} has no Python",
@@ -364,7 +368,7 @@ def _report(request: BuildRequest, base: Base, lock: Lock, made: Made, size: int
         layer_bytes=size,
         python=lock.python,
         packages=len(lock.packages),
-        carrier=made.room.carrier.value,
+        backend=made.build_container.backend.value,
         timings=tuple(clock.timings),
         seconds=time.monotonic() - clock.started,
         notes=made.notes,

@@ -39,7 +39,7 @@ WHEELS, CONDA, PROJECT, STAGES = "wheels", "conda", "project", "stages"
 IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
 
 
-class Order(msgspec.Struct, frozen=True):
+class BuildPlan(msgspec.Struct, frozen=True):
     """What is to be built.
 
     Attributes
@@ -58,7 +58,7 @@ class Order(msgspec.Struct, frozen=True):
     project: Project | None = None
 
 
-def read_order(request: BuildRequest, session: Session) -> Order:
+def read_build_plan(request: BuildRequest, session: Session) -> BuildPlan:
     """Read the user's files, or the lock that stands for them.
 
     Raises
@@ -73,7 +73,7 @@ def read_order(request: BuildRequest, session: Session) -> Order:
     if request.project:
         request.project.refuse_missing()
     if not request.locked:
-        return Order(_read_files(request, session), request.base, project=request.project)
+        return BuildPlan(_read_files(request, session), request.base, project=request.project)
     lock = read_lock(request.locked, session)
     if request.sources:
         refuse_changed(lock, _read_files(request, session), request.locked)
@@ -84,7 +84,7 @@ def read_order(request: BuildRequest, session: Session) -> Order:
         recipe = replace(recipe, options=(*recipe.options, *_bundled(request.bundle)))
     beside = request.bundle / PROJECT if request.bundle else _folder_of(request.locked, session)
     project = request.project or locked_project(lock, request.locked, beside)
-    return Order(recipe, request.base or lock.base.reference, lock, project)
+    return BuildPlan(recipe, request.base or lock.base.reference, lock, project)
 
 
 def _folder_of(locked: str, session: Session) -> Path:
@@ -108,7 +108,7 @@ def _read_files(request: BuildRequest, session: Session) -> Recipe:
     asked = (request.unisolated, request.replaceable)
     late, free = (tuple(str(canonicalize_name(name)) for name in names) for names in asked)
     recipe = replace(recipe, unisolated=tuple(dict.fromkeys((*recipe.unisolated, *late))), replaceable=free)
-    return with_own_python(recipe) if request.guise.own_python else recipe
+    return with_own_python(recipe) if request.prefix_layout.own_python else recipe
 
 
 def with_own_python(recipe: Recipe) -> Recipe:
@@ -172,7 +172,7 @@ def read_lock(name: str, session: Session) -> Lock:
     return lock
 
 
-def refuse_other_base(order: Order, base: Base) -> None:
+def refuse_other_base(build_plan: BuildPlan, base: Base) -> None:
     """Refuse a base whose bytes are not those that were locked.
 
     Raises
@@ -180,23 +180,23 @@ def refuse_other_base(order: Order, base: Base) -> None:
     CheckFailed
         With both digests.
     """
-    if order.lock and order.lock.base.digest != base.digest:
+    if build_plan.lock and build_plan.lock.base.digest != base.digest:
         raise CheckFailed(
             f"the base {base.reference} is not the one that was locked",
-            evidence=f"locked: {order.lock.base.reference}  {order.lock.base.digest}\nthere:  {base.digest}",
+            evidence=f"locked: {build_plan.lock.base.reference}  {build_plan.lock.base.digest}\nthere:  {base.digest}",
             hint="give the file that was locked by --base, or lock again over this one",
         )
 
 
-def standing_output(request: BuildRequest, order: Order) -> BuildReport | None:
+def standing_output(request: BuildRequest, build_plan: BuildPlan) -> BuildReport | None:
     """Give the report for an output that already is what the lock says; None where it must be built."""
-    if order.lock is None or not is_whole_order(request, order.lock):
+    if build_plan.lock is None or not is_whole_order(request, build_plan.lock):
         return None
     if identify_file(request.output).kind is not Kind.SIF:
         return None
     there = open_image(request.output)
     flat = there.image.layer_part == 0
-    if there.lock is None or flat != request.flatten or not is_same(there.lock, order.lock):
+    if there.lock is None or flat != request.flatten or not is_same(there.lock, build_plan.lock):
         return None
     note = f"{request.output} is what the lock says already: nothing was done"
     return report_standing(request, there.image, there.lock, (note,))
@@ -219,7 +219,7 @@ def report_standing(request: BuildRequest, image: Image, lock: Lock, notes: tupl
         layer_bytes=image.layer_size,
         python=lock.python,
         packages=len(lock.packages),
-        carrier="",
+        backend="",
         timings=(),
         notes=notes,
         use=render_use(request.form, request.output, base="", program="python", activation=plan_activation()),
@@ -232,9 +232,9 @@ def is_same(one: Lock, other: Lock) -> bool:
     return made and one.content == other.content and one.base.digest == other.base.digest
 
 
-def differences(order: Order, made: Lock) -> tuple[str, ...]:
+def differences(build_plan: BuildPlan, made: Lock) -> tuple[str, ...]:
     """Say in which points an image built from a lock differs, or may differ, from the one that was locked."""
-    lock = order.lock
+    lock = build_plan.lock
     if lock is None or not lock.content:
         return ()
     if lock.content != made.content:

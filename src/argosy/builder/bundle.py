@@ -26,7 +26,7 @@ from argosy.builder.backends.container import WORK_INSIDE
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.for_site import aimed
 from argosy.builder.build import build, make_layer
-from argosy.builder.build_plan import CONDA, LOCK_FILE, PROJECT, STAGES, WHEELS, Order, read_order
+from argosy.builder.build_plan import CONDA, LOCK_FILE, PROJECT, STAGES, WHEELS, BuildPlan, read_build_plan
 from argosy.builder.downloads import DOWNLOADS, fetch_file, kept_file
 from argosy.builder.finish import Made, finish_layer
 from argosy.builder.python.packages import MADE
@@ -34,7 +34,7 @@ from argosy.builder.python.pins import package_of
 from argosy.builder.python.torch_index import INDEX, OPTION
 from argosy.builder.python.uv import TOOLS, fetched_uv, static_uv
 from argosy.builder.report import BuildReport, BuildRequest
-from argosy.builder.request import settle_request
+from argosy.builder.request import complete_request
 from argosy.builder.steps.run import name_of_digest
 from argosy.builder.timing import Clock
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
@@ -70,10 +70,12 @@ def fetch_wheels(made: Made, packages: Iterable[LockedPackage], folder: Path) ->
     (folder / "lock.txt").write_text("".join(f"{_line(package)}\n" for package in pip), encoding="utf-8")
     inside = f"{WORK_INSIDE}/wheels"
     local = (Bind(path, path, read_only=True) for path in made.settings.local_paths if Path(path).exists())
-    room = made.room.furnished(Bind(str(made.tree / "opt/argosy"), "/opt/argosy"), Bind(str(folder), inside), *local)
+    build_container = made.build_container.with_mounts(
+        Bind(str(made.tree / "opt/argosy"), "/opt/argosy"), Bind(str(folder), inside), *local
+    )
     words = (f"{ENV_PREFIX}/bin/python", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:")
     options = ("--require-hashes", "--quiet", "--no-cache-dir", "--disable-pip-version-check")
-    reply = room.run(
+    reply = build_container.run(
         *words, *options, "--dest", inside, "-r", f"{inside}/lock.txt", variables=pip_variables(made.settings)
     )
     (folder / "lock.txt").unlink()
@@ -143,16 +145,16 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     ArgosyError
         As a build does; also for packages of which there is no file that could be taken along.
     """
-    request, session = replace(settle_request(request, session.host), portable=True), aimed(request, session)
-    order = read_order(request, session)
-    if order.project:
-        _refuse_outside(order.project)
+    request, session = replace(complete_request(request, session.host), portable=True), aimed(request, session)
+    build_plan = read_build_plan(request, session)
+    if build_plan.project:
+        _refuse_outside(build_plan.project)
     refuse_existing(request.output, force=request.force)
     refuse_folder(request.output.parent)
     clock = Clock(session)
     with work_folder(session.work_parent()) as work:
-        base, made = make_layer(order, request, clock, work)
-        lock = finish_layer(order.recipe, base, made, session).lock
+        base, made = make_layer(build_plan, request, clock, work)
+        lock = finish_layer(build_plan.recipe, base, made, session).lock
         pip = _pip_packages(lock, base)
         _refuse_without_files(pip)
         with clock.step("bundle", "base, packages and lock") as step:
@@ -161,7 +163,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
             there.rename(work / WHEELS) if there.is_dir() else (work / WHEELS).mkdir()
             fetch_wheels(made, pip, work / WHEELS)
             with whole_file(request.output, force=request.force) as beside:
-                _write(beside, base, lock, made, session, work, uv=_uv_there(order, session))
+                _write(beside, base, lock, made, session, work, uv=_uv_there(build_plan, session))
                 size = beside.stat().st_size
             step.result = f"{render_size(size)} written to {request.output}"
     return BundleReport(str(request.output), size, len(lock.packages), base.reference, lock.content, made.notes)
@@ -189,13 +191,13 @@ def _pip_packages(lock: Lock, base: Base) -> tuple[LockedPackage, ...]:
     return tuple(package for package in pip if (package.name, package.version) not in held)
 
 
-def _uv_there(order: Order, session: Session) -> Path | None:
+def _uv_there(build_plan: BuildPlan, session: Session) -> Path | None:
     """Give the folder of the static uv for the machines of the bundle's image; None where it could not be fetched."""
     if not session.host.emulated:
         return fetched_uv(session)
     there = replace(session, host=replace(session.host, arch=session.host.target))
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
-    static_uv(there, plan_uv_settings(config, order.recipe))
+    static_uv(there, plan_uv_settings(config, build_plan.recipe))
     return fetched_uv(there)
 
 
@@ -207,7 +209,7 @@ def _write(out: Path, base: Base, lock: Lock, made: Made, session: Session, work
         archive.add(base.image.path, BASE, filter=_plain)
         for wheel in sorted((work / WHEELS).glob("*")):
             archive.add(wheel, f"{WHEELS}/{wheel.name}", filter=_plain)
-        cache = session.places.cache / "conda"
+        cache = session.paths.cache / "conda"
         if any(package.kind is PackageKind.CONDA for package in lock.packages):
             with lease(cache / "lease", what="bundling conda packages", waiting=session.waiting):
                 _add_conda(archive, lock, cache / "pkgs")
@@ -325,7 +327,7 @@ def _no_bundle(archive: Path, why: str) -> ArgosyError:
 def _keep_tools(tools: Path, session: Session) -> None:
     """Put the static uv where builds look for it."""
     for tool in sorted(tools.iterdir()) if tools.is_dir() else ():
-        place = session.places.cache / TOOLS / tool.name
+        place = session.paths.cache / TOOLS / tool.name
         with whole_folder(place, what="unpacking uv", waiting=session.waiting) as beside:
             if beside is not None:
                 tool.rename(beside / "from-bundle")

@@ -5,30 +5,32 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from argosy.builder.backends.container import Room
-from argosy.builder.build_plan import Order
+from argosy.builder.backends.container import BuildContainer
+from argosy.builder.build_plan import BuildPlan
 from argosy.builder.report import BuildRequest
-from argosy.core.layout import ENV_PREFIX, Activation, Guise
+from argosy.core.layout import ENV_PREFIX, Activation, PrefixLayout
 from argosy.core.records import replace
 from argosy.images.oci import LABELS
 
 
-def guise_of(request: BuildRequest, order: Order) -> Guise:
+def prefix_layout_of(request: BuildRequest, build_plan: BuildPlan) -> PrefixLayout:
     """Give the guise of what is built: a lock's own, else what is asked for."""
-    return Guise(order.lock.known_as, order.lock.labels) if order.lock else request.guise
+    return PrefixLayout(build_plan.lock.known_as, build_plan.lock.labels) if build_plan.lock else request.prefix_layout
 
 
-def dress(tree: Path, room: Room, activation: Activation, guise: Guise) -> Activation:
+def apply_layout(
+    tree: Path, build_container: BuildContainer, activation: Activation, prefix_layout: PrefixLayout
+) -> Activation:
     """Put into a layer what its guise needs, and give the environment that goes with it."""
-    if guise.labels:
-        _add_labels(tree, room, guise.labels)
-    if not guise.prefix:
+    if prefix_layout.labels:
+        _add_labels(tree, build_container, prefix_layout.labels)
+    if not prefix_layout.prefix:
         return activation
-    link = tree / guise.prefix.lstrip("/")
+    link = tree / prefix_layout.prefix.lstrip("/")
     if (tree / ENV_PREFIX.lstrip("/")).is_dir() and not link.is_symlink():
         link.parent.mkdir(parents=True)
         link.symlink_to(ENV_PREFIX)
-    return plan_names(activation, guise.prefix)
+    return plan_names(activation, prefix_layout.prefix)
 
 
 def plan_names(activation: Activation, prefix: str) -> Activation:
@@ -56,10 +58,10 @@ def _renamed(value: str, prefix: str) -> str:
     )
 
 
-def _add_labels(tree: Path, room: Room, labels: tuple[tuple[str, str], ...]) -> None:
+def _add_labels(tree: Path, build_container: BuildContainer, labels: tuple[tuple[str, str], ...]) -> None:
     """Write the base's labels and ours; those of a base that cannot be read are left out."""
     try:
-        there = json.loads(room.run("cat", f"/{LABELS}").stdout)
+        there = json.loads(build_container.run("cat", f"/{LABELS}").stdout)
     except ValueError:
         there = {}
     file = tree / LABELS

@@ -10,8 +10,8 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 from argosy.core.errors import CheckFailed, ToolFailed
-from argosy.core.os_errors import explained
-from argosy.core.redact import scrub
+from argosy.core.os_errors import translate_os_errors
+from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import whole_file
 
@@ -37,13 +37,13 @@ def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
     place = kept_file(sha256, session)
     if place.is_file():
         return place
-    with explained(place.parent):
+    with translate_os_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(place, force=True) as beside:
         found = _write(url, beside, where)
         if found != sha256:
             raise CheckFailed(
-                f"{scrub(url)} is not the file that was meant",
+                f"{redact(url)} is not the file that was meant",
                 evidence=f"{where}: sha256 {sha256}\nfetched: sha256 {found}",
                 hint="look at what has changed there, and only then write the new digest",
             )
@@ -52,7 +52,7 @@ def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
 
 def kept_file(sha256: str, session: Session) -> Path:
     """Give where the cache has a file that was fetched."""
-    return session.places.cache / DOWNLOADS / sha256
+    return session.paths.cache / DOWNLOADS / sha256
 
 
 def _write(url: str, out: Path, where: str) -> str:
@@ -71,7 +71,7 @@ def _write(url: str, out: Path, where: str) -> str:
 
 
 def _not_fetched(url: str, where: str, error: OSError, hint: str) -> ToolFailed:
-    return ToolFailed(f"{scrub(url)} cannot be fetched", evidence=f"{where}: {error}", hint=hint)
+    return ToolFailed(f"{redact(url)} cannot be fetched", evidence=f"{where}: {error}", hint=hint)
 
 
 def _opened(url: str) -> HTTPResponse:

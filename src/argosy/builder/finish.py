@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.container import UV_INSIDE, Room
+from argosy.builder.backends.container import UV_INSIDE, BuildContainer
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.python import BasePython
 from argosy.builder.build_plan import source_records, with_own_python
@@ -30,7 +30,7 @@ from argosy.core.layout import (
     NO_GUISE,
     PROFILE,
     Activation,
-    Guise,
+    PrefixLayout,
     render_apptainer_base,
     render_enter,
     render_env_script,
@@ -106,14 +106,14 @@ class Made(msgspec.Struct, frozen=True):
     """
 
     tree: Path
-    room: Room
+    build_container: BuildContainer
     python: BasePython | None
     packages: tuple[LockedPackage, ...]
     activation: Activation
     notes: tuple[str, ...]
     settings: UvSettings
     system: bool = False
-    guise: Guise = NO_GUISE
+    prefix_layout: PrefixLayout = NO_GUISE
     project: Project | None = None
     staged: Staged = msgspec.field(default_factory=Staged)
     before: Before | None = None
@@ -135,7 +135,7 @@ def finish_layer(recipe: Recipe, base: Base, made: Made, session: Session) -> Fi
         (APPTAINER_ENV, render_source_line(), 0o755),
         (PROFILE, render_source_line(), 0o644),
     ]
-    if made.room.run("test", "-e", APPTAINER_BASE).code != 0:
+    if made.build_container.run("test", "-e", APPTAINER_BASE).code != 0:
         files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))
     for place, text, mode in files:
         file = made.tree / place.lstrip("/")
@@ -175,8 +175,8 @@ def _lock(recipe: Recipe, base: Base, made: Made, session: Session, content: str
         requested=_requested(recipe, made) or (base.lock.requested if base.lock else ()),
         indexes=_indexes(recipe, made.settings),
         system=made.system,
-        known_as=made.guise.prefix,
-        labels=made.guise.labels,
+        known_as=made.prefix_layout.prefix,
+        labels=made.prefix_layout.labels,
         unisolated=recipe.unisolated,
         steps=record_steps(made.project),
         stages=record_stages(made.project, made.staged.bases),
@@ -196,7 +196,7 @@ def _indexes(recipe: Recipe, settings: UvSettings) -> tuple[str, ...]:
 
 def _tools(made: Made, session: Session) -> Tools:
     """Record the versions of what makes bytes: another packer may give other bytes of the same content."""
-    uv = made.room.run(UV_INSIDE, "--version").stdout.split()
+    uv = made.build_container.run(UV_INSIDE, "--version").stdout.split()
     conda = any(package.kind is PackageKind.CONDA for package in made.packages)
     return Tools(
         VERSION,

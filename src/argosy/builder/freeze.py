@@ -13,12 +13,12 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.container import find_room
+from argosy.builder.backends.container import find_build_container
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.python.uv import static_uv
 from argosy.core.errors import ToolFailed
 from argosy.core.process import Command, run_checked
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import work_folder
 from argosy.images.find import find_image
@@ -40,7 +40,7 @@ def parse_conda(text: str) -> Iterator[LockedPackage]:
     """Read one record of ``conda-meta``."""
     record = json.loads(text)
     sha256 = (str(record["sha256"]),) if record.get("sha256") else ()
-    url, md5 = scrub(str(record.get("url") or "")), str(record.get("md5") or "")
+    url, md5 = redact(str(record.get("url") or "")), str(record.get("md5") or "")
     yield LockedPackage(
         record["name"], record["version"], sha256, kind=PackageKind.CONDA, build=record["build"], url=url, md5=md5
     )
@@ -141,7 +141,7 @@ def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage
     if not any(path.startswith(RPM_FOLDERS) for path in _list_files(base, session)):
         return
     uv = static_uv(session, UvSettings())
-    yield from _parsed(parse_rpm, find_room(session, base, uv, work).run(*RPM_QUERY).stdout)
+    yield from _parsed(parse_rpm, find_build_container(session, base, uv, work).run(*RPM_QUERY).stdout)
 
 
 def _joined(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.build_plan import Order, differences, is_whole_order, report_standing
+from argosy.builder.build_plan import BuildPlan, differences, is_whole_order, report_standing
 from argosy.builder.report import BuildReport, BuildRequest
 from argosy.builder.timing import Clock
 from argosy.core.errors import CheckFailed, ImageError
@@ -60,7 +60,7 @@ def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
     stamp = stamp_of(request.output)
     if request.form is not OutputFormat.SIF or stamp is None:
         return
-    file = notes_file(lock, session.places.cache, flat=request.flatten)
+    file = notes_file(lock, session.paths.cache, flat=request.flatten)
     others = (each for each in read_notes(file) if each.path != stamp.path)
     with suppress(OSError, CheckFailed, UnicodeEncodeError):  # nothing was asked of the cache; JSON takes no odd bytes
         make_folder(file.parent)
@@ -81,7 +81,7 @@ def read_notes(file: Path) -> tuple[Stamp, ...]:
     return ()
 
 
-def copy_made_before(request: BuildRequest, order: Order, clock: Clock) -> BuildReport | None:
+def copy_made_before(request: BuildRequest, build_plan: BuildPlan, clock: Clock) -> BuildReport | None:
     """Copy an image of the same lock that was made before; None where none stands, or the user wants it made.
 
     Raises
@@ -89,15 +89,15 @@ def copy_made_before(request: BuildRequest, order: Order, clock: Clock) -> Build
     ArgosyError
         When the output cannot be written.
     """
-    lock = order.lock
+    lock = build_plan.lock
     if lock is None or not is_whole_order(request, lock) or not _is_plain(request, lock):
         return None
-    file = notes_file(lock, clock.session.places.cache, flat=request.flatten)
+    file = notes_file(lock, clock.session.paths.cache, flat=request.flatten)
     for stamp in read_notes(file):
         there = _open_unchanged(stamp, file, clock.session, lock=lock)
         if there and there.lock and _copy(stamp, request, clock):
             note_image(request, lock, clock.session)
-            notes = (f"the same image stands at {stamp.path}: copied", *differences(order, there.lock))
+            notes = (f"the same image stands at {stamp.path}: copied", *differences(build_plan, there.lock))
             report = report_standing(request, there.image, there.lock, notes)
             return replace(report, timings=tuple(clock.timings), seconds=time.monotonic() - clock.started)
     return None
@@ -105,7 +105,7 @@ def copy_made_before(request: BuildRequest, order: Order, clock: Clock) -> Build
 
 def _is_plain(request: BuildRequest, lock: Lock) -> bool:
     """Tell whether a copy will do: nothing is asked that only a build does, such as a check of the base or of torch."""
-    asked = request.engine.no_cache or request.site or request.guise != NO_GUISE
+    asked = request.engine.no_cache or request.site or request.prefix_layout != NO_GUISE
     return not asked and request.base in ("", lock.base.reference)
 
 

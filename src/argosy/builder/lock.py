@@ -9,11 +9,11 @@ import msgspec
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.for_site import aimed
 from argosy.builder.build import make_layer
-from argosy.builder.build_plan import Order, read_lock, read_order, refuse_changed, refuse_other_base
+from argosy.builder.build_plan import BuildPlan, read_lock, read_build_plan, refuse_changed, refuse_other_base
 from argosy.builder.finish import Made, finish_layer
 from argosy.builder.needs import plan_needs
 from argosy.builder.report import BuildRequest
-from argosy.builder.request import settle_request
+from argosy.builder.request import complete_request
 from argosy.builder.steps.locks import refuse_changed_steps
 from argosy.builder.timing import Clock
 from argosy.core.errors import CheckFailed, UsageError
@@ -69,30 +69,30 @@ def lock(request: LockRequest, session: Session) -> LockReport:
         As a build does; the lock file is then as it was.
     """
     session = aimed(request.build, session)
-    request = replace(request, build=settle_request(request.build, session.host))
+    request = replace(request, build=complete_request(request.build, session.host))
     output = request.build.output
     refuse_existing(output, force=True)
     refuse_folder(output.parent)
-    order = read_order(request.build, session)
+    build_plan = read_build_plan(request.build, session)
     before = read_lock(str(output), session) if output.exists() else None
     if request.upgrade:
         if before is None:
             raise UsageError(f"there is no lock {output} to upgrade", hint="lock once without --upgrade")
-        order = replace(order, recipe=held_recipe(order.recipe, before, request.upgrade))
+        build_plan = replace(build_plan, recipe=held_recipe(build_plan.recipe, before, request.upgrade))
     clock = Clock(session)
     with work_folder(session.work_parent()) as work:
-        base, made = _make(order, request, clock, work)
+        base, made = _make(build_plan, request, clock, work)
         with clock.step("lock", "the content") as step:
-            made_lock = finish_layer(order.recipe, base, made, session).lock
+            made_lock = finish_layer(build_plan.recipe, base, made, session).lock
             step.result = f"{made_lock.content}"
     with whole_file(output, force=True) as beside:
         beside.write_text(render_lock(made_lock), encoding="utf-8")
     return _report(output, made_lock, before, made.notes)
 
 
-def _make(order: Order, request: LockRequest, clock: Clock, work: Path) -> tuple[Base, Made]:
+def _make(build_plan: BuildPlan, request: LockRequest, clock: Clock, work: Path) -> tuple[Base, Made]:
     try:
-        return make_layer(order, request.build, clock, work)
+        return make_layer(build_plan, request.build, clock, work)
     except CheckFailed as error:
         if request.upgrade:
             error.hint = "versions that you did not write are the lock's: name those too by --upgrade, or lock all anew"
@@ -121,18 +121,20 @@ def check_lock(request: LockRequest, session: Session) -> Lock:
         When a file has changed, or a step, or the base.
     """
     output = str(request.build.output)
-    asked = settle_request(replace(request.build, locked=output), session.host)  # the lock may be what names the base
+    asked = complete_request(replace(request.build, locked=output), session.host)  # the lock may be what names the base
     found = read_lock(output, session)
     if asked.project:
         refuse_changed_steps(found, asked.project, output)
     if asked.sources:
-        refuse_changed(found, read_order(replace(asked, base=asked.base or "-", locked=""), session).recipe, output)
-    order = read_order(replace(asked, sources=(), project=None), session)
+        refuse_changed(
+            found, read_build_plan(replace(asked, base=asked.base or "-", locked=""), session).recipe, output
+        )
+    build_plan = read_build_plan(replace(asked, sources=(), project=None), session)
     if asked.base:
         session = aimed(asked, session)
         with work_folder(session.work_parent()) as work:
             refuse_other_base(
-                order,
-                open_base(asked.base, session, work, needs=plan_needs(order.recipe), options=asked.engine),
+                build_plan,
+                open_base(asked.base, session, work, needs=plan_needs(build_plan.recipe), options=asked.engine),
             )
     return found

@@ -16,7 +16,7 @@ from argosy.builder.bases.for_site import site_named
 from argosy.builder.bundle import bundle
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import explained, refuse_folder
+from argosy.core.os_errors import translate_os_errors, refuse_folder
 from argosy.core.process import Command, Words
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -42,7 +42,7 @@ OF_THE_RECIPE = frozenset(
 """Options that a bundle has answered."""
 
 
-class NodeWishes(msgspec.Struct, frozen=True):
+class NodeOptions(msgspec.Struct, frozen=True):
     """What the user asks of the job; empty leaves it to the user's ``SBATCH_*``, then to the profile.
 
     Attributes
@@ -59,7 +59,7 @@ class NodeWishes(msgspec.Struct, frozen=True):
     cpus: int = 0
 
 
-def plan_node_options(wishes: NodeWishes, site: Site, environment: Mapping[str, str]) -> Words:
+def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str, str]) -> Words:
     """Give the options of a job of one node in which an image is built, for srun and sbatch.
 
     Raises
@@ -179,7 +179,7 @@ class Submitted(msgspec.Struct, frozen=True):
     record: str
 
 
-def build_on_node(words: Sequence[str], wishes: NodeWishes, request: BuildRequest, session: Session) -> int:
+def build_on_node(words: Sequence[str], wishes: NodeOptions, request: BuildRequest, session: Session) -> int:
     """Build on a node now, and show what it says; give its exit code.
 
     Parameters
@@ -193,10 +193,10 @@ def build_on_node(words: Sequence[str], wishes: NodeWishes, request: BuildReques
     refuse_folder(request.output.parent)
     with _downloaded(site, request, session) as archive:
         command = _plan_command(words, site, archive)
-        return session.runner.hand_over(Command(("srun", *options, *command), env=_node_environment(session)))
+        return session.runner.run_foreground(Command(("srun", *options, *command), env=_node_environment(session)))
 
 
-def submit_build(words: Sequence[str], wishes: NodeWishes, request: BuildRequest, session: Session) -> Submitted:
+def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildRequest, session: Session) -> Submitted:
     """Submit the build as a job; its record is where those of launches are.
 
     Raises
@@ -216,7 +216,7 @@ def submit_build(words: Sequence[str], wishes: NodeWishes, request: BuildRequest
     command = _plan_command(words, site, archive)
     title = f"Builds {request.output.name}; made by argosy build --submit."
     script = render_node_script(options, command, output=output, title=title, bundle=archive, unload=site.build.unload)
-    with explained(folder):
+    with translate_os_errors(folder):
         make_private(folder)
         write_text(folder / "job.sh", script)
     submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))

@@ -13,13 +13,13 @@ from argosy.builder.bases.base import base_file, is_copied, is_made
 from argosy.builder.bases.engines import foretell_engine
 from argosy.builder.bases.for_site import aimed, site_of
 from argosy.builder.bases.mmdebstrap import debian_file, is_known, parse_debian
-from argosy.builder.build_plan import Order, read_order
+from argosy.builder.build_plan import BuildPlan, read_build_plan
 from argosy.builder.needs import plan_needs
-from argosy.builder.on_node import NodeWishes, find_build_site, needs_download, plan_node_options
+from argosy.builder.on_node import NodeOptions, find_build_site, needs_download, plan_node_options
 from argosy.builder.output.export import refuse_output
 from argosy.builder.python.torch_index import aim_torch, choose_target, explain_machines, foretell_index
 from argosy.builder.report import BuildRequest
-from argosy.builder.request import settle_request
+from argosy.builder.request import complete_request
 from argosy.core.os_errors import refuse_folder
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -67,7 +67,7 @@ class BuildPreview(msgspec.Struct, frozen=True):
     pip: tuple[str, ...]
     conda: tuple[str, ...]
     locked: bool
-    carrier: str
+    backend: str
     work: str
     work_free: int
     output_free: int
@@ -89,37 +89,37 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     ArgosyError
         As a build does, for what can be seen before it begins.
     """
-    request, session = settle_request(request, session.host), aimed(request, session)
-    order = read_order(request, session)
+    request, session = complete_request(request, session.host), aimed(request, session)
+    build_plan = read_build_plan(request, session)
     refuse_output(request.output, request.form, force=request.force)
     refuse_folder(request.output.parent)
-    target = choose_target(request.torch_backend, request.cuda, site_of(request, session.host), order.base)
+    target = choose_target(request.torch_backend, request.cuda, site_of(request, session.host), build_plan.base)
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
-    settings = aim_torch(plan_uv_settings(config, order.recipe), order.recipe, target.backend)
-    carrier = next(iter(candidates(session.host, request.carrier)))
-    size, how = _judge_base(order.base, plan_needs(order.recipe), request, session, here=here)
+    settings = aim_torch(plan_uv_settings(config, build_plan.recipe), build_plan.recipe, target.backend)
+    backend = next(iter(candidates(session.host, request.backend)))
+    size, how = _judge_base(build_plan.base, plan_needs(build_plan.recipe), request, session, here=here)
     work = session.work_parent()
-    pip, conda = _asked(order)
+    pip, conda = _asked(build_plan)
     return BuildPreview(
         output=str(request.output),
         form=request.form.value,
-        base=order.base,
+        base=build_plan.base,
         base_bytes=size,
         base_how=how,
         pip=pip,
         conda=conda,
-        locked=order.lock is not None or _is_locked(order.recipe),
-        carrier=f"{carrier.value}: {carrier.why}",
+        locked=build_plan.lock is not None or _is_locked(build_plan.recipe),
+        backend=f"{backend.value}: {backend.why}",
         work=str(work),
         work_free=_free(work),
         output_free=_free(request.output.parent),
-        torch=foretell_index(target, settings, order.recipe) if order.recipe.pip else "",
-        machines=tuple(explain_machines(target)) if order.recipe.wants_conda else (),
-        notes=(*map(str, order.recipe.notes), *_judge_python(order.recipe)),
+        torch=foretell_index(target, settings, build_plan.recipe) if build_plan.recipe.pip else "",
+        machines=tuple(explain_machines(target)) if build_plan.recipe.wants_conda else (),
+        notes=(*map(str, build_plan.recipe.notes), *_judge_python(build_plan.recipe)),
     )
 
 
-def preview_on_node(request: BuildRequest, wishes: NodeWishes, session: Session) -> BuildPreview:
+def preview_on_node(request: BuildRequest, wishes: NodeOptions, session: Session) -> BuildPreview:
     """Give what a build on a compute node of the request's site would do; this machine may be of another architecture.
 
     Raises
@@ -134,7 +134,7 @@ def preview_on_node(request: BuildRequest, wishes: NodeWishes, session: Session)
     return replace(
         preview,
         node=plan_node_options(wishes, site, session.host.environment),
-        carrier="chosen on the node, by what works there",
+        backend="chosen on the node, by what works there",
         work=site.build.work_dir,
         work_free=0,
         notes=(*(fetched if needs_download(site, request) else ()), *preview.notes),
@@ -174,9 +174,9 @@ def _judge_python(recipe: Recipe) -> Iterator[str]:
         yield f"Python {recipe.python.lstrip('=')} is the base's where that fits; else conda brings it"
 
 
-def _asked(order: Order) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _asked(build_plan: BuildPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Name what is asked of pip and of conda, each package once: two lines may ask for one."""
-    recipe = order.recipe
+    recipe = build_plan.recipe
     asked = (*recipe.interpreter, *recipe.conda) if recipe.conda else ()
     conda = (*(pin.name for pin in recipe.conda_pins), *(spec.name for spec in asked))
     return tuple(dict.fromkeys(line.name or line.text for line in recipe.pip)), tuple(dict.fromkeys(conda))
@@ -209,7 +209,7 @@ def render_preview(preview: BuildPreview) -> str:
             f"packages     {len(preview.conda)} of conda, {len(preview.pip)} of pip, {how}: {names}",
             *((f"torch        from {preview.torch}",) if preview.torch else ()),
             *(f"conda        for {machines}" for machines in preview.machines),
-            f"carrier      {preview.carrier}",
+            f"carrier      {preview.backend}",
             f"disk         {copies} the packages packed, beside the image: {preview.output_free / 1e9:.1f} GB free",
             f"work files   the packages unpacked, in {_describe_work(preview)}",
             *(f"note         {note}" for note in preview.notes),

@@ -8,7 +8,7 @@ import msgspec
 
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.cost import Cost
-from argosy.core.layout import NO_GUISE, Guise
+from argosy.core.layout import NO_GUISE, PrefixLayout
 from argosy.images.formats import OutputFormat
 from argosy.recipes.project_tables import Project
 
@@ -69,7 +69,7 @@ class BuildRequest(msgspec.Struct, frozen=True):
     force: bool = False
     flatten: bool = False
     form: OutputFormat = OutputFormat.SIF
-    carrier: str = ""
+    backend: str = ""
     cuda: str = ""
     locked: str = ""
     site: str = ""
@@ -77,7 +77,7 @@ class BuildRequest(msgspec.Struct, frozen=True):
     bundle: Path | None = None
     portable: bool = False
     arch: str = ""
-    guise: Guise = NO_GUISE
+    prefix_layout: PrefixLayout = NO_GUISE
     before: tuple[Path, ...] = ()
     after: tuple[Path, ...] = ()
     engine: EngineOptions = msgspec.field(default_factory=EngineOptions)
@@ -124,7 +124,7 @@ class BuildReport(msgspec.Struct, frozen=True):
     layer_bytes: int
     python: str
     packages: int
-    carrier: str
+    backend: str
     timings: tuple[Timing, ...]
     seconds: float = 0.0
     notes: tuple[str, ...] = ()

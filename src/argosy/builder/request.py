@@ -39,7 +39,7 @@ def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...
     return tuple(Path(word) for word in given if word not in images), "".join(bases)
 
 
-def settle_request(request: BuildRequest, host: Host) -> BuildRequest:
+def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
     """Let the definition file or Dockerfile among the sources be the base.
 
     Raises
@@ -158,7 +158,7 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
         base=base,
         output=project.output if request.output == NO_PATH else request.output,
         flatten=request.flatten or image.flatten,
-        carrier=request.carrier or image.carrier,
+        backend=request.backend or image.backend,
         cuda=request.cuda or image.cuda,
         unisolated=(*words(image.no_build_isolation), *request.unisolated),
         replaceable=(*words(image.allow_replace), *request.replaceable),

@@ -73,9 +73,9 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from argosy.core.suggest import nearest_word  # noqa: PLC0415 - a typo only
+            from argosy.core.suggest import suggest_word  # noqa: PLC0415 - a typo only
 
-            near = nearest_word(args[0], COMMANDS)
+            near = suggest_word(args[0], COMMANDS)
             more = f"Did you mean '{near}'?" if near else f"Known: {', '.join(COMMANDS)}."
             raise click.UsageError(f"{error.message} {more}", ctx) from error
 

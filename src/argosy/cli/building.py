@@ -78,7 +78,7 @@ def make_build_request(sources: tuple[str, ...], output: Path | None, given: dic
         files,
         base,
         output.absolute() if output else NO_PATH,
-        carrier=given["carrier"] or "",
+        backend=given["carrier"] or "",
         arch=given["arch"],
         engine=EngineOptions(given["arguments"], given["file"]),
         **{name: given[name] for name in PACKAGE_OPTIONS},

@@ -14,7 +14,7 @@ from argosy.bench.startup.model import CASES
 from argosy.cli import cmd_launch
 from argosy.cli.common import NAMED, SITE, WholeLines, open_session, print_json
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict, replace
 from argosy.launch.model import LaunchRequest
 
@@ -76,25 +76,25 @@ def _settings(
     dry_run, script, here, follow, as_json, verbose = (
         options.pop(name) for name in ("dry_run", "script", "here", "follow", "as_json", "verbose")
     )
-    from argosy.bench.variants.launch import launch_ways, read_report, report_of  # noqa: PLC0415 - this command alone
-    from argosy.bench.variants.plan import parse_ways  # noqa: PLC0415 - this command alone
+    from argosy.bench.variants.launch import launch_variants, read_report, report_of  # noqa: PLC0415 - this command alone
+    from argosy.bench.variants.plan import parse_variants  # noqa: PLC0415 - this command alone
 
     session = open_session(verbose=verbose)
     if of:
-        _print_ways(*report_of(of, session), as_json=as_json)
+        _print_variants(*report_of(of, session), as_json=as_json)
         return
     if dry_run or script is not None:
         raise UsageError("several scripts run in turns here", hint="see each with: argosy launch --dry-run --env …")
-    wanted = parse_ways(tries, session.host.environment)
+    wanted = parse_variants(tries, session.host.environment)
     request = replace(cmd_launch.read_request(session, **options), here=here)
-    launched = launch_ways(request, wanted, session, rounds=rounds, phrase=phrase)
+    launched = launch_variants(request, wanted, session, rounds=rounds, phrase=phrase)
     code = cmd_launch.submitted(launched.job, request, session, follow=follow) if launched.job else launched.code
     if follow or not launched.job:
-        _print_ways(*read_report(Path(launched.record)), as_json=as_json)
+        _print_variants(*read_report(Path(launched.record)), as_json=as_json)
     ctx.exit(code)
 
 
-def _print_ways(rows: Sequence[Compared], what: str, *, as_json: bool) -> None:
+def _print_variants(rows: Sequence[Compared], what: str, *, as_json: bool) -> None:
     from argosy.bench.variants.compare import render_table  # noqa: PLC0415 - this command alone
 
     if as_json:
@@ -133,7 +133,7 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: 
     request = StartupRequest(prefix.absolute(), code, _ways(only), batches, cold=1 if quick else max(3, times // 6))
     report = measure_startup(request, open_session(quiet=quiet))
     if plot is not None:
-        with explained(plot.parent):
+        with translate_os_errors(plot.parent):
             plot.write_text(render_picture(report), encoding="utf-8")
     if as_json:
         print_json(asdict(report))
@@ -167,9 +167,9 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _ways(text: str) -> tuple[str, ...]:
     ways = tuple(part for part in text.split(",") if part)
-    for way in ways:
-        if way not in CASES:
-            raise UsageError(f"there is no way {way!r} to start it", hint=f"choose among {', '.join(CASES)}")
+    for variant in ways:
+        if variant not in CASES:
+            raise UsageError(f"there is no way {variant!r} to start it", hint=f"choose among {', '.join(CASES)}")
     return ways
 
 

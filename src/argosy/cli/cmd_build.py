@@ -145,13 +145,13 @@ def build(
 
 
 def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
-    from argosy.builder.on_node import NodeWishes  # noqa: PLC0415 - where it is asked for
+    from argosy.builder.on_node import NodeOptions  # noqa: PLC0415 - where it is asked for
     from argosy.builder.preview import preview_build, preview_on_node, render_preview  # noqa: PLC0415 - likewise
 
     if request.bundle:
         raise UsageError("a bundle's content is fixed: --dry-run tells nothing new of it", hint="leave --dry-run out")
     if given["on_node"] or given["submit"]:
-        preview = preview_on_node(request, NodeWishes(**{name: given[name] for name in OF_THE_JOB}), session)
+        preview = preview_on_node(request, NodeOptions(**{name: given[name] for name in OF_THE_JOB}), session)
     else:
         preview = preview_build(request, session)
     if as_json:
@@ -163,7 +163,7 @@ def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, 
 def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
     """Build on a compute node: now, with the node's output and exit code, or as a job, whose number is printed."""
     from argosy.builder.on_node import (  # noqa: PLC0415 - likewise
-        NodeWishes,
+        NodeOptions,
         build_on_node,
         submit_build,
     )
@@ -171,7 +171,7 @@ def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Sess
     context = click.get_current_context()
     if given["on_node"] and given["submit"]:
         raise UsageError("--on-node waits for the build and --submit does not", hint="leave one of them out")
-    words, wishes = context.meta[WORDS], NodeWishes(**{name: given[name] for name in OF_THE_JOB})
+    words, wishes = context.meta[WORDS], NodeOptions(**{name: given[name] for name in OF_THE_JOB})
     if given["on_node"]:
         context.exit(build_on_node(words, wishes, request, session))
     submitted = submit_build(words, wishes, request, session)

@@ -30,7 +30,7 @@ def info(*, verbose: bool, as_json: bool) -> None:
     session = open_session(quiet=True)
     entries = list_entries(session)
     if as_json:
-        print_json({"cache": str(session.places.cache), "entries": [asdict(entry) for entry in entries]})
+        print_json({"cache": str(session.paths.cache), "entries": [asdict(entry) for entry in entries]})
         return
     now = time.time()
     for kind, (what, are_counted) in KINDS.items():
@@ -41,7 +41,7 @@ def info(*, verbose: bool, as_json: bool) -> None:
             click.echo(f"{_size(inside):>9}  {kind:<10} {what}{count}, last used {last} ago")
         for entry in inside if verbose else ():
             click.echo(_line(entry, now))
-    click.echo(f"{_size(entries):>9}  {session.places.cache}")
+    click.echo(f"{_size(entries):>9}  {session.paths.cache}")
 
 
 @cache.command("gc")

@@ -38,11 +38,11 @@ def list_programs() -> None:
 def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     """Put the commands of TOOL (of all tools, where none is named) into FOLDER."""
     from argosy.cli.compat.tykky_shell import render_files  # noqa: PLC0415 - installing only
-    from argosy.core.os_errors import explained  # noqa: PLC0415 - likewise
+    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.core.store import refuse_existing, whole_file  # noqa: PLC0415 - likewise
 
     names = programs_of(tool)
-    with explained(folder, "FOLDER"):
+    with translate_os_errors(folder, "FOLDER"):
         folder.mkdir(parents=True, exist_ok=True)
     programs = {name: render_program(name, sys.executable) for name in names}
     texts = programs | (render_files(str(folder.absolute())) if "wrap-install" in names else {})

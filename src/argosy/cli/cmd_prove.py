@@ -32,28 +32,28 @@ def prove(
     argosy-prove-JOB.json into this folder, and 'argosy sites merge' puts that into the profile.
     """
     from argosy.diagnostics.validate.validate import (  # noqa: PLC0415 - only where it is asked for
-        plan_prove_here,
+        plan_validation_here,
         site_here,
     )
-    from argosy.diagnostics.validate.validate import prove as prove_story  # noqa: PLC0415 - likewise
+    from argosy.diagnostics.validate.validate import prove as validate_story  # noqa: PLC0415 - likewise
     from argosy.slurm.text import JobOptions  # noqa: PLC0415 - likewise
 
     session = open_session()
     name, asked = site_here(session, site), JobOptions(**options)  # type: ignore[arg-type]  # those of text
     gpus = -1 if gpus_per_node is None else gpus_per_node
     if script is not None:
-        from argosy.core.os_errors import explained  # noqa: PLC0415 - likewise
+        from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
         from argosy.core.store import write_text  # noqa: PLC0415 - likewise
 
-        plan = plan_prove_here(session, name, image=image, options=asked, gpus=gpus, kept=True)
+        plan = plan_validation_here(session, name, image=image, options=asked, gpus=gpus, kept=True)
         path = Path(script)
-        with explained(path.parent):
+        with translate_os_errors(path.parent):
             write_text(path, plan.script)
             path.chmod(0o755)
         click.echo(f"{path}: submit it with: sbatch {path}", err=True)
         return
     stream = sys.stderr.buffer if as_json else None
-    proved = prove_story(session, name, image=image, options=asked, gpus=gpus, stream=stream)
+    proved = validate_story(session, name, image=image, options=asked, gpus=gpus, stream=stream)
     if as_json:
         from msgspec import to_builtins  # noqa: PLC0415 - likewise
 

@@ -89,12 +89,12 @@ def show_site(name: str, *, as_json: bool) -> None:
 @as_json_option
 def new_site(name: str, output: str, partition: str, account: str, qos: str, *, on_node: bool, as_json: bool) -> None:
     """Write the profile of the Slurm cluster at hand, by asking it; what it did not say is listed as open."""
-    from argosy.diagnostics.discover.discover import Ask, survey_site  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.discover.discover import Ask, discover_site  # noqa: PLC0415 - only where it is asked for
 
     session = open_session(quiet=as_json)
     file = Path(output or f"argosy-sites/{name}.toml")
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    draft = survey_site(session, Ask(name, file, today, on_node, partition, account, qos))
+    draft = discover_site(session, Ask(name, file, today, on_node, partition, account, qos))
     if as_json:
         print_json({"file": str(file), "values": len(draft.facts), "open_questions": draft.questions})
         return

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from argosy.cli.compat.tykky import MODES, plan_advanced, plan_new, plan_settings, plan_update
-from argosy.cli.compat.tykky_site import Conf, merge_conf, read_conf, read_ways
+from argosy.cli.compat.tykky_site import Conf, merge_conf, read_conf, read_variants
 from argosy.cli.compat.tykky_words import Words, parse_words, render_help
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
@@ -52,7 +52,7 @@ def answer(words: Words) -> None:
     from argosy.wrap.versions import open_prefix  # noqa: PLC0415 - likewise
 
     cwd = Path.cwd()
-    ways = read_ways(os.environ)
+    ways = read_variants(os.environ)
     for note in (*words.notes, *ways.notes):
         click.echo(note, err=True)
     session = open_session(verbose=ways.verbose, quiet=ways.quiet, work=ways.work)

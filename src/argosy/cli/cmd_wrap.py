@@ -11,12 +11,12 @@ import msgspec
 from argosy.cli.building import PACKAGE_OPTIONS, package_options
 from argosy.cli.common import NAMED, NAMED_TEXT, WholeLines, open_session, print_json
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.model import GpuWay
+from argosy.core.model import GpuMode
 from argosy.core.os_errors import missing_file
 from argosy.core.progress import render_commands
 from argosy.core.records import asdict, replace
 from argosy.core.shell import quote
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.images.identify import render_size
 from argosy.runtimes.container_plan import parse_bind
 from argosy.wrap.model import Settings, UpdateRequest, WrapReport, WrapRequest
@@ -44,7 +44,7 @@ class ShortForm(WholeLines):
         """Name the nearest command where the first word is no file, and no prefix is named, which `new` needs."""
         if any(word.startswith("--prefix") for word in args) or Path(args[0]).exists():
             return
-        near = nearest_word(args[0], self.commands)
+        near = suggest_word(args[0], self.commands)
         if near:
             raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{near}'?", ctx)
 
@@ -69,7 +69,7 @@ def _start_options(command: Any) -> Any:
             click.option("-B", "--bind", "binds", multiple=True, metavar="SRC[:DST[:ro]]",
                          help="Bind mount, repeatable."),
             click.option("--environ", type=NAMED, help="File of variables to set inside."),
-            click.option("--gpu", type=click.Choice([way.value for way in GpuWay]),
+            click.option("--gpu", type=click.Choice([way.value for way in GpuMode]),
                          help="How GPUs enter.  [default: auto]"),
             click.option("--host/--no-host", default=None, help="Show the host's own system folders inside."),
             click.option("--runtime", default=None, metavar="NAME", help="apptainer, singularity or bwrap."),
@@ -95,7 +95,7 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
         paths=paths or old.paths,
         binds=tuple(map(parse_bind, given["binds"])) or old.binds,
         variables=read_environ(given["environ"]) if given["environ"] else old.variables,
-        gpu=GpuWay(given["gpu"]) if given["gpu"] else old.gpu,
+        gpu=GpuMode(given["gpu"]) if given["gpu"] else old.gpu,
         host=old.host if given["host"] is None else given["host"],
         runtime=old.runtime if given["runtime"] is None else given["runtime"],
     )

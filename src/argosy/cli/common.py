@@ -17,8 +17,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from argosy.core.errors import ArgosyError
-from argosy.core.model import GpuWay
-from argosy.core.os_errors import explained
+from argosy.core.model import GpuMode
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session, Step
 from argosy.host import session_factory as opening
 
@@ -160,7 +160,7 @@ def build_log(path: Path | None) -> Iterator[TextIO | None]:
     if path is None:
         yield None
         return
-    with explained(path.parent), path.open("x", encoding="utf-8") as file:
+    with translate_os_errors(path.parent), path.open("x", encoding="utf-8") as file:
         try:
             yield file
         except ArgosyError as error:
@@ -187,7 +187,7 @@ def container_options(command: Decorated) -> Decorated:
             click.option("--workdir", default="", metavar="DIR", help="Directory inside.  [default: this one]"),
             click.option(
                 "--gpu",
-                type=click.Choice([way.value for way in GpuWay]),
+                type=click.Choice([way.value for way in GpuMode]),
                 default="auto",
                 show_default=True,
                 help="How GPUs enter the container; with none a job has no GPUs.",

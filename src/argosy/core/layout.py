@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from argosy.core.shell import Program, Word, in_double_quotes, quote
+from argosy.core.shell import ShellFunction, Word, in_double_quotes, quote
 
 ROOT = "/opt/argosy"
 ENTER = f"{ROOT}/enter"
@@ -82,7 +82,7 @@ class Activation(msgspec.Struct, frozen=True):
     default: tuple[tuple[str, str], ...] = ()
 
 
-class Guise(msgspec.Struct, frozen=True):
+class PrefixLayout(msgspec.Struct, frozen=True):
     """What makes an image look as another tool would have made it.
 
     Attributes
@@ -100,7 +100,7 @@ class Guise(msgspec.Struct, frozen=True):
     own_python: bool = False
 
 
-NO_GUISE = Guise()
+NO_GUISE = PrefixLayout()
 
 
 def plan_activation(*, extra: Iterable[tuple[str, str]] = ()) -> Activation:
@@ -198,11 +198,11 @@ def guarded(image: str, command: tuple[Word, ...], *, way_out: str) -> tuple[Wor
     this itself, since one more shell costs each rank milliseconds.
     """
     message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {way_out}"
-    if command[:2] == ("/bin/sh", "-c") and isinstance(program := command[2], Program):
+    if command[:2] == ("/bin/sh", "-c") and isinstance(program := command[2], ShellFunction):
         stop = f'printf "%s\\n" "{in_double_quotes(message)}" >&2; exit 6'
         look = f"# The environment of the image.\n[ -r {ENV_SCRIPT} ] || {{ {stop}; }}\n. {ENV_SCRIPT}\n"
-        return ("/bin/sh", "-c", Program(program.name, look + program), *command[3:])
-    script = Program("enter", f'[ -x {ENTER} ] || {{ printf "%s\\n" "$1" >&2; exit 6; }}; shift; . {ENTER}')
+        return ("/bin/sh", "-c", ShellFunction(program.name, look + program), *command[3:])
+    script = ShellFunction("enter", f'[ -x {ENTER} ] || {{ printf "%s\\n" "$1" >&2; exit 6; }}; shift; . {ENTER}')
     return ("/bin/sh", "-c", script, "argosy", message, *command)
 
 
@@ -214,5 +214,5 @@ def entered_if_there(first: str = "") -> tuple[str, ...]:
     first
         What the shell does before, in sh: commands, each with its semicolon.
     """
-    script = Program("enter", f'{first}[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
+    script = ShellFunction("enter", f'{first}[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
     return ("/bin/sh", "-c", script, "argosy-enter")

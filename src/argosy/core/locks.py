@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict, replace
 
 HEARTBEAT_SECONDS = 10.0
@@ -124,7 +124,7 @@ def lease(
     mine = path.with_name(f"{path.name}.{os.getpid()}.{claim}")
     stop = threading.Event()
     try:
-        with explained(path.parent):
+        with translate_os_errors(path.parent):
             mine.write_text(json.dumps(asdict(replace(this_owner(what), claim=claim))), encoding="utf-8")
             mine.chmod(READABLE)
             _take(path, mine, _Manners(waiting, refusing), clock)
@@ -132,7 +132,7 @@ def lease(
         threading.Thread(target=_heartbeat, args=(path, stop), daemon=True).start()
         yield
     finally:
-        with undisturbed():
+        with deferred_signals():
             stop.set()
             if _is_mine(path, mine):
                 path.unlink(missing_ok=True)
@@ -264,7 +264,7 @@ def _heartbeat(path: Path, stop: threading.Event) -> None:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """Let INT, TERM and HUP wait while the block runs: removing what is half-made must not stop half-way."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -14,14 +14,14 @@ from types import MappingProxyType
 
 import msgspec
 
-from argosy.core.shell import Late, Word
+from argosy.core.shell import ShellExpr, Word
 
-__all__ = ["Late", "Word"]
+__all__ = ["ShellExpr", "Word"]
 
 NO_WORDS: Mapping[str, str] = MappingProxyType({})
 
 
-class GpuWay(StrEnum):
+class GpuMode(StrEnum):
     """How GPUs enter a container; the words of ``--gpu``."""
 
     AUTO = "auto"
@@ -236,7 +236,7 @@ class ContainerRequest(msgspec.Struct, frozen=True):
     binds: tuple[Bind, ...] = ()
     variables: tuple[Variable, ...] = ()
     workdir: str = ""
-    gpu: GpuWay = GpuWay.AUTO
+    gpu: GpuMode = GpuMode.AUTO
     contain: bool = False
     runtime: str = ""
     signed_by: tuple[str, ...] = ()
@@ -309,7 +309,7 @@ class Entry(msgspec.Struct, frozen=True):
     binds: tuple[Bind, ...]
     variables: tuple[Variable, ...]
     workdir: str
-    gpu: GpuWay
+    gpu: GpuMode
     contain: bool
     person: Person
     drop: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.shell import quote
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 
 NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
@@ -25,7 +25,7 @@ ELSEWHERE = "--work-dir, --output or ARGOSY_CACHE"
 
 
 @contextlib.contextmanager
-def explained(folder: Path, elsewhere: str = ELSEWHERE) -> Iterator[None]:
+def translate_os_errors(folder: Path, elsewhere: str = ELSEWHERE) -> Iterator[None]:
     """Turn the system's refusals to write below `folder` into errors with a way out.
 
     That nobody reads our output any more is none of them.
@@ -106,7 +106,7 @@ def near_file(file: Path, cwd: Path = Path()) -> str:
     with contextlib.suppress(OSError):
         there = {entry.name for entry in (cwd / file).parent.iterdir()} - {file.name}  # that is a link to nothing
         cut = (name for name in sorted(there) if name.startswith(f"{file.name} "))  # by a shell, at a blank
-        near = next(cut, "") or nearest_word(file.name, sorted(there), likeness=0.8)
+        near = next(cut, "") or suggest_word(file.name, sorted(there), likeness=0.8)
         return quote(str(file.with_name(near))) if near else ""
     return ""
 

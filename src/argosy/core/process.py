@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
-from argosy.core.shell import tell_words
+from argosy.core.shell import format_command
 
 if TYPE_CHECKING:
     import subprocess
@@ -98,7 +98,7 @@ class Runner(Protocol):
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
         """Run to the end; capture both streams; tell each line of standard error to `on_line` as it comes."""
 
-    def hand_over(self, command: Command, heard: OnBlock | None = None) -> int:
+    def run_foreground(self, command: Command, heard: OnBlock | None = None) -> int:
         """Run with this terminal's own streams; pass signals on; return the program's exit code.
 
         Parameters
@@ -107,7 +107,7 @@ class Runner(Protocol):
             Gets what the program writes to its error stream, which is copied to ours.
         """
 
-    def become(self, command: Command) -> int:
+    def exec_command(self, command: Command) -> int:
         """Let the program take this process's place; a runner that cannot runs it and returns its exit code."""
 
 
@@ -156,14 +156,14 @@ class RealRunner:
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
         """Run a program to its end and capture what it says."""
-        from argosy.core.locks import undisturbed  # noqa: PLC0415 - planning starts no program
+        from argosy.core.locks import deferred_signals  # noqa: PLC0415 - planning starts no program
 
         self._say(command)
         with contextlib.ExitStack() as stack:
             source = stack.enter_context(Path(command.stdin_file).open("rb")) if command.stdin_file else None
             child: subprocess.Popen[bytes] | None = None
             try:
-                with undisturbed():  # a program that was started and that nobody knows of could not be ended
+                with deferred_signals():  # a program that was started and that nobody knows of could not be ended
                     child = self._popen(command, capture=True, source=source)
                 return _collect(child, command.stdin, on_line)
             except BaseException:
@@ -174,7 +174,7 @@ class RealRunner:
                 if child is not None:
                     _close_pipes(child)
 
-    def hand_over(self, command: Command, heard: OnBlock | None = None) -> int:
+    def run_foreground(self, command: Command, heard: OnBlock | None = None) -> int:
         """Give the terminal to a program until it ends; signals that reach us go to it."""
         self._say(command)
         with _forwarding() as forwarder:
@@ -185,7 +185,7 @@ class RealRunner:
             code = forwarder.wait(child)
         return 128 - code if code < 0 else code
 
-    def become(self, command: Command) -> int:
+    def exec_command(self, command: Command) -> int:
         """Let the program take this process's place: signals, terminal and exit code are its own from here on."""
         self._say(command)
         program = self._find(command)
@@ -201,7 +201,7 @@ class RealRunner:
 
     def _say(self, command: Command) -> None:
         if self._echo is not None:
-            self._echo(f"$ {tell_words(command.words, self._told)}")
+            self._echo(f"$ {format_command(command.words, self._told)}")
 
     @staticmethod
     def _find(command: Command) -> str:
@@ -434,13 +434,13 @@ class FakeRunner(msgspec.Struct, dict=True):
                 on_line(line)
         return reply
 
-    def hand_over(self, command: Command, heard: OnBlock | None = None) -> int:
+    def run_foreground(self, command: Command, heard: OnBlock | None = None) -> int:
         """Answer with the code from the table."""
         reply = self.run(command)
         if heard is not None:
             heard(reply.stderr.encode())
         return reply.code
 
-    def become(self, command: Command) -> int:
+    def exec_command(self, command: Command) -> int:
         """Answer with the code from the table."""
         return self.run(command).code

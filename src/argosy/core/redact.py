@@ -18,7 +18,7 @@ _QUERY = re.compile(
 )
 
 
-def scrub(text: str) -> str:
+def redact(text: str) -> str:
     """Give `text` with every credential of every URL in it replaced by ``***``.
 
     The user name of an ssh URL without a password stays: ``git@`` is the way in, not a secret.

@@ -22,7 +22,7 @@ SILENCE_SECONDS = 30.0
 """Seconds after which a log says that the work goes on: people cancel a job whose log is silent."""
 
 
-class Places(msgspec.Struct, frozen=True):
+class Paths(msgspec.Struct, frozen=True):
     """Where Argosy keeps things for this user.
 
     Attributes
@@ -40,7 +40,7 @@ class Places(msgspec.Struct, frozen=True):
     images: tuple[Path, ...]
 
 
-def places_from(environment: dict[str, str], home: Path) -> Places:
+def paths_from(environment: dict[str, str], home: Path) -> Paths:
     """Choose the folders: ARGOSY_CACHE, ARGOSY_STATE and ARGOSY_IMAGES first, then the XDG base directories."""
     home = home.absolute()
 
@@ -53,7 +53,7 @@ def places_from(environment: dict[str, str], home: Path) -> Places:
         return _at_home(environment[name], home) if environment.get(name) else otherwise
 
     named = tuple(_at_home(part, home) for part in environment.get("ARGOSY_IMAGES", "").split(":") if part)
-    return Places(
+    return Paths(
         cache=own("ARGOSY_CACHE", usual("XDG_CACHE_HOME", ".cache")),
         state=own("ARGOSY_STATE", usual("XDG_STATE_HOME", ".local/state")),
         images=named or (usual("XDG_DATA_HOME", ".local/share") / "images",),
@@ -147,7 +147,7 @@ class Session(msgspec.Struct, frozen=True):
 
     host: Host
     runner: Runner
-    places: Places
+    paths: Paths
     reporter: Reporter
     work: str = ""
 
@@ -176,7 +176,7 @@ class Session(msgspec.Struct, frozen=True):
         named = self.host.environment.get("TMPDIR", "")
         temporary = Path(self.host.cwd, named)
         is_good = named and temporary.is_dir() and not in_memory(str(temporary))
-        return temporary if is_good else self.places.cache / "work"
+        return temporary if is_good else self.paths.cache / "work"
 
 
 def in_memory(path: str) -> bool:

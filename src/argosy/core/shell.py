@@ -1,6 +1,6 @@
 """Words of shell text: the one place that quotes; it never runs anything.
 
-A `Word` is either plain text, which reaches the program exactly as it is, or `Late`, an expression that the shell
+A `Word` is either plain text, which reaches the program exactly as it is, or `ShellExpr`, an expression that the shell
 expands when the script runs (``$MASTER_ADDR``).  Scripts are made of words until the last moment.
 """
 
@@ -17,7 +17,7 @@ SHORT_OPTION = re.compile(r"-[A-Za-z]\Z")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-class Late(msgspec.Struct, frozen=True):
+class ShellExpr(msgspec.Struct, frozen=True):
     """Text that the shell expands at run time, within double quotes, so never split again.
 
     Attributes
@@ -29,7 +29,7 @@ class Late(msgspec.Struct, frozen=True):
     expression: str
 
 
-class Program(str):
+class ShellFunction(str):
     """A sh program that travels as one word; scripts write it down once, under its name.
 
     Written without single quotes, so that it stands in a script as it is.
@@ -45,9 +45,9 @@ class Program(str):
         return self
 
 
-Word = str | Late
+Word = str | ShellExpr
 
-COLONS = Program(
+COLONS = ShellFunction(
     "colons",
     """\
 # Each word of colons alone came with one more: a lone one separates programs for srun and mpiexec.
@@ -78,7 +78,7 @@ def quote(word: Word) -> str:
 
     sbatch takes no script with CR LF in it, in whichever place.
     """
-    if isinstance(word, Late):
+    if isinstance(word, ShellExpr):
         return f'"{word.expression}"'
     first, *others = word.split("\r\n")
     return shlex.quote(first) + "".join("\"$(printf '\\r')\"" + shlex.quote(f"\n{other}") for other in others)
@@ -95,7 +95,7 @@ def as_comment(text: str) -> str:
 
 
 def in_double_quotes(text: str) -> str:
-    """Write plain text so that it may stand beside expressions in a `Late`."""
+    """Write plain text so that it may stand beside expressions in a `ShellExpr`."""
     return re.sub(r'([$`"\\])', r"\\\1", text)
 
 
@@ -110,8 +110,8 @@ def join_words(words: Iterable[Word]) -> Word:
     Plain words must hold nothing that a shell expands within double quotes.
     """
     all_words = tuple(words)
-    text = " ".join(word.expression if isinstance(word, Late) else word for word in all_words)
-    return Late(text) if any(isinstance(word, Late) for word in all_words) else text
+    text = " ".join(word.expression if isinstance(word, ShellExpr) else word for word in all_words)
+    return ShellExpr(text) if any(isinstance(word, ShellExpr) for word in all_words) else text
 
 
 def render_command(words: Iterable[Word], *, indent: str = "", width: int = 112) -> str:
@@ -142,31 +142,31 @@ def render_assignment(name: str, value: Word) -> str:
 def plain_words(words: Iterable[Word]) -> tuple[str, ...]:
     """Give the words of a command that holds nothing late; what is run here and now has none."""
     out = tuple(words)
-    late = [word for word in out if isinstance(word, Late)]
+    late = [word for word in out if isinstance(word, ShellExpr)]
     if late:
         raise ValueError(f"only a shell knows {late[0].expression!r}")
     return tuple(word for word in out if isinstance(word, str))
 
 
-def name_programs(words: Iterable[Word]) -> tuple[tuple[Program, ...], tuple[Word, ...]]:
+def name_programs(words: Iterable[Word]) -> tuple[tuple[ShellFunction, ...], tuple[Word, ...]]:
     """Take the programs out of a command: give them, and the command with their names as variables in their places."""
-    programs: dict[str, Program] = {}
+    programs: dict[str, ShellFunction] = {}
     out: list[Word] = []
     for word in words:
-        if isinstance(word, Program):
+        if isinstance(word, ShellFunction):
             programs.setdefault(word.name, word)
-            out.append(Late(f"${word.name}"))
+            out.append(ShellExpr(f"${word.name}"))
         else:
             out.append(word)
     return tuple(programs.values()), tuple(out)
 
 
-def render_programs(programs: Iterable[Program]) -> list[str]:
+def render_programs(programs: Iterable[ShellFunction]) -> list[str]:
     """Render programs as the assignments that a script begins with."""
     return [f"{program.name}={quote(program.rstrip())}" for program in programs]
 
 
-def tell_words(words: Sequence[str], told: set[str]) -> str:
+def format_command(words: Sequence[str], told: set[str]) -> str:
     """Render a command for somebody who reads along: a script among its words is shown only the first time.
 
     Parameters

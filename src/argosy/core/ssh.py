@@ -90,13 +90,13 @@ class OverSsh:
             raise self._not_there(reply)
         return replace(reply, stdout=out)
 
-    def hand_over(self, command: Command, heard: OnBlock | None = None) -> int:
+    def run_foreground(self, command: Command, heard: OnBlock | None = None) -> int:
         """Run a program there with this terminal's own streams."""
-        return self._runner.hand_over(Command(self._with_streams(command)), heard)
+        return self._runner.run_foreground(Command(self._with_streams(command)), heard)
 
-    def become(self, command: Command) -> int:
+    def exec_command(self, command: Command) -> int:
         """Let a program there have this process's place."""
-        return self._runner.become(Command(self._with_streams(command)))
+        return self._runner.exec_command(Command(self._with_streams(command)))
 
     def _ssh(self, *options: str) -> tuple[str, ...]:
         return ("ssh", *options, "--", self._remote.host)

@@ -24,15 +24,15 @@ from argosy.core.locks import (
     lease,
     read_owner,
     this_owner,
-    undisturbed,
+    deferred_signals,
 )
-from argosy.core.os_errors import explain_os_error, explained
+from argosy.core.os_errors import explain_os_error, translate_os_errors
 from argosy.core.records import asdict
 
 __all__ = [
     "Owner",
     "explain_os_error",
-    "explained",
+    "translate_os_errors",
     "lease",
     "refuse_existing",
     "remove_tree",
@@ -70,7 +70,7 @@ def whole_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path]
     refuse_existing(path, force=force)
     beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     try:
-        with explained(path.parent):
+        with translate_os_errors(path.parent):
             yield beside
             if flush:
                 _sync(beside)
@@ -79,7 +79,7 @@ def whole_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path]
             else:
                 _rename_new(beside, path)
     finally:
-        with undisturbed():
+        with deferred_signals():
             beside.unlink(missing_ok=True)
 
 
@@ -95,14 +95,14 @@ def whole_output_folder(path: Path, *, replace: bool) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     old = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     try:
-        with explained(path.parent):
+        with translate_os_errors(path.parent):
             beside.mkdir()
             yield beside
             if replace and os.path.lexists(path):
                 path.rename(old)
             beside.rename(path)
     finally:
-        with undisturbed():
+        with deferred_signals():
             remove_tree(beside)
             remove_tree(old)
 
@@ -194,12 +194,12 @@ def whole_folder(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> 
 
     Only one process fills it; others wait and then find it.
     """
-    with explained(path.parent):
+    with translate_os_errors(path.parent):
         there = path.is_dir()
     if there:
         yield None
         return
-    with explained(path.parent):
+    with translate_os_errors(path.parent):
         make_folder(path.parent)
     with lease(path.with_name(path.name + ".lease"), what=what, waiting=waiting):
         if path.is_dir():
@@ -209,12 +209,12 @@ def whole_folder(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> 
             remove_tree(left)
         beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
         try:
-            with explained(path.parent):
+            with translate_os_errors(path.parent):
                 beside.mkdir()
                 yield beside
                 beside.rename(path)
         finally:
-            with undisturbed():
+            with deferred_signals():
                 remove_tree(beside)
 
 
@@ -226,17 +226,17 @@ def final_name(path: Path) -> str:
 @contextlib.contextmanager
 def work_folder(parent: Path) -> Iterator[Path]:
     """Give an empty folder below `parent` that is removed at the end; first sweep those of dead processes there."""
-    with explained(parent):
+    with translate_os_errors(parent):
         make_folder(parent)
         _sweep_work(parent)
     folder = parent / f"{WORK_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
     try:
-        with explained(folder):
+        with translate_os_errors(folder):
             folder.mkdir(mode=0o700)
             (folder / OWNER_FILE).write_text(json.dumps(asdict(this_owner("work folder"))), encoding="utf-8")
             yield folder
     finally:
-        with undisturbed():
+        with deferred_signals():
             _remove_work(folder)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def nearest_word(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
+def suggest_word(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """Give the known word nearest to `word`, upper or lower case alike, or nothing where none is like it.
 
     Parameters

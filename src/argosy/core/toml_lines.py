@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 
 HEADER = re.compile(r"^\s*\[(\[?)\s*([^\]]+?)\s*\]")
 PART = re.compile(r"""\s*"[^"]*"\s*|\s*'[^']*'\s*|[^.]+""")
@@ -71,7 +71,7 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
         return Fault(find_line(text, keys), shown, TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0]))
     word = unknown[1]
     known = _field_names(kind, keys)
-    near = nearest_word(word, known)
+    near = suggest_word(word, known)
     hint = f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}"
     return Fault(find_line(text, (*keys, word)), ".".join((*keys, word)), "", word, hint)
 

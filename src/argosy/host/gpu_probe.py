@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from argosy.core.model import Devices, Gpu, GpuWay
+from argosy.core.model import Devices, Gpu, GpuMode
 from argosy.core.process import Command, Runner
 from argosy.host.gpus import parse_ldconfig, plan_devices
 
@@ -35,12 +35,12 @@ def read_gpus(dev_root: str = "/dev", sys_root: str = "/sys") -> tuple[Gpu, ...]
     return tuple(gpus)
 
 
-def read_nodes(way: GpuWay, dev_root: str) -> tuple[str, ...]:
+def read_nodes(way: GpuMode, dev_root: str) -> tuple[str, ...]:
     """Give the device nodes that a container needs for GPUs of this kind."""
     root = Path(dev_root)
-    if way is GpuWay.NONE:
+    if way is GpuMode.NONE:
         return ()
-    if way is GpuWay.ROCM:
+    if way is GpuMode.ROCM:
         return tuple(str(root / name) for name in ("kfd", "dri") if (root / name).exists())
     shared = [root / name for name in NVIDIA_NODES if (root / name).exists()]
     return tuple(map(str, [*_numbered(root, re.compile(r"nvidia(\d+)\Z")), *shared]))
@@ -65,7 +65,7 @@ def read_cdi(folders: Sequence[str] = CDI_FOLDERS) -> tuple[CdiSpec, ...]:
     return tuple(parse_cdi(path.read_text(errors="replace", encoding="utf-8"), str(path)) for path in files.values())
 
 
-def probe_devices(way: GpuWay, runner: Runner) -> Devices:
+def probe_devices(way: GpuMode, runner: Runner) -> Devices:
     """Ask this machine what must be carried into a container for its GPUs.
 
     Raises
@@ -73,7 +73,7 @@ def probe_devices(way: GpuWay, runner: Runner) -> Devices:
     CheckFailed
         When a CDI file is wrong, or the way is CDI and there is none.
     """
-    if way is GpuWay.NONE:
+    if way is GpuMode.NONE:
         return Devices()
     ldconfig = next((path for path in ("/sbin/ldconfig", "/usr/sbin/ldconfig") if Path(path).exists()), "")
     known = runner.run(Command((ldconfig, "-p"))).stdout if ldconfig else ""

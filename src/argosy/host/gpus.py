@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from argosy.core.errors import CheckFailed
 from argosy.core.layout import GPU_LIBRARIES
-from argosy.core.model import Bind, Choice, Devices, GpuWay, Host
+from argosy.core.model import Bind, Choice, Devices, GpuMode, Host
 
 if TYPE_CHECKING:
     from argosy.host.cdi import CdiSpec
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 BY_DEVICES = "by /dev"
 """What a plan shows if GPUs enter as device nodes, without an option of the runtime: there ``none`` would mislead."""
 
-VENDOR_WAYS = {"nvidia": GpuWay.NV, "amd": GpuWay.ROCM}
+VENDOR_WAYS = {"nvidia": GpuMode.NV, "amd": GpuMode.ROCM}
 """Way that each vendor's GPUs need.  Intel's are device nodes only: the user-space driver is part of the image."""
 
-WAY_VENDOR = {GpuWay.NV: "nvidia", GpuWay.NVCCLI: "nvidia", GpuWay.ROCM: "amd"}
+WAY_VENDOR = {GpuMode.NV: "nvidia", GpuMode.NVCCLI: "nvidia", GpuMode.ROCM: "amd"}
 
 CDI_VENDORS = {"nvidia": "nvidia.com/", "amd": "amd.com/"}
 
@@ -63,7 +63,7 @@ LDCONFIG_LINE = re.compile(r"^\s*(\S+)\s+\((.*?)\)\s+=>\s+(/\S.*)$", re.MULTILIN
 STEM = re.compile(r"\.so(\.|$)")
 
 
-def choose_gpu_way(asked: GpuWay, host: Host, runtime: str) -> tuple[GpuWay, Choice]:
+def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, Choice]:
     """Choose how GPUs enter the container.
 
     Raises
@@ -71,9 +71,9 @@ def choose_gpu_way(asked: GpuWay, host: Host, runtime: str) -> tuple[GpuWay, Cho
     CheckFailed
         When GPUs are asked for by name and none of that vendor is seen: a container would start without a word.
     """
-    if asked is GpuWay.NONE:
+    if asked is GpuMode.NONE:
         return asked, Choice("gpu", asked.value, "asked for", "option")
-    if asked is GpuWay.AUTO:
+    if asked is GpuMode.AUTO:
         return _choose_by_machine(host, runtime)
     vendor = WAY_VENDOR.get(asked)
     seen = [gpu for gpu in host.gpus if vendor in {None, gpu.vendor}]
@@ -93,7 +93,7 @@ def parse_ldconfig(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def plan_devices(
-    way: GpuWay, specs: Sequence[CdiSpec], nodes: Sequence[str], libraries: Iterable[tuple[str, str]]
+    way: GpuMode, specs: Sequence[CdiSpec], nodes: Sequence[str], libraries: Iterable[tuple[str, str]]
 ) -> Devices:
     """Give what a runtime that finds nothing itself must carry in.
 
@@ -111,13 +111,13 @@ def plan_devices(
     CheckFailed
         When `way` is CDI and the machine has no specification.
     """
-    if way is GpuWay.NONE:
+    if way is GpuMode.NONE:
         return Devices()
     from argosy.host.cdi import choose_devices, join_devices  # noqa: PLC0415 - where there is a GPU
 
     vendor = WAY_VENDOR.get(way, "")
     chosen = [spec for spec in specs if spec.kind.startswith(CDI_VENDORS.get(vendor, ""))]
-    if way is GpuWay.CDI and not chosen:
+    if way is GpuMode.CDI and not chosen:
         raise CheckFailed(
             "--gpu cdi was asked for, and this machine has no CDI specification",
             evidence="looked in /etc/cdi and /var/run/cdi",
@@ -142,12 +142,12 @@ def _nvidia_binds(libraries: Iterable[tuple[str, str]]) -> tuple[Bind, ...]:
     )
 
 
-def _choose_by_machine(host: Host, runtime: str) -> tuple[GpuWay, Choice]:
+def _choose_by_machine(host: Host, runtime: str) -> tuple[GpuMode, Choice]:
     vendors = [vendor for vendor in VENDOR_WAYS if any(gpu.vendor == vendor for gpu in host.gpus)]
     if not vendors:
         if host.gpus:
-            return GpuWay.NONE, Choice("gpu", BY_DEVICES, f"{_counted(host)}: they come in with /dev", "machine")
-        return GpuWay.NONE, Choice("gpu", GpuWay.NONE.value, "no GPU is seen here", "machine")
+            return GpuMode.NONE, Choice("gpu", BY_DEVICES, f"{_counted(host)}: they come in with /dev", "machine")
+        return GpuMode.NONE, Choice("gpu", GpuMode.NONE.value, "no GPU is seen here", "machine")
     way = VENDOR_WAYS[vendors[0]]
     how = "carried in by specification or device nodes" if runtime == "bwrap" else f"{runtime} finds the driver"
     return way, Choice("gpu", way.value, f"{_counted(host)}; {how}", "machine")

@@ -188,12 +188,12 @@ def _can_mount() -> bool:
 
 def _overlay(programs: Mapping[str, str]) -> str:
     """Read what Apptainer's configuration says of overlays, in the usual places and beside the program."""
-    places = list(CONF_PLACES)
+    paths = list(CONF_PLACES)
     for name in ("apptainer", "singularity"):
         if name in programs:
             prefix = Path(programs[name]).resolve().parent.parent
-            places.append(str(prefix / "etc" / name / f"{name}.conf"))
-    for place in places:
+            paths.append(str(prefix / "etc" / name / f"{name}.conf"))
+    for place in paths:
         if text := _read(place):
             return parse_apptainer_conf(text)
     return "unknown"

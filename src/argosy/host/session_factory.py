@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from argosy.core.process import OnLine, RealRunner, Runner
-from argosy.core.session import QuietReporter, Reporter, Session, places_from
+from argosy.core.session import QuietReporter, Reporter, Session, paths_from
 from argosy.host.probe import probe_host
 
 
@@ -29,7 +29,7 @@ def open_session(
     return Session(
         host=host,
         runner=runner or RealRunner(echo),
-        places=places_from(dict(host.environment), Path(host.person.home)),
+        paths=paths_from(dict(host.environment), Path(host.person.home)),
         reporter=reporter or QuietReporter(),
         work=work,
     )

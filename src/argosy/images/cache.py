@@ -11,7 +11,7 @@ import msgspec
 
 from argosy.core.cache_pins import BUILD, COLLECTOR, read_uses
 from argosy.core.locks import Owner, lease
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
 from argosy.core.store import is_anothers, work_folder
 
@@ -62,7 +62,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 def list_entries(session: Session) -> tuple[CacheEntry, ...]:
     """Give every entry of the cache, by kind, the largest first."""
-    cache = session.places.cache
+    cache = session.paths.cache
     used, scripts = read_uses(cache), list(_job_scripts(session))
     found = [_entry(cache, kind, path, used, scripts) for kind, path in _paths(cache)]
     return tuple(sorted(found, key=lambda each: (list(KINDS).index(each.kind), -each.bytes)))
@@ -104,7 +104,7 @@ def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterab
 
 def _job_scripts(session: Session) -> Iterator[tuple[str, str]]:
     """Give the scripts of jobs, which run or may be run again without Argosy."""
-    for script in sorted((session.places.state / "runs").glob("*/*.sh")):
+    for script in sorted((session.paths.state / "runs").glob("*/*.sh")):
         with contextlib.suppress(OSError):
             yield str(script), script.read_text(errors="replace", encoding="utf-8")
 
@@ -147,13 +147,13 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
     CheckFailed
         When the cache cannot be written.
     """
-    cache = session.places.cache
+    cache = session.paths.cache
     chosen = choose_garbage(list_entries(session), limits)
     if dry or not chosen:
         return chosen
     with (
         work_folder(cache / "work") as trash,  # emptied after the lease is given up
-        explained(cache),
+        translate_os_errors(cache),
         lease(cache / COLLECTOR, what="collecting the cache", waiting=session.waiting),
     ):
         # Whoever came since the list was made is seen now; who comes later waits for the lease.

@@ -20,7 +20,7 @@ import msgspec
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.images.identify import Kind, identify_file, render_size
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def parse_word(text: str) -> Word | None:
 def catalog_folders(session: Session) -> tuple[Path, ...]:
     """Give the folders that are searched, in order: the user's, the project's, the site's."""
     project = Path(session.host.cwd)
-    folders = list(session.places.images)
+    folders = list(session.paths.images)
     if (project / PROJECT_FILE).is_file():
         folders.append(project / PROJECT_FOLDER)
     folders += [Path(folder) for folder in _site_folders(session)]
@@ -145,7 +145,7 @@ def find_held(text: str, session: Session) -> Path | None:
     word = parse_word(text)
     if word is None:
         return None
-    for folders in (session.places.images, catalog_folders(session)):
+    for folders in (session.paths.images, catalog_folders(session)):
         for folder in folders:
             found = _in_folder(word, text, folder)
             if found is not None:
@@ -283,7 +283,7 @@ def render_age(seconds: float) -> str:
 
 def nearest_held(text: str, session: Session) -> str:
     """Give the name in the catalog that is most like a word; empty where none is."""
-    return nearest_word(text, [str(each.word) for each in list_catalog(session)])
+    return suggest_word(text, [str(each.word) for each in list_catalog(session)])
 
 
 def new_file(text: str, session: Session) -> Path:
@@ -296,7 +296,7 @@ def new_file(text: str, session: Session) -> Path:
     CheckFailed
         When the folder cannot be made.
     """
-    from argosy.core.os_errors import explained  # noqa: PLC0415 - reading needs none of it
+    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - reading needs none of it
 
     word = parse_word(text)
     if word is None:
@@ -308,7 +308,7 @@ def new_file(text: str, session: Session) -> Path:
     if text.endswith(SUFFIXES):
         known = text.rpartition(".")[0]
         raise UsageError(f"{text!r} is the name of a file, and a name here has no ending", hint=f"call it {known}")
-    path = word.file(session.places.images[0])
-    with explained(path.parent):
+    path = word.file(session.paths.images[0])
+    with translate_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     return path

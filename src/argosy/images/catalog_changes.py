@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -60,7 +60,7 @@ def pull_image(request: PullRequest, session: Session) -> Path:
     path = wanted if request.output else wanted.with_suffix(wanted.suffix if source.suffix == "" else source.suffix)
     open_image(source)
     with whole_file(path, force=request.force) as beside:
-        _copy(source.resolve(), beside, keep=source.is_relative_to(session.places.cache))
+        _copy(source.resolve(), beside, keep=source.is_relative_to(session.paths.cache))
     return path
 
 
@@ -107,10 +107,10 @@ def tag_image(image: str, alias: str, session: Session) -> tuple[Path, Path]:
         )
     if link == target or link.absolute() == target.absolute():
         raise UsageError(f"{alias} would lead to itself", hint="choose another name")
-    inside = target.is_relative_to(session.places.images[0])
+    inside = target.is_relative_to(session.paths.images[0])
     words = os.path.relpath(target, link.parent) if inside else str(target)
     beside = link.with_name(f".{link.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
-    with explained(link.parent):
+    with translate_os_errors(link.parent):
         beside.symlink_to(words)
         beside.replace(link)
     return link, target
@@ -149,10 +149,10 @@ def remove_image(name: str, session: Session) -> Removed:
         meant = nearest_held(name, session)
         raise UsageError(
             f"there is no image {name!r} in the catalog",
-            evidence=f"looked in {', '.join(map(str, session.places.images))}",
+            evidence=f"looked in {', '.join(map(str, session.paths.images))}",
             hint=f"did you mean {meant}?" if meant else "see 'argosy images ls'; a file elsewhere is removed by rm",
         )
-    folder = next((each for each in session.places.images if held.is_relative_to(each)), None)
+    folder = next((each for each in session.paths.images if held.is_relative_to(each)), None)
     if folder is None:
         raise UsageError(
             f"{name} is not in your own folder of images",
@@ -173,13 +173,13 @@ def remove_image(name: str, session: Session) -> Removed:
 def _dangling(name: str, session: Session) -> Path | None:
     """Give the alias of that name that leads nowhere any more."""
     word = parse_word(name)
-    links = [word.file(folder) for folder in session.places.images] if word else []
+    links = [word.file(folder) for folder in session.paths.images] if word else []
     return next((link for link in links if link.is_symlink()), None)
 
 
 def _unlink(paths: list[Path], folder: Path) -> None:
     for path in paths:
-        with explained(path.parent):
+        with translate_os_errors(path.parent):
             path.unlink(missing_ok=True)
         if path.parent != folder and not any(path.parent.iterdir()):
             path.parent.rmdir()

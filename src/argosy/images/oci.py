@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import ImageError
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.shell import NAME, join, quote
 
 ENV_SCRIPT = ".singularity.d/env/10-docker2singularity.sh"
@@ -193,9 +193,9 @@ MOUNT_FILES = ("etc/hosts", "etc/resolv.conf")
 MODES = {"root": 0o700, "tmp": 0o1777, "var/tmp": 0o1777}
 
 
-def furnish_tree(tree: Path, config: OciConfig) -> None:
+def prepare_rootfs(tree: Path, config: OciConfig) -> None:
     """Add the scripts for the image's environment and main program, and the mount points that are missing."""
-    with explained(tree):
+    with translate_os_errors(tree):
         tree.chmod(stat.S_IMODE(tree.stat().st_mode) | 0o755)
         for name, text in render_scripts(config).items():
             if name == LAST_SCRIPT and os.path.lexists(tree / name):

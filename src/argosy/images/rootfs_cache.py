@@ -73,7 +73,7 @@ def unpacked(
     ImageError
         When the image changed meanwhile.
     """
-    place, said = session.places.cache / "trees" / tree_name(key), what or image.name
+    place, said = session.paths.cache / "trees" / tree_name(key), what or image.name
 
     def fill(tree: Path) -> None:
         _unpack(session, image, offset, tree)
@@ -92,7 +92,7 @@ def unpacked(
 
 
 def _unpacked(session: Session, place: Path, key: str, what: str, fill: Callable[[Path], None]) -> Path:
-    note_use(session.places.cache, f"trees/{place.name}", waiting=session.waiting)
+    note_use(session.paths.cache, f"trees/{place.name}", waiting=session.waiting)
     with whole_folder(place, what=f"unpacking {what}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("unpack", f"{what} into the cache, once") as step:
@@ -164,7 +164,7 @@ def run_unsquashfs(
 
 def keep_layer(session: Session, key: str, tree: Path) -> None:
     """Move the tree of a layer that was just built into the cache, unless it is there, or that is another disk."""
-    place = session.places.cache / LAYERS / key
+    place = session.paths.cache / LAYERS / key
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
@@ -177,7 +177,7 @@ def take_layer(session: Session, key: str, tree: Path) -> bool:
 
     Packages in it may be links to the cache's: do not let a user's script change it.
     """
-    place = session.places.cache / LAYERS / key
+    place = session.paths.cache / LAYERS / key
     if not is_own(place):  # in the folders of others nothing can be installed, and their files may be anything
         return False
     try:
@@ -213,7 +213,7 @@ def lend_layer(session: Session, key: str, cache: Path, tree: str) -> None:
     tree
         The key of its tree there, as `unpacked` takes it.
     """
-    source = session.places.cache / LAYERS / key
+    source = session.paths.cache / LAYERS / key
     place = cache / "trees" / tree_name(tree)
     whole = is_own(source) and (source / ENV_PREFIX[1:] / "pyvenv.cfg").is_file()
     if not whole or not _one_disk(source, cache.parent):

@@ -67,7 +67,7 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
     if record is None:
         raise UsageError(
             f"there is no record of a job {job}",
-            evidence=f"looked for in {session.places.state / 'runs'}",
+            evidence=f"looked for in {session.paths.state / 'runs'}",
             hint="see your jobs with 'argosy jobs --past 20'; or name an image and its command",
         )
     try:
@@ -81,7 +81,7 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
 def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
     """Give the jobs that were submitted from here, the newest first."""
     found: list[PastJob] = []
-    for file in sorted((session.places.state / "runs").glob("*/submitted.json"), reverse=True):
+    for file in sorted((session.paths.state / "runs").glob("*/submitted.json"), reverse=True):
         job = read_submitted(file.parent).get("job")
         if job and len(found) < most:
             found.append(_read(job, file.parent))

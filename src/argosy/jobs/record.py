@@ -85,7 +85,7 @@ def find_record(session: Session, job: str) -> Path | None:
     """
     steps: Path | None = None
     job = re.split("[_+]", job)[0]
-    for file in sorted((session.places.state / "runs").glob("*/submitted.json"), reverse=True):
+    for file in sorted((session.paths.state / "runs").glob("*/submitted.json"), reverse=True):
         told = read_submitted(file.parent)
         if told.get("job") == job:
             if not told.get("here"):
@@ -118,7 +118,7 @@ def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
     """
     record = Path(facts.get("Command", "")).parent
     job = facts.get("ArrayJobId") or facts.get("JobId", "")
-    if not job or record.parent != session.places.state / "runs":
+    if not job or record.parent != session.paths.state / "runs":
         return None
     told = _words(record, "submitted.json")
     if told.get("job") != "":

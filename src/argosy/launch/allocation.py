@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, GpuWay, Host
+from argosy.core.model import Choice, GpuMode, Host
 from argosy.core.records import replace
 from argosy.launch.model import LaunchRequest
 from argosy.launch.names import option
@@ -98,7 +98,7 @@ def _shape(request: LaunchRequest, site: Site, environment: Mapping[str, str]) -
     """Give the shape that the allocation has, and the numbers that it tells."""
     wanted, counts = request.wanted, {name: _count(names, environment) for name, names in COUNTS.items()}
     way = request.container.gpu
-    if way is GpuWay.NONE or (way is GpuWay.AUTO and not site.node.gpu_vendor):
+    if way is GpuMode.NONE or (way is GpuMode.AUTO and not site.node.gpu_vendor):
         del counts["gpus_per_node"]
     if request.elastic:
         del counts["nodes"]

@@ -6,9 +6,9 @@ import re
 
 from argosy.core.model import Choice, Host, Variable
 from argosy.core.records import replace
-from argosy.core.shell import Late, Word
+from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.site_overrides import Settled
+from argosy.launch.site_overrides import SiteOverrides
 from argosy.sites.binding import plan_masks, render_core_list, usable_cores
 from argosy.sites.profile import Site
 from argosy.sites.resolve import evident_choice
@@ -33,13 +33,13 @@ def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
     return ()
 
 
-def for_whole_nodes(settled: Settled, shape: Shape, *, asked: bool) -> Settled:
+def for_whole_nodes(overrides: SiteOverrides, shape: Shape, *, asked: bool) -> SiteOverrides:
     """Ask for whole nodes where ranks are bound to cores: on a shared node a job may get other cores than the map's."""
-    if asked or settled.site.slurm.whole_nodes or not choose_masks(shape, settled.site):
-        return settled
+    if asked or overrides.site.slurm.whole_nodes or not choose_masks(shape, overrides.site):
+        return overrides
     why = "the site's map of cores holds on whole nodes, and jobs of this partition may share them"
-    row = Choice("--exclusive", "yes", why, f"site {settled.site.name}")
-    return replace(settled, whole=True, alone=True, choices=(*settled.choices, row))
+    row = Choice("--exclusive", "yes", why, f"site {overrides.site.name}")
+    return replace(overrides, whole=True, alone=True, choices=(*overrides.choices, row))
 
 
 def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
@@ -92,13 +92,13 @@ def plan_threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
     return render_share("need"), Choice(NAME, str(cores), f"the cores of a rank, planned: {cores}", "default")
 
 
-def render_share(cores: str) -> Late:
+def render_share(cores: str) -> ShellExpr:
     """Render the cores of a rank: those of all ranks of a node, which a script has in a variable, shared out."""
-    return Late(f"$(({cores} > ranks_per_node ? {cores} / ranks_per_node : 1))")
+    return ShellExpr(f"$(({cores} > ranks_per_node ? {cores} / ranks_per_node : 1))")
 
 
 def planned_threads(variables: tuple[Variable, ...], shape: Shape) -> tuple[Variable, ...]:
     """Give the variables of a script that counts no cores: the number is the plan's, or Slurm's cores decide."""
     planned = (Variable(NAME, str(shape.cpus_per_rank)),) if shape.cpus_per_rank else ()
-    counted = any(each.name == NAME and isinstance(each.value, Late) for each in variables)
+    counted = any(each.name == NAME and isinstance(each.value, ShellExpr) for each in variables)
     return (*(each for each in variables if each.name != NAME), *planned) if counted else variables

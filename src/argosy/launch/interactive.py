@@ -11,7 +11,7 @@ from argosy.core.errors import UsageError
 from argosy.core.process import Command, Words
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import Late, name_programs, past_srun, plain_words, quote, render_command, render_programs
+from argosy.core.shell import ShellExpr, name_programs, past_srun, plain_words, quote, render_command, render_programs
 from argosy.core.store import write_text
 from argosy.jobs.query import find_job, session_of
 from argosy.jobs.record import read_submitted
@@ -61,7 +61,7 @@ def attach(session: Session, job: str, command: Words, *, node: str = "") -> int
         )
     place = str(Path(read_submitted(script.parent).get("there") or facts.record, ATTACH))
     words = _plan_attach(job, place, command, node=node, terminal=sys.stdin.isatty())
-    return session.runner.hand_over(Command(words, env=dict(session.host.environment)))
+    return session.runner.run_foreground(Command(words, env=dict(session.host.environment)))
 
 
 INSTEAD = MappingProxyType(
@@ -102,7 +102,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     write_text(folder / SHELL_SCRIPT, render_shell(folder, site.name, terminal=sys.stdin.isatty()))
     words = plan_allocation(plan.directives, ("sh", str(folder / SHELL_SCRIPT), *plain_words(past_srun(command))))
     session.reporter.note("leaving the shell gives the nodes back; argosy launch --here uses them meanwhile")
-    code = session.runner.hand_over(Command(words, env=submission_environment(session)))
+    code = session.runner.run_foreground(Command(words, env=submission_environment(session)))
     return Launched(code, "", str(folder))
 
 
@@ -133,7 +133,7 @@ OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_
 
 def render_attach(facts: ScriptFacts) -> str:
     """Render the script that becomes its words in the container of a job."""
-    programs, words = name_programs(facts.container.words((Late("$@"),)))
+    programs, words = name_programs(facts.container.words((ShellExpr("$@"),)))
     start = render_command(words)
     lines = [
         "#!/bin/sh",

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, Variable
-from argosy.core.shell import Late, Word
-from argosy.core.suggest import nearest_word
+from argosy.core.shell import ShellExpr, Word
+from argosy.core.suggest import suggest_word
 from argosy.runtimes.container_plan import ContainerPlan
 
 ONE_STRING = 131_072
@@ -76,7 +76,7 @@ def json_size(words: Iterable[Word]) -> int:
     """Give the bytes of words as Go writes them in JSON: ``<``, ``>`` and ``&`` take six (encoding/json)."""
     total = 0
     for word in words:
-        text = word.expression if isinstance(word, Late) else word
+        text = word.expression if isinstance(word, ShellExpr) else word
         total += len(json.dumps(text, ensure_ascii=False).encode(errors="surrogateescape")) + 1
         total += 5 * sum(map(text.count, "<>&"))
     return total
@@ -84,11 +84,13 @@ def json_size(words: Iterable[Word]) -> int:
 
 def _joined(variable: Variable) -> Word:
     value = variable.value
-    return Late(f"{variable.name}={value.expression}") if isinstance(value, Late) else f"{variable.name}={value}"
+    return (
+        ShellExpr(f"{variable.name}={value.expression}") if isinstance(value, ShellExpr) else f"{variable.name}={value}"
+    )
 
 
 def _size(word: Word) -> int:
-    text = word.expression if isinstance(word, Late) else word
+    text = word.expression if isinstance(word, ShellExpr) else word
     return len(text.encode(errors="surrogateescape")) + 1
 
 
@@ -137,7 +139,7 @@ def plan_debug(topics: tuple[str, ...], files: str, vendor: str) -> tuple[tuple[
     choices: list[Choice] = []
     for topic in topics:
         if topic not in TOPICS:
-            near = nearest_word(topic, TOPICS)
+            near = suggest_word(topic, TOPICS)
             raise UsageError(
                 f"--debug knows no {topic!r}",
                 evidence=f"known: {', '.join(TOPICS)}",

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import explained, refuse_folder
+from argosy.core.os_errors import translate_os_errors, refuse_folder
 from argosy.jobs.launch_plan import LaunchPlan
 
 LONGEST = 64
@@ -55,7 +55,7 @@ def make_output_folders(plan: LaunchPlan, user: str) -> None:
             hint = f"write --{name} {path.rstrip('/')}/%x-%j.out"
             raise UsageError(f"{path} is a folder, and no file", evidence=f"--{name} {path}", hint=hint)
     for folder in output_folders(plan, user):
-        with explained(folder):
+        with translate_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
         refuse_folder(folder)
 

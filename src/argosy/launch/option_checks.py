@@ -168,7 +168,9 @@ def with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
     return replace(request, wanted=replace(request.wanted, nodes=most))
 
 
-def check_wishes(request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str) -> tuple[Choice, ...]:
+def check_launcher_options(
+    request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str
+) -> tuple[Choice, ...]:
     """Judge these wishes, and give the rows of a plan that tell them.
 
     Raises

@@ -10,7 +10,7 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.model import NO_WORDS, Choice, ContainerRequest, Host, Variable
 from argosy.core.records import replace
-from argosy.core.shell import Late
+from argosy.core.shell import ShellExpr
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.cores import NAME as THREADS
 from argosy.launch.cores import plan_threads, planned_threads
@@ -19,8 +19,8 @@ from argosy.launch.launchers.launcher import (
     NEED_SLURM,
     ONE_PER_NODE,
     Counts,
-    Started,
-    Wish,
+    LauncherCommand,
+    LauncherSpec,
     choose_launcher,
     find_launcher,
     refuse_without_torch,
@@ -31,21 +31,21 @@ from argosy.launch.names import as_pattern, file_name, name_of
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
 from argosy.launch.shape import choose_shape, one_rank_per_node
 from argosy.launch.site_overrides import (
-    Settled,
+    SiteOverrides,
     default_options,
     launcher_at_site,
-    plan_at_site,
+    plan_site_overrides,
     refuse_launch,
     refuse_missing_options,
     set_by_caller,
-    settle_site,
+    resolve_site_overrides,
     told_by_site,
     with_site_binds,
     with_site_words,
 )
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
-from argosy.sites.resolve import AtSite
+from argosy.sites.resolve import SiteDemands
 from argosy.slurm.scheduler import plan_submit
 from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
 from argosy.version import VERSION
@@ -78,7 +78,7 @@ def plan_launch(
         When the request cannot be meant: no command, no such launcher, a shape that does not fit, an option that the
         site requires.
     """
-    facts = _settle(request, container, site, host, record=record, versions=versions)
+    facts = _complete(request, container, site, host, record=record, versions=versions)
     is_slurm = facts.site.scheduler == "slurm"
     script, directives = _slurm_text(facts) if is_slurm else (_local_text(facts), ())
     return LaunchPlan(
@@ -115,10 +115,10 @@ class _Facts(msgspec.Struct, frozen=True):
     choices: tuple[Choice, ...]
     record: str
     options: JobOptions
-    at_site: AtSite
+    site_overrides: SiteDemands
 
 
-def _settle(
+def _complete(
     request: LaunchRequest,
     container: ContainerPlan,
     site: Site,
@@ -130,8 +130,8 @@ def _settle(
     """Make every choice of a launch, each with its reason; rendering decides nothing more."""
     if not any(request.command[:1]):
         raise UsageError("no command to launch", hint="write it after --, as in: -- python train.py")
-    settled = settle_site(request, site, host)
-    site, is_slurm = settled.site, settled.site.scheduler == "slurm"
+    overrides = resolve_site_overrides(request, site, host)
+    site, is_slurm = overrides.site, overrides.site.scheduler == "slurm"
     wanted = one_rank_per_node(request.wanted) if request.launcher in ONE_PER_NODE else request.wanted
     shape, why_shape = choose_shape(wanted, site, host, request.why_gpus)
     launcher = choose_launcher(request.launcher, container.entry.image, request.command, shape)
@@ -141,16 +141,18 @@ def _settle(
     more = _wishes(request, container, site, launcher.value)
     if site.scheduler == "local":
         _refuse_without_slurm(request, launcher.value, shape)
-    settled, binding = _bound_to_cores(settled, shape, request) if is_slurm else (settled, ())
-    at_site = plan_at_site(settled, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions)
-    variables, why_variables = plan_variables(request, site, host, shape, at_site, launcher=launcher.value)
+    overrides, binding = _bound_to_cores(overrides, shape, request) if is_slurm else (overrides, ())
+    site_overrides = plan_site_overrides(
+        overrides, shape, launcher=launcher.value, runtime=container.runtime.name, versions=versions
+    )
+    variables, why_variables = plan_variables(request, site, host, shape, site_overrides, launcher=launcher.value)
     name = request.name or name_of(request.command)
-    options, why_options = _plan_options(request, settled, shape, host, name) if is_slurm else (request.options, ())
+    options, why_options = _plan_options(request, overrides, shape, host, name) if is_slurm else (request.options, ())
     why_container = told_by_site(container.choices, request.container, site, gpus=shape.gpus_per_node)
-    why_job = (*settled.choices, *why_shape, *binding, launcher, *why_container, *more, *why_options, *why_variables)
+    why_job = (*overrides.choices, *why_shape, *binding, launcher, *why_container, *more, *why_options, *why_variables)
     choices = _told((*request.choices, *why_job), request)
-    refuse_launch(container, launcher.value, at_site, site, mpi=_mpi(request, site))
-    whole = with_site_words(with_site_binds(with_variables(container, variables), at_site.binds), at_site)
+    refuse_launch(container, launcher.value, site_overrides, site, mpi=_mpi(request, site))
+    whole = with_site_words(with_site_binds(with_variables(container, variables), site_overrides.binds), site_overrides)
     return _Facts(
         request=request,
         site=site,
@@ -162,7 +164,7 @@ def _settle(
         choices=choices,
         record=record,
         options=options,
-        at_site=at_site,
+        site_overrides=site_overrides,
     )
 
 
@@ -183,15 +185,15 @@ def _refuse_without_slurm(request: LaunchRequest, launcher: str, shape: Shape) -
 def _local_text(facts: _Facts) -> str:
     counts = Counts(str(facts.shape.nodes), str(facts.shape.ranks_per_node))
     request = facts.request
-    copy = Late("$rank") if facts.shape.ranks > 1 else ""
+    copy = ShellExpr("$rank") if facts.shape.ranks > 1 else ""
     own = request.launcher_arguments
-    wish = Wish(request.command, counts, own, logs=request.logs, label=request.label, copy=copy)
-    started = find_launcher(facts.launcher)(wish)
+    spec = LauncherSpec(request.command, counts, own, logs=request.logs, label=request.label, copy=copy)
+    started = find_launcher(facts.launcher)(spec)
     check_limits(facts.container, started.command, facts.host.environment)
     return render_script(_script_facts(facts, facts.container, started))
 
 
-def _script_facts(facts: _Facts, container: ContainerPlan, started: Started) -> ScriptFacts:
+def _script_facts(facts: _Facts, container: ContainerPlan, started: LauncherCommand) -> ScriptFacts:
     before = facts.request.before
     return ScriptFacts(facts.name, facts.site.name, container, started, facts.shape, facts.choices, before)
 
@@ -212,11 +214,11 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
     from argosy.sites.binding import render_core_list  # noqa: PLC0415 - a local plan needs nothing of Slurm
 
     request, masks = facts.request, choose_masks(facts.shape, facts.site)
-    counts = Counts(Late("$nodes"), Late("$ranks_per_node"))
+    counts = Counts(ShellExpr("$nodes"), ShellExpr("$ranks_per_node"))
     least = int(request.elastic.partition(":")[0]) if request.elastic else 0
     cores = tuple(map(render_core_list, masks)) if facts.launcher == "torchrun" else ()
     started = find_launcher(facts.launcher)(
-        Wish(
+        LauncherSpec(
             command=request.command,
             counts=counts,
             extra=request.launcher_arguments,
@@ -228,7 +230,7 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
             end_files=well_file(facts.record),
         )
     )
-    meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))
+    meeting = (Variable("MASTER_ADDR", ShellExpr("$MASTER_ADDR")), Variable("MASTER_PORT", ShellExpr("$MASTER_PORT")))
     container = with_variables(facts.container, (*meeting, *facts.container.entry.variables))
     check_limits(container, started.command, facts.host.environment)
     return SlurmFacts(
@@ -238,7 +240,7 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
         extra=request.extra,
         masks=masks,
         mpi=_mpi(request, facts.site) if started.mpi else "",
-        at_site=facts.at_site,
+        site_overrides=facts.site_overrides,
         label=request.label,
         gpu_type=request.gpu_type,
         least_nodes=least,
@@ -262,15 +264,17 @@ def _attach_text(facts: _Facts) -> str:
     from argosy.launch.interactive import render_attach  # noqa: PLC0415 - likewise
 
     container = with_variables(facts.container, planned_threads(facts.container.entry.variables, facts.shape))
-    return render_attach(_script_facts(facts, container, Started(facts.request.command)))
+    return render_attach(_script_facts(facts, container, LauncherCommand(facts.request.command)))
 
 
-def _bound_to_cores(settled: Settled, shape: Shape, request: LaunchRequest) -> tuple[Settled, tuple[Choice, ...]]:
+def _bound_to_cores(
+    overrides: SiteOverrides, shape: Shape, request: LaunchRequest
+) -> tuple[SiteOverrides, tuple[Choice, ...]]:
     """Ask for whole nodes where ranks are bound to cores by the site's map; give the reasons of the binding, too."""
     from argosy.launch.cores import for_whole_nodes, plan_binding  # noqa: PLC0415 - likewise
 
     asked = request.options.exclusive or request.here
-    return for_whole_nodes(settled, shape, asked=asked), plan_binding(shape, settled.site)
+    return for_whole_nodes(overrides, shape, asked=asked), plan_binding(shape, overrides.site)
 
 
 def _cores(facts: _Facts) -> tuple[str, ...]:
@@ -280,7 +284,7 @@ def _cores(facts: _Facts) -> tuple[str, ...]:
 
 
 def _plan_options(
-    request: LaunchRequest, settled: Settled, shape: Shape, host: Host, name: str
+    request: LaunchRequest, overrides: SiteOverrides, shape: Shape, host: Host, name: str
 ) -> tuple[JobOptions, tuple[Choice, ...]]:
     """Complete the options of a job: by the user's SBATCH_* defaults, then the site's; and name an output file.
 
@@ -295,18 +299,18 @@ def _plan_options(
         return replace(request.options, output=output), ()
     given = choose_defaults(request.options, host.environment)
     options = replace(request.options, **given)  # type: ignore[arg-type]  # the names are those of text fields
-    usual = default_options(options, settled, shape)
+    usual = default_options(options, overrides, shape)
     options = replace(options, **usual.given)  # type: ignore[arg-type]  # likewise
-    refuse_missing_options(options, settled.site)
+    refuse_missing_options(options, overrides.site)
     rows = tuple(Choice(f"--{o}", given[o], f"your default, {USER_DEFAULTS[o]}", "environment") for o in given)
     why = "a launch does not read it: say it by an option, or by --sbatch-arg"
     rows = (*rows, *(Choice(name, "not used", why, "environment") for name in unread_defaults(host.environment)))
-    options = replace(options, exclusive=options.exclusive or settled.alone)
+    options = replace(options, exclusive=options.exclusive or overrides.alone)
     return replace(options, output=output), (*rows, *usual.choices)
 
 
 def plan_variables(
-    request: LaunchRequest, site: Site, host: Host, shape: Shape, at_site: AtSite, *, launcher: str
+    request: LaunchRequest, site: Site, host: Host, shape: Shape, site_overrides: SiteDemands, *, launcher: str
 ) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     """Give the variables of a launch; what the user forces wins over the site, and that over the defaults."""
     threads, why_threads = plan_threads(site, host, shape)
@@ -314,11 +318,11 @@ def plan_variables(
     label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     asked = {variable.name for variable in request.container.variables}
     called = set_by_caller(host.environment)
-    all_of_them = (Variable(THREADS, threads), *at_site.variables, *called, *label, *debug)
+    all_of_them = (Variable(THREADS, threads), *site_overrides.variables, *called, *label, *debug)
     ours = {variable.name: variable for variable in all_of_them}
     kept = tuple(variable for name, variable in ours.items() if name not in asked)
     named = {variable.name for variable in called}
-    site_rows = (row for row in at_site.choices if row.what not in named)
+    site_rows = (row for row in site_overrides.choices if row.what not in named)
     why_called = (Choice(v.name, str(v.value), "set by the caller", "environment") for v in called)
     rows = tuple(row for row in (why_threads, *site_rows, *why_called, *why_debug) if row.what not in asked)
     options = tuple(Choice(v.name, str(v.value), "asked for", "option") for v in request.container.variables)
@@ -337,9 +341,9 @@ def _debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[Variab
 def _wishes(request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str) -> tuple[Choice, ...]:
     if not (request.elastic or request.gpu_type or request.stage or request.label or request.mpi):
         return ()
-    from argosy.launch.option_checks import check_wishes  # noqa: PLC0415 - where they are asked for
+    from argosy.launch.option_checks import check_launcher_options  # noqa: PLC0415 - where they are asked for
 
-    return check_wishes(request, container, site, launcher)
+    return check_launcher_options(request, container, site, launcher)
 
 
 def _told(choices: tuple[Choice, ...], request: LaunchRequest) -> tuple[Choice, ...]:

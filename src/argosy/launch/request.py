@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, Host
 from argosy.core.records import replace
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.launch.model import LaunchRequest
 from argosy.launch.names import as_pattern, option
 from argosy.launch.shape import Wanted
@@ -90,7 +90,7 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
     """
     jobs = project.table.job
     if name not in jobs:
-        near = nearest_word(name, jobs)
+        near = suggest_word(name, jobs)
         raise UsageError(
             f"there is no job {name!r} in {project.shown}",
             evidence=f"its jobs: {', '.join(jobs) or 'none'}",
@@ -98,14 +98,14 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
         )
     usual, own = _words(project.table.launch.given()), _words(jobs[name].given())
     words: dict[str, Any] = {"image": str(project.output), "name": name} | usual | own
-    places = {
+    paths = {
         key: project.where("job", name, key) if key in own else project.where("launch", key) for key in usual | own
     }
-    given = {key: (_text(words[key]), places[key]) for key in places if key not in options and key not in LISTS}
-    if "image" not in places | dict(options) and project.table.image.output:
+    given = {key: (_text(words[key]), paths[key]) for key in paths if key not in options and key not in LISTS}
+    if "image" not in paths | dict(options) and project.table.image.output:
         given["image"] = (project.output.name, project.where("image", "output"))
     for key in LISTS:
-        given |= _given_list(key, words, places)
+        given |= _given_list(key, words, paths)
         words[key] = (*words.get(key, ()), *options.get(key, ()))
     return words | {key: value for key, value in options.items() if key not in LISTS} | {"given": given}
 
@@ -125,12 +125,12 @@ def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any
     return words | {"given": given}
 
 
-def _given_list(key: str, words: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _given_list(key: str, words: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Name the place in the file of each variable; other lists need none, since the script shows them as they are."""
     if key != "env":
         return {}
     pairs = (text.partition("=") for text in words.get("env", ()))
-    return {f"env.{name}": (value, places["env"]) for name, _, value in pairs}
+    return {f"env.{name}": (value, paths["env"]) for name, _, value in pairs}
 
 
 def _words(table: Mapping[str, Any]) -> dict[str, Any]:

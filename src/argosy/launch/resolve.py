@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError, SiteError, UsageError
-from argosy.core.model import BARE_PREFIX, NO_WORDS, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuWay, Host, Image
+from argosy.core.model import BARE_PREFIX, NO_WORDS, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuMode, Host, Image
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.gpus import WAY_VENDOR
@@ -17,10 +17,10 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
 from argosy.launch.shape import choose_shape
-from argosy.launch.site_overrides import container_at_site, parse_torch_version, settle_site, with_gpus
+from argosy.launch.site_overrides import container_at_site, parse_torch_version, resolve_site_overrides, with_gpus
 from argosy.runtimes.command_check import refuse_missing_binds, refuse_missing_program, refuse_no_program
 from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes, named_image
-from argosy.runtimes.open_container import enter
+from argosy.runtimes.open_container import open_container
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site, search_path, whose_profile
 
@@ -28,7 +28,7 @@ FILE_ENDINGS = (".sif", ".sqsh", ".squashfs")
 """A word that ends so means a file, also where it has no folder and is not here."""
 
 
-class Grounds(msgspec.Struct, frozen=True):
+class LaunchContext(msgspec.Struct, frozen=True):
     """What a launch is planned from: the request, completed; the container; the site and its machine.
 
     Attributes
@@ -63,12 +63,12 @@ def plan_here(
         The image at a site elsewhere, where it was looked at there.
     """
     with placed(request.site, session.host):
-        grounds = find_grounds(request, session, dry=dry, kept=kept, record=record, found=found)
-        by = grounds.request, grounds.container, grounds.site, grounds.host
-        return plan_launch(*by, record=record, versions=grounds.versions)
+        context = resolve_launch(request, session, dry=dry, kept=kept, record=record, found=found)
+        by = context.request, context.container, context.site, context.host
+        return plan_launch(*by, record=record, versions=context.versions)
 
 
-def find_grounds(
+def resolve_launch(
     request: LaunchRequest,
     session: Session,
     *,
@@ -76,25 +76,27 @@ def find_grounds(
     kept: bool,
     record: str,
     found: Image | None = None,
-) -> Grounds:
+) -> LaunchContext:
     """Find what a launch is planned from; as `plan_here`."""
     host = session.host
     refuse_no_program(request.command, request.container, host)
     request = _without_container(request)
     path, whose = whose_profile(request.site, search_path(host.environment, Path(host.cwd)))
     site = find_site(str(path), host)
-    request = settle_request(_in_own_cluster(request, host), site, host)
+    request = complete_request(_in_own_cluster(request, host), site, host)
     if whose:
         request = replace(request, choices=(*request.choices, Choice(PROFILE, str(path), whose, "search path")))
-    settled = settle_site(request, site, host)
-    asked = _in_folder(container_at_site(request.container, settled.site), request.options.chdir)
+    overrides = resolve_site_overrides(request, site, host)
+    asked = _in_folder(container_at_site(request.container, overrides.site), request.options.chdir)
     wanted = _with_log_folder(asked, request.logs)
-    there = _plan_target(request, settled.site, host)
+    there = _plan_target(request, overrides.site, host)
     if site.scheduler == "local":
         refuse_missing_binds(request.container)  # a folder for logs is made when it is needed
         if not (dry or kept):
             refuse_missing_program(request.command, wanted, host)
-        container = enter(wanted, request.image, replace(session, host=there), command=request.command, dry=dry)
+        container = open_container(
+            wanted, request.image, replace(session, host=there), command=request.command, dry=dry
+        )
     else:
         if not (dry or kept or request.before or request.options.dependency):
             refuse_missing_program(request.command, asked, host, at_nodes=True)
@@ -106,7 +108,7 @@ def find_grounds(
             starts, is_here = not (dry or kept), found is None
             vendor = there.gpus[0].vendor
             container = check_torch_build(request, container, site, vendor, session, start=starts, here=is_here)
-    return Grounds(request, container, site, there, _versions_of(container.entry.image, request))
+    return LaunchContext(request, container, site, there, _versions_of(container.entry.image, request))
 
 
 def _in_own_cluster(request: LaunchRequest, host: Host) -> LaunchRequest:
@@ -154,7 +156,7 @@ def _enter_at_nodes(
         return there, assume_container(request.image, wanted, site, there, kept=kept, found=found)
     there = as_proved(site, there, wanted.runtime)
     command = () if assumed else request.command
-    container = enter(wanted, request.image, replace(session, host=there), command=command, dry=dry)
+    container = open_container(wanted, request.image, replace(session, host=there), command=command, dry=dry)
     return there, left_to_nodes(container)
 
 
@@ -164,7 +166,7 @@ def _versions_of(image: Image, request: LaunchRequest) -> dict[str, str]:
     return parse_torch_version(image.torch) | nccl | dict(request.image_has)
 
 
-def settle_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
+def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     """Apply what changes a request as a whole: ``--here``, ``--smoke``, ``--elastic``, and the site's GPUs."""
     if request.here:
         from argosy.launch.allocation import in_allocation  # noqa: PLC0415 - where it is asked for
@@ -235,7 +237,7 @@ def _is_here(reference: str, runtime: str, session: Session) -> bool:
         return named_image(reference, runtime) is not None or "sbatch" in session.host.programs
     if reference.startswith(BARE_PREFIX) or not ("/" in reference or reference.endswith(FILE_ENDINGS)):
         return True
-    return any((at / Path(reference).expanduser()).exists() for at in (Path(), *session.places.images))
+    return any((at / Path(reference).expanduser()).exists() for at in (Path(), *session.paths.images))
 
 
 def _in_folder(container: ContainerRequest, folder: str) -> ContainerRequest:
@@ -253,7 +255,7 @@ def _with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest
 def _plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
     """Give this machine with the GPUs of the job's nodes in the place of its own: plans need no more of a node."""
     if site.scheduler == "local":
-        return replace(host, gpus=()) if request.container.gpu is GpuWay.NONE else host
+        return replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
     shape, _ = choose_shape(request.wanted, site, host)
     way = container_at_site(request.container, site).gpu
     if not shape.gpus_per_node and way is not request.container.gpu and WAY_VENDOR.get(way):
@@ -265,7 +267,7 @@ def _plan_target(request: LaunchRequest, site: Site, host: Host) -> Host:
             key="runtime.gpu",
         )
     vendor = WAY_VENDOR.get(request.container.gpu) or site.node.gpu_vendor
-    if shape.gpus_per_node and not vendor and request.container.gpu is GpuWay.AUTO:
+    if shape.gpus_per_node and not vendor and request.container.gpu is GpuMode.AUTO:
         raise SiteError(
             "GPUs were asked for, and nobody says of which kind",
             evidence=f"the profile {site.name} has no gpu_vendor in [node]",

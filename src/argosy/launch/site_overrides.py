@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuWay, Host, Variable
+from argosy.core.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuMode, Host, Variable
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.jobs.launch_plan import Shape
@@ -19,7 +19,7 @@ from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts
 from argosy.sites.profile import Site
-from argosy.sites.resolve import AtSite, at_partition, choose_mode, evident_choice, full_address, gpus_of, resolve
+from argosy.sites.resolve import SiteDemands, at_partition, choose_mode, evident_choice, full_address, gpus_of, resolve
 from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ OF_SCRIPTS = re.compile(
 """The variables of a script, which its programs would see where the caller's environment has one of that name."""
 
 
-class Settled(msgspec.Struct, frozen=True):
+class SiteOverrides(msgspec.Struct, frozen=True):
     """A site once mode and partition are chosen.
 
     Attributes
@@ -60,7 +60,7 @@ class Settled(msgspec.Struct, frozen=True):
     choices: tuple[Choice, ...] = ()
 
 
-def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
+def resolve_site_overrides(request: LaunchRequest, site: Site, host: Host) -> SiteOverrides:
     """Choose mode and partition.
 
     Raises
@@ -73,7 +73,7 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
     moded, mode = choose_mode(site, request.mode)
     rows = (evident_choice(site, site.modes[mode], "mode", mode),) if mode else ()
     if site.scheduler != "slurm":
-        return Settled(moded, mode, choices=(*rows, *_unqueued(request, site)))
+        return SiteOverrides(moded, mode, choices=(*rows, *_unqueued(request, site)))
     from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - likewise
     from argosy.slurm.option_checks import check_options  # noqa: PLC0415 - Slurm's sites only
 
@@ -91,7 +91,7 @@ def settle_site(request: LaunchRequest, site: Site, host: Host) -> Settled:
         from argosy.launch.cores import without_map  # noqa: PLC0415 - inside of an allocation only
 
         there = without_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    return Settled(there, mode, name, whole, choices=(*rows, *why))
+    return SiteOverrides(there, mode, name, whole, choices=(*rows, *why))
 
 
 def with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
@@ -102,7 +102,7 @@ def with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     """
     wanted = request.wanted
     allocated = request.here and site.slurm.gpu_option != "none"
-    says = wanted.gpus or wanted.gpus_per_node or request.container.gpu is GpuWay.NONE
+    says = wanted.gpus or wanted.gpus_per_node or request.container.gpu is GpuMode.NONE
     if site.scheduler != "slurm" or says or allocated:
         return request
     from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - Slurm's sites only
@@ -164,24 +164,26 @@ def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest
             key="runtime.name",
         )
     is_sites = name == site.runtime.name and bool(site.runtime.gpu)
-    gpu = GpuWay(site.runtime.gpu) if request.gpu is GpuWay.AUTO and is_sites else request.gpu
+    gpu = GpuMode(site.runtime.gpu) if request.gpu is GpuMode.AUTO and is_sites else request.gpu
     asked = () if name == "bare" else site.images.signed_by  # the machine's own software is no image
     return replace(request, runtime=name, gpu=gpu, signed_by=request.signed_by or asked)
 
 
-def facts_of(settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
+def facts_of(
+    overrides: SiteOverrides, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]
+) -> Facts:
     """Say what conditions of a profile may ask about a job."""
-    site, proved = settled.site, settled.site.proved.versions
+    site, proved = overrides.site, overrides.site.proved.versions
     documented = site.runtime.version if runtime == site.runtime.name else ""
     return Facts(
         nodes=str(shape.nodes),
         ranks=str(shape.ranks),
         ranks_per_node=str(shape.ranks_per_node),
         gpus_per_node=str(shape.gpus_per_node),
-        whole_nodes="yes" if settled.whole else "no",
-        partition=settled.partition,
+        whole_nodes="yes" if overrides.whole else "no",
+        partition=overrides.partition,
         launcher=launcher,
-        mode=settled.mode,
+        mode=overrides.mode,
         vendor=site.node.gpu_vendor if shape.gpus_per_node else "none",
         runtime=runtime,
         runtime_version=proved.get(runtime, documented),
@@ -193,10 +195,12 @@ def facts_of(settled: Settled, shape: Shape, *, launcher: str, runtime: str, ver
     )
 
 
-def plan_at_site(settled: Settled, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> AtSite:
+def plan_site_overrides(
+    overrides: SiteOverrides, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]
+) -> SiteDemands:
     """Give what the profile adds to a job of this shape."""
-    facts = facts_of(settled, shape, launcher=launcher, runtime=runtime, versions=versions)
-    return resolve(settled.site, facts, shape.gpus_per_node * settled.site.node.devices_per_gpu)
+    facts = facts_of(overrides, shape, launcher=launcher, runtime=runtime, versions=versions)
+    return resolve(overrides.site, facts, shape.gpus_per_node * overrides.site.node.devices_per_gpu)
 
 
 class JobDefaults(msgspec.Struct, frozen=True):
@@ -206,13 +210,13 @@ class JobDefaults(msgspec.Struct, frozen=True):
     choices: tuple[Choice, ...] = ()
 
 
-def default_options(asked: JobOptions, settled: Settled, shape: Shape) -> JobDefaults:
+def default_options(asked: JobOptions, overrides: SiteOverrides, shape: Shape) -> JobDefaults:
     """Give partition and memory where the user names none."""
-    site = settled.site
+    site = overrides.site
     given: dict[str, str] = {}
     rows: list[Choice] = []
-    if settled.partition and not asked.partition:
-        given["partition"] = settled.partition
+    if overrides.partition and not asked.partition:
+        given["partition"] = overrides.partition
     if not asked.mem and not asked.mem_per_gpu:
         key = "mem_per_gpu" if shape.gpus_per_node and site.slurm.mem_per_gpu else "mem"
         value = getattr(site.slurm, key)
@@ -266,11 +270,11 @@ def told_by_site(
     own: dict[str, Choice] = {}
     if facts.name and not request.runtime:
         own["runtime"] = evident_choice(site, facts, "runtime", facts.name, why=f"the site's runtime{version}")
-    if facts.gpu and request.gpu is GpuWay.AUTO and request.runtime in {"", facts.name}:
-        value = BY_DEVICES if facts.gpu == GpuWay.NONE.value else facts.gpu
+    if facts.gpu and request.gpu is GpuMode.AUTO and request.runtime in {"", facts.name}:
+        value = BY_DEVICES if facts.gpu == GpuMode.NONE.value else facts.gpu
         own["gpu"] = evident_choice(site, facts, "gpu", value, key="gpu")
-    if site.scheduler == "slurm" and request.gpu is GpuWay.AUTO and not gpus:
-        own["gpu"] = Choice("gpu", GpuWay.NONE.value, "the job has no GPUs", "default")
+    if site.scheduler == "slurm" and request.gpu is GpuMode.AUTO and not gpus:
+        own["gpu"] = Choice("gpu", GpuMode.NONE.value, "the job has no GPUs", "default")
     own |= _layer_as_proved(choices, site)
     asked = next((choice for choice in choices if choice.what == "signed by"), None)
     if asked and not request.signed_by:
@@ -313,7 +317,9 @@ def set_by_caller(environment: Mapping[str, str]) -> tuple[Variable, ...]:
     return tuple(Variable(name, environment[name]) for name in forced)
 
 
-def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site: Site, *, mpi: str) -> None:
+def refuse_launch(
+    container: ContainerPlan, launcher: str, site_overrides: SiteDemands, site: Site, *, mpi: str
+) -> None:
     """Refuse what the runtime cannot do in a job, by name.
 
     Parameters
@@ -349,17 +355,17 @@ def refuse_launch(container: ContainerPlan, launcher: str, at_site: AtSite, site
             hint=hint,
             key="launcher.mpiexec",
         )
-    if at_site.late_binds and not runtime.traits.late_binds:
+    if site_overrides.late_binds and not runtime.traits.late_binds:
         raise SiteError(
             f"{runtime.name} cannot mount what is looked for on each node",
-            evidence=f"the profile {site.name} binds {at_site.late_binds[0]} where a node has it",
+            evidence=f"the profile {site.name} binds {site_overrides.late_binds[0]} where a node has it",
             hint=hint,
         )
 
 
-def with_site_words(container: ContainerPlan, at_site: AtSite) -> ContainerPlan:
+def with_site_words(container: ContainerPlan, site_overrides: SiteDemands) -> ContainerPlan:
     """Give the container with what the site tells its runtime."""
-    entry = replace(container.entry, options=at_site.runtime, annotations=at_site.annotations)
+    entry = replace(container.entry, options=site_overrides.runtime, annotations=site_overrides.annotations)
     return replace(container, entry=entry)
 
 

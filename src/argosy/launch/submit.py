@@ -54,14 +54,14 @@ class Launched(msgspec.Struct, frozen=True):
 
 def launch(request: LaunchRequest, session: Session) -> Launched:
     """Plan a launch, write it down, and start it here or submit it."""
-    from argosy.core.os_errors import explained  # noqa: PLC0415 - likewise
+    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.launch.option_checks import noted_choices  # noqa: PLC0415 - a dry run needs none
 
     site, here = find_site(request.site, session.host), request.here
     folder = runs_folder(session)
     plan = plan_here(request, session, record=str(folder))
     if request.logs:
-        with explained(Path(request.logs)):
+        with translate_os_errors(Path(request.logs)):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
     say_where(session, site, here=here)
     for line in noted_choices(plan.choices):
@@ -131,7 +131,7 @@ def _carry_out(command: Command, session: Session, site: Site) -> int:
     srun's own code is the highest of all ranks: the 143 of those that it ended would hide the code of the first.
     """
     if site.scheduler != "slurm":
-        return session.runner.hand_over(command)
+        return session.runner.run_foreground(command)
     from argosy.jobs.first_failure import judge_end  # noqa: PLC0415 - where there is Slurm
     from argosy.jobs.query import LAST_BYTES  # noqa: PLC0415 - likewise
 
@@ -141,7 +141,7 @@ def _carry_out(command: Command, session: Session, site: Site) -> int:
         last.extend(block)
         del last[:-LAST_BYTES]
 
-    code = session.runner.hand_over(command, keep)
+    code = session.runner.run_foreground(command, keep)
     first = judge_end(last.decode(errors="replace")) if code else None
     if first:
         session.reporter.note(first.text)
@@ -150,7 +150,7 @@ def _carry_out(command: Command, session: Session, site: Site) -> int:
 
 def runs_folder(session: Session) -> Path:
     """Give a name for the record of a new run; nothing is made."""
-    return session.places.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
+    return session.paths.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
 
 
 def make_private(folder: Path) -> None:
@@ -161,7 +161,7 @@ def make_private(folder: Path) -> None:
 
 def keep_record(plan: LaunchPlan, folder: Path) -> Path:
     """Write a plan down before it is carried out; give its script."""
-    from argosy.core.os_errors import explained  # noqa: PLC0415 - likewise
+    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.core.store import write_text  # noqa: PLC0415 - likewise
     from argosy.launch.interactive import ATTACH  # noqa: PLC0415 - a dry run writes nothing
     from argosy.launch.script.record_files import (  # noqa: PLC0415 - likewise
@@ -171,7 +171,7 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
         render_rank,
     )
 
-    with explained(folder, "ARGOSY_STATE"):
+    with translate_os_errors(folder, "ARGOSY_STATE"):
         make_private(folder)
         script = folder / "job.sh"
         write_text(script, plan.script)
@@ -263,13 +263,13 @@ def _render_record(plan: LaunchPlan) -> str:
 def write_script(plan: LaunchPlan, path: Path) -> None:
     """Write the script where the user wants it."""
     from argosy.core.os_errors import (
-        explained,
+        translate_os_errors,
         refuse_folder,
     )
     from argosy.core.store import write_text  # noqa: PLC0415 - likewise
 
     refuse_folder(path.parent)
-    with explained(path.parent), _umask(0o077 if plan.private else 0o022):
+    with translate_os_errors(path.parent), _umask(0o077 if plan.private else 0o022):
         write_text(path, plan.script)
         path.chmod(0o700 if plan.private else 0o755)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from argosy.core.errors import ArgosyError, CheckFailed
-from argosy.core.model import Choice, ContainerRequest, GpuWay, Image, ImageKind
+from argosy.core.model import Choice, ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -16,7 +16,7 @@ from argosy.images.open import file_identity
 from argosy.images.torch_build import ASK_TORCH, BACKENDS, describe_wrong_build, parse_torch, torch_of_version
 from argosy.launch.model import LaunchRequest
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import enter, outer_environment
+from argosy.runtimes.open_container import open_container, outer_environment
 from argosy.runtimes.runtime import FILES
 from argosy.sites.profile import Site
 
@@ -80,7 +80,7 @@ def _look(image: Image, session: Session, *, here: bool) -> Mapping[str, str]:
         return {}
     if image.kind is ImageKind.TREE:  # the time of a folder does not tell what changed below it
         return _asked(image, session, None)
-    memo = session.places.cache / "torch" / file_identity(image)[:32]
+    memo = session.paths.cache / "torch" / file_identity(image)[:32]
     with contextlib.suppress(OSError):
         return parse_torch(memo.read_text(encoding="utf-8"))
     return _asked(image, session, memo)
@@ -103,11 +103,11 @@ def _asked(image: Image, session: Session, memo: Path | None) -> Mapping[str, st
 
 
 def _ask(image: Image, session: Session) -> str:
-    request = ContainerRequest(gpu=GpuWay.NONE, workdir="/")
-    plan = enter(request, image.path, session, dry=True)
+    request = ContainerRequest(gpu=GpuMode.NONE, workdir="/")
+    plan = open_container(request, image.path, session, dry=True)
     if plan.runtime.traits.unpacks and image.kind is not ImageKind.TREE:
         raise CheckFailed(f"{plan.runtime.name} would have to unpack it first")
-    plan = enter(request, image.path, session)
+    plan = open_container(request, image.path, session)
     words = plain_words(plan.words(("/bin/sh", "-c", ASK, "sh", ASK_TORCH)))
     reply = session.runner.run(Command(words, env=outer_environment(plan, session.host.environment)))
     if reply.code:

@@ -11,7 +11,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.process import FULL_DISK, FULL_DISK_HINT, LAST_LINES, Reply
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 from argosy.recipes.conda_request import CondaPlan
 from argosy.recipes.conda_spec import render_conda_spec
 
@@ -60,7 +60,7 @@ def parse_answer(reply: Reply, plan: CondaPlan) -> tuple[CondaPackage, ...]:
     if answer.get("event") == "done":
         rows = answer["packages"]
         return tuple(
-            CondaPackage(row["name"], row["version"], row["build"], scrub(row["url"]), row["sha256"], row["md5"])
+            CondaPackage(row["name"], row["version"], row["build"], redact(row["url"]), row["sha256"], row["md5"])
             for row in rows
         )
     if answer.get("event") == "error":
@@ -84,12 +84,12 @@ def _no_answer(reply: Reply) -> ArgosyError:
             "py-rattler is not installed", evidence=last, hint="reinstall argosy, or pip install py-rattler"
         )
     hint = "it was killed: ask for more memory" if reply.code == KILLED else "try again; what was downloaded is kept"
-    return ToolFailed("the conda step ended without an answer", evidence=scrub(last), hint=hint)
+    return ToolFailed("the conda step ended without an answer", evidence=redact(last), hint=hint)
 
 
 def explain(kind: str, message: str, plan: CondaPlan) -> ArgosyError:
     """Say what a failure of rattler means; `kind` is the name of its exception."""
-    message = scrub(message)
+    message = redact(message)
     if kind == "SolverError":
         return _explain_solver(message, plan)
     if any(mark in message.lower() for mark in FULL_DISK):
@@ -135,7 +135,7 @@ def _explain_network(message: str, plan: CondaPlan) -> ArgosyError | None:
 
 
 def _lines_of_channels(plan: CondaPlan, channel: str) -> Iterator[str]:
-    others = [scrub(each) for each in plan.channels if scrub(each).rstrip("/") != channel]
+    others = [redact(each) for each in plan.channels if redact(each).rstrip("/") != channel]
     if others:
         yield f"other channels: {', '.join(others)}"
 
@@ -146,7 +146,7 @@ def _explain_solver(message: str, plan: CondaPlan) -> ArgosyError:
     if unknown and not unknown["spec"].startswith("__"):
         return CheckFailed(
             f"no channel has a package {unknown['spec']!r}",
-            evidence="\n".join((*_asked(plan, unknown["spec"]), f"channels: {' '.join(map(scrub, plan.channels))}")),
+            evidence="\n".join((*_asked(plan, unknown["spec"]), f"channels: {' '.join(map(redact, plan.channels))}")),
             hint=_exported(plan, unknown["spec"]) or "check its spelling, or name the channel that has it",
         )
     return CheckFailed(

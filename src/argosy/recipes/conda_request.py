@@ -11,7 +11,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.core.redact import STARS, scrub, without_login
+from argosy.core.redact import STARS, redact, without_login
 from argosy.recipes.conda_spec import render_conda_spec
 from argosy.recipes.condarc import ALIAS, FALLBACK, Condarc, channel_address, plan_channels
 from argosy.recipes.recipe import Channel, CondaPin, CondaSpec, Recipe, Where
@@ -200,7 +200,7 @@ def _plan_pins(
 def requested_specs(recipe: Recipe) -> tuple[str, ...]:
     """Give what is asked of conda by name, as conda writes it, without credentials: its history tells it."""
     asked = (render_conda_spec(spec) for spec in (*recipe.interpreter, *recipe.conda))
-    return recipe.requested or tuple(dict.fromkeys(map(scrub, asked))) if recipe.wants_conda else ()
+    return recipe.requested or tuple(dict.fromkeys(map(redact, asked))) if recipe.wants_conda else ()
 
 
 def _channels(recipe: Recipe, condarc: Condarc) -> tuple[tuple[Channel, ...], list[str]]:

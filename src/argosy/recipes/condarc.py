@@ -64,10 +64,10 @@ def read_condarc(environment: Mapping[str, str], home: Path) -> Condarc:
         For a file that is no YAML, or a key of the wrong shape.
     """
     config = home / ".config" if not environment.get("XDG_CONFIG_HOME") else Path(environment["XDG_CONFIG_HOME"])
-    places = [Path("/etc/conda/.condarc"), config / "conda/.condarc", home / ".conda/.condarc", home / ".condarc"]
-    places += [home / ".mambarc", *([Path(environment["CONDARC"])] if environment.get("CONDARC") else [])]
+    paths = [Path("/etc/conda/.condarc"), config / "conda/.condarc", home / ".conda/.condarc", home / ".condarc"]
+    paths += [home / ".mambarc", *([Path(environment["CONDARC"])] if environment.get("CONDARC") else [])]
     condarc = Condarc()
-    for place in places:
+    for place in paths:
         if place.is_file():
             condarc = parse_condarc(place.read_text(errors="replace", encoding="utf-8"), str(place), condarc)
     return condarc

@@ -10,7 +10,7 @@ import yaml
 
 from argosy.core.errors import UsageError
 from argosy.core.shell import NAME as SHELL_NAME
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.core.yaml_text import refuse_deep
 from argosy.recipes.conda_spec import parse_conda_spec
 from argosy.recipes.recipe import Asked, Channel, CondaSpec, Entry, Note, Where, bad_line
@@ -173,7 +173,7 @@ def _is_null(node: yaml.Node) -> bool:
 def _judge_keys(top: _Pairs, here: _File) -> Iterator[Note]:
     others = {word: where for word, (where, _) in top.items() if word not in KEYS}
     for word, where in others.items():
-        near = nearest_word(word, KEYS)
+        near = suggest_word(word, KEYS)
         if near and (near == "dependencies" or "dependencies" in top):
             raise bad_line(f"an environment file knows no '{word}'", where, word, hint=f"did you mean {near}?")
     for word, where in others.items():

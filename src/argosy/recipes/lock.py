@@ -15,7 +15,7 @@ import msgspec
 
 from argosy.core.errors import ImageError
 from argosy.core.records import asdict, replace
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 
 SCHEMA = 1
 
@@ -253,15 +253,15 @@ def _check(pattern: re.Pattern[str], text: str, what: str, kind: str = "sha256 d
 
 def render_lock(lock: Lock) -> str:
     """Render the lock as JSON: sorted keys, packages by name, no credential, the same bytes for the same lock."""
-    from argosy.core.redact import scrub  # noqa: PLC0415 - reading a lock, as each start does, needs none of it
+    from argosy.core.redact import redact  # noqa: PLC0415 - reading a lock, as each start does, needs none of it
 
     packages = sorted(lock.packages, key=lambda package: (package.name, package.version, package.kind))
     data = asdict(replace(lock, packages=tuple(packages)))
-    data["base"]["reference"] = scrub(lock.base.reference)
+    data["base"]["reference"] = redact(lock.base.reference)
     for words in ("notes", "requested", "indexes"):
-        data[words] = [scrub(text) for text in data[words]]
+        data[words] = [redact(text) for text in data[words]]
     for package in data["packages"]:
-        package["url"] = scrub(package["url"])
+        package["url"] = redact(package["url"])
         for word in [word for word in SPARSE if not package[word]]:
             del package[word]
     for word in ("known_as", "labels"):
@@ -357,7 +357,7 @@ def _convert_record(data: Any, kind: Any, where: str) -> Any:
     hints = _hints(kind)
     for key in data:
         if key not in hints:
-            near = nearest_word(key, hints)
+            near = suggest_word(key, hints)
             raise ValueError(f"{where} knows no '{key}'" + (f"; did you mean '{near}'?" if near else ""))
     required = kind.__struct_fields__[: -len(kind.__struct_defaults__) or None]
     if missing := [name for name in [*required, *(["schema"] if kind is Lock else [])] if name not in data]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, Recipe, Where
 from argosy.recipes.support import can_agree
 
@@ -64,7 +64,7 @@ def _merge_pins(pins: tuple[CondaPin, ...], parts: Sequence[Part]) -> tuple[Cond
         if first.url != pin.url:
             raise UsageError(
                 f"two lists name different files for {pin.name}",
-                evidence=f"{first.where}: {scrub(first.url)}\n{pin.where}: {scrub(pin.url)}",
+                evidence=f"{first.where}: {redact(first.url)}\n{pin.where}: {redact(pin.url)}",
                 hint="leave one of them",
             )
     asked = [spec for part in parts for spec in (*part.conda, *part.interpreter) if merged and spec.name not in merged]

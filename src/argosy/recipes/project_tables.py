@@ -53,7 +53,7 @@ class ImageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sources: OneOrMore = ()
     output: str = ""
     flatten: bool = False
-    carrier: str = ""
+    backend: str = ""
     cuda: str = ""
     no_build_isolation: OneOrMore = ()
     allow_replace: OneOrMore = ()

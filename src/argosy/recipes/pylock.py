@@ -135,15 +135,15 @@ def hold_to_lock(project: Part, locked: Part) -> Part:
 
     Of its own overrides those hold that the lock has no address for; what a repository asks for in turn is overridden.
     """
-    places = {line.name: line for line in locked.overrides}
+    paths = {line.name: line for line in locked.overrides}
     own = {line.name for line in project.pip}
     return replace(
         project,
-        pip=tuple(_held(line, places.get(line.name)) for line in project.pip),
+        pip=tuple(_held(line, paths.get(line.name)) for line in project.pip),
         constraints=project.constraints + locked.constraints,
         options=tuple(option.for_all for option in project.options),
         overrides=(
-            *(line for line in project.overrides if line.name not in places),
+            *(line for line in project.overrides if line.name not in paths),
             *(line for line in locked.overrides if line.name not in own),
         ),
         sources=project.sources + locked.sources,

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 
 PYPI = "https://pypi.org/simple"
 """The index that pip and uv ask where none is named."""
@@ -279,4 +279,4 @@ class Recipe(msgspec.Struct, frozen=True):
 
 def bad_line(what: str, where: Where, text: str, *, hint: str = "") -> UsageError:
     """Make the error for a line that cannot be meant: what is wrong, where it stands, what to write instead."""
-    return UsageError(what, evidence=f"{where}: {' '.join(scrub(text).split())}", hint=hint)
+    return UsageError(what, evidence=f"{where}: {' '.join(redact(text).split())}", hint=hint)

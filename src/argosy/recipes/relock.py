@@ -12,8 +12,8 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.records import replace
-from argosy.core.redact import scrub, without_login
-from argosy.core.suggest import nearest_word
+from argosy.core.redact import redact, without_login
+from argosy.core.suggest import suggest_word
 from argosy.recipes.lock import Lock, LockedPackage, LockedSource, LockedStage, LockedStep, PackageKind, SourceKind
 from argosy.recipes.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Recipe, Source, Where
 
@@ -24,7 +24,7 @@ INDEX_OPTIONS = ("index-url", "extra-index-url", "find-links")
 def locked_indexes(recipe: Recipe) -> tuple[str, ...]:
     """Give where a recipe's own options look for pip packages, without credentials and folders of this machine."""
     return tuple(
-        f"{option.name} {scrub(without_login(option.value))}".rstrip()
+        f"{option.name} {redact(without_login(option.value))}".rstrip()
         for option in (option.for_all for option in recipe.options)
         if option.name in INDEX_OPTIONS and urlsplit(option.value).scheme in ("http", "https")
     )
@@ -123,7 +123,7 @@ def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
     free = {str(canonicalize_name(name)) for name in upgrade}
     names = {str(canonicalize_name(package.name)) for package in lock.packages}
     for name in sorted(free - names):
-        near = nearest_word(name, names)
+        near = suggest_word(name, names)
         raise UsageError(f"the lock has no package {name}", hint=f"did you mean {near}?" if near else "see the lock")
     kept = [package for package in lock.packages if str(canonicalize_name(package.name)) not in free]
     pip = [package for package in kept if package.kind is PackageKind.PYPI and package.source is SourceKind.INDEX]

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.requirement_lines import expand, parse_lines
 
@@ -90,7 +90,7 @@ def suggest_for_option(name: str, known: Iterable[str]) -> str:
     """Say what to do about an option that no requirements file knows."""
     if name in _OF_COMMANDS:
         return f"an option of the command 'pip install', and not of files: {_OF_COMMANDS[name]}"
-    near = nearest_word(name, known)
+    near = suggest_word(name, known)
     return f"did you mean {near}?" if near else "see 'Requirements File Format' in pip's documentation"
 
 

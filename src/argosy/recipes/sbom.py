@@ -18,7 +18,7 @@ from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 from argosy.recipes.lock import Lock, LockedPackage, PackageKind, SourceKind
 
 
@@ -59,7 +59,7 @@ def _sha256(digest: str) -> HashType:
 def _base(lock: Lock) -> Component:
     properties = [Property(name="argosy:arch", value=lock.base.arch), Property(name="argosy:python", value=lock.python)]
     return Component(
-        name=scrub(lock.base.reference),
+        name=redact(lock.base.reference),
         type=ComponentType.OPERATING_SYSTEM,
         version=lock.base.digest,
         description=lock.base.system or None,
@@ -86,7 +86,7 @@ def _qualifiers(package: LockedPackage) -> dict[str, str]:
     if package.kind is PackageKind.PYPI:
         return {} if package.source is SourceKind.INDEX else {"argosy_source": str(package.source)}
     # …/CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda
-    channel, _, rest = scrub(package.url).rpartition("/")[0].rpartition("/")
+    channel, _, rest = redact(package.url).rpartition("/")[0].rpartition("/")
     end = "conda" if package.url.endswith(".conda") else "tar.bz2"
     return {"build": package.build, "channel": channel, "subdir": rest, "type": end}
 

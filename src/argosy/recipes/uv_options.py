@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.core.redact import STARS, scrub, split_login
+from argosy.core.redact import STARS, redact, split_login
 from argosy.recipes.pip_settings import LISTS, PipConfig, PipSetting
 from argosy.recipes.recipe import PYPI, PipOption, Recipe
 
@@ -46,7 +46,7 @@ _TRUE = ("y", "yes", "t", "true", "on", "1")
 _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
-class Wishes(msgspec.Struct, frozen=True):
+class PipOptions(msgspec.Struct, frozen=True):
     """All settings folded into one state, as pip folds them."""
 
     indexes: tuple[str, ...] = (PYPI,)
@@ -62,7 +62,7 @@ class Wishes(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def fold_config(config: PipConfig) -> Wishes:
+def fold_config(config: PipConfig) -> PipOptions:
     """Give what the machine's configuration says."""
     value = {setting.key: setting.value for setting in config.settings}
     words = {key: tuple(value.get(key, "").split()) for key in LISTS}
@@ -75,7 +75,7 @@ def fold_config(config: PipConfig) -> Wishes:
         if setting.key in NOT_TRANSLATED and setting.value.lower() not in _FALSE
     ]
     links, left_out = _present_links(words["find-links"], config)
-    return Wishes(
+    return PipOptions(
         indexes=() if no_index else (value.get("index-url", PYPI), *words["extra-index-url"]),
         no_index=no_index,
         links=links,
@@ -112,7 +112,7 @@ def _flag(setting: PipSetting | None) -> bool:
 
 def bad_setting(setting: PipSetting, why: str) -> UsageError:
     """Make the error for a setting that cannot be meant, with who set it."""
-    evidence = f"{setting.source}: {setting.key} = {scrub(setting.value)}"
+    evidence = f"{setting.source}: {setting.key} = {redact(setting.value)}"
     return UsageError(f"pip's setting '{setting.key}' {why}", evidence=evidence)
 
 
@@ -132,7 +132,7 @@ def _fold_formats(
     return target, other
 
 
-def fold_recipe(wishes: Wishes, recipe: Recipe) -> Wishes:
+def fold_recipe(wishes: PipOptions, recipe: Recipe) -> PipOptions:
     """Add a recipe's options, in the order of its files."""
     for option in recipe.options:
         if fold := FOLDS.get(option.name):
@@ -143,36 +143,36 @@ def fold_recipe(wishes: Wishes, recipe: Recipe) -> Wishes:
     return wishes
 
 
-def _replace_indexes(wishes: Wishes, option: PipOption) -> Wishes:
+def _replace_indexes(wishes: PipOptions, option: PipOption) -> PipOptions:
     """Take a file's ``--index-url`` for all indexes before it, as pip does, and say what that drops."""
     if wishes.no_index:
         return wishes
-    dropped = [scrub(index) for index in wishes.indexes if index not in (PYPI, option.value)]
+    dropped = [redact(index) for index in wishes.indexes if index not in (PYPI, option.value)]
     note = f"{option.where}: --index-url replaces {', '.join(dropped)}, as in pip"
     return replace(wishes, indexes=(option.value,), notes=(*wishes.notes, note) if dropped else wishes.notes)
 
 
-def _take_links(wishes: Wishes, option: PipOption) -> Wishes:
+def _take_links(wishes: PipOptions, option: PipOption) -> PipOptions:
     """Let folders or pages of links stand in PyPI's place."""
     others = tuple(index for index in wishes.indexes if index != PYPI)
     return replace(wishes, indexes=others, links=(*wishes.links, option.value))
 
 
-def _add_index(wishes: Wishes, option: PipOption) -> Wishes:
+def _add_index(wishes: PipOptions, option: PipOption) -> PipOptions:
     return wishes if wishes.no_index else replace(wishes, indexes=(*wishes.indexes, option.value))
 
 
-def _add_no_binary(wishes: Wishes, option: PipOption) -> Wishes:
+def _add_no_binary(wishes: PipOptions, option: PipOption) -> PipOptions:
     no_binary, only_binary = _fold_formats(wishes.no_binary, wishes.only_binary, option.value)
     return replace(wishes, no_binary=no_binary, only_binary=only_binary)
 
 
-def _add_only_binary(wishes: Wishes, option: PipOption) -> Wishes:
+def _add_only_binary(wishes: PipOptions, option: PipOption) -> PipOptions:
     only_binary, no_binary = _fold_formats(wishes.only_binary, wishes.no_binary, option.value)
     return replace(wishes, no_binary=no_binary, only_binary=only_binary)
 
 
-FOLDS: Mapping[str, Callable[[Wishes, PipOption], Wishes]] = MappingProxyType(
+FOLDS: Mapping[str, Callable[[PipOptions, PipOption], PipOptions]] = MappingProxyType(
     {
         "no-index": lambda wishes, _: replace(wishes, no_index=True, indexes=()),
         "index-url": _replace_indexes,
@@ -246,15 +246,15 @@ def plan_uv_settings(config: PipConfig, recipe: Recipe) -> UvSettings:
 
 def render_uv_settings(settings: UvSettings) -> str:
     """Render what ``--verbose`` shows: one setting a line, no secret."""
-    lines = [scrub(" ".join(settings.arguments))] if settings.arguments else []
+    lines = [redact(" ".join(settings.arguments))] if settings.arguments else []
     for name, value in settings.environment:
         secret = name.startswith("UV_INDEX_") and name.endswith(("_USERNAME", "_PASSWORD"))
-        lines.append(f"{name}={STARS if secret else scrub(value)}")
+        lines.append(f"{name}={STARS if secret else redact(value)}")
     lines += [f"note: {note}" for note in settings.notes]
     return "\n".join(lines)
 
 
-def _plan_indexes(wishes: Wishes, config: PipConfig) -> UvSettings:
+def _plan_indexes(wishes: PipOptions, config: PipConfig) -> UvSettings:
     indexes = tuple(dict.fromkeys(wishes.indexes or wishes.own_indexes))
     if wishes.no_index or not indexes:
         return UvSettings(("--no-index",))
@@ -290,7 +290,7 @@ def _name_indexes(indexes: tuple[str, ...], config: PipConfig) -> tuple[list[str
     return arguments, environment, paths
 
 
-def _plan_links(wishes: Wishes, config: PipConfig) -> UvSettings:
+def _plan_links(wishes: PipOptions, config: PipConfig) -> UvSettings:
     paths = [path for link in (*wishes.links, *wishes.own_links) if (path := config.local_path(link))]
     urls, own = (_links_urls(links, config) for links in (wishes.links, wishes.own_links))
     if any(split_login(url)[1] for url in (*urls, *own)):
@@ -314,7 +314,7 @@ def _repeat(name: str, values: list[str] | tuple[str, ...]) -> Iterator[str]:
         yield from (name, value)
 
 
-def _plan_choices(wishes: Wishes, recipe: Recipe) -> UvSettings:
+def _plan_choices(wishes: PipOptions, recipe: Recipe) -> UvSettings:
     arguments = [*_repeat("--no-binary", wishes.no_binary), *_repeat("--only-binary", wishes.only_binary)]
     if wishes.pre:
         arguments += ["--prerelease", "allow"]
@@ -340,7 +340,7 @@ def _plan_constraints(config: PipConfig) -> UvSettings:
     return UvSettings(tuple(arguments), (), tuple(paths))
 
 
-def _plan_network(wishes: Wishes, config: PipConfig) -> UvSettings:
+def _plan_network(wishes: PipOptions, config: PipConfig) -> UvSettings:
     environment = [*_certificates(config), *_proxies(config), *_numbers(config)]
     paths = [value for name, value in environment if name.startswith("SSL_")]
     if config.netrc:

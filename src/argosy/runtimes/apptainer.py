@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from argosy.core.layout import ROOT
-from argosy.core.model import Attach, Bind, Entry, GpuWay, Host, Variable
+from argosy.core.model import Attach, Bind, Entry, GpuMode, Host, Variable
 from argosy.core.shell import Word
 from argosy.runtimes.runtime import FILES, Traits, forced_variables, in_environment
 
@@ -45,11 +45,11 @@ HARMLESS = frozenset(
 )
 """What the caller may set without changing the container: where caches lie, how registries are reached."""
 
-GPU_FLAGS: Mapping[GpuWay, tuple[str, ...]] = {
-    GpuWay.NONE: (),
-    GpuWay.NV: ("--nv",),
-    GpuWay.NVCCLI: ("--nv", "--nvccli"),
-    GpuWay.ROCM: ("--rocm",),
+GPU_FLAGS: Mapping[GpuMode, tuple[str, ...]] = {
+    GpuMode.NONE: (),
+    GpuMode.NV: ("--nv",),
+    GpuMode.NVCCLI: ("--nv", "--nvccli"),
+    GpuMode.ROCM: ("--rocm",),
 }
 
 ODD = re.compile(r'[,:\\"\n]')

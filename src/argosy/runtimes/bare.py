@@ -9,10 +9,10 @@ from __future__ import annotations
 import msgspec
 
 from argosy.core.model import Entry, Host, ImageKind, Variable
-from argosy.core.shell import Program, Word
+from argosy.core.shell import ShellFunction, Word
 from argosy.runtimes.runtime import Traits, assignment, inherited_variables
 
-STEP_IN = Program(
+STEP_IN = ShellFunction(
     "step_in",
     """\
 # No container: words FOLDER PREFIX, then the command; the programs of PREFIX come first.

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from argosy.core.layout import GPU_LIBRARIES
-from argosy.core.model import Devices, Entry, GpuWay, Host, Person, Variable
+from argosy.core.model import Devices, Entry, GpuMode, Host, Person, Variable
 from argosy.core.shell import NAME, Word
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN, PREFIX
 from argosy.runtimes.runtime import FILES, Traits, forced_variables, in_environment, inherited_variables, named
@@ -46,7 +46,7 @@ class Bubblewrap(msgspec.Struct, frozen=True):
 
     def refuse(self, entry: Entry, host: Host) -> str:
         """Say why this runtime cannot do what is asked on this machine; empty where it can."""
-        if entry.gpu is GpuWay.NVCCLI:
+        if entry.gpu is GpuMode.NVCCLI:
             return "nvidia-container-cli works under apptainer only; bwrap carries GPUs in by --gpu nv or cdi"
         if entry.person.uid == 0 and not host.can_mount:
             return "root may not mount file systems here"
@@ -105,12 +105,12 @@ def _container_words(entry: Entry) -> tuple[str, ...]:
 def _usual_places(entry: Entry) -> list[str]:
     """Mount the folders for temporary files and home, which may lie in one: the machine's, or private ones."""
     home = entry.person.home
-    places = [("/tmp", "1777"), ("/var/tmp", "1777")]  # noqa: S108 - mount points
-    places += [(home, "0700")] if home != "/" else []
+    paths = [("/tmp", "1777"), ("/var/tmp", "1777")]  # noqa: S108 - mount points
+    paths += [(home, "0700")] if home != "/" else []
     if entry.contain:
-        return [word for path, mode in places for word in ("--perms", mode, "--tmpfs", path)]
+        return [word for path, mode in paths for word in ("--perms", mode, "--tmpfs", path)]
     bound = {bind.target for bind in entry.binds}
-    return [word for path, _ in places if path not in bound for word in ("--bind-try", path, path)]
+    return [word for path, _ in paths if path not in bound for word in ("--bind-try", path, path)]
 
 
 def _device_words(devices: Devices, *, contain: bool) -> list[str]:

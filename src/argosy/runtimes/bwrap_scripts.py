@@ -16,7 +16,7 @@ Names begin with ``argosy_`` because the caller's exported variables share the n
 from __future__ import annotations
 
 from argosy.core.layout import DEFAULT_PATH
-from argosy.core.shell import Program
+from argosy.core.shell import ShellFunction
 
 PREFIX = "ARGOSYENV_"
 """Under which name a value travels that is not to stand in an argument list, so that the image's own cannot win."""
@@ -27,7 +27,7 @@ TAKE = f"""case $1 in
     esac"""
 """In sh: set a variable as the word ``NAME=value`` says, or the word ``NAME``."""
 
-JOIN = Program(
+JOIN = ShellFunction(
     "join",
     """\
 # Words: SCRATCH PASSWD GROUP PARENTS DROP ENTER WORKDIR DEV, count and TREES, count and words of BWRAP, those of ENTER.
@@ -123,7 +123,7 @@ exec nsenter --target "$argosy_pid" --mount ${argosy_passwd:+--user
 )
 """Outside, in a mount namespace of its own: join the trees, let bubblewrap build the container, walk in."""
 
-HOLD = Program(
+HOLD = ShellFunction(
     "hold",
     """\
 echo "$$" >&3
@@ -133,7 +133,7 @@ read -r argosy_line
 )
 """Inside, for the moment: say that the container is complete, and keep it until someone else is in."""
 
-ENTER = Program(
+ENTER = ShellFunction(
     "walk_in",
     f"""\
 # Words: FD WORKDIR LIBRARIES, count and VARIABLES, the command.

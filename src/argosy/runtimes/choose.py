@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing
-from argosy.core.model import Attach, Choice, Entry, GpuWay, Host, Image, ImageKind
+from argosy.core.model import Attach, Choice, Entry, GpuMode, Host, Image, ImageKind
 from argosy.core.shell import quote
 from argosy.runtimes.runtime import AUTOMATIC, Runtime, load_runtime, refuse_image
 
@@ -104,7 +104,7 @@ def bare_entry(image: Image, host: Host) -> Entry:
         binds=(),
         variables=(),
         workdir="",
-        gpu=GpuWay.NONE,
+        gpu=GpuMode.NONE,
         contain=False,
         person=host.person,
     )

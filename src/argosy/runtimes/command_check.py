@@ -8,7 +8,7 @@ from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind, ContainerRequest, Host
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 
 SYSTEM_FOLDERS = (
     "bin",
@@ -77,7 +77,7 @@ def refuse_missing_program(
         return
     shared = [folder for folder in (host.cwd, host.person.home, *own) if folder not in {"", "/"}]
     if any(map(path.is_relative_to, shared)) and not os.path.lexists(path):
-        near = nearest_word(path.name, [each.name for each in path.parent.glob("*.py")])
+        near = suggest_word(path.name, [each.name for each in path.parent.glob("*.py")])
         raise UsageError(
             f"there is no {program} to run",
             evidence=f"looked for {path}; the current directory is the same inside",

@@ -18,7 +18,7 @@ from argosy.core.model import (
     ContainerRequest,
     Devices,
     Entry,
-    GpuWay,
+    GpuMode,
     Host,
     Image,
     ImageKind,
@@ -27,7 +27,7 @@ from argosy.core.model import (
 )
 from argosy.core.records import replace
 from argosy.core.shell import NAME, Word
-from argosy.host.gpus import choose_gpu_way
+from argosy.host.gpus import choose_gpu_mode
 from argosy.images.open import check_arch
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
 from argosy.runtimes.choose import choose_attach, choose_runtime
@@ -78,7 +78,7 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
     check_arch(image, host.target)
     runtime, why_runtime = choose_runtime(request.runtime, host, image)
     attach, why_attach = choose_attach(image, host, runtime.name)
-    gpu, why_gpu = choose_gpu_way(request.gpu, host, runtime.name)
+    gpu, why_gpu = choose_gpu_mode(request.gpu, host, runtime.name)
     is_bare = image.kind is ImageKind.HOST
     here = "/" if request.contain else host.cwd
     workdir = os.path.join(here, request.workdir) if request.workdir else here  # noqa: PTH118 - text alone
@@ -259,8 +259,8 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
     UsageError
         When a bind mount, a variable, a way for GPUs or a fingerprint is none.
     """
-    gpu = said.get("gpu") or GpuWay.AUTO.value
-    ways = [way.value for way in GpuWay]
+    gpu = said.get("gpu") or GpuMode.AUTO.value
+    ways = [way.value for way in GpuMode]
     if gpu not in ways:
         raise UsageError(f"there is no way {gpu!r} for GPUs", evidence=f"known: {', '.join(ways)}")
     variables = [parse_variable(text, environment) for text in said.get("env", ())]
@@ -268,7 +268,7 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
         binds=tuple(map(parse_bind, said.get("bind", ()))),
         variables=tuple({variable.name: variable for variable in variables}.values()),
         workdir=said.get("workdir", ""),
-        gpu=GpuWay(gpu),
+        gpu=GpuMode(gpu),
         contain=bool(said.get("contain", False)),
         runtime=said.get("runtime", ""),
         signed_by=tuple(map(parse_signer, said.get("signed_by", ()))),
@@ -310,6 +310,6 @@ def parse_versions(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def furnished(plan: ContainerPlan, *, devices: Devices, trees: tuple[str, ...], scratch: str) -> ContainerPlan:
+def with_mounts(plan: ContainerPlan, *, devices: Devices, trees: tuple[str, ...], scratch: str) -> ContainerPlan:
     """Add to a plan the unpacked trees and the folder that a runtime needs which cannot mount an image file."""
     return replace(plan, entry=replace(plan.entry, devices=devices, trees=trees, scratch=scratch))

@@ -10,7 +10,7 @@ from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import CONSTRAINT_VARIABLES, CONSTRAINTS, LOCK
 from argosy.core.locks import CLOCK, STALE_AFTER_SECONDS, Clock, Owner, lease
 from argosy.core.model import Attach, Host, Image, Variable
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -122,7 +122,7 @@ def hold_packages(plan: ContainerPlan, session: Session) -> None:
         environment.pop(name, None)
     words = plain_words(bare.words(("/bin/sh", "-c", ASK, "sh", LIST_PACKAGES)))
     reply = session.runner.run(Command(words, env=environment))
-    with explained(file, "--dev-dir"):
+    with translate_os_errors(file, "--dev-dir"):
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_suffix(".part")
         beside.write_text(reply.stdout if reply.code == 0 else "", encoding="utf-8")
@@ -148,7 +148,7 @@ def opened_dev(plan: ContainerPlan, tell: Callable[[str], None], clock: Clock = 
     folder = Path(plan.entry.dev)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", hint="name another one: --dev-dir DIR")
-    with explained(folder, "--dev-dir"):
+    with translate_os_errors(folder, "--dev-dir"):
         if not folder.exists():
             folder.mkdir(parents=True)
             if folder.parent.match(FOLDER):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from argosy.core.layout import entered_if_there
-from argosy.core.model import Bind, Entry, GpuWay, Host, ImageKind, Variable
-from argosy.core.shell import Program, Word
+from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
+from argosy.core.shell import ShellFunction, Word
 from argosy.runtimes.podman import AT_TERMINAL, SHARED_MEMORY, TEMPORARY
 from argosy.runtimes.runtime import NAMED, Traits, forced_variables, inherited_variables, named, names_that_are_set
 
-START = Program(
+START = ShellFunction(
     "start",
     f"""\
 # Start docker: its words are given.  What ranks find each other and the network by comes along by name; groups, limits
@@ -35,10 +35,10 @@ UMASK = 'umask "$ARGOSY_UMASK"; unset ARGOSY_UMASK; '
 """In the container, in sh: docker run has no option for it."""
 
 GPU_WORDS = {
-    GpuWay.NONE: (),
-    GpuWay.NV: ("--gpus", "all"),
-    GpuWay.CDI: ("--device", "nvidia.com/gpu=all"),
-    GpuWay.ROCM: ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video", "--group-add", "render"),
+    GpuMode.NONE: (),
+    GpuMode.NV: ("--gpus", "all"),
+    GpuMode.CDI: ("--device", "nvidia.com/gpu=all"),
+    GpuMode.ROCM: ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video", "--group-add", "render"),
 }
 """--gpus needs NVIDIA's container toolkit; AMD's are device nodes (https://rocm.docs.amd.com, "Running ROCm Docker
 containers")."""
@@ -108,11 +108,11 @@ DOCKER = Docker()
 def _place_words(entry: Entry) -> list[str]:
     """Mount what is asked for, the files that name the caller, and the usual places: the machine's, or private ones."""
     bound, owner = {bind.target for bind in entry.binds}, f"uid={entry.person.uid},gid={entry.person.gid}"
-    places = [place for place in (entry.person.home, *TEMPORARY) if place not in bound and place not in {"", "/"}]
+    paths = [place for place in (entry.person.home, *TEMPORARY) if place not in bound and place not in {"", "/"}]
     names = [Bind(path, path, read_only=True) for path in ("/etc/passwd", "/etc/group")]
-    usual = [] if entry.contain else [Bind(place, place) for place in places]
+    usual = [] if entry.contain else [Bind(place, place) for place in paths]
     # By themselves these are noexec, and what compiles a kernel loads it from here; docker's own /dev/shm has 64 MB.
-    private = [f"{place}:exec,mode=1777,{owner}" for place in (*places, SHARED_MEMORY)] if entry.contain else []
+    private = [f"{place}:exec,mode=1777,{owner}" for place in (*paths, SHARED_MEMORY)] if entry.contain else []
     return [
         *(word for place in private for word in ("--tmpfs", place)),
         *(word for bind in (*names, *usual, *entry.binds) for word in ("--mount", _mount(bind))),

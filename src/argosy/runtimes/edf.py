@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Entry, GpuWay, Host, ImageKind, Variable
-from argosy.core.shell import Late, Word, in_double_quotes
-from argosy.core.suggest import nearest_word
+from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
+from argosy.core.shell import ShellExpr, Word, in_double_quotes
+from argosy.core.suggest import suggest_word
 from argosy.runtimes.pyxis import ODD, WAY_OUT, enroot_reference
 from argosy.runtimes.runtime import Traits, forced_variables, in_environment
 
@@ -72,7 +72,7 @@ def parse_edf(text: str, place: str) -> Edf:
         raise UsageError(f"{place} is no TOML", evidence=str(error), hint="see the line that it names") from error
     for key, value in table.items():
         if key not in KEYS:
-            near = nearest_word(key, KEYS)
+            near = suggest_word(key, KEYS)
             known = f"the engine knows {', '.join(KEYS)}"
             raise UsageError(
                 f"{place}: unknown key {key!r}", evidence=known, hint=f"did you mean {near}?" if near else ""
@@ -123,19 +123,19 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def _line(name: str, value: Word) -> Word:
     text = _value(value)
-    return Late(f"{name} = {text.expression}") if isinstance(text, Late) else f"{name} = {text}"
+    return ShellExpr(f"{name} = {text.expression}") if isinstance(text, ShellExpr) else f"{name} = {text}"
 
 
 def _mounts(mounts: tuple[Word, ...]) -> Word:
     texts = [_value(mount) for mount in mounts]
-    if not any(isinstance(text, Late) for text in texts):
+    if not any(isinstance(text, ShellExpr) for text in texts):
         return f"mounts = [{', '.join(map(str, texts))}]"
-    parts = [text.expression if isinstance(text, Late) else in_double_quotes(text) for text in texts]
-    return Late(f"mounts = [{', '.join(parts)}]")
+    parts = [text.expression if isinstance(text, ShellExpr) else in_double_quotes(text) for text in texts]
+    return ShellExpr(f"mounts = [{', '.join(parts)}]")
 
 
 def _value(value: Word) -> Word:
-    return Late(f'\\"{value.expression}\\"') if isinstance(value, Late) else _text(value)
+    return ShellExpr(f'\\"{value.expression}\\"') if isinstance(value, ShellExpr) else _text(value)
 
 
 def _text(value: Word) -> str:
@@ -166,7 +166,7 @@ class ContainerEngine(msgspec.Struct, frozen=True):
 
     def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - it is not this machine that has the engine
         """Say why the engine cannot do what is asked; empty where it can."""
-        if entry.gpu not in {GpuWay.NONE, GpuWay.NV}:
+        if entry.gpu not in {GpuMode.NONE, GpuMode.NV}:
             return f"the Container Engine carries GPUs in by its own hooks, and has no way '{entry.gpu}'"
         odd = next((bind for bind in entry.binds if ODD.search(bind.source + bind.target)), None)
         if odd:
@@ -187,23 +187,23 @@ class ContainerEngine(msgspec.Struct, frozen=True):
 
     def step_words(self, entry: Entry) -> tuple[Word, ...]:
         """Give the options of srun."""
-        return (Late("--environment=$environment"), *entry.options)
+        return (ShellExpr("--environment=$environment"), *entry.options)
 
     def document(self, entry: Entry) -> tuple[Word, ...]:
         """Give the lines of the EDF."""
         registry = entry.image.kind is ImageKind.REGISTRY
         mounts: list[Word] = [f"{b.source}:{b.target}" + (":ro" if b.read_only else "") for b in entry.binds]
         if not entry.contain and not entry.person.home:
-            mounts.append(Late("$HOME:$HOME"))
+            mounts.append(ShellExpr("$HOME:$HOME"))
         if not entry.contain and not entry.workdir:
-            mounts.append(Late("$PWD:$PWD"))
+            mounts.append(ShellExpr("$PWD:$PWD"))
         given = entry.image.kind is ImageKind.EDF
         image = enroot_reference(entry.image.path) if registry else entry.image.path
         edf = Edf(
             image="" if given else image,
             base=(entry.image.path,) if given else (),
             mounts=tuple(mounts),
-            workdir=entry.workdir or ("/" if entry.contain else Late("$PWD")),
+            workdir=entry.workdir or ("/" if entry.contain else ShellExpr("$PWD")),
             entrypoint=False,
             writable=False,
             env=tuple((variable.name, variable.value) for variable in forced_variables(entry)),

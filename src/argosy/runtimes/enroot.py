@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from argosy.core.model import Bind, Entry, Host, ImageKind, Variable
-from argosy.core.shell import Late, Program, Word
+from argosy.core.shell import ShellExpr, ShellFunction, Word
 from argosy.runtimes.pyxis import TEMPORARY, WAY_OUT, enroot_variables, refuse_enroot
 from argosy.runtimes.runtime import (
     NAMED,
@@ -21,7 +21,7 @@ from argosy.runtimes.runtime import (
     names_that_are_set,
 )
 
-CALL = Program(
+CALL = ShellFunction(
     "call",
     f"""\
 # Start enroot: its words are given; what ranks find each other, GPUs and the network by comes along by name.
@@ -35,7 +35,7 @@ exec enroot start "$@"
 """,
 )
 
-INSIDE = Program(
+INSIDE = ShellFunction(
     "inside",
     """\
 # In the container: words FOLDER, VARIABLES, --, then the command, which is started in the environment of the image.
@@ -93,7 +93,7 @@ class Enroot(msgspec.Struct, frozen=True):
         variables = enroot_variables(entry)
         by_name = [each for each in variables if each.inherited or each.name.startswith(HOOKS_READ)]
         inside = [each for each in variables if each not in by_name]
-        folder: Word = entry.workdir or ("/" if entry.contain else Late("$PWD"))
+        folder: Word = entry.workdir or ("/" if entry.contain else ShellExpr("$PWD"))
         return (
             *("sh", "-c", CALL, "argosy-enroot"),
             *(word for mount in _mounts(entry) for word in ("--mount", mount)),
@@ -126,4 +126,4 @@ def _mount(bind: Bind) -> Word:
 
 
 def _late(text: str) -> Word:
-    return Late(text) if text.startswith(("$", "tmpfs:$")) else text
+    return ShellExpr(text) if text.startswith(("$", "tmpfs:$")) else text

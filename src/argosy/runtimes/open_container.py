@@ -22,12 +22,12 @@ from argosy.images.find import find_image, refined, refuse_layer
 from argosy.images.open import GO_ARCH, Opened, open_image
 from argosy.images.part_digest import describe_part, known_digest, part_digest, tree_name
 from argosy.runtimes.command_check import named_binds
-from argosy.runtimes.container_plan import ContainerPlan, furnished, named_image, plan_container, without_binds
+from argosy.runtimes.container_plan import ContainerPlan, with_mounts, named_image, plan_container, without_binds
 
 ROOT_KEY = "root"
 
 
-def enter(
+def open_container(
     request: ContainerRequest, reference: str, session: Session, *, command: tuple[str, ...] = (), dry: bool = False
 ) -> ContainerPlan:
     """Open an image and plan its container; unpack it where the runtime cannot mount it.
@@ -60,14 +60,14 @@ def enter(
         plan = replace(plan, choices=(*plan.choices, _signed(request, opened, session, dry=dry)))
     if not plan.runtime.traits.unpacks:
         return plan
-    scratch = session.places.cache / "mount"
+    scratch = session.paths.cache / "mount"
     if not dry:
-        from argosy.core.os_errors import explained  # noqa: PLC0415 - a dry run writes nothing
+        from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - a dry run writes nothing
 
-        with explained(scratch, "ARGOSY_CACHE"):
+        with translate_os_errors(scratch, "ARGOSY_CACHE"):
             scratch.mkdir(parents=True, exist_ok=True)
     trees = _tree_paths(opened, session) if dry else _unpack(opened, session)
-    return furnished(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
+    return with_mounts(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
 
 
 def _with_links(host: Host, request: ContainerRequest) -> Host:
@@ -136,7 +136,7 @@ def _tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
     if opened.image.kind is ImageKind.TREE:
         return (opened.image.path,)
     names = [tree_name(part.key(session, dry=True)) for part in _parts(opened)]
-    return tuple(str(session.places.cache / "trees" / name / ROOT_KEY) for name in names)
+    return tuple(str(session.paths.cache / "trees" / name / ROOT_KEY) for name in names)
 
 
 def _unpack(opened: Opened, session: Session) -> tuple[str, ...]:
@@ -187,7 +187,7 @@ class _Part(msgspec.Struct, frozen=True):
         part = describe_part(self.path, self.offset, self.size)
         if not self.hashed:
             return f"file:{part.identity()}"
-        cache = session.places.cache
+        cache = session.paths.cache
         if dry and self.claim:
             return known_digest(part, cache) or self.claim
         return part_digest(part, cache, remember=not dry)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from argosy.core.layout import DEFAULT_PATH, ROOT, entered_if_there
-from argosy.core.model import Attach, Bind, Entry, GpuWay, Host, ImageKind, Variable
-from argosy.core.shell import Program, Word
+from argosy.core.model import Attach, Bind, Entry, GpuMode, Host, ImageKind, Variable
+from argosy.core.shell import ShellFunction, Word
 from argosy.runtimes.bwrap_scripts import PREFIX, TAKE
 from argosy.runtimes.runtime import (
     FAMILIES,
@@ -29,7 +29,7 @@ WAY_OUT = "remove its tree from the cache of Argosy and start again"
 AT_TERMINAL = '[ ! -t 0 ] || [ ! -t 1 ] || [ ! -t 2 ] || set -- --tty "$@"'
 """In sh: a terminal inside where all three streams here are one: programs see it, and ^C reaches all of them."""
 
-START = Program(
+START = ShellFunction(
     "start",
     f"""\
 # Start podman with the umask and the limits of this shell: its words are given.  By itself it raises these two limits.
@@ -41,7 +41,7 @@ exec podman run --umask="$(umask)" --ulimit="nofile=$(limit 'open files')" --uli
 """,
 )
 
-INSIDE = Program(
+INSIDE = ShellFunction(
     "inside",
     f"""\
 # In the container: words count and VARIABLES, then the command.  The environment of the image comes first.
@@ -60,10 +60,10 @@ exec "$@"
 )
 
 GPU_WORDS = {
-    GpuWay.NONE: (),
-    GpuWay.NV: ("--device", "nvidia.com/gpu=all"),
-    GpuWay.CDI: ("--device", "nvidia.com/gpu=all"),
-    GpuWay.ROCM: ("--device", "/dev/kfd", "--device", "/dev/dri"),
+    GpuMode.NONE: (),
+    GpuMode.NV: ("--device", "nvidia.com/gpu=all"),
+    GpuMode.CDI: ("--device", "nvidia.com/gpu=all"),
+    GpuMode.ROCM: ("--device", "/dev/kfd", "--device", "/dev/dri"),
 }
 """NVIDIA's by the machine's CDI specification (podman-run(1), --device); AMD's are device nodes."""
 
@@ -149,8 +149,8 @@ PODMAN = Podman()
 def _place_words(entry: Entry) -> tuple[str, ...]:
     """Mount what is asked for, and the usual places: the machine's, or private ones."""
     if entry.contain:
-        places = (entry.person.home, *TEMPORARY, SHARED_MEMORY)
-        private = [word for place in places for word in ("--tmpfs", f"{place}:mode=1777")]
+        paths = (entry.person.home, *TEMPORARY, SHARED_MEMORY)
+        private = [word for place in paths for word in ("--tmpfs", f"{place}:mode=1777")]
         asked = [word for bind in entry.binds for word in mount_words(bind)]
         return (*private, *asked, "--workdir", entry.workdir or "/")
     bound = {bind.target for bind in entry.binds}

@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from argosy.core.layout import entered_if_there
-from argosy.core.model import Entry, GpuWay, Host, ImageKind, Variable
-from argosy.core.shell import Late, Word
+from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
+from argosy.core.shell import ShellExpr, Word
 from argosy.runtimes.podman import NAMED_WORDS, TEMPORARY, WAY_OUT, mount_words, refuse_mount
 from argosy.runtimes.runtime import NAMED, Traits, forced_variables, in_environment, inherited_variables, named
 
@@ -32,7 +32,7 @@ class PodmanHpc(msgspec.Struct, frozen=True):
 
     def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - the site set it up, or it is not there
         """Say why podman-hpc cannot do what is asked; empty where it can."""
-        if entry.gpu not in {GpuWay.NONE, GpuWay.NV}:
+        if entry.gpu not in {GpuMode.NONE, GpuMode.NV}:
             return f"podman-hpc carries NVIDIA's GPUs in by --gpu, and has no way '{entry.gpu}'"
         return refuse_mount(entry.binds, "podman-hpc")
 
@@ -42,11 +42,11 @@ class PodmanHpc(msgspec.Struct, frozen=True):
 
     def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
-        folder: Word = entry.workdir or ("/" if entry.contain else Late("$PWD"))
-        variables = (Variable("HOME", entry.person.home or Late("$HOME")), *forced_variables(entry))
+        folder: Word = entry.workdir or ("/" if entry.contain else ShellExpr("$PWD"))
+        variables = (Variable("HOME", entry.person.home or ShellExpr("$HOME")), *forced_variables(entry))
         return (
             *("podman-hpc", "run"),
-            *(("--gpu",) if entry.gpu is GpuWay.NV else ()),
+            *(("--gpu",) if entry.gpu is GpuMode.NV else ()),
             *entry.options,
             "--",  # after it podman-hpc takes no word for one of its own flags, be it the program's
             *("--rm", "--interactive"),
@@ -71,9 +71,9 @@ def _place_words(entry: Entry) -> list[Word]:
     """Mount what is asked for, outer folders first: by itself podman gives a container its own folders for all else."""
     asked: list[Word] = [word for bind in entry.binds for word in mount_words(bind)]
     if entry.contain:
-        home: Word = f"{entry.person.home}:mode=1777" if entry.person.home else Late("$HOME:mode=1777")
+        home: Word = f"{entry.person.home}:mode=1777" if entry.person.home else ShellExpr("$HOME:mode=1777")
         return [*(() if entry.person.home == "/" else ("--tmpfs", home)), *asked]
     usual = [word for place in TEMPORARY for word in ("--volume", f"{place}:{place}")]
-    late: list[Word] = [] if entry.person.home else ["--volume", Late("$HOME:$HOME")]
-    late += [] if entry.workdir else ["--volume", Late("$PWD:$PWD")]
+    late: list[Word] = [] if entry.person.home else ["--volume", ShellExpr("$HOME:$HOME")]
+    late += [] if entry.workdir else ["--volume", ShellExpr("$PWD:$PWD")]
     return [*usual, *asked, *late]

@@ -11,8 +11,8 @@ import re
 
 import msgspec
 
-from argosy.core.model import Bind, Entry, GpuWay, Host, ImageKind, Variable
-from argosy.core.shell import Late, Word, in_double_quotes
+from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
+from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.runtimes.runtime import Traits, forced_variables, in_environment
 
 WAY_OUT = "build the image with --format sqsh"
@@ -34,7 +34,7 @@ def enroot_variables(entry: Entry) -> tuple[Variable, ...]:
     """Give what is forced, with the variables that enroot's GPU hook waits for."""
     forced = forced_variables(entry)
     taken = {variable.name for variable in forced}
-    wanted = ENROOT_GPU if entry.gpu is GpuWay.NV else ()
+    wanted = ENROOT_GPU if entry.gpu is GpuMode.NV else ()
     return (*(variable for variable in wanted if variable.name not in taken), *forced)
 
 
@@ -48,7 +48,7 @@ def enroot_reference(reference: str) -> str:
 
 def refuse_enroot(entry: Entry) -> str:
     """Say what enroot cannot do, whoever starts it; empty where nothing is in the way."""
-    if entry.gpu not in {GpuWay.NONE, GpuWay.NV}:
+    if entry.gpu not in {GpuMode.NONE, GpuMode.NV}:
         return f"enroot carries NVIDIA's GPUs in by its own hook, and has no way '{entry.gpu}'"
     return ""
 
@@ -102,7 +102,7 @@ class Pyxis(msgspec.Struct, frozen=True):
         return (
             f"--container-image={image}",
             _joined("--container-mounts=", mounts),
-            _joined("--container-workdir=", (entry.workdir or ("/" if entry.contain else Late("$PWD")),)),
+            _joined("--container-workdir=", (entry.workdir or ("/" if entry.contain else ShellExpr("$PWD")),)),
             "--no-container-mount-home" if entry.contain else "--container-mount-home",
             "--no-container-remap-root",
             "--no-container-entrypoint",
@@ -123,16 +123,16 @@ def _mounts(entry: Entry) -> tuple[Word, ...]:
     """Give what is mounted, outer folders first: by itself enroot gives a container its own, empty /tmp."""
     binds = [_mount(bind) for bind in _shown_binds(entry)]
     if entry.contain:
-        home: Word = f"tmpfs:{entry.person.home}:mode=700" if entry.person.home else Late("tmpfs:$HOME:mode=700")
-        places = (*TEMPORARY, "/dev/shm")  # noqa: S108 - mount points
-        private = tuple(f"tmpfs:{place}:mode=1777" for place in places)
+        home: Word = f"tmpfs:{entry.person.home}:mode=700" if entry.person.home else ShellExpr("tmpfs:$HOME:mode=700")
+        paths = (*TEMPORARY, "/dev/shm")  # noqa: S108 - mount points
+        private = tuple(f"tmpfs:{place}:mode=1777" for place in paths)
         return (*(() if entry.person.home == "/" else (home,)), *private, *binds)
-    return (*(f"{place}:{place}" for place in TEMPORARY), *binds, *(() if entry.workdir else (Late("$PWD:$PWD"),)))
+    return (*(f"{place}:{place}" for place in TEMPORARY), *binds, *(() if entry.workdir else (ShellExpr("$PWD:$PWD"),)))
 
 
 def _has_lines(variable: Variable) -> bool:
     value = variable.value
-    return "\n" in (value.expression if isinstance(value, Late) else value)
+    return "\n" in (value.expression if isinstance(value, ShellExpr) else value)
 
 
 def _mount(bind: Bind) -> str:
@@ -140,7 +140,7 @@ def _mount(bind: Bind) -> str:
 
 
 def _joined(option: str, values: tuple[Word, ...]) -> Word:
-    if not any(isinstance(value, Late) for value in values):
+    if not any(isinstance(value, ShellExpr) for value in values):
         return option + ",".join(map(str, values))
-    parts = [value.expression if isinstance(value, Late) else in_double_quotes(value) for value in values]
-    return Late(option + ",".join(parts))
+    parts = [value.expression if isinstance(value, ShellExpr) else in_double_quotes(value) for value in values]
+    return ShellExpr(option + ",".join(parts))

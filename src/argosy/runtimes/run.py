@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.core.shell import name_programs, plain_words, quote, render_assignment, render_command, render_programs
 from argosy.runtimes.command_check import refuse_missing_binds, refuse_no_program
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
-from argosy.runtimes.open_container import enter, outer_environment, with_shell
+from argosy.runtimes.open_container import open_container, outer_environment, with_shell
 
 SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exec /bin/sh "$@"', "sh")
 """bash where the image has it.  --norc: the host's ~/.bashrc, visible through the home, would reset PATH."""
@@ -51,7 +51,7 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
         )
     refuse_missing_binds(request.container)
     refuse_no_program(request.command, request.container, session.host)
-    plan = enter(request.container, request.image, session, command=request.command, dry=dry)
+    plan = open_container(request.container, request.image, session, command=request.command, dry=dry)
     refuse_outside_jobs(plan)
     if not request.command:
         plan = with_shell(plan)
@@ -127,8 +127,8 @@ def run(request: RunRequest, session: Session) -> int:
         with opened_dev(plan, session.reporter.note):
             hold_packages(plan, session)
             session.reporter.note(dev_note(request, plan.entry.dev, session.host.cwd))
-            return session.runner.hand_over(command)
+            return session.runner.run_foreground(command)
     note = read_only_note(request)
     if note and (request.command or sys.stdin.isatty()):
         session.reporter.note(note)
-    return session.runner.become(command)
+    return session.runner.exec_command(command)

@@ -16,8 +16,8 @@ from argosy.core import layout
 from argosy.core.errors import UsageError
 from argosy.core.model import Entry, Host, ImageKind, Variable
 from argosy.core.records import replace
-from argosy.core.shell import Late, Word
-from argosy.core.suggest import nearest_word
+from argosy.core.shell import ShellExpr, Word
+from argosy.core.suggest import suggest_word
 
 RUNTIMES: Mapping[str, str] = MappingProxyType(
     {
@@ -168,7 +168,7 @@ def load_runtime(name: str) -> Runtime:
     """
     place = RUNTIMES.get(name)
     if place is None:
-        near = nearest_word(name, RUNTIMES)
+        near = suggest_word(name, RUNTIMES)
         raise UsageError(
             f"no runtime is called {name!r}",
             evidence=f"known: {', '.join(RUNTIMES)}",
@@ -202,8 +202,8 @@ def named(variable: Variable) -> Word:
 
 def assignment(variable: Variable) -> Word:
     """Give ``NAME=value`` as one word."""
-    if isinstance(variable.value, Late):
-        return Late(f"{variable.name}={variable.value.expression}")
+    if isinstance(variable.value, ShellExpr):
+        return ShellExpr(f"{variable.name}={variable.value.expression}")
     return f"{variable.name}={variable.value}"
 
 

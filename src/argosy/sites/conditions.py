@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 
 OPERATORS = ("<=", ">=", "==", "!=", "<", ">")
 ORDER = frozenset({"<=", ">=", "<", ">"})
@@ -82,7 +82,7 @@ def parse_condition(table: Mapping[str, str]) -> Condition:
 
 def _parse_row(fact: str, text: str) -> Row:
     if fact not in KNOWN:
-        near = nearest_word(fact, KNOWN)
+        near = suggest_word(fact, KNOWN)
         raise ValueError(
             f"when: there is no fact {fact!r}" + (f", did you mean {near!r}?" if near else f": {', '.join(KNOWN)}")
         )

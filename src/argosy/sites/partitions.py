@@ -9,7 +9,7 @@ import msgspec
 
 from argosy.core.errors import SiteError
 from argosy.core.model import Choice
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.sites.profile import Partition, Site
 from argosy.sites.resolve import at_partition, evident_choice, gpus_of
 
@@ -79,7 +79,7 @@ def _unknown(site: Site, asked: str) -> Iterator[Choice]:
     known = [p.name for p in site.partitions]
     if not known or site.partition(asked):
         return
-    near = nearest_word(asked, known)
+    near = suggest_word(asked, known)
     meant = f"asked for; did you mean {near}" if near else f"asked for; known: {', '.join(known)}"
     yield Choice("partition", asked, f"{meant}; the profile of {site.name} does not name it", "option")
 

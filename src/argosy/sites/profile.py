@@ -19,7 +19,7 @@ from argosy.sites.profile_parts import (
     Count,
     Evident,
     Option,
-    Proved,
+    Validated,
     Setting,
     SiteBind,
 )
@@ -42,7 +42,7 @@ __all__ = [
     "Node",
     "Option",
     "Partition",
-    "Proved",
+    "Validated",
     "RuntimeFacts",
     "Setting",
     "Site",
@@ -335,7 +335,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     caches: tuple[Cache, ...] = ()
     settings: tuple[Setting, ...] = ()
     avoid: tuple[Avoid, ...] = ()
-    proved: Proved = Proved()
+    proved: Validated = Validated()
 
     def __post_init__(self) -> None:
         """Refuse a name that is no plain word: it stands in scripts and in names of files."""

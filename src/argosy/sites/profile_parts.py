@@ -212,7 +212,7 @@ class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     instead: str = ""
 
 
-class Proved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Validated(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``argosy prove`` found at the site, beyond the values that other parts hold.
 
     Attributes

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.sites.profile import Site
 
 DATA = Path(__file__).parent / "data"
@@ -64,7 +64,7 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
     if found is None or found.name.startswith(FRAGMENT):
         known = site_names(folders)
         files = [str(path) for path in Path(name).parent.glob("*.toml") if path.name != "argosy.toml"]
-        near = nearest_word(name, [*known, *files])
+        near = suggest_word(name, [*known, *files])
         is_path = name.endswith(".toml")
         raise SiteError(
             f"there is no site profile {name}" if is_path else f"there is no site {name!r}",
@@ -159,15 +159,15 @@ def _fragments(table: Table, path: Path, folders: Sequence[Path], within: tuple[
 
 def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple[Path, ...]) -> Path:
     """Find what ``use`` names: a fragment, else a site; never a profile that is being read already."""
-    places = [path.parent, *folders, DATA]
-    files = [place / f"{kind}{name}.toml" for kind in (FRAGMENT, "") for place in places]
+    paths = [path.parent, *folders, DATA]
+    files = [place / f"{kind}{name}.toml" for kind in (FRAGMENT, "") for place in paths]
     found = next((file for file in files if file.is_file() and file not in within), None)
     if found is None:
-        known = sorted({p.stem.removeprefix(FRAGMENT) for place in places for p in place.glob("*.toml")} - {path.stem})
+        known = sorted({p.stem.removeprefix(FRAGMENT) for place in paths for p in place.glob("*.toml")} - {path.stem})
         from argosy.core.toml_lines import find_line  # noqa: PLC0415 - likewise
 
         line = find_line(path.read_text(encoding="utf-8"), ("use",))
-        near = nearest_word(name, known)
+        near = suggest_word(name, known)
         raise SiteError(
             f"there is no fragment or site {name!r} to build on",
             evidence=f"{path}:{line}: use; known: {', '.join(known)}",

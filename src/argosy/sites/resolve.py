@@ -8,8 +8,8 @@ import msgspec
 
 from argosy.core.errors import SiteError
 from argosy.core.model import Bind, Choice, Variable
-from argosy.core.shell import Late, Word, in_double_quotes
-from argosy.core.suggest import nearest_word
+from argosy.core.shell import ShellExpr, Word, in_double_quotes
+from argosy.core.suggest import suggest_word
 from argosy.sites.conditions import Facts, judge_condition, render_condition, unknown_facts
 from argosy.sites.profile import Mode, Partition, Site
 from argosy.sites.profile_parts import BRACES, Cache, Conditional, Evident, Option, Setting
@@ -25,7 +25,7 @@ LATE_NAMES = {
 """What ``late`` texts may hold, and how a job script says it; ``{devices}`` is known when planning."""
 
 
-class AtSite(msgspec.Struct, frozen=True):
+class SiteDemands(msgspec.Struct, frozen=True):
     """What a site adds to a job.
 
     Attributes
@@ -98,7 +98,7 @@ def choose_mode(site: Site, asked: str) -> tuple[Site, str]:
         When the site has no such mode; the nearest is named.
     """
     if asked and asked not in site.modes:
-        near = nearest_word(asked.upper(), [name.upper() for name in site.modes])
+        near = suggest_word(asked.upper(), [name.upper() for name in site.modes])
         meant = next((name for name in site.modes if name.upper() == near), "")
         raise SiteError(
             f"{site.name} has no mode {asked!r}",
@@ -148,7 +148,7 @@ def _has_usual_nodes(site: Site, partition: Partition) -> bool:
     return same_model and same_cores and gpus_of(site, partition) == site.node.gpus
 
 
-def resolve(site: Site, facts: Facts, devices: int) -> AtSite:
+def resolve(site: Site, facts: Facts, devices: int) -> SiteDemands:
     """Give everything that the profile adds to a job of these facts.
 
     Parameters
@@ -170,7 +170,7 @@ def resolve(site: Site, facts: Facts, devices: int) -> AtSite:
         *(evident_choice(site, option, option.to.partition("-")[0], option.word) for option in options),
         *_left_out(site, facts),
     )
-    return AtSite(
+    return SiteDemands(
         variables=(*(Variable(s.name, _setting_word(s, devices)) for s in settings), *cached),
         binds=tuple(plain),
         late_binds=tuple(path for bind in binds for path in bind.paths if bind.if_there or "*" in path),
@@ -235,4 +235,4 @@ def late_word(text: str, devices: int) -> Word:
     pieces = BRACES.split(filled)
     escaped = [in_double_quotes(piece) for piece in pieces[::2]]
     names = [LATE_NAMES[name] for name in pieces[1::2]]
-    return Late("".join(a + b for a, b in zip(escaped, [*names, ""], strict=True)))
+    return ShellExpr("".join(a + b for a, b in zip(escaped, [*names, ""], strict=True)))

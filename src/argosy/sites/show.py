@@ -44,8 +44,8 @@ class Row(msgspec.Struct, frozen=True):
 def tell_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[Row, ...]:
     """Give every value of a site's profile, with where it was read."""
     path = find_profile(name, folders)
-    places = [path, *reversed(fragment_files(path, folders))]
-    texts = [(place, place.read_text(encoding="utf-8"), read_table(place)) for place in places]
+    paths = [path, *reversed(fragment_files(path, folders))]
+    texts = [(place, place.read_text(encoding="utf-8"), read_table(place)) for place in paths]
     return tuple(_with_origin(row, texts) for row in rows_of(read_site(name, folders)))
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from argosy.core.model import plain_fingerprint
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.sites.profile_parts import Base, Count, Evident
 
 
@@ -220,7 +220,7 @@ def refuse_processor(name: str, arch: str) -> None:
     """
     home = next((each for each, names in ARCHSPEC.items() if name in names), "")
     if not home:
-        near = nearest_word(name, sorted(frozenset[str]().union(*ARCHSPEC.values())))
+        near = suggest_word(name, sorted(frozenset[str]().union(*ARCHSPEC.values())))
         hint = f"did you mean {near}?" if near else 'write one, as archspec = "zen3"'
         raise ValueError(f"archspec = {name!r} is none of archspec's names; {hint}")
     if arch in ARCHSPEC and arch != home:

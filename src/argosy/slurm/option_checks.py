@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from argosy.core.errors import UsageError
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.slurm.text import JobOptions
 
 SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905
@@ -105,7 +105,7 @@ def parse_warning(text: str) -> tuple[str, int]:
     name, seconds = (match[1], int(match[2] or 60)) if match else ("", 0)
     is_signal = 0 < int(name) <= LAST_SIGNAL if name.isdigit() else name in SIGNALS
     if not is_signal or seconds > LONGEST_WARNING:
-        near = nearest_word(name, SIGNALS)
+        near = suggest_word(name, SIGNALS)
         raise UsageError(
             f"{text!r} is no warning signal",
             evidence=f"known: {', '.join(sorted(SIGNALS))}; at most {LONGEST_WARNING} seconds before the limit",
@@ -141,7 +141,7 @@ def _check_array(option: str, value: str) -> None:
 def _check_mail(option: str, value: str) -> None:
     for word in value.split(","):
         if word.upper() not in MAILS:
-            near = nearest_word(word.upper(), MAILS)
+            near = suggest_word(word.upper(), MAILS)
             raise UsageError(
                 f"{word!r} is nothing that Slurm sends mail about",
                 evidence=f"{option} {value}",

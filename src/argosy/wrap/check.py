@@ -22,7 +22,7 @@ from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.profile import Site
-from argosy.wrap.model import Inside, Recipe, SourceKind, Version
+from argosy.wrap.model import InContainer, Recipe, SourceKind, Version
 from argosy.wrap.versions import CACHE, open_prefix
 
 LIST = 'for each in "$@"; do [ -e "$each" ] || printf "gone:%s\\n" "$each"; done; echo whole'
@@ -127,7 +127,7 @@ def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Fi
     return Finding("start", well=True, said="the container starts, and holds every command")
 
 
-def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: Inside, session: Session) -> None:
+def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:
     """Check that the torch of an image or installation was built for the GPUs of the site, where one is named.
 
     Raises

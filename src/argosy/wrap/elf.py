@@ -51,9 +51,9 @@ def read_needs(prefix: Path) -> Needs:
 
 def _binaries(prefix: Path) -> Iterator[Path]:
     """Give ELF files, Python and its library first."""
-    places = ("bin/python3*", "lib/libpython3*", "bin/*", "lib/*.so*", "lib/python3*/site-packages/*/*.so")
+    paths = ("bin/python3*", "lib/libpython3*", "bin/*", "lib/*.so*", "lib/python3*/site-packages/*/*.so")
     seen: set[Path] = set()
-    for path in (path for pattern in places for path in sorted(prefix.glob(pattern))):
+    for path in (path for pattern in paths for path in sorted(prefix.glob(pattern))):
         if len(seen) >= MOST_FILES:
             return
         if path in seen or path.is_symlink() or not path.is_file():

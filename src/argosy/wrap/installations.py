@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import find_room
+from argosy.builder.backends.container import find_build_container
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.default_base import open_default
 from argosy.builder.output.assemble import write_delta
@@ -46,7 +46,7 @@ from argosy.recipes.recipe import Recipe as Wanted
 from argosy.recipes.uv_options import plan_uv_settings
 from argosy.version import VERSION
 from argosy.wrap.elf import Needs, read_needs
-from argosy.wrap.model import Inside, Recipe
+from argosy.wrap.model import InContainer, Recipe
 
 ARCHIVES = frozenset({Kind.TAR})
 SHEBANG = re.compile(rb"#!\s*(/\S+)/bin/[^/\s]*python[\d.]*\s")
@@ -71,7 +71,7 @@ class Placed(msgspec.Struct, frozen=True):
     image: Path
     at: str
     needs: Needs
-    inside: Inside
+    inside: InContainer
     base: str
 
 
@@ -146,10 +146,10 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
 def _relocate(tree: Path, at: str, base: Base, session: Session, work: Path) -> None:
     """Let conda-pack's own program write the new path into the files, inside, by the environment's own Python."""
     settings = plan_uv_settings(read_pip_config(session.host.environment, Path(session.host.person.home)), Wanted())
-    room = find_room(session, base, static_uv(session, settings), work)
-    room = room.furnished(Bind(str(tree / at.lstrip("/")), at))
+    build_container = find_build_container(session, base, static_uv(session, settings), work)
+    build_container = build_container.with_mounts(Bind(str(tree / at.lstrip("/")), at))
     words = (f"{at}/bin/python", f"{at}/{UNPACK}")
-    room.run_checked(*words, doing="writing the new path into the files")
+    build_container.run_checked(*words, doing="writing the new path into the files")
 
 
 def judge_place(at: str, named: str, source: Path) -> None:
@@ -182,7 +182,7 @@ def _named_prefix(folder: Path) -> str:
     return max(known, key=lambda prefix: known[prefix], default="")
 
 
-def _list_installation(place: Path, at: str) -> Inside:
+def _list_installation(place: Path, at: str) -> InContainer:
     """List every program of an installation, as it will be found at `at`."""
     programs: list[str] = []
     for folder, _, names in os.walk(place):
@@ -193,7 +193,7 @@ def _list_installation(place: Path, at: str) -> Inside:
         target = f"{at}/bin/{python.readlink() if python.is_symlink() else 'python'}"
     config = place / "pyvenv.cfg"
     rows = (line.partition("=") for line in config.read_text(encoding="utf-8").splitlines()) if config.is_file() else ()
-    return Inside(
+    return InContainer(
         programs=tuple(programs),
         beside=tuple(f"{at}/{name}" for name in sorted(os.listdir(place))),  # noqa: PTH208 - names are wanted
         python=os.path.normpath(target) if target else "",

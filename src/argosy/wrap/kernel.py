@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -62,7 +62,7 @@ def add_kernel(request: KernelRequest, session: Session) -> Path:
     spec = folder / "kernel.json"
     if not request.force:
         _refuse_other(spec, str(python))
-    with explained(folder):
+    with translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with whole_file(spec, force=True) as beside:
         beside.write_text(render_kernel(str(python), request.title or request.prefix.name), encoding="utf-8")

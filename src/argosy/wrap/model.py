@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.model import Bind, GpuWay
+from argosy.core.model import Bind, GpuMode
 
 
 class SourceKind(StrEnum):
@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True):
     paths: tuple[str, ...] = ()
     binds: tuple[Bind, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
-    gpu: GpuWay = GpuWay.AUTO
+    gpu: GpuMode = GpuMode.AUTO
     host: bool = False
     runtime: str = ""
 
@@ -133,7 +133,7 @@ class Wrapped(msgspec.Struct, frozen=True):
     target: str
 
 
-class Inside(msgspec.Struct, frozen=True):
+class InContainer(msgspec.Struct, frozen=True):
     """What was found in an image, by one start of its container.
 
     Attributes

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from argosy.core.model import Bind
-from argosy.core.shell import Late, in_double_quotes, quote
+from argosy.core.shell import ShellExpr, in_double_quotes, quote
 from argosy.wrap.plan import SYSTEM_FOLDERS
 from argosy.wrap.start_settings import Start
 
@@ -23,10 +23,10 @@ def render_visible(start: Start, mount: str) -> str:
     rows = [
         "# What is seen of the host, the last mount first: the prefix itself, the folder of an environment on top, the",
         "# current directory, TMPDIR, home, and the node's file systems.",
-        _mount(mount, Late("$argosy_version/inside"), Late("$argosy_prefix"), read_only=True),
+        _mount(mount, ShellExpr("$argosy_version/inside"), ShellExpr("$argosy_prefix"), read_only=True),
         *binds,
         *_installation(start, mount),
-        f'[ -z "$argosy_above" ] || {_mount(mount, Late("$argosy_above"), Late("$argosy_above"))}',
+        f'[ -z "$argosy_above" ] || {_mount(mount, ShellExpr("$argosy_above"), ShellExpr("$argosy_above"))}',
         *(_callers_if_apart(start) if mount == "bwrap" else _callers(start, mount)),
         *_places(start, mount),
     ]
@@ -42,12 +42,12 @@ def _callers(start: Start, mount: str) -> list[str]:
         "else",
         "    case $PWD in",
         f"    {system_cases(start)}) ;;",
-        f'    *) [ ! -d "$PWD" ] || {_mount(mount, Late("$PWD"), Late("$PWD"))} ;;',
+        f'    *) [ ! -d "$PWD" ] || {_mount(mount, ShellExpr("$PWD"), ShellExpr("$PWD"))} ;;',
         "    esac",
         "fi",
         'for argosy_place in "${TMPDIR-}" "${HOME-}"; do',
         '    case $argosy_place in "" | /) continue ;; esac',
-        f'    [ ! -d "$argosy_place" ] || {_mount(mount, Late("$argosy_place"), Late("$argosy_place"))}',
+        f'    [ ! -d "$argosy_place" ] || {_mount(mount, ShellExpr("$argosy_place"), ShellExpr("$argosy_place"))}',
         "done",
     ]
 
@@ -66,7 +66,7 @@ def _callers_if_apart(start: Start) -> list[str]:
         '    [ -d "$argosy_place" ] || continue',
         "    case $argosy_place in",
         "    /var/tmp | /var/tmp/*) ;;",
-        f"    {apart}) {_mount('bwrap', Late('$argosy_place'), Late('$argosy_place'))} ;;",
+        f"    {apart}) {_mount('bwrap', ShellExpr('$argosy_place'), ShellExpr('$argosy_place'))} ;;",
         "    esac",
         "done",
     ]
@@ -89,9 +89,9 @@ def _installation(start: Start, mount: str) -> list[str]:
     return [*rows, f'set -- --mount "type=bind,{",".join(fields)},id={start.layer_part}" "$@"']
 
 
-def tree_path(tree: str, path: str = "") -> Late | str:
+def tree_path(tree: str, path: str = "") -> ShellExpr | str:
     """Give a path in an unpacked tree, which lies in the prefix, or elsewhere under a whole path."""
-    return tree + path if "/" in tree else Late(f"$argosy_prefix/cache/trees/{tree}/root{in_double_quotes(path)}")
+    return tree + path if "/" in tree else ShellExpr(f"$argosy_prefix/cache/trees/{tree}/root{in_double_quotes(path)}")
 
 
 def _places(start: Start, mount: str) -> list[str]:
@@ -99,7 +99,7 @@ def _places(start: Start, mount: str) -> list[str]:
     return [
         f"for argosy_place in /*{' /opt/*' if start.host else ''}; do",
         f"    case $argosy_place in {' | '.join(patterns)}) continue ;; esac",
-        f'    [ ! -d "$argosy_place" ] || {_mount(mount, Late("$argosy_place"), Late("$argosy_place"))}',
+        f'    [ ! -d "$argosy_place" ] || {_mount(mount, ShellExpr("$argosy_place"), ShellExpr("$argosy_place"))}',
         "done",
         *_beside_installation(start, mount),
     ]
@@ -110,8 +110,8 @@ def _left_out(start: Start) -> tuple[str, ...]:
     # With --host the system folders of the host take the place of the image's, with /run, where Slurm's commands find
     # munge; /opt holds the layer, so one by one.
     skipped = ("dev", "opt", "proc", "sys", "tmp") if start.host else (*SYSTEM_FOLDERS, *start.shadowed)
-    top = _top_of_installation(start)
-    return tuple(dict.fromkeys((*skipped, *((top,) if top and f"/{top}" != start.at else ()))))
+    root_entry = _top_of_installation(start)
+    return tuple(dict.fromkeys((*skipped, *((root_entry,) if root_entry and f"/{root_entry}" != start.at else ()))))
 
 
 def _top_of_installation(start: Start) -> str:
@@ -120,12 +120,12 @@ def _top_of_installation(start: Start) -> str:
 
 def _beside_installation(start: Start, mount: str) -> list[str]:
     """Show what the host has beside an installation, one folder at a time, so that its own path can be made."""
-    top = _top_of_installation(start)
-    if not top or any(fnmatchcase(top, name) for name in SYSTEM_FOLDERS) or f"/{top}" == start.at:
+    root_entry = _top_of_installation(start)
+    if not root_entry or any(fnmatchcase(root_entry, name) for name in SYSTEM_FOLDERS) or f"/{root_entry}" == start.at:
         return []
     return [
-        f"for argosy_place in {quote('/' + top)}/*; do",
-        f'    [ ! -d "$argosy_place" ] || {_mount(mount, Late("$argosy_place"), Late("$argosy_place"))}',
+        f"for argosy_place in {quote('/' + root_entry)}/*; do",
+        f'    [ ! -d "$argosy_place" ] || {_mount(mount, ShellExpr("$argosy_place"), ShellExpr("$argosy_place"))}',
         "done",
     ]
 
@@ -140,7 +140,7 @@ def _bound(bind: Bind, mount: str) -> str:
     return _mount(mount, bind.source, bind.target, read_only=bind.read_only)
 
 
-def _mount(way: str, source: Late | str, target: Late | str, *, read_only: bool = False) -> str:
+def _mount(way: str, source: ShellExpr | str, target: ShellExpr | str, *, read_only: bool = False) -> str:
     """Render one mount that is put in front of the words gathered so far."""
     if way == "bwrap":
         option = "--ro-bind" if read_only else "--bind"
@@ -150,6 +150,6 @@ def _mount(way: str, source: Late | str, target: Late | str, *, read_only: bool 
     return f'set -- --mount "type=bind,{",".join(fields)}" "$@"'
 
 
-def _inner(word: Late | str) -> str:
+def _inner(word: ShellExpr | str) -> str:
     """Give a word for within double quotes."""
-    return word.expression if isinstance(word, Late) else in_double_quotes(word)
+    return word.expression if isinstance(word, ShellExpr) else in_double_quotes(word)

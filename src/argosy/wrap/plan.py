@@ -18,7 +18,7 @@ from argosy.core.shell import NAME, plain_words
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 from argosy.wrap.elf import Needs
-from argosy.wrap.model import Inside, Recipe, Settings, SourceKind, Wrapped
+from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, Wrapped
 
 SYSTEM_FOLDERS = ("bin", "boot", "dev", "etc", "lib*", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
 """Folders at the root that are the image's own; of the host nothing of that name is shown, but /tmp and /var/tmp."""
@@ -85,7 +85,7 @@ def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") ->
     )
 
 
-def plan_commands(inside: Inside, paths: Iterable[str], *, image: str) -> CommandsPlan:
+def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> CommandsPlan:
     """Choose the commands: of two with one name the first counts, as on a PATH.
 
     Raises
@@ -115,7 +115,7 @@ def plan_commands(inside: Inside, paths: Iterable[str], *, image: str) -> Comman
     return CommandsPlan(tuple(Wrapped(name, chosen[name]) for name in sorted(chosen)), links, tuple(hidden))
 
 
-def chosen_inside(found: Inside, paths: Iterable[str], image: Inside) -> Inside:
+def chosen_inside(found: InContainer, paths: Iterable[str], image: InContainer) -> InContainer:
     """Give what an installation holds at the paths asked for, and what its image is like."""
     wanted = tuple(paths)
     programs = tuple(
@@ -129,14 +129,14 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def shadowed_folders(inside: Inside) -> tuple[str, ...]:
+def shadowed_folders(inside: InContainer) -> tuple[str, ...]:
     """Name folders at the image's root that hold something of its own, so that the host's would hide it."""
     ours = {PurePosixPath(path).name for path in inside.folders}
     system = (*SYSTEM_FOLDERS, *USUALLY_EMPTY, ".*")
     return tuple(sorted(name for name in ours if not any(fnmatchcase(name, pattern) for pattern in system)))
 
 
-def judge_host(settings: Settings, inside: Inside) -> None:
+def judge_host(settings: Settings, inside: InContainer) -> None:
     """Refuse ``--host`` for an environment that needs the image's own system folders.
 
     Raises
@@ -168,7 +168,7 @@ def judge_runtime(name: str) -> None:
         )
 
 
-def judge_glibc(needs: Needs, inside: Inside) -> None:
+def judge_glibc(needs: Needs, inside: InContainer) -> None:
     """Refuse an installation that asks for a newer glibc than the base has.
 
     Raises
@@ -260,7 +260,7 @@ say end yes
 """
 
 
-def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, image: str) -> Inside:
+def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, image: str) -> InContainer:
     """Start a container once and list what is to be wrapped.
 
     Parameters
@@ -290,7 +290,7 @@ def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
     raise failed(command, reply, doing="looking for programs in the image")
 
 
-def parse_look(text: str) -> Inside | None:
+def parse_look(text: str) -> InContainer | None:
     """Read what `LOOK` prints; None where it did not come to its end."""
     rows = [line.removeprefix(MARK).partition(":") for line in text.splitlines() if line.startswith(MARK)]
     found: dict[str, list[str]] = {}
@@ -298,7 +298,7 @@ def parse_look(text: str) -> Inside | None:
         found.setdefault(key, []).append(value)
     if "end" not in found:
         return None
-    return Inside(
+    return InContainer(
         programs=tuple(found.get("program", ())),
         missing=tuple(found.get("missing", ())),
         path=next(iter(found.get("path", ())), ""),

@@ -24,7 +24,7 @@ from argosy.images.open import Opened, layer_key, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.images.rootfs_cache import lend_layer
 from argosy.recipes.lock import PackageKind
-from argosy.runtimes.open_container import enter, layer_tree_key
+from argosy.runtimes.open_container import open_container, layer_tree_key
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import ACTIVATE, ACTIVATE_FISH, MODULES
 from argosy.wrap.check import check_gpu_build
@@ -39,7 +39,7 @@ from argosy.wrap.plan import (
     plan_commands,
     plan_paths,
 )
-from argosy.wrap.render import furnish
+from argosy.wrap.render import write_version_files
 from argosy.wrap.root_entries import find_root
 from argosy.wrap.sources import Brought, choose_partitions, extend_image, keep_image, make_image
 from argosy.wrap.versions import (
@@ -52,7 +52,7 @@ from argosy.wrap.versions import (
     sweep,
     switch,
     versions,
-    write_entrances,
+    write_activation,
 )
 
 Bring = Callable[[Path, Session], Brought]
@@ -240,23 +240,23 @@ def _advance(prefix: Path, draft: _Draft, bring: Bring, session: Session, *, pre
             raise UsageError(f"{place} appeared meanwhile", hint="try again")
         brought = bring(folder, session)
         with session.step("wrap", "its commands") as step:
-            version = _furnish(prefix, number, draft, brought, session)
+            version = _write_version_files(prefix, number, draft, brought, session)
             step.result = f"{render_commands(len(version.commands))}, started by {version.runtime}"
-    write_entrances(prefix, version)
+    write_activation(prefix, version)
     switch(prefix, number)
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)
 
 
-def _furnish(prefix: Path, number: int, draft: _Draft, brought: Brought, session: Session) -> Version:
+def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brought, session: Session) -> Version:
     settings, recipe, image = draft.settings, brought.recipe, brought.image
     opened = refined(open_image(image), session)
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
-    there = replace(session, places=replace(session.places, cache=prefix / CACHE))
+    there = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     lock = opened.lock
-    if lock and enter(request, str(image), there, dry=True).runtime.traits.unpacks:
-        lend_layer(session, layer_key(lock), there.places.cache, layer_tree_key(opened, there))
-    plan = enter(request, str(image), there)
+    if lock and open_container(request, str(image), there, dry=True).runtime.traits.unpacks:
+        lend_layer(session, layer_key(lock), there.paths.cache, layer_tree_key(opened, there))
+    plan = open_container(request, str(image), there)
     judge_runtime(plan.runtime.name)
     found = brought.inside
     inside = look_inside(plan, () if found else paths, session, image=str(recipe))
@@ -284,7 +284,7 @@ def _furnish(prefix: Path, number: int, draft: _Draft, brought: Brought, session
         commands=commands.commands,
         notes=plan_notes(commands.hidden, settings.binds),
     )
-    furnish(image.parent, version, plan, inside, commands, root)
+    write_version_files(image.parent, version, plan, inside, commands, root)
     return version
 
 

@@ -12,7 +12,7 @@ from argosy.core.layout import DEFAULT_PATH, ROOT
 from argosy.core.shell import as_comment, in_double_quotes, quote
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.version import VERSION as ARGOSY
-from argosy.wrap.model import Inside, Version
+from argosy.wrap.model import InContainer, Version
 from argosy.wrap.plan import CommandsPlan, dropped_variables, shadowed_folders
 from argosy.wrap.root_entries import Root
 from argosy.wrap.start import render_apptainer, render_bwrap, render_join, render_names
@@ -192,8 +192,8 @@ def _on_top() -> str:
 """
 
 
-def furnish(
-    folder: Path, version: Version, plan: ContainerPlan, inside: Inside, commands: CommandsPlan, root: Root
+def write_version_files(
+    folder: Path, version: Version, plan: ContainerPlan, inside: InContainer, commands: CommandsPlan, root: Root
 ) -> None:
     """Fill the folder of a version; its image is there already."""
     _write_wrappers(folder / "bin", commands, version.number)
@@ -233,7 +233,7 @@ def _write_inside(folder: Path, commands: CommandsPlan, identity: str) -> None:
     (folder / f".inside-{identity}").write_text("This file is seen inside the container only.\n", encoding="utf-8")
 
 
-def _write_venv(folder: Path, inside: Inside) -> None:
+def _write_venv(folder: Path, inside: InContainer) -> None:
     """Let DIR be a venv inside, and one on which other venvs can be made."""
     config, customize = render_venv(inside), render_customize(inside)
     if config:
@@ -243,7 +243,7 @@ def _write_venv(folder: Path, inside: Inside) -> None:
         (folder / ON_TOP / "sitecustomize.py").write_text(customize, encoding="utf-8")
 
 
-def _start(folder: Path, version: Version, plan: ContainerPlan, inside: Inside, root: Root) -> Start:
+def _start(folder: Path, version: Version, plan: ContainerPlan, inside: InContainer, root: Root) -> Start:
     image = folder / version.image
     entry = plan.entry
     return Start(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from argosy.builder.request import named_project
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import explained, missing_file
+from argosy.core.os_errors import translate_os_errors, missing_file
 from argosy.images.identify import Kind, identify_file
 from argosy.images.prefix import current_version
 from argosy.images.tar_headers import read_tar_names
@@ -99,8 +99,10 @@ def _is_installation(folder: Path) -> bool:
 def _named_like_environment(archive: Path) -> bool:
     """Tell whether a tar file holds an environment, as conda-pack makes them: ``bin`` and ``conda-meta`` at its top."""
     compression = identify_file(archive).compression
-    tops = {name.removeprefix("./").partition("/")[0] for name in read_tar_names(archive, compression)}
-    return "conda-meta" in tops or ("bin" in tops and "lib" in tops and not tops & {"etc", "usr"})
+    root_entries = {name.removeprefix("./").partition("/")[0] for name in read_tar_names(archive, compression)}
+    return "conda-meta" in root_entries or (
+        "bin" in root_entries and "lib" in root_entries and not root_entries & {"etc", "usr"}
+    )
 
 
 def script_paths(scripts: tuple[Path, ...]) -> tuple[str, ...]:
@@ -125,5 +127,5 @@ def read_environ(path: Path) -> tuple[tuple[str, str], ...]:
     UsageError
         When there is none, or a line has no fixed value.
     """
-    with explained(path.parent):
+    with translate_os_errors(path.parent):
         return parse_environ(path.read_text(encoding="utf-8"), str(path))

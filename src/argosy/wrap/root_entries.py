@@ -44,7 +44,7 @@ class How(StrEnum):
     LINK = "link"
 
 
-class Top(msgspec.Struct, frozen=True):
+class RootEntry(msgspec.Struct, frozen=True):
     """One entry of the root.
 
     Attributes
@@ -60,7 +60,7 @@ class Top(msgspec.Struct, frozen=True):
 
 
 class Root(msgspec.Struct, frozen=True):
-    """How a root is put together by links; without `tops` that is impossible, and an overlay is needed.
+    """How a root is put together by links; without `root_entries` that is impossible, and an overlay is needed.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Root(msgspec.Struct, frozen=True):
         What the image's ``/etc/passwd`` and ``/etc/group`` say.
     """
 
-    tops: tuple[Top, ...] = ()
+    root_entries: tuple[RootEntry, ...] = ()
     folder: str = ""
     users: str = ""
     groups: str = ""
@@ -95,7 +95,7 @@ def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, 
     Returns
     -------
     Root
-        Without `tops` where there is no tree, something was removed from a lower one, or a mount needs a place in a
+        Without `root_entries` where there is no tree, something was removed from a lower one, or a mount needs a place in a
         folder of the image that it does not have.
     """
     if not entry.trees or entry.devices.binds:
@@ -105,22 +105,22 @@ def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, 
     left = at.split("/")[1] if at else ""
     skipped = NOT_THE_IMAGES | ({left} if left not in SYSTEM else set())
     try:
-        tops = tuple(_tops(trees, "", place, skipped))
+        root_entries = tuple(_tops(trees, "", place, skipped))
         with whole_folder(place, what="joining the image's folders", waiting=session.waiting) as folder:
             if folder is not None:
-                _join(trees, tops, folder / "root", place / "root")
+                _join(trees, root_entries, folder / "root", place / "root")
         users, groups = (
             (place / "root/etc" / name).read_text(errors="replace", encoding="utf-8") for name in OF_THE_CALLER
         )
     except (_NeedsOverlay, PermissionError):
         return Root()
-    if not all(_has_place(tops, bind.target) for bind in binds):
+    if not all(_has_place(root_entries, bind.target) for bind in binds):
         return Root()
-    relative = (replace(top, source=top.source.removeprefix(f"{cache}/")) for top in tops)
+    relative = (replace(root_entry, source=root_entry.source.removeprefix(f"{cache}/")) for root_entry in root_entries)
     return Root(tuple(relative), place.name, users, groups)
 
 
-def tops_of(cache: Path, names: tuple[str, ...]) -> tuple[Top, ...]:
+def tops_of(cache: Path, names: tuple[str, ...]) -> tuple[RootEntry, ...]:
     """Give the entries of the root of a version that is there, with whole paths; none where it needs an overlay."""
     *trees, last = names or ("",)
     if not trees or not last.startswith(PLACE):
@@ -128,20 +128,26 @@ def tops_of(cache: Path, names: tuple[str, ...]) -> tuple[Top, ...]:
     return tuple(_tops(tuple(cache / name / "root" for name in trees), "", cache / last, NOT_THE_IMAGES))
 
 
-def top_words(top: Top) -> tuple[str, ...]:
+def root_entry_words(root_entry: RootEntry) -> tuple[str, ...]:
     """Give the words by which bubblewrap makes an entry of the root."""
-    if top.how is How.FOLDER:
-        return ("--dir", top.target)
-    return ("--symlink" if top.how is How.LINK else "--ro-bind", top.source, top.target)
+    if root_entry.how is How.FOLDER:
+        return ("--dir", root_entry.target)
+    return ("--symlink" if root_entry.how is How.LINK else "--ro-bind", root_entry.source, root_entry.target)
 
 
-def _has_place(tops: tuple[Top, ...], target: str) -> bool:
+def _has_place(root_entries: tuple[RootEntry, ...], target: str) -> bool:
     """Tell whether something can be mounted at a path: the image's folders have it, or it is in none of them."""
-    above = [top for top in tops if top.how is How.BIND and target.startswith(f"{top.target}/")]
-    return all(os.path.lexists(top.source + target.removeprefix(top.target)) for top in above)
+    above = [
+        root_entry
+        for root_entry in root_entries
+        if root_entry.how is How.BIND and target.startswith(f"{root_entry.target}/")
+    ]
+    return all(os.path.lexists(root_entry.source + target.removeprefix(root_entry.target)) for root_entry in above)
 
 
-def _tops(trees: tuple[Path, ...], above: str, place: Path, skipped: frozenset[str] = frozenset()) -> Iterator[Top]:
+def _tops(
+    trees: tuple[Path, ...], above: str, place: Path, skipped: frozenset[str] = frozenset()
+) -> Iterator[RootEntry]:
     """Give the entries of the folder `above` (empty for the root itself), and of what is opened below it."""
     names = {name for tree in trees for name in _names(tree, above)} | (set() if above else {JOINED[1:]})
     for name in sorted(names - skipped):
@@ -152,24 +158,24 @@ def _tops(trees: tuple[Path, ...], above: str, place: Path, skipped: frozenset[s
         if (
             first.is_symlink() and not above and name in USUALLY_EMPTY
         ):  # /home -> var/home: nothing is mounted on a link
-            yield Top(target, How.FOLDER)
+            yield RootEntry(target, How.FOLDER)
         elif first.is_symlink() and target != JOINED:
-            yield Top(target, How.LINK, str(first.readlink()))
+            yield RootEntry(target, How.LINK, str(first.readlink()))
         elif target in OPEN or (target == "/var" and not (first / "tmp").is_dir()):
-            yield Top(target, How.FOLDER)
+            yield RootEntry(target, How.FOLDER)
             yield from _tops(trees, target, place)
         elif target == JOINED or (_is_folder(first) and any(map(_is_folder, others))):
-            yield Top(target, How.BIND, f"{place}/root{target}")
+            yield RootEntry(target, How.BIND, f"{place}/root{target}")
         else:
             yield _single(target, first)
 
 
-def _single(target: str, path: Path) -> Top:
+def _single(target: str, path: Path) -> RootEntry:
     """Give an entry that one tree has."""
     if path.is_symlink() or not (path.is_file() or path.is_dir()):
         raise _NeedsOverlay
     empty = path.is_dir() and not any(path.iterdir())
-    return Top(target, How.FOLDER) if empty else Top(target, How.BIND, str(path))
+    return RootEntry(target, How.FOLDER) if empty else RootEntry(target, How.BIND, str(path))
 
 
 def _names(tree: Path, above: str) -> list[str]:
@@ -181,11 +187,11 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _join(trees: tuple[Path, ...], tops: tuple[Top, ...], root: Path, final: Path) -> None:
+def _join(trees: tuple[Path, ...], root_entries: tuple[RootEntry, ...], root: Path, final: Path) -> None:
     """Make the folders that several trees have, the lowest tree first."""
     left = MOST_LINKS
     root.mkdir()
-    for target in (top.target for top in tops if Path(top.source).is_relative_to(final)):
+    for target in (root_entry.target for root_entry in root_entries if Path(root_entry.source).is_relative_to(final)):
         for tree in reversed(trees):
             if _is_folder(tree / target[1:]):
                 left -= _link_tree(tree / target[1:], root / target[1:], left)

@@ -11,7 +11,7 @@ import msgspec
 from argosy.builder.build import build
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import ArgosyError, NoVersions, UsageError
-from argosy.core.layout import Guise
+from argosy.core.layout import PrefixLayout
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -19,7 +19,7 @@ from argosy.images.find import find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.runtimes.choose import choose_runtime
 from argosy.wrap.elf import Needs
-from argosy.wrap.model import Inside, Recipe, SourceKind
+from argosy.wrap.model import InContainer, Recipe, SourceKind
 
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
@@ -42,7 +42,7 @@ class Brought(msgspec.Struct, frozen=True):
     image: Path
     recipe: Recipe
     needs: Needs = NO_NEEDS
-    inside: Inside | None = None
+    inside: InContainer | None = None
 
 
 def choose_partitions(recipe: Recipe, runtime: str, session: Session) -> Recipe:
@@ -149,7 +149,7 @@ def _built(
         unisolated=recipe.unisolated,
         replaceable=recipe.replaceable,
         keep=True,
-        guise=Guise(own_python=recipe.own_python),
+        prefix_layout=PrefixLayout(own_python=recipe.own_python),
         default_base=recipe.default_base and base == recipe.base,
     )
     try:
@@ -177,7 +177,7 @@ def _taken(recipe: Recipe, folder: Path, session: Session) -> Path:
             f"{reference} is {identify_file(path).description}, which holds no commands", hint="name an image"
         )
     place = folder / f"image{SUFFIX[kind]}"
-    in_cache = path.resolve().is_relative_to(session.places.cache.resolve())
+    in_cache = path.resolve().is_relative_to(session.paths.cache.resolve())
     if (recipe.copy or in_cache) and path.is_file():
         _copy(path, place)
     else:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 
-from argosy.core.model import Attach, Devices, GpuWay
-from argosy.core.shell import Late, Word, in_double_quotes, join, quote, render_programs
+from argosy.core.model import Attach, Devices, GpuMode
+from argosy.core.shell import ShellExpr, Word, in_double_quotes, join, quote, render_programs
 from argosy.runtimes.apptainer import FAMILIES, GPU_FLAGS
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
 from argosy.wrap.mounts import render_visible, system_cases, tree_path
 from argosy.wrap.plan import USUALLY_EMPTY
-from argosy.wrap.root_entries import How, Top, top_words
+from argosy.wrap.root_entries import How, RootEntry, root_entry_words
 from argosy.wrap.start_settings import Start
 
 OF_A_CONTAINER = ("BIND", "BINDPATH", "COMMAND", "CONTAINER", "ENVIRONMENT", "MOUNT", "NAME")
@@ -25,7 +25,7 @@ CHANGES_THE_CONTAINER = (
 
 
 def _gpu(start: Start) -> list[str]:
-    if start.gpu is not GpuWay.AUTO:
+    if start.gpu is not GpuMode.AUTO:
         return [f'set -- {" ".join(GPU_FLAGS[start.gpu])} "$@"'] if GPU_FLAGS.get(start.gpu) else []
     return [
         "# GPUs as this node has them.",
@@ -34,13 +34,13 @@ def _gpu(start: Start) -> list[str]:
     ]
 
 
-def _both(name: str, value: Late | str) -> str:
+def _both(name: str, value: ShellExpr | str) -> str:
     return " ".join(f"{family}ENV_{name}={quote(value)}" for family in FAMILIES)
 
 
 def render_apptainer(start: Start) -> str:
     """Render the start by Apptainer or SingularityCE."""
-    path = Late("$argosy_prefix/bin:$PATH") if start.host else Late("$argosy_path")
+    path = ShellExpr("$argosy_prefix/bin:$PATH") if start.host else ShellExpr("$argosy_path")
     layer = []
     if start.attach is Attach.BIND:
         fields = f'type=bind,\\"src=$argosy_image\\",dst=/opt/argosy,id={start.layer_part},image-src=/opt/argosy'
@@ -85,7 +85,7 @@ SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin"
 
 def render_bwrap(start: Start) -> str:
     """Render the start by bubblewrap, out of unpacked trees."""
-    path = Late("PATH=$argosy_prefix/bin:$PATH") if start.host else Late("PATH=$argosy_path")
+    path = ShellExpr("PATH=$argosy_prefix/bin:$PATH") if start.host else ShellExpr("PATH=$argosy_path")
     libraries = ":".join(start.devices.library_folders)
     variables = [quote(path), *(quote(f"{name}={value}") for name, value in start.variables)]
     variables += [quote(f"{variable.name}={variable.value}") for variable in start.devices.variables]
@@ -108,7 +108,7 @@ def render_bwrap(start: Start) -> str:
         "done",
         "# The tools of the system, not those of this prefix.",
         f"PATH={quote(SYSTEM_PATH)}{':$PATH' if start.host else ''}",
-        *(_in_place(start) if start.root.tops else ()),
+        *(_in_place(start) if start.root.root_entries else ()),
         '. "$argosy_version/join.sh"',
     ]
     return "\n".join(rows) + "\n"
@@ -157,7 +157,11 @@ def _in_place(start: Start) -> list[str]:
     HOLD waits for the end of a pipe, which a here-document is in most shells; it is opened once more for writing, so
     that it ends when this process has walked in, or is gone.
     """
-    owned = [top.target for top in start.root.tops if top.how is How.BIND and top.target[1:] not in USUALLY_EMPTY]
+    owned = [
+        root_entry.target
+        for root_entry in start.root.root_entries
+        if root_entry.how is How.BIND and root_entry.target[1:] not in USUALLY_EMPTY
+    ]
     patterns = " | ".join(f"{target}/*" for target in sorted(owned))
     return [
         *_container(start),
@@ -189,7 +193,7 @@ def _in_place(start: Start) -> list[str]:
 
 
 def _container(start: Start) -> list[str]:
-    tops = [f"        {_top(top)} \\" for top in start.root.tops]
+    root_entries = [f"        {_top(root_entry)} \\" for root_entry in start.root.root_entries]
     return [
         "# The container: bubblewrap puts it together, says the number of its first process, and that one waits.",
         "argosy_container() {",
@@ -207,7 +211,7 @@ def _container(start: Start) -> list[str]:
         '        set -- --perms 0644 --ro-bind-data 4 /etc/passwd --perms 0644 --ro-bind-data 5 /etc/group "$@"',
         "    fi",
         "    set -- \\",
-        *tops,
+        *root_entries,
         '        --dev-bind /dev /dev --bind /proc /proc --bind /sys /sys "$@"',
         '    [ "$argosy_uid" = 0 ] || set -- --unshare-user --uid "$argosy_uid" --gid "$argosy_gid" "$@"',
         '    exec bwrap "$@" 3>&1 > /dev/null 4<< USERS 5<< GROUPS',
@@ -221,10 +225,10 @@ def _container(start: Start) -> list[str]:
     ]
 
 
-def _top(top: Top) -> str:
-    words: tuple[Word, ...] = top_words(top)
-    if top.how is How.BIND and not top.source.startswith("/"):
-        words = (words[0], Late(f"$argosy_trees/{in_double_quotes(top.source)}"), top.target)
+def _top(root_entry: RootEntry) -> str:
+    words: tuple[Word, ...] = root_entry_words(root_entry)
+    if root_entry.how is How.BIND and not root_entry.source.startswith("/"):
+        words = (words[0], ShellExpr(f"$argosy_trees/{in_double_quotes(root_entry.source)}"), root_entry.target)
     return join(words)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.core.model import Attach, Bind, Devices, GpuWay
+from argosy.core.model import Attach, Bind, Devices, GpuMode
 from argosy.wrap.root_entries import Root
 
 NO_DEVICES = Devices()
@@ -53,7 +53,7 @@ class Start(msgspec.Struct, frozen=True):
     on_top: bool
     binds: tuple[Bind, ...]
     variables: tuple[tuple[str, str], ...]
-    gpu: GpuWay
+    gpu: GpuMode
     host: bool
     attach: Attach = Attach.OVERLAY
     at: str = ""

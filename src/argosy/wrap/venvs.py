@@ -6,7 +6,7 @@ Two things stand in the way.  A venv names the base's interpreter as its ``home`
 
 from __future__ import annotations
 
-from argosy.wrap.model import Inside
+from argosy.wrap.model import InContainer
 
 CONFIG = "pyvenv.cfg"
 ON_TOP = ".on-top"
@@ -16,7 +16,7 @@ FIRST_WITHOUT = 14
 """From Python 3.14 on getpath alone knows a venv, and wants its ``home``; before, site.py found it without."""
 
 
-def render_venv(inside: Inside) -> str:
+def render_venv(inside: InContainer) -> str:
     """Render the ``pyvenv.cfg`` of DIR: that of the image without its ``home``; empty where it must stay as it is.
 
     Without ``home`` site.py still makes DIR the prefix (Python 3.8 to 3.13), and ``sys._base_executable`` stays
@@ -32,7 +32,7 @@ def render_venv(inside: Inside) -> str:
     )
 
 
-def render_customize(inside: Inside) -> str:
+def render_customize(inside: InContainer) -> str:
     """Render the ``sitecustomize`` that shows the packages of the image to a venv that wants those of its parent."""
     above = inside.programs[0].rsplit("/", 2)[0] if inside.programs else ""
     return f"""\

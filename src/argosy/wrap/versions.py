@@ -12,7 +12,7 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import lease
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import remove_tree, whole_file
@@ -60,7 +60,7 @@ def refuse_prefix(prefix: Path) -> None:
 
 
 def _entries(folder: Path) -> list[Path]:
-    with explained(folder):
+    with translate_os_errors(folder):
         return list(folder.iterdir()) if folder.is_dir() else []
 
 
@@ -75,7 +75,7 @@ def alone(prefix: Path, session: Session, *, doing: str, new: bool = False) -> I
     """
     if not new and not (prefix / VERSIONS).is_dir():
         open_prefix(prefix)
-    with explained(prefix, "--prefix"):
+    with translate_os_errors(prefix, "--prefix"):
         prefix.mkdir(parents=True, exist_ok=True)
     if not os.access(prefix, os.W_OK):
         raise CheckFailed(f"{prefix} cannot be written", hint="name a folder that you may write to")
@@ -97,16 +97,16 @@ def next_number(prefix: Path) -> int:
 def switch(prefix: Path, number: int) -> None:
     """Let the commands of a prefix be those of a version: one rename, so there is no moment without commands."""
     beside = prefix / f".{SWITCH}.{os.getpid()}.part"
-    with explained(prefix):
+    with translate_os_errors(prefix):
         beside.unlink(missing_ok=True)
         beside.symlink_to(f"{VERSIONS}/{number}/bin")
         beside.replace(prefix / SWITCH)
 
 
-def write_entrances(prefix: Path, version: Version) -> None:
+def write_activation(prefix: Path, version: Version) -> None:
     """Write the activate scripts and the modulefiles, which are the same for all versions but for what they tell."""
     modules = prefix / MODULES
-    with explained(prefix):
+    with translate_os_errors(prefix):
         modules.mkdir(exist_ok=True)
     known = module_name(prefix.name)
     lua = next(iter(sorted(modules.glob("*.lua"))), modules / f"{known}.lua")

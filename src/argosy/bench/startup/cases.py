@@ -19,7 +19,7 @@ from argosy.images.open import open_image
 from argosy.images.prefix import version_folder
 from argosy.images.rootfs_cache import unpacked
 from argosy.wrap.model import Version
-from argosy.wrap.root_entries import top_words, tops_of
+from argosy.wrap.root_entries import root_entry_words, tops_of
 from argosy.wrap.versions import CACHE, open_prefix
 
 SHARED = r"""
@@ -58,7 +58,7 @@ source "$here/../common.sh"
 PYTHON = "python"
 
 
-class Ground(msgspec.Struct, frozen=True):
+class BenchTarget(msgspec.Struct, frozen=True):
     """What the cases are made of.
 
     Attributes
@@ -86,7 +86,7 @@ class Ground(msgspec.Struct, frozen=True):
         return version_folder(self.request.prefix, self.version.number) / self.version.image
 
 
-def open_ground(request: StartupRequest, work: Path, session: Session) -> Ground:
+def open_target(request: StartupRequest, work: Path, session: Session) -> BenchTarget:
     """Read the prefix.
 
     Raises
@@ -100,53 +100,53 @@ def open_ground(request: StartupRequest, work: Path, session: Session) -> Ground
         raise UsageError(f"{request.prefix} has no python, which is what is started", hint="wrap an environment")
     dropped = {*NOT_FROM_CALLER, "ARGOSY_WRAP", "APPTAINER_BIND", "SINGULARITY_BIND"}
     env = {name: value for name, value in session.host.environment.items() if name not in dropped}
-    return Ground(request, version, target, env | {"PYTHONNOUSERSITE": "1"}, work)
+    return BenchTarget(request, version, target, env | {"PYTHONNOUSERSITE": "1"}, work)
 
 
-def find_cases(ground: Ground, session: Session) -> Iterator[Case | str]:
+def find_cases(target: BenchTarget, session: Session) -> Iterator[Case | str]:
     """Give the cases asked for, or why one cannot be run."""
     ways = {BARE: _bare, RUNTIME: _runtime, LINE: _line, WRAPPER: _wrapper, SCRIPTED: _scripted}
     for name, way in ways.items():
-        if not ground.request.only or name in ground.request.only:
-            yield way(ground, session)
+        if not target.request.only or name in target.request.only:
+            yield way(target, session)
 
 
-def _code(ground: Ground) -> tuple[str, ...]:
-    return ("-c", ground.request.code)
+def _code(target: BenchTarget) -> tuple[str, ...]:
+    return ("-c", target.request.code)
 
 
-def _wrapper(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
-    return Case(WRAPPER, _wrapper_words(ground), ground.env, _files(ground), ground.place)
+def _wrapper(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
+    return Case(WRAPPER, _wrapper_words(target), target.env, _files(target), target.place)
 
 
-def _wrapper_words(ground: Ground) -> tuple[str, ...]:
-    return (str(ground.request.prefix / "bin" / PYTHON), *_code(ground))
+def _wrapper_words(target: BenchTarget) -> tuple[str, ...]:
+    return (str(target.request.prefix / "bin" / PYTHON), *_code(target))
 
 
-def _files(ground: Ground) -> tuple[str, ...]:
+def _files(target: BenchTarget) -> tuple[str, ...]:
     """Name what holds the image's bytes: its file, or the unpacked trees under bubblewrap."""
-    if ground.version.runtime != "bwrap":
-        return (str(ground.image.resolve()),)
-    return tuple(str(ground.request.prefix / CACHE / "trees" / tree) for tree in ground.version.trees)
+    if target.version.runtime != "bwrap":
+        return (str(target.image.resolve()),)
+    return tuple(str(target.request.prefix / CACHE / "trees" / tree) for tree in target.version.trees)
 
 
-def _container(ground: Ground) -> tuple[str, ...] | str:
+def _container(target: BenchTarget) -> tuple[str, ...] | str:
     """Give the least that starts a program in the container: no home, no folders of the host."""
-    if ground.version.runtime != "bwrap":
-        return (ground.version.runtime, "--quiet", "exec", str(ground.image))
-    root = tops_of(ground.request.prefix / CACHE / "trees", ground.version.trees)
+    if target.version.runtime != "bwrap":
+        return (target.version.runtime, "--quiet", "exec", str(target.image))
+    root = tops_of(target.request.prefix / CACHE / "trees", target.version.trees)
     if not root:
         return "its image needs an overlay under bubblewrap, so there is no plain line"
-    words = [word for top in root for word in top_words(top)]
+    words = [word for top in root for word in root_entry_words(top)]
     return ("bwrap", *words, "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--bind", "/tmp", "/tmp")  # noqa: S108
 
 
-def _runtime(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
-    container = _container(ground)
+def _runtime(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
+    container = _container(target)
     if isinstance(container, str):
         return f"{RUNTIME}: {container}"
     return Case(
-        RUNTIME, (*container, ground.target, *_code(ground)), ground.env, _files(ground), str(ground.request.prefix)
+        RUNTIME, (*container, target.target, *_code(target)), target.env, _files(target), str(target.request.prefix)
     )
 
 
@@ -158,66 +158,66 @@ cat /proc/$$/environ > {folder}/environment
 """
 
 
-def _line(ground: Ground, session: Session) -> Case | str:
+def _line(target: BenchTarget, session: Session) -> Case | str:
     """Give the very words and variables with which the wrapped command takes the runtime's place."""
-    if ground.version.runtime == "bwrap":
+    if target.version.runtime == "bwrap":
         return f"{LINE}: under bubblewrap a wrapped command ends in more than one program"
-    runtime = find_program(ground.version.runtime, ground.env.get("PATH", ""))
-    folder = ground.work / "line"
+    runtime = find_program(target.version.runtime, target.env.get("PATH", ""))
+    folder = target.work / "line"
     folder.mkdir()
-    file = folder / ground.version.runtime
+    file = folder / target.version.runtime
     file.write_text(RECORD.format(folder=quote(str(folder))), encoding="utf-8")
     file.chmod(0o755)
-    called = Command(_wrapper_words(ground), env=ground.env | {"PATH": f"{folder}:{ground.env.get('PATH', '')}"})
+    called = Command(_wrapper_words(target), env=target.env | {"PATH": f"{folder}:{target.env.get('PATH', '')}"})
     run_checked(session.runner, called, doing="looking how the runtime is called")
     if not runtime or not (folder / "words").is_file():
-        return f"{LINE}: the wrapped command does not look for {ground.version.runtime} on PATH"
+        return f"{LINE}: the wrapped command does not look for {target.version.runtime} on PATH"
     words, variables = (_read_texts(folder / name) for name in ("words", "environment"))
     env = dict(text.partition("=")[::2] for text in (each.replace(f"{folder}:", "") for each in variables))
-    return Case(LINE, (runtime, *words), env, _files(ground), ground.place)
+    return Case(LINE, (runtime, *words), env, _files(target), target.place)
 
 
 def _read_texts(file: Path) -> list[str]:
     return os.fsdecode(file.read_bytes()).removesuffix("\0").split("\0")
 
 
-def _scripted(ground: Ground, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
-    container = _container(ground)
+def _scripted(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
+    container = _container(target)
     if isinstance(container, str):
         return f"{SCRIPTED}: {container}"
-    folder = ground.work / "scripted"
+    folder = target.work / "scripted"
     (folder / "bin").mkdir(parents=True)
     (folder / "common.sh").write_text(SHARED, encoding="utf-8")
     file = folder / "bin" / PYTHON
-    file.write_text(render_scripted(container, ground.target), encoding="utf-8")
+    file.write_text(render_scripted(container, target.target), encoding="utf-8")
     file.chmod(0o755)
-    return Case(SCRIPTED, (str(file), *_code(ground)), ground.env, _files(ground), ground.place)
+    return Case(SCRIPTED, (str(file), *_code(target)), target.env, _files(target), target.place)
 
 
-def _bare(ground: Ground, session: Session) -> Case | str:
+def _bare(target: BenchTarget, session: Session) -> Case | str:
     """Run the environment's files where they lie unpacked: its own Python, or the host's of the same version."""
-    tree = _layer(ground, session)
+    tree = _layer(target, session)
     packages = next(iter(sorted(tree.glob(f"{ENV_PREFIX[1:]}/lib/python3*/site-packages"))), None) if tree else None
     if tree is None or packages is None:
         return f"{BARE}: its Python packages lie in no layer of their own"
     name = packages.parent.name
     own = tree / ENV_PREFIX[1:] / "bin" / name
-    program = (str(own),) if own.is_file() and not own.is_symlink() else _python_of_base(ground, name)
-    env = ground.env | {"PYTHONPATH": str(packages)}
+    program = (str(own),) if own.is_file() and not own.is_symlink() else _python_of_base(target, name)
+    env = target.env | {"PYTHONPATH": str(packages)}
     if len(program) > 1:
         env["PYTHONHOME"] = str(Path(program[-1]).parents[1])
     program = program or _host_python(name)
     if not program:
         return f"{BARE}: there is no {name} on this machine"
-    return Case(BARE, (*program, *_code(ground)), env, (str(packages),), str(tree))
+    return Case(BARE, (*program, *_code(target)), env, (str(packages),), str(tree))
 
 
-def _python_of_base(ground: Ground, name: str) -> tuple[str, ...]:
+def _python_of_base(target: BenchTarget, name: str) -> tuple[str, ...]:
     """Start the base's own interpreter from its unpacked tree, with its libraries; empty where there is none.
 
     The machine's own may load more, by its own ``*.pth`` files.
     """
-    for tree in map(Path, _files(ground) if ground.version.runtime == "bwrap" else ()):
+    for tree in map(Path, _files(target) if target.version.runtime == "bwrap" else ()):
         loader = next(iter(sorted(tree.glob("root/lib*/ld-linux-*.so.*"))), None)
         program = tree / "root/usr/bin" / name
         if loader and program.is_file() and not program.is_symlink():
@@ -232,13 +232,13 @@ def _host_python(name: str) -> tuple[str, ...]:
     return next(((path,) for path in found if os.access(path, os.X_OK)), ())
 
 
-def _layer(ground: Ground, session: Session) -> Path | None:
+def _layer(target: BenchTarget, session: Session) -> Path | None:
     """Unpack the layer, where the runtime has not done so."""
-    if ground.version.runtime == "bwrap":
+    if target.version.runtime == "bwrap":
         return (
-            ground.request.prefix / CACHE / "trees" / ground.version.trees[0] / "root" if ground.version.trees else None
+            target.request.prefix / CACHE / "trees" / target.version.trees[0] / "root" if target.version.trees else None
         )
-    image = open_image(ground.image).image
+    image = open_image(target.image).image
     offset = image.layer_offset if image.layer_offset >= 0 else image.base_offset
-    place = replace(session, places=replace(session.places, cache=ground.work))
-    return unpacked(place, ground.image, offset=offset, key="layer", what=f"the layer of {ground.image.name}")
+    place = replace(session, paths=replace(session.paths, cache=target.work))
+    return unpacked(place, target.image, offset=offset, key="layer", what=f"the layer of {target.image.name}")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from argosy.bench.startup.cases import find_cases, open_ground
+from argosy.bench.startup.cases import find_cases, open_target
 from argosy.bench.startup.model import Calls, Case, Figure, StartupReport, StartupRequest
 from argosy.core.process import Command, find_program, run_checked
 from argosy.core.records import asdict
@@ -33,8 +33,8 @@ def measure_startup(request: StartupRequest, session: Session) -> StartupReport:
         When a start fails, with what it said.
     """
     with work_folder(session.work_parent()) as work:
-        ground = open_ground(request, work, session)
-        found = list(find_cases(ground, session))
+        target = open_target(request, work, session)
+        found = list(find_cases(target, session))
         cases = [case for case in found if isinstance(case, Case)]
         notes = [note for note in found if isinstance(note, str)]
         with session.step("start", f"{len(cases)} ways, in turns") as step:
@@ -46,7 +46,7 @@ def measure_startup(request: StartupRequest, session: Session) -> StartupReport:
         elif request.count:
             notes.append("no calls are counted: strace is not installed here")
     figures = tuple(figure for case in cases for figure in _figures(case.name, taken[case.name]))
-    return StartupReport(str(request.prefix), ground.version.runtime, request.code, figures, calls, tuple(notes))
+    return StartupReport(str(request.prefix), target.version.runtime, request.code, figures, calls, tuple(notes))
 
 
 def _timed(

@@ -26,7 +26,7 @@ class Run(msgspec.Struct, frozen=True):
     """One run: round and way, the program's exit code, and the number that is compared; None where it told none."""
 
     round: int
-    way: int
+    variant: int
     code: int
     value: float | None
 
@@ -46,7 +46,7 @@ class Compared(msgspec.Struct, frozen=True):
         ``less``, ``more``, ``no difference shown``, or why there is none.
     """
 
-    way: str
+    variant: str
     runs: int
     failed: int
     median: float | None
@@ -59,34 +59,34 @@ class Compared(msgspec.Struct, frozen=True):
 def parse_runs(text: str) -> tuple[Run, ...]:
     """Read the lines of the runs in a job's output."""
     return tuple(
-        Run(int(number), int(way), int(code), _number(value)) for number, way, code, value in RUN.findall(text)
+        Run(int(number), int(variant), int(code), _number(value)) for number, variant, code, value in RUN.findall(text)
     )
 
 
-def compare(ways: Sequence[str], runs: Sequence[Run]) -> tuple[Compared, ...]:
+def compare(variants: Sequence[str], runs: Sequence[Run]) -> tuple[Compared, ...]:
     """Compare each way with the first."""
-    values = [{run.round: run.value for run in runs if run.way == n and not run.code} for n in range(len(ways))]
+    values = [{run.round: run.value for run in runs if run.variant == n and not run.code} for n in range(len(variants))]
     told = [{number: value for number, value in each.items() if value is not None} for each in values]
     rounds = len({run.round for run in runs})
-    return tuple(_compared(name, told[n], told[0] if n else {}, rounds) for n, name in enumerate(ways))
+    return tuple(_compared(name, told[n], told[0] if n else {}, rounds) for n, name in enumerate(variants))
 
 
-def _compared(way: str, mine: Mapping[int, float], first: Mapping[int, float], rounds: int) -> Compared:
+def _compared(variant: str, mine: Mapping[int, float], first: Mapping[int, float], rounds: int) -> Compared:
     middle = median(mine.values()) if mine else None
     failed = rounds - len(mine)
     pairs = [mine[number] - first[number] for number in sorted(mine.keys() & first.keys())]
     if not pairs or middle is None:
         verdict = "" if mine and not first else "no run to compare"
-        return Compared(way, len(mine), failed, middle, None, None, None, verdict)
+        return Compared(variant, len(mine), failed, middle, None, None, None, verdict)
     base = median(first.values())
     ratio = middle / base if base else None
     inner = interval(pairs)
     if inner is None:
         verdict = f"{LEAST_ROUNDS} rounds are needed for 95 %"
-        return Compared(way, len(mine), failed, middle, ratio, None, None, verdict)
+        return Compared(variant, len(mine), failed, middle, ratio, None, None, verdict)
     low, high = inner
     verdict = "less" if high < 0 else "more" if low > 0 else "no difference shown"
-    return Compared(way, len(mine), failed, middle, ratio, low, high, verdict)
+    return Compared(variant, len(mine), failed, middle, ratio, low, high, verdict)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -99,7 +99,7 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 def render_table(rows: Sequence[Compared], what: str) -> str:
     """Render the comparison for people."""
-    width = max(len(row.way) for row in rows)
+    width = max(len(row.variant) for row in rows)
     lines = [f"{'way':<{width}}  runs  {'median':>10}  {'ratio':>6}  difference ({what})"]
     for row in rows:
         middle = "-" if row.median is None else f"{row.median:.4g}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from argosy.bench.variants.compare import Compared, compare, parse_runs
-from argosy.bench.variants.plan import Way, render_driver, with_way
+from argosy.bench.variants.plan import Variant, render_driver, with_variant
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -21,7 +21,9 @@ NOTE, RUNS = "ways.json", "ways.txt"
 """In a record: what is compared, and a line for each run."""
 
 
-def launch_ways(request: LaunchRequest, ways: Sequence[Way], session: Session, *, rounds: int, phrase: str) -> Launched:
+def launch_variants(
+    request: LaunchRequest, variants: Sequence[Variant], session: Session, *, rounds: int, phrase: str
+) -> Launched:
     """Run a program in several ways, in turns; as `argosy.launch.submit.launch` does one.
 
     Parameters
@@ -32,17 +34,18 @@ def launch_ways(request: LaunchRequest, ways: Sequence[Way], session: Session, *
         What the compared number follows in the program's output; empty compares the seconds of a run.
     """
     folder = runs_folder(session)
-    places = [folder / f"way-{number}" for number in range(len(ways))]
+    paths = [folder / f"way-{number}" for number in range(len(variants))]
     plans = [
-        plan_here(with_way(request, way), session, record=str(place)) for way, place in zip(ways, places, strict=True)
+        plan_here(with_variant(request, variant), session, record=str(place))
+        for variant, place in zip(variants, paths, strict=True)
     ]
-    scripts = [str(place / "job.sh") for place in places]
-    driver = render_driver(plans[0], ways, scripts, rounds=rounds, phrase=phrase, runs=str(folder / RUNS))
+    scripts = [str(place / "job.sh") for place in paths]
+    driver = render_driver(plans[0], variants, scripts, rounds=rounds, phrase=phrase, runs=str(folder / RUNS))
     keep_record(replace(plans[0], script=driver), folder)
-    for plan, place in zip(plans, places, strict=True):
+    for plan, place in zip(plans, paths, strict=True):
         keep_record(plan, place)
     what = f"the number after {phrase!r}" if phrase else "seconds of a run"
-    write_text(folder / NOTE, json.dumps({"ways": [way.name for way in ways], "what": what}) + "\n")
+    write_text(folder / NOTE, json.dumps({"ways": [variant.name for variant in variants], "what": what}) + "\n")
     return start_kept(plans[0], folder, session, find_site(request.site, session.host), request)
 
 

@@ -36,14 +36,14 @@ READ_CLOCK = """\
 since() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { printf "%.3f\\n", b - a }'; }"""
 
 
-class Way(msgspec.Struct, frozen=True):
+class Variant(msgspec.Struct, frozen=True):
     """One way to run a program: what it is called, and the variables that it sets."""
 
     name: str
     variables: tuple[Variable, ...] = ()
 
 
-def parse_ways(texts: Sequence[str], environment: Mapping[str, str]) -> tuple[Way, ...]:
+def parse_variants(texts: Sequence[str], environment: Mapping[str, str]) -> tuple[Variant, ...]:
     """Read ways as a user writes them, ``"NAME=VALUE NAME=VALUE"``; the first is the plan as it is.
 
     Raises
@@ -51,7 +51,7 @@ def parse_ways(texts: Sequence[str], environment: Mapping[str, str]) -> tuple[Wa
     UsageError
         When there is none, one sets nothing, or two are the same.
     """
-    ways = [Way(AS_PLANNED)]
+    variants = [Variant(AS_PLANNED)]
     for text in texts:
         try:
             words = shlex.split(text)
@@ -61,27 +61,27 @@ def parse_ways(texts: Sequence[str], environment: Mapping[str, str]) -> tuple[Wa
             raise UsageError(
                 f"--try {text!r} sets no variable", hint='write NAME=VALUE, several with blanks: --try "A=1 B=2"'
             )
-        ways.append(Way(" ".join(words), tuple(parse_variable(word, environment) for word in words)))
-    if len(ways) == 1:
+        variants.append(Variant(" ".join(words), tuple(parse_variable(word, environment) for word in words)))
+    if len(variants) == 1:
         raise UsageError("there is nothing to try", hint="add --try NAME=VALUE, as often as you like")
-    names = [way.name for way in ways]
+    names = [variant.name for variant in variants]
     twice = next((name for name in names if names.count(name) > 1), "")
     if twice:
         raise UsageError(f"{twice} is tried twice", hint="leave one out")
-    return tuple(ways)
+    return tuple(variants)
 
 
-def with_way(request: LaunchRequest, way: Way) -> LaunchRequest:
+def with_variant(request: LaunchRequest, variant: Variant) -> LaunchRequest:
     """Give the request that sets what a way sets, whatever was set before."""
-    own = {variable.name for variable in way.variables}
+    own = {variable.name for variable in variant.variables}
     kept = tuple(each for each in request.container.variables if each.name not in own)
-    told = Choice("way", way.name, "tried beside others", "bench settings")
-    container = replace(request.container, variables=(*kept, *way.variables))
+    told = Choice("way", variant.name, "tried beside others", "bench settings")
+    container = replace(request.container, variables=(*kept, *variant.variables))
     return replace(request, container=container, choices=(*request.choices, told))
 
 
 def render_driver(
-    first: LaunchPlan, ways: Sequence[Way], scripts: Sequence[str], *, rounds: int, phrase: str, runs: str
+    first: LaunchPlan, variants: Sequence[Variant], scripts: Sequence[str], *, rounds: int, phrase: str, runs: str
 ) -> str:
     """Render the job script that runs the ways in turns.
 
@@ -96,8 +96,8 @@ def render_driver(
     runs
         File that gets a line for each run, for programs; the output gets one for people.
     """
-    numbers = " ".join(map(str, range(len(ways))))
-    backwards = " ".join(map(str, reversed(range(len(ways)))))
+    numbers = " ".join(map(str, range(len(variants))))
+    backwards = " ".join(map(str, reversed(range(len(variants)))))
     measured = f'value=$(metric {quote(phrase)} "$out")' if phrase else 'value=$(since "$began")'
     what = f"the number after {phrase!r}" if phrase else "the seconds of a run"
     kept = f'echo "{LINE} $round $way $code ${{value:--}}" >> {quote(runs)}'
@@ -106,8 +106,8 @@ def render_driver(
     lines = (
         "#!/bin/sh",
         *(line for line in first.script.splitlines() if line.startswith("#SBATCH ")),
-        f"# {len(ways)} ways to run one program, {rounds} rounds; compared is {what}.",
-        *(f"#   {number}: {ascii(way.name)[1:-1]}" for number, way in enumerate(ways)),
+        f"# {len(variants)} ways to run one program, {rounds} rounds; compared is {what}.",
+        *(f"#   {number}: {ascii(variant.name)[1:-1]}" for number, variant in enumerate(variants)),
         "# Made by Argosy; it needs no Argosy where it runs.",
         "set -u",
         READ_METRIC if phrase else READ_CLOCK,
@@ -117,8 +117,8 @@ def render_driver(
         "run() {",
         "    case $2 in",
         *(
-            f"    {number}) name={quote(ascii(way.name)[1:-1])} script={quote(script)} ;;"
-            for number, (way, script) in enumerate(zip(ways, scripts, strict=True))
+            f"    {number}) name={quote(ascii(variant.name)[1:-1])} script={quote(script)} ;;"
+            for number, (variant, script) in enumerate(zip(variants, scripts, strict=True))
         ),
         "    esac",
         "    out=${script%.sh}-$1.out code=0" + ("" if phrase else " began=$(date +%s.%N)"),

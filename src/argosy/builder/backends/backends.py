@@ -1,6 +1,6 @@
 """Carriers: the ways to run a program inside a base image's root while building; pure words, nothing is started here.
 
-Every step of a build that runs a program of the base goes through `plan_inside`.  Which carrier works is found out by
+Every step of a build that runs a program of the base goes through `plan_exec`.  Which carrier works is found out by
 trying (see `argosy.builder.backends.container`), since the kernel's switches alone do not tell (AppArmor, seccomp, containers).
 
 =============  =====================================================================================================
@@ -71,7 +71,7 @@ OWNERS = "owners.bpf"
 """The file in the folder of changes that holds the filter of `argosy.builder.backends.seccomp`, as `JOIN` calls it."""
 
 
-class Ground(msgspec.Struct, frozen=True):
+class RootfsSpec(msgspec.Struct, frozen=True):
     """A base image as carriers need it.
 
     Attributes
@@ -95,7 +95,7 @@ class Ground(msgspec.Struct, frozen=True):
     writable: bool = False
 
 
-class Inside(msgspec.Struct, frozen=True):
+class ExecSpec(msgspec.Struct, frozen=True):
     """A program to run inside a base's root.
 
     Attributes
@@ -154,17 +154,17 @@ def _missing(host: Host) -> str:
     return "\n".join(lines)
 
 
-def changes_a_copy(carrier: str) -> bool:
+def changes_a_copy(backend: str) -> bool:
     """Tell whether programs that change the base's system need a copy of it with a carrier: it has no overlay."""
-    return carrier not in {"root", "userns"}
+    return backend not in {"root", "userns"}
 
 
-def needs_tree(carrier: str) -> bool:
+def needs_tree(backend: str) -> bool:
     """Tell whether a carrier works on an unpacked base only."""
-    return carrier == "proot"
+    return backend == "proot"
 
 
-def plan_inside(carrier: str, ground: Ground, inside: Inside, *, scratch: str, host: Host) -> Command:
+def plan_exec(backend: str, rootfs_spec: RootfsSpec, inside: ExecSpec, *, scratch: str, host: Host) -> Command:
     """Give the command that runs `inside` in the base's root.
 
     Parameters
@@ -173,12 +173,12 @@ def plan_inside(carrier: str, ground: Ground, inside: Inside, *, scratch: str, h
         An existing empty directory: the mount point in the private namespace.
     """
     environment = _environment(inside.variables)
-    if carrier in {"root", "userns"}:
-        words = _namespace_words(carrier, ground, inside, scratch)
+    if backend in {"root", "userns"}:
+        words = _namespace_words(backend, rootfs_spec, inside, scratch)
         return Command(words, env={**environment, "PATH": host.environment.get("PATH", DEFAULT_PATH)})
-    if carrier == "proot":
-        return Command(_proot_words(host.programs.get("proot", "proot"), ground, inside), env=environment)
-    return Command(_exec_words(carrier, ground, inside), env=_outside(host.environment) | _forced(environment))
+    if backend == "proot":
+        return Command(_proot_words(host.programs.get("proot", "proot"), rootfs_spec, inside), env=environment)
+    return Command(_exec_words(backend, rootfs_spec, inside), env=_outside(host.environment) | _forced(environment))
 
 
 def _environment(variables: tuple[tuple[str, str], ...]) -> dict[str, str]:
@@ -191,22 +191,32 @@ def _outside(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(prefixes)}
 
 
-def _namespace_words(carrier: str, ground: Ground, inside: Inside, scratch: str) -> Words:
-    user = ("--user", "--map-root-user") if carrier == "userns" else ()
+def _namespace_words(backend: str, rootfs_spec: RootfsSpec, inside: ExecSpec, scratch: str) -> Words:
+    user = ("--user", "--map-root-user") if backend == "userns" else ()
     space = (*PRIVATE_NAMESPACE[:1], *user, *PRIVATE_NAMESPACE[1:])
-    join = ("sh", "-c", JOIN, "argosy-join", scratch, ground.image, str(ground.offset), ground.tree, ground.changes)
-    room = ("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/")  # noqa: S108 - inside
+    join = (
+        "sh",
+        "-c",
+        JOIN,
+        "argosy-join",
+        scratch,
+        rootfs_spec.image,
+        str(rootfs_spec.offset),
+        rootfs_spec.tree,
+        rootfs_spec.changes,
+    )
+    build_container = ("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/")  # noqa: S108 - inside
     path = ("--setenv", "PATH", dict(inside.variables).get("PATH", DEFAULT_PATH))
     binds = [w for b in inside.binds for w in ("--ro-bind" if b.read_only else "--bind", b.source, b.target)]
-    return (*space, *join, *room, *binds, *path, "--", *inside.words)
+    return (*space, *join, *build_container, *binds, *path, "--", *inside.words)
 
 
-def _exec_words(program: str, ground: Ground, inside: Inside) -> Words:
+def _exec_words(program: str, rootfs_spec: RootfsSpec, inside: ExecSpec) -> Words:
     binds = [w for b in inside.binds for w in ("--bind", f"{b.source}:{b.target}{':ro' if b.read_only else ''}")]
-    image = ground.tree or ground.image
+    image = rootfs_spec.tree or rootfs_spec.image
     clean = ("--cleanenv", "--no-eval", "--contain", "--no-home", "--pwd", "/")
     # Without --workdir, /tmp holds no more than 64 MB.
-    write = ("--fakeroot", "--writable", "--workdir", ground.changes) if ground.writable else ()
+    write = ("--fakeroot", "--writable", "--workdir", rootfs_spec.changes) if rootfs_spec.writable else ()
     return (program, "--silent", "exec", *clean, *write, *binds, image, *inside.words)
 
 
@@ -217,9 +227,9 @@ def _forced(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _proot_words(program: str, ground: Ground, inside: Inside) -> Words:
+def _proot_words(program: str, rootfs_spec: RootfsSpec, inside: ExecSpec) -> Words:
     # Into a copy the names were written: a step that changes /etc/hosts must not reach this machine's.
-    names = () if ground.writable else NAMES
+    names = () if rootfs_spec.writable else NAMES
     system = [w for path in ("/dev", "/proc", *names) for w in ("-b", path)]
     binds = [w for b in inside.binds for w in ("-b", f"{b.source}:{b.target}")]
     return (
@@ -229,7 +239,7 @@ def _proot_words(program: str, ground: Ground, inside: Inside) -> Words:
         program,
         "-0",
         "-r",
-        ground.tree,
+        rootfs_spec.tree,
         "-w",
         "/",
         *system,

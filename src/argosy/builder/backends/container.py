@@ -9,12 +9,12 @@ import msgspec
 from argosy.builder.backends.backends import (
     NOT_MOUNTED,
     OWNERS,
-    Ground,
-    Inside,
+    RootfsSpec,
+    ExecSpec,
     candidates,
     changes_a_copy,
     needs_tree,
-    plan_inside,
+    plan_exec,
 )
 from argosy.builder.backends.seccomp import plan_owners, render_filter
 from argosy.builder.bases.base import Base
@@ -35,7 +35,7 @@ WITH_IMAGE_ENV = 'for f in /.singularity.d/env/*.sh; do [ ! -e "$f" ] || . "$f";
 """Sets what the base says of its own environment (PATH, LD_LIBRARY_PATH of a vendor's Python), as runtimes do."""
 
 
-class Room(msgspec.Struct, frozen=True):
+class BuildContainer(msgspec.Struct, frozen=True):
     """A base's root in which programs can be run.
 
     Attributes
@@ -44,20 +44,20 @@ class Room(msgspec.Struct, frozen=True):
         Where programs may change the base's system and the carrier has no overlay: the copy that they change.
     """
 
-    carrier: Choice
-    ground: Ground
+    backend: Choice
+    rootfs_spec: RootfsSpec
     scratch: str
     session: Session
     binds: tuple[Bind, ...] = ()
     copy: CopiedBase | None = None
 
-    def furnished(self, *binds: Bind) -> Room:
+    def with_mounts(self, *binds: Bind) -> BuildContainer:
         """Give the same room with more bind mounts."""
         return replace(self, binds=(*self.binds, *binds))
 
     def run(self, *words: str, variables: tuple[tuple[str, str], ...] = (), on_line: OnLine | None = None) -> Reply:
         """Run a program of the base, or one bound in, with the base's own environment."""
-        inside = Inside(("/bin/sh", "-c", WITH_IMAGE_ENV, "sh", *words), self.binds, variables)
+        inside = ExecSpec(("/bin/sh", "-c", WITH_IMAGE_ENV, "sh", *words), self.binds, variables)
         return self.session.runner.run(self.command(inside), on_line)
 
     def run_checked(
@@ -74,15 +74,17 @@ class Room(msgspec.Struct, frozen=True):
         shown = Command(tuple(Path(w).name if w == UV_INSIDE else w for w in words))
         return failed(shown, reply, doing=doing, hint=hint)
 
-    def command(self, inside: Inside) -> Command:
+    def command(self, inside: ExecSpec) -> Command:
         """Give the command that this room's carrier runs; in a copy the mount points are made first."""
         if self.copy:
             for bind in inside.binds:
                 _make_mount_point(self.copy.tree, bind)
-        return plan_inside(self.carrier.value, self.ground, inside, scratch=self.scratch, host=self.session.host)
+        return plan_exec(self.backend.value, self.rootfs_spec, inside, scratch=self.scratch, host=self.session.host)
 
 
-def find_room(session: Session, base: Base, uv: Path, work: Path, *, asked: str = "", changing: bool = False) -> Room:
+def find_build_container(
+    session: Session, base: Base, uv: Path, work: Path, *, asked: str = "", changing: bool = False
+) -> BuildContainer:
     """Find the first carrier that runs a program in the base's root on this machine.
 
     The program tried is the static uv that the build needs anyway, so a base without a shell fails later, by name.
@@ -100,57 +102,74 @@ def find_room(session: Session, base: Base, uv: Path, work: Path, *, asked: str 
         When no carrier is there, or none works: each with what it said.
     """
     said: list[str] = []
-    ground, scratch, changes = Ground(base.image.path, base.image.base_offset), work / "mount", work / "changes"
+    rootfs_spec, scratch, changes = (
+        RootfsSpec(base.image.path, base.image.base_offset),
+        work / "mount",
+        work / "changes",
+    )
     scratch.mkdir()
     for choice in candidates(session.host, asked):
-        room = Room(choice, ground, str(scratch), session, (Bind(str(uv), UV_INSIDE, True),))
+        build_container = BuildContainer(choice, rootfs_spec, str(scratch), session, (Bind(str(uv), UV_INSIDE, True),))
         if changing and changes_a_copy(choice.value):
-            room = _in_copy(room, changes)
+            build_container = _in_copy(build_container, changes)
         elif changing:
-            room = _keeping(room, changes)
+            build_container = _keeping(build_container, changes)
         elif needs_tree(choice.value):
-            room = _on_tree(room, base.digest)
-        reply = _try(room)
+            build_container = _on_tree(build_container, base.digest)
+        reply = _try(build_container)
         if reply.code == NOT_MOUNTED:
-            room = _on_tree(room, base.digest)
-            reply = _try(room)
+            build_container = _on_tree(build_container, base.digest)
+            reply = _try(build_container)
         if reply.code == 0:
-            return replace(room, carrier=_reasoned(room.carrier, said))
+            return replace(build_container, backend=_reasoned(build_container.backend, said))
         said += [f"{choice.value}: exit code {reply.code}", *(f"  {x}" for x in _last(reply))]
     raise _none_works(said)
 
 
-def _on_tree(room: Room, key: str) -> Room:
+def _on_tree(build_container: BuildContainer, key: str) -> BuildContainer:
     """Give the same room over the base unpacked into the cache.
 
     proot makes places for what is bound in the tree itself, and removes them at its end: one that was killed leaves
     them.  So it has a tree of its own, which no image is run from.
     """
-    key = f"{key}-{room.carrier.value}" if needs_tree(room.carrier.value) else key
-    tree = str(unpacked(room.session, Path(room.ground.image), offset=room.ground.offset, key=key, what="the base"))
-    return replace(room, ground=replace(room.ground, tree=tree))
+    key = f"{key}-{build_container.backend.value}" if needs_tree(build_container.backend.value) else key
+    tree = str(
+        unpacked(
+            build_container.session,
+            Path(build_container.rootfs_spec.image),
+            offset=build_container.rootfs_spec.offset,
+            key=key,
+            what="the base",
+        )
+    )
+    return replace(build_container, rootfs_spec=replace(build_container.rootfs_spec, tree=tree))
 
 
-def _keeping(room: Room, changes: Path) -> Room:
+def _keeping(build_container: BuildContainer, changes: Path) -> BuildContainer:
     """Give the same room with what its programs change kept as the upper layer of an overlay."""
     for name in ("up", "work"):
         (changes / name).mkdir(parents=True, exist_ok=True)
     (changes / "up").chmod(0o755)
-    if room.carrier.value == "userns" and (steps := plan_owners(room.session.host.arch)):
+    if build_container.backend.value == "userns" and (steps := plan_owners(build_container.session.host.arch)):
         (changes / OWNERS).write_bytes(render_filter(steps))
-    return replace(room, ground=replace(room.ground, changes=str(changes)))
+    return replace(build_container, rootfs_spec=replace(build_container.rootfs_spec, changes=str(changes)))
 
 
-def _in_copy(room: Room, changes: Path) -> Room:
+def _in_copy(build_container: BuildContainer, changes: Path) -> BuildContainer:
     """Give the same room over a copy of the base that its programs may change."""
     for name in ("up", "tmp"):
         (changes / name).mkdir(parents=True, exist_ok=True)
     (changes / "up").chmod(0o755)
-    tree = changes / room.carrier.value
-    copy = copy_base(room.session, Path(room.ground.image), offset=room.ground.offset, tree=tree)
-    ground = replace(room.ground, tree=str(copy.tree), changes=str(changes / "tmp"), writable=True)
-    carrier = replace(room.carrier, why=f"{room.carrier.why}, in a copy of the base")
-    return replace(room, carrier=carrier, ground=ground, copy=copy)
+    tree = changes / build_container.backend.value
+    copy = copy_base(
+        build_container.session,
+        Path(build_container.rootfs_spec.image),
+        offset=build_container.rootfs_spec.offset,
+        tree=tree,
+    )
+    rootfs_spec = replace(build_container.rootfs_spec, tree=str(copy.tree), changes=str(changes / "tmp"), writable=True)
+    backend = replace(build_container.backend, why=f"{build_container.backend.why}, in a copy of the base")
+    return replace(build_container, backend=backend, rootfs_spec=rootfs_spec, copy=copy)
 
 
 def _make_mount_point(tree: Path, bind: Bind) -> None:
@@ -182,7 +201,7 @@ def follow_links(tree: Path, path: str) -> Path:
     return done
 
 
-def find_room_in_tree(session: Session, tree: Path, *, scratch: Path) -> Room:
+def find_build_container_in_tree(session: Session, tree: Path, *, scratch: Path) -> BuildContainer:
     """Find the first carrier that runs a shell in an unpacked root file system on this machine.
 
     Raises
@@ -193,21 +212,21 @@ def find_room_in_tree(session: Session, tree: Path, *, scratch: Path) -> Room:
     said: list[str] = []
     scratch.mkdir()
     for choice in candidates(session.host):
-        room = Room(choice, Ground("", 0, str(tree)), str(scratch), session)
-        reply = room.session.runner.run(room.command(Inside(("/bin/sh", "-c", ":"))))
+        build_container = BuildContainer(choice, RootfsSpec("", 0, str(tree)), str(scratch), session)
+        reply = build_container.session.runner.run(build_container.command(ExecSpec(("/bin/sh", "-c", ":"))))
         if reply.code == 0:
-            return replace(room, carrier=_reasoned(choice, said))
+            return replace(build_container, backend=_reasoned(choice, said))
         said += [f"{choice.value}: exit code {reply.code}", *(f"  {x}" for x in _last(reply))]
     raise _none_works(said)
 
 
-def find_room_mounted(session: Session, image: Path, *, scratch: Path) -> Room | None:
+def find_build_container_mounted(session: Session, image: Path, *, scratch: Path) -> BuildContainer | None:
     """Find the first carrier that mounts a squashfs and runs a shell in it; None where none does."""
     scratch.mkdir()
     for choice in candidates(session.host):
-        room = Room(choice, Ground(str(image), 0), str(scratch), session)
-        if not needs_tree(choice.value) and room.run("/bin/sh", "-c", ":").code == 0:
-            return room
+        build_container = BuildContainer(choice, RootfsSpec(str(image), 0), str(scratch), session)
+        if not needs_tree(choice.value) and build_container.run("/bin/sh", "-c", ":").code == 0:
+            return build_container
     return None
 
 
@@ -224,8 +243,10 @@ def _reasoned(choice: Choice, said: list[str]) -> Choice:
     return replace(choice, why=f"{choice.why}; not {'; '.join(map(str.strip, said))}") if said else choice
 
 
-def _try(room: Room) -> Reply:
-    return room.session.runner.run(room.command(Inside((UV_INSIDE, "--version"), room.binds)))
+def _try(build_container: BuildContainer) -> Reply:
+    return build_container.session.runner.run(
+        build_container.command(ExecSpec((UV_INSIDE, "--version"), build_container.binds))
+    )
 
 
 def _last(reply: Reply) -> list[str]:

@@ -42,7 +42,7 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
     """
     if image.kind is ImageKind.TREE:
         raise ImageError(f"{image.path} is a folder", hint="this is a defect: a folder is packed before it is a base")
-    part, cache = describe_part(image.path, image.base_offset, image.base_size), session.places.cache
+    part, cache = describe_part(image.path, image.base_offset, image.base_size), session.paths.cache
     known = known_digest(part, cache)
     if known:
         return lambda: known

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.shell import quote
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.recipes.requirement_lines import decode
 
 SECTIONS = [
@@ -144,7 +144,7 @@ def read_definition(path: Path, kind: Format) -> None:
     found = list(rows)
     for number, word, shown, words in found:
         if word not in (words or known):
-            near = nearest_word(word, words or known)
+            near = suggest_word(word, words or known)
             mark = "%" if shown.startswith("%") else ""
             other = f"known: {', '.join(words or known)}" if word else _INDENTED
             raise UsageError(

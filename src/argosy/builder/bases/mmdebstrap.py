@@ -14,7 +14,7 @@ from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
 from argosy.core.process import Command, Reply, Words, failed
 from argosy.core.session import Session
 from argosy.core.store import whole_folder
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.images.squashfs.pack import pack_tar
 
 MIRROR = "ARGOSY_DEBIAN_MIRROR"
@@ -88,7 +88,7 @@ def _meant_suite(suite: str) -> str:
     name = suite.removesuffix(end)
     if name in known:
         return name if end == "-slim" else ""
-    return RELEASES.get(name) or nearest_word(name, known, likeness=LIKENESS)
+    return RELEASES.get(name) or suggest_word(name, known, likeness=LIKENESS)
 
 
 PACKED = "base.sqfs"
@@ -123,7 +123,7 @@ def _with_needs(named: tuple[str, ...], needs: tuple[str, ...]) -> tuple[str, ..
 
 def _place(suite: str, packages: tuple[str, ...], session: Session) -> Path:
     key = hashlib.sha256(repr((suite, packages, session.host.target, LEFT_OUT)).encode()).hexdigest()[:16]
-    return session.places.cache / "bases" / f"debian-{suite}-{key}"
+    return session.paths.cache / "bases" / f"debian-{suite}-{key}"
 
 
 def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
@@ -138,7 +138,7 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
     suite, named = parse_debian(reference, session.host.environment)
     packages = _with_needs(named, needs)
     place = _place(suite, packages, session)
-    note_use(session.places.cache, f"bases/{place.name}", waiting=session.waiting)
+    note_use(session.paths.cache, f"bases/{place.name}", waiting=session.waiting)
     with whole_folder(place, what=f"making {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             _bootstrap(session, suite, packages, folder)

@@ -9,7 +9,7 @@ from collections.abc import Collection
 import msgspec
 from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.container import Room
+from argosy.builder.backends.container import BuildContainer
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed
 from argosy.core.layout import ROOT
 from argosy.core.process import Reply
@@ -93,7 +93,7 @@ def limited_package(line: str) -> str:
     return str(canonicalize_name(re.split(r"[\s=<>!~@;\[]", line.strip(), maxsplit=1)[0]))
 
 
-def ask_python(room: Room) -> BasePython | None:
+def ask_python(build_container: BuildContainer) -> BasePython | None:
     """Ask the base's Python what it is; None where there is none.
 
     Raises
@@ -101,14 +101,14 @@ def ask_python(room: Room) -> BasePython | None:
     ToolFailed
         When there is one that does not run.
     """
-    reply = room.run("/bin/sh", "-c", FIND_PYTHON, "sh", ROOT)
+    reply = build_container.run("/bin/sh", "-c", FIND_PYTHON, "sh", ROOT)
     if reply.code != 0:
-        raise _no_shell(room, reply)
+        raise _no_shell(build_container, reply)
     path = reply.stdout.strip()
-    return ask_interpreter(room, path) if path else None
+    return ask_interpreter(build_container, path) if path else None
 
 
-def ask_interpreter(room: Room, path: str) -> BasePython:
+def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
     """Ask the Python at `path` inside what it is.
 
     Raises
@@ -116,7 +116,7 @@ def ask_interpreter(room: Room, path: str) -> BasePython:
     ToolFailed
         When it does not run.
     """
-    reply = room.run_checked(path, "-I", "-c", ASK_PYTHON, doing=f"asking {path} in the base")
+    reply = build_container.run_checked(path, "-I", "-c", ASK_PYTHON, doing=f"asking {path} in the base")
     try:
         facts = json.loads(reply.stdout)
         return BasePython(
@@ -131,7 +131,7 @@ def ask_interpreter(room: Room, path: str) -> BasePython:
         raise ToolFailed(f"{path} in the base answered nonsense", evidence=reply.stdout[-400:]) from error
 
 
-def _no_shell(room: Room, reply: Reply) -> ArgosyError:
+def _no_shell(build_container: BuildContainer, reply: Reply) -> ArgosyError:
     """Name the usual reason for which not even a shell starts: images of one static program have none."""
     if "/bin/sh" in reply.stderr and "o such file" in reply.stderr:
         return CheckFailed(
@@ -139,4 +139,4 @@ def _no_shell(room: Room, reply: Reply) -> ArgosyError:
             evidence=reply.stderr.strip(),
             hint="use a base with /bin/sh: images are entered through it",
         )
-    return room.failure(("/bin/sh",), reply, doing="looking for Python in the base")
+    return build_container.failure(("/bin/sh",), reply, doing="looking for Python in the base")

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.container import Room
+from argosy.builder.backends.container import BuildContainer
 from argosy.builder.bases.python import BasePython, ask_interpreter
 from argosy.builder.conda.prefix import LinkScript, link_scripts, tidy_conda_meta, unshare
 from argosy.builder.python.bytecode import compile_conda, compile_layer
@@ -24,7 +24,7 @@ from argosy.builder.python.pins import Pin
 from argosy.core.errors import CheckFailed, NoVersions
 from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.core.locks import lease
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
@@ -51,7 +51,7 @@ BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) 
 """Packages' scripts are written for bash; a base may have none."""
 
 
-Compile = Callable[[Room, Path, Path, Compiled, Collection[str], Step], None]
+Compile = Callable[[BuildContainer, Path, Path, Compiled, Collection[str], Step], None]
 
 
 class CondaEnvironment(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class CondaEnvironment(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-class Workshop(msgspec.Struct, frozen=True):
+class CondaContext(msgspec.Struct, frozen=True):
     """Where an environment is made: the room has the layer at its final path.
 
     Attributes
@@ -80,7 +80,7 @@ class Workshop(msgspec.Struct, frozen=True):
         As of `argosy.builder.python.packages.Installer`.
     """
 
-    room: Room
+    build_container: BuildContainer
     session: Session
     settings: UvSettings
     layer: Path
@@ -96,18 +96,20 @@ class Workshop(msgspec.Struct, frozen=True):
         return self.layer / ENV_PREFIX.lstrip("/")
 
 
-def open_workshop(
-    room: Room,
+def open_conda_context(
+    build_container: BuildContainer,
     settings: UvSettings,
     step: Step,
     *,
     layer: Path,
     work: Path,
     spare: Path | None,
-) -> Workshop:
+) -> CondaContext:
     """Furnish a room for an environment of its own."""
-    furnished = furnish(room, settings, layer=layer, work=work, cache=room.session.places.cache / "uv")
-    return Workshop(furnished, room.session, settings, layer, work, step, spare)
+    with_mounts = furnish(
+        build_container, settings, layer=layer, work=work, cache=build_container.session.paths.cache / "uv"
+    )
+    return CondaContext(with_mounts, build_container.session, settings, layer, work, step, spare)
 
 
 def holds_conda(layer: Path) -> bool:
@@ -116,7 +118,7 @@ def holds_conda(layer: Path) -> bool:
 
 
 def make_conda(
-    shop: Workshop, recipe: Recipe, variables: tuple[tuple[str, str], ...], *, cuda: str, archspec: str, time: int
+    shop: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], *, cuda: str, archspec: str, time: int
 ) -> CondaEnvironment:
     """Choose and install conda's packages, then what stands under ``pip:``.
 
@@ -135,7 +137,7 @@ def make_conda(
         As conda and uv say: nothing fits, a channel is not there, bytes are not those announced.
     """
     host = shop.session.host
-    glibc = parse_glibc(shop.room.run("/bin/sh", "-c", ASK_GLIBC).stdout)
+    glibc = parse_glibc(shop.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
     condarc = read_condarc(host.environment, Path(host.person.home))
     target = CondaTarget(host.target, glibc, parse_cuda(cuda), archspec)
     plan = plan_conda(recipe, condarc, target, environment=host.environment, cwd=Path(host.cwd))
@@ -146,14 +148,14 @@ def make_conda(
 
 
 def extend_conda(
-    shop: Workshop, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
+    shop: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
 ) -> CondaEnvironment:
     """Add pip packages to the conda environment that an image of ours, taken as base, has."""
     return _complete(shop, recipe, variables, held, [], compiling=compile_layer)
 
 
 def _complete(
-    shop: Workshop,
+    shop: CondaContext,
     recipe: Recipe,
     variables: tuple[tuple[str, str], ...],
     held: tuple[LockedPackage, ...],
@@ -161,12 +163,12 @@ def _complete(
     *,
     compiling: Compile,
 ) -> CondaEnvironment:
-    python = ask_interpreter(shop.room, PYTHON) if (shop.prefix / "bin/python").exists() else None
+    python = ask_interpreter(shop.build_container, PYTHON) if (shop.prefix / "bin/python").exists() else None
     activation, said = _ask_activation(shop, recipe.name, variables)
     pins = _install_pip(shop, recipe, python, held, activation)
     if python:
-        code = Compiled(shop.session.places.cache / BYTECODE, python.build)
-        compiling(shop.room, shop.layer, shop.work, code, {pin.package.name for pin in pins}, shop.step)
+        code = Compiled(shop.session.paths.cache / BYTECODE, python.build)
+        compiling(shop.build_container, shop.layer, shop.work, code, {pin.package.name for pin in pins}, shop.step)
     added = {pin.package.name: pin.package for pin in pins}
     kept = [package for package in held if package.kind is PackageKind.CONDA or package.name not in added]
     packages = tuple(sorted((*kept, *added.values()), key=lambda package: (package.name, package.kind)))
@@ -186,10 +188,10 @@ def _locked(package: CondaPackage) -> LockedPackage:
     )
 
 
-def _run_worker(shop: Workshop, plan: CondaPlan, condarc: Condarc) -> tuple[CondaPackage, ...]:
+def _run_worker(shop: CondaContext, plan: CondaPlan, condarc: Condarc) -> tuple[CondaPackage, ...]:
     session = shop.session
-    cache = session.places.cache / "conda"
-    with explained(cache):
+    cache = session.paths.cache / "conda"
+    with translate_os_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
         shop.prefix.parent.mkdir(parents=True, exist_ok=True)
     request = render_request(plan, cache=cache, tree=shop.prefix, prefix=ENV_PREFIX, spare=shop.spare)
@@ -211,7 +213,7 @@ def _worker_environment(session: Session, condarc: Condarc) -> dict[str, str]:
     return kept
 
 
-def _run_link_scripts(shop: Workshop, chosen: tuple[CondaPackage, ...]) -> Iterator[str]:
+def _run_link_scripts(shop: CondaContext, chosen: tuple[CondaPackage, ...]) -> Iterator[str]:
     """Run what packages want to be run after they were installed, at the prefix that they were installed for."""
     scripts = link_scripts(shop.prefix, chosen)
     if scripts:
@@ -219,7 +221,7 @@ def _run_link_scripts(shop: Workshop, chosen: tuple[CondaPackage, ...]) -> Itera
         unshare(shop.prefix)
     for script in scripts:
         shop.step.say(f"running {script.inside}")
-        shop.room.run_checked(
+        shop.build_container.run_checked(
             *("/bin/sh", "-c", BY_BASH, "sh", script.inside),
             variables=_script_variables(script),
             doing=f"the link script of {script.package.name}",
@@ -243,7 +245,7 @@ def _script_variables(script: LinkScript) -> tuple[tuple[str, str], ...]:
 
 
 def _install_pip(
-    shop: Workshop,
+    shop: CondaContext,
     recipe: Recipe,
     python: BasePython | None,
     held: tuple[LockedPackage, ...],
@@ -255,7 +257,7 @@ def _install_pip(
     if python is None:
         raise CheckFailed("the environment has no Python for its pip packages", hint="list python as a dependency")
     judge_pip(recipe, python, held)
-    installer = Installer(shop.room, python, shop.settings, shop.layer, shop.work)
+    installer = Installer(shop.build_container, python, shop.settings, shop.layer, shop.work)
     installer = replace(installer, supply=shop.supply, shared=shop.shared)
     installer = replace(installer, activated=render_env_script(activation))
     late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
@@ -306,7 +308,7 @@ def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...
 
 
 def _ask_activation(
-    shop: Workshop, name: str, variables: tuple[tuple[str, str], ...]
+    shop: CondaContext, name: str, variables: tuple[tuple[str, str], ...]
 ) -> tuple[Activation, tuple[str, ...]]:
     """Compute the activation once; where the scripts of packages break the shell, say so and go without them."""
     if not any(shop.prefix.glob("etc/conda/activate.d/*.sh")):
@@ -314,7 +316,7 @@ def _ask_activation(
     shop.step.say("computing the activation")
     before = plan_before(name, variables)
     script = ("/bin/sh", "-c", BY_BASH, "sh", "-c", render_ask_activation())
-    reply = shop.room.run(*script, variables=before)
+    reply = shop.build_container.run(*script, variables=before)
     if reply.code != 0:
         last = (reply.stderr.strip().splitlines() or [f"exit code {reply.code}"])[-1]
         return parse_activation("", name, variables), (f"the packages' activation scripts failed: {last}",)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.layout import ENV_PREFIX
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 from argosy.recipes.conda_answer import CondaPackage
 from argosy.recipes.conda_spec import parse_conda_spec
 from argosy.recipes.recipe import Where
@@ -55,7 +55,7 @@ def tidy_conda_meta(prefix: Path, requested: Iterable[str], *, time: int) -> Non
     for file in sorted((prefix / "conda-meta").glob("*.json")):
         record = json.loads(file.read_text(encoding="utf-8"))
         index = _index_of(record)
-        url = scrub(record["url"])
+        url = redact(record["url"])
         kept = index | {key: record[key] for key in OF_THE_FILE if record.get(key)}
         kept |= {"url": url, "channel": url.rsplit("/", 2)[0], "requested_specs": asked.get(record["name"], [])}
         file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import Room, find_room_in_tree
+from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree
 from argosy.builder.bases.base import Base
 from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
 from argosy.core.session import Session
@@ -136,10 +136,10 @@ def ask_environment(tree: Path, work: Path, session: Session) -> tuple[tuple[str
     ToolMissing, ToolFailed
         When nothing here can run a program in the tree.
     """
-    return ask_room(find_room_in_tree(session, tree, scratch=work / "ask"))
+    return ask_build_container(find_build_container_in_tree(session, tree, scratch=work / "ask"))
 
 
-def ask_room(room: Room) -> tuple[tuple[str, str], ...]:
+def ask_build_container(build_container: BuildContainer) -> tuple[tuple[str, str], ...]:
     """Give the variables that the scripts of a room's image set.
 
     Raises
@@ -148,7 +148,7 @@ def ask_room(room: Room) -> tuple[tuple[str, str], ...]:
         When one of them fails.
     """
     # LANG is empty, so that one which the image sets only where there is none is seen.
-    reply = room.run_checked(
+    reply = build_container.run_checked(
         "/bin/cat", "/proc/self/environ", variables=(("LANG", ""),), doing="asking the image for its environment"
     )
     return parse_environment(reply.stdout)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from argosy.builder.backends.container import Room, find_room_in_tree, find_room_mounted
+from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree, find_build_container_mounted
 from argosy.builder.output.assemble import plan_whole
-from argosy.builder.output.content import Content, ask_room, unpack_slice
+from argosy.builder.output.content import Content, ask_build_container, unpack_slice
 from argosy.core.session import Session
 from argosy.images.sif.write import Piece, whole_of, write_pieces
 from argosy.images.squashfs.join import can_join, join_squashfs
@@ -32,11 +32,13 @@ def write_sqsh(path: Path, content: Content, session: Session, work: Path) -> in
         When nothing here can run a program of the image, or the disk is full.
     """
     packed = _packed(content, session, work)
-    room = find_room_mounted(session, packed, scratch=work / "ask") or _unpacked(packed, session, work)
+    build_container = find_build_container_mounted(session, packed, scratch=work / "ask") or _unpacked(
+        packed, session, work
+    )
     tree, layer = work / "enroot", work / "enroot.sqfs"
     tree.mkdir()
-    if room.run("/bin/sh", "-c", HAS_ETC).code == 0:
-        write_enroot_files(tree, ask_room(room))
+    if build_container.run("/bin/sh", "-c", HAS_ETC).code == 0:
+        write_enroot_files(tree, ask_build_container(build_container))
     run_pack(session, tree, layer, time=content.time, like=read_superblock(packed))
     write_pieces(path, _joined(packed, layer, time=content.time))
     path.chmod(0o644)
@@ -65,10 +67,10 @@ def _packed(content: Content, session: Session, work: Path) -> Path:
     return again
 
 
-def _unpacked(packed: Path, session: Session, work: Path) -> Room:
+def _unpacked(packed: Path, session: Session, work: Path) -> BuildContainer:
     tree = work / "tree"
     unpack_slice(whole_of(packed), tree, session, doing="unpacking the image")
-    return find_room_in_tree(session, tree, scratch=work / "ask-tree")
+    return find_build_container_in_tree(session, tree, scratch=work / "ask-tree")
 
 
 def write_enroot_files(tree: Path, variables: tuple[tuple[str, str], ...]) -> None:

@@ -18,7 +18,7 @@ from argosy.core.shell import quote
 from argosy.core.store import work_folder
 from argosy.images.find import find_image, refined, refuse_layer
 from argosy.images.open import Opened, open_image
-from argosy.images.registry.fetch import skopeo_way
+from argosy.images.registry.fetch import skopeo_options
 from argosy.images.registry.references import SLASHED, Reference, Transport, parse_reference
 from argosy.images.registry.skopeo import Fault, explain_failure, judge_fault, last_word, plan_manifest, plan_push
 
@@ -78,7 +78,7 @@ def push_image(image: str, target: str, session: Session) -> PushReport:
 
 def _refuse_unreachable(reference: Reference, session: Session) -> None:
     """Ask the registry something before minutes of packing; that it has no such image, or tells nobody, is no fault."""
-    command = plan_manifest(reference, skopeo_way(session))
+    command = plan_manifest(reference, skopeo_options(session))
     reply = session.runner.run(command)
     if reply.code != 0 and judge_fault(last_word(reply)) in {Fault.TLS, Fault.NETWORK}:
         raise explain_failure(reference, command, reply, pushing=True)
@@ -112,7 +112,7 @@ def _write(opened: Opened, reference: Reference, work: Path, session: Session, s
 
 def _copy(work: Path, reference: Reference, session: Session, step: Step) -> str:
     digest = work / "digest"
-    command = plan_push(f"{work / 'layout'}:latest", reference, skopeo_way(session), digest_file=str(digest))
+    command = plan_push(f"{work / 'layout'}:latest", reference, skopeo_options(session), digest_file=str(digest))
     reply = session.runner.run(command, step.say)
     if reply.code != 0:
         raise explain_failure(reference, command, reply, pushing=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.container import WORK_INSIDE, Room
+from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.bases.python import BasePython
 from argosy.builder.python.bytecode_cache import BYTECODE, Compiled, Modules, wheel_modules
 from argosy.builder.python.search_path import library_folders, site_folders
@@ -108,7 +108,9 @@ class Record(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()
 
 
-def compile_layer(room: Room, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step) -> None:
+def compile_layer(
+    build_container: BuildContainer, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step
+) -> None:
     """Give every module of the layer's packages its byte code, from the cache or by compiling.
 
     Parameters
@@ -124,10 +126,12 @@ def compile_layer(room: Room, layer: Path, work: Path, kept: Compiled, changed: 
         When the environment's Python cannot run.
     """
     for site in site_folders(layer):
-        _compile(room, (layer, site), work, kept, _wheels(site, changed), step)
+        _compile(build_container, (layer, site), work, kept, _wheels(site, changed), step)
 
 
-def compile_conda(room: Room, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step) -> None:
+def compile_conda(
+    build_container: BuildContainer, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step
+) -> None:
     """Give every module of a new conda environment its byte code, whatever packages brought of their own.
 
     Parameters and errors are those of `compile_layer`; `changed` are pip's.
@@ -146,7 +150,7 @@ def compile_conda(room: Room, layer: Path, work: Path, kept: Compiled, changed: 
             own = tuple(sorted(rest.intersection(files)))
             rest.difference_update(own)
             new.append(Modules(prefix, own))
-        _compile(room, (layer, library), work, kept, [package for package in new if package.paths], step)
+        _compile(build_container, (layer, library), work, kept, [package for package in new if package.paths], step)
 
 
 def _wheels(site: Path, changed: Collection[str]) -> list[Modules]:
@@ -156,13 +160,18 @@ def _wheels(site: Path, changed: Collection[str]) -> list[Modules]:
 
 
 def _compile(
-    room: Room, place: tuple[Path, Path], work: Path, kept: Compiled, new: Collection[Modules], step: Step
+    build_container: BuildContainer,
+    place: tuple[Path, Path],
+    work: Path,
+    kept: Compiled,
+    new: Collection[Modules],
+    step: Step,
 ) -> None:
     """Compile in a folder of the layer what has no byte code, and keep that of the new packages."""
     layer, folder = place
     prefix = layer / ENV_PREFIX.lstrip("/")
-    places = ((package, kept.place(package)) for package in new)
-    missing = [(package, at) for package, at in places if not kept.bring(package, at)]
+    paths = ((package, kept.place(package)) for package in new)
+    missing = [(package, at) for package, at in paths if not kept.bring(package, at)]
     todo = [(path, size) for size, path, compiled in _modules(str(folder), kept.tag) if not compiled]
     if not todo:
         return
@@ -170,8 +179,8 @@ def _compile(
     inside = ("".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for path in group) for group in groups)
     (work / LIST).write_text("\n".join(inside), encoding="utf-8")
     step.say(f"compiling byte code: {len(todo)} modules")
-    room.run_checked(
-        *(*START, COMPILE, f"{WORK_INSIDE}/{LIST}", str(room.session.host.cpus)),
+    build_container.run_checked(
+        *(*START, COMPILE, f"{WORK_INSIDE}/{LIST}", str(build_container.session.host.cpus)),
         doing="compiling byte code",
         on_line=step.say,
     )
@@ -194,7 +203,7 @@ def _groups(sizes: Mapping[str, int], packages: Iterable[Modules]) -> list[list[
 
 
 @contextmanager
-def following(room: Room, layer: Path, python: BasePython | None, step: Step) -> Iterator[None]:
+def following(build_container: BuildContainer, layer: Path, python: BasePython | None, step: Step) -> Iterator[None]:
     """Compile anew what the block writes, as a user's scripts and steps do: their old byte code would be used unseen.
 
     Parameters
@@ -212,13 +221,13 @@ def following(room: Room, layer: Path, python: BasePython | None, step: Step) ->
     yield
     if not python:
         return
-    kept = Compiled(room.session.places.cache / BYTECODE, python.build)
+    kept = Compiled(build_container.session.paths.cache / BYTECODE, python.build)
     for module in (module for site in site_folders(layer) for module in site.rglob("*.py")):
         if module.lstat().st_ctime_ns > mark.stat().st_ctime_ns:
             (module.parent / "__pycache__" / f"{module.stem}.{kept.tag}.pyc").unlink(missing_ok=True)
     work.mkdir(exist_ok=True)
     own = Bind(str(layer / ROOT.lstrip("/")), ROOT)
-    compile_layer(room.furnished(own, Bind(str(work), WORK_INSIDE)), layer, work, kept, (), step)
+    compile_layer(build_container.with_mounts(own, Bind(str(work), WORK_INSIDE)), layer, work, kept, (), step)
 
 
 def _name_of(record: Path) -> str:

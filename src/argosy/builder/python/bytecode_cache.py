@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.store import remove_tree
 
 BYTECODE = "bytecode"
@@ -31,7 +31,7 @@ WAY = 2
 """Number of the way in which byte code is compiled: another way may give other bytes, which are not taken."""
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
+class BytecodeCache(msgspec.Struct, frozen=True, array_like=True):
     """A file of byte code: its path below the root of its package's modules, and the CRC-32 of its bytes.
 
     A crash may cut off what was written last; the sum tells.
@@ -82,7 +82,7 @@ class Compiled(msgspec.Struct, frozen=True):
         self._drop(package)
         root = package.root
         with suppress(OSError, ValueError, msgspec.DecodeError):
-            kept = msgspec.json.decode((place / LIST).read_bytes(), type=tuple[Kept, ...])
+            kept = msgspec.json.decode((place / LIST).read_bytes(), type=tuple[BytecodeCache, ...])
             if not {each.path for each in kept} <= set(self._codes(package)):
                 raise ValueError("byte code of other modules")
             for folder in {each.path.rpartition("/")[0] for each in kept}:
@@ -96,13 +96,13 @@ class Compiled(msgspec.Struct, frozen=True):
         """Keep what was compiled for a package, instead of what was kept for it and could not be brought."""
         root = package.root
         beside = place.with_name(f".{place.name}.{os.urandom(4).hex()}.part")
-        kept: list[Kept] = []
+        kept: list[BytecodeCache] = []
         try:
-            with explained(place.parent):
+            with translate_os_errors(place.parent):
                 beside.mkdir(parents=True)
                 for code in self._codes(package):
                     with suppress(FileNotFoundError):
-                        kept.append(Kept(code, zlib.crc32(_read(f"{root}/{code}"))))
+                        kept.append(BytecodeCache(code, zlib.crc32(_read(f"{root}/{code}"))))
                         _link(f"{root}/{code}", f"{beside}/{len(kept) - 1}")
                 (beside / LIST).write_bytes(msgspec.json.encode(kept))
                 remove_tree(place)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from argosy.builder.backends.container import Room
+from argosy.builder.backends.container import BuildContainer
 from argosy.builder.python.torch_index import index_of
 from argosy.core.errors import CheckFailed
 from argosy.core.layout import ENV_PREFIX, ROOT
@@ -21,7 +21,7 @@ from argosy.sites.profile import Site
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
 
-def check_torch(site: Site, room: Room, layer: Path, recipe: Recipe) -> None:
+def check_torch(site: Site, build_container: BuildContainer, layer: Path, recipe: Recipe) -> None:
     """Check the torch that programs in the image would import; none at all is right.
 
     Raises
@@ -31,7 +31,7 @@ def check_torch(site: Site, room: Room, layer: Path, recipe: Recipe) -> None:
     """
     if site.node.gpu_vendor not in BACKENDS:
         return
-    inside = room.furnished(Bind(str(layer / ROOT.lstrip("/")), ROOT))
+    inside = build_container.with_mounts(Bind(str(layer / ROOT.lstrip("/")), ROOT))
     reply = inside.run(f"{ENV_PREFIX}/bin/python", "-I", "-c", ASK_TORCH)
     try:
         torch = json.loads(reply.stdout)

@@ -9,9 +9,9 @@ import os
 import shutil
 from pathlib import Path
 
-from argosy.builder.backends.container import Room
+from argosy.builder.backends.container import BuildContainer
 from argosy.core.model import Bind
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.store import remove_tree
 
 NOT_SOURCE = frozenset({"__pycache__", ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules"})
@@ -40,9 +40,9 @@ def repository_around(package: Path, home: Path) -> Path | None:
     return None if found is None or home.is_relative_to(found) else found
 
 
-def bring_in(paths: tuple[str, ...], room: Room, work: Path) -> tuple[Bind, ...]:
+def bring_in(paths: tuple[str, ...], build_container: BuildContainer, work: Path) -> tuple[Bind, ...]:
     """Give the mounts of what stands on this machine, each at its own path; of a package's folder a copy."""
-    home = Path(room.session.host.person.home)
+    home = Path(build_container.session.host.person.home)
     packages = [Path(path) for path in paths if _is_package(Path(path))]
     around = dict.fromkeys(str(found) for path in packages if (found := repository_around(path, home)))
     binds = [Bind(path, path, read_only=True) for path in around]
@@ -54,12 +54,14 @@ def bring_in(paths: tuple[str, ...], room: Room, work: Path) -> tuple[Bind, ...]
             continue
         copy = work / "sources" / str(number)
         try:
-            with explained(work):
+            with translate_os_errors(work):
                 _copy(Path(path), copy)
             binds.append(Bind(str(copy), path))
         except _TooMuch:
             remove_tree(copy)
-            room.session.reporter.note(f"{path} is large, and is built where it is: its build may leave files there")
+            build_container.session.reporter.note(
+                f"{path} is large, and is built where it is: its build may leave files there"
+            )
             binds.append(Bind(path, path))
     return tuple(binds)
 

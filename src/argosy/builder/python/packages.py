@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, Room
+from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
 from argosy.builder.bases.python import BasePython
 from argosy.builder.python.bytecode import compile_layer
 from argosy.builder.python.bytecode_cache import BYTECODE, Compiled
@@ -89,7 +89,7 @@ class Installer(msgspec.Struct, frozen=True):
         cache: only where nothing changes them later.  None: they are copied.
     """
 
-    room: Room
+    build_container: BuildContainer
     python: BasePython
     settings: UvSettings
     layer: Path
@@ -111,7 +111,7 @@ class Installer(msgspec.Struct, frozen=True):
 
     def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
         """Run uv inside the base's root."""
-        return self.room.run(*self._start(words), variables=self.variables(), on_line=on_line)
+        return self.build_container.run(*self._start(words), variables=self.variables(), on_line=on_line)
 
     def _start(self, words: tuple[str, ...]) -> tuple[str, ...]:
         before = ("/bin/sh", "-c", f'{self.activated}exec "$@"', "sh") if self.activated else ()
@@ -128,14 +128,16 @@ class Installer(msgspec.Struct, frozen=True):
     def _uv_linking(self, shared: Path, words: tuple[str, ...], on_line: OnLine | None) -> Reply:
         inside = {
             bind.target: f"{SHARED_INSIDE}/{Path(bind.source).resolve().relative_to(shared)}"
-            for bind in self.room.binds
+            for bind in self.build_container.binds
             if bind.target in {ROOT, CACHE_INSIDE}
         }
-        kept = tuple(bind for bind in self.room.binds if bind.target not in inside)
-        room = replace(self.room, binds=(*kept, Bind(str(shared), SHARED_INSIDE)))
+        kept = tuple(bind for bind in self.build_container.binds if bind.target not in inside)
+        build_container = replace(self.build_container, binds=(*kept, Bind(str(shared), SHARED_INSIDE)))
         linking = (("UV_CACHE_DIR", inside[CACHE_INSIDE]), ("UV_LINK_MODE", "hardlink"))
         start = ("/bin/sh", "-c", LINKED, "sh", inside[ROOT])
-        return room.run(*start, *self._start(words), variables=(*self.variables(), *linking), on_line=on_line)
+        return build_container.run(
+            *start, *self._start(words), variables=(*self.variables(), *linking), on_line=on_line
+        )
 
     def uv_checked(self, *words: str, doing: str, on_line: OnLine | None = None) -> Reply:
         """Run uv; explain a failure in its own words."""
@@ -147,7 +149,7 @@ class Installer(msgspec.Struct, frozen=True):
 
     def _checked(self, reply: Reply, words: tuple[str, ...], doing: str) -> Reply:
         if reply.code != 0:
-            raise explain_uv(self.room, words, reply, doing=doing, settings=self.settings)
+            raise explain_uv(self.build_container, words, reply, doing=doing, settings=self.settings)
         return reply
 
     def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
@@ -172,30 +174,34 @@ Supply = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
 
 
 def open_installer(
-    room: Room, python: BasePython, settings: UvSettings, *, layer: Path, work: Path, cache: Path
+    build_container: BuildContainer, python: BasePython, settings: UvSettings, *, layer: Path, work: Path, cache: Path
 ) -> Installer:
     """Furnish the room for `python`, which is the base's, or that of an environment of its own."""
-    return Installer(furnish(room, settings, layer=layer, work=work, cache=cache), python, settings, layer, work)
+    return Installer(
+        furnish(build_container, settings, layer=layer, work=work, cache=cache), python, settings, layer, work
+    )
 
 
-def shared_folder(room: Room, layer: Path) -> Path | None:
+def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
     """Give the cache folder where it holds the layer too, and the carrier lets a link be put into the base's root.
 
     Users put parts of the cache elsewhere by symbolic links: what counts is where they lead.
     """
-    cache = room.session.places.cache
-    over = room.carrier.value in {"root", "userns"} and not room.ground.changes
+    cache = build_container.session.paths.cache
+    over = build_container.backend.value in {"root", "userns"} and not build_container.rootfs_spec.changes
     there = all(path.resolve().is_relative_to(cache.resolve()) for path in (layer, cache / "uv"))
     return cache.resolve() if over and there else None
 
 
-def furnish(room: Room, settings: UvSettings, *, layer: Path, work: Path, cache: Path) -> Room:
+def furnish(
+    build_container: BuildContainer, settings: UvSettings, *, layer: Path, work: Path, cache: Path
+) -> BuildContainer:
     """Bring the layer to its final path, the cache, and what the settings name on this machine."""
     for folder in (work / "temporary", work / "home", cache, layer / ROOT.lstrip("/")):
         folder.mkdir(parents=True, exist_ok=True)
     write_git_home(work / "home", settings)
-    local = bring_in(settings.local_paths, room, work)
-    return room.furnished(
+    local = bring_in(settings.local_paths, build_container, work)
+    return build_container.with_mounts(
         Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(work), WORK_INSIDE), Bind(str(cache), CACHE_INSIDE), *local
     )
 
@@ -239,7 +245,7 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     reply = installer.uv_checked(*words, doing="choosing versions")
     chosen = read_chosen(reply, asked)
     for warning in explain_warnings(reply.stderr, recipe.pip):
-        installer.room.session.reporter.note(warning)
+        installer.build_container.session.reporter.note(warning)
     if unbuilt := [pin_of(name, row) for name, row in chosen.items() if "version" not in row]:
         _build_ahead(installer, unbuilt, step)
         chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)
@@ -337,9 +343,9 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
 
 
 def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
-    kept = Compiled(installer.room.session.places.cache / BYTECODE, installer.python.build)
+    kept = Compiled(installer.build_container.session.paths.cache / BYTECODE, installer.python.build)
     names = {pin.package.name for pin in pins}
-    compile_layer(installer.room, installer.layer, installer.work, kept, names, step)
+    compile_layer(installer.build_container, installer.layer, installer.work, kept, names, step)
 
 
 def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:

@@ -20,7 +20,7 @@ from packaging.utils import (
 
 from argosy.core.errors import CheckFailed
 from argosy.core.process import Reply
-from argosy.core.redact import STARS, scrub
+from argosy.core.redact import STARS, redact
 from argosy.core.store import digest_of_file
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.recipe import PipLine, Recipe
@@ -91,7 +91,7 @@ def parse_pin(line: str, versions: Mapping[str, str]) -> Pin:
     version = match[1] if match and source is SourceKind.INDEX else versions.get(name, "")
     # The address of a file of this machine means nothing elsewhere: its hash finds it again.
     address = spec.partition(" @ ")[2].partition(" ;")[0].strip()
-    url = "" if address.startswith("file:") else scrub(address)
+    url = "" if address.startswith("file:") else redact(address)
     return Pin(LockedPackage(name, version, hashes, source, url=url), spec)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from argosy.builder.backends.container import Room
+from argosy.builder.backends.container import BuildContainer
 from argosy.builder.bases.python import BasePython, ask_python, limited_package
 from argosy.builder.python.pins import render_pins
 from argosy.core.model import Bind
@@ -19,7 +19,7 @@ FREE = frozenset({"pip", "setuptools", "wheel"})
 HOLD = f"export PIP_CONSTRAINT={CONSTRAINTS} UV_CONSTRAINT={CONSTRAINTS}"
 
 
-def holding_packages(room: Room, work: Path, replaceable: Collection[str]) -> Room:
+def holding_packages(build_container: BuildContainer, work: Path, replaceable: Collection[str]) -> BuildContainer:
     """Give a room with a file of the base's packages, for those who install into it.
 
     Parameters
@@ -27,10 +27,10 @@ def holding_packages(room: Room, work: Path, replaceable: Collection[str]) -> Ro
     replaceable
         Names of packages that may be hidden by another version.
     """
-    python = ask_python(room)
+    python = ask_python(build_container)
     file = work / "base-packages.txt"
     file.write_text(render_constraints(python.without(replaceable)) if python else "", encoding="utf-8")
-    return room.furnished(Bind(str(file), CONSTRAINTS, read_only=True))
+    return build_container.with_mounts(Bind(str(file), CONSTRAINTS, read_only=True))
 
 
 def render_constraints(python: BasePython) -> str:
@@ -40,6 +40,6 @@ def render_constraints(python: BasePython) -> str:
     return render_pins(pins) + "".join(f"{line}\n" for line in limits)
 
 
-def hold_line(room: Room) -> str:
+def hold_line(build_container: BuildContainer) -> str:
     """Give the shell line that lets pip and uv hold the base's packages; none if the room has no file of them."""
-    return HOLD if any(bind.target == CONSTRAINTS for bind in room.binds) else ":"
+    return HOLD if any(bind.target == CONSTRAINTS for bind in build_container.binds) else ":"

@@ -77,7 +77,7 @@ def _place(session: Session, uv: Path) -> Path | None:
     version = session.runner.run(Command((str(uv), "--version"))).stdout.split()
     if platform is None or len(version) < 2:  # noqa: PLR2004 - "uv 0.9.1 (…)"
         return None
-    return session.places.cache / TOOLS / f"uv-{version[1]}-{platform}"
+    return session.paths.cache / TOOLS / f"uv-{version[1]}-{platform}"
 
 
 def fetched_uv(session: Session) -> Path | None:

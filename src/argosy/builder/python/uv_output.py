@@ -11,12 +11,12 @@ from itertools import pairwise
 import msgspec
 from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.container import UV_INSIDE, Room
+from argosy.builder.backends.container import UV_INSIDE, BuildContainer
 from argosy.builder.python.git_access import advise_on_git
 from argosy.core.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed
 from argosy.core.process import Reply
 from argosy.core.progress import render_amount
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 from argosy.recipes.recipe import PipLine
 from argosy.recipes.uv_options import UvSettings
 
@@ -36,7 +36,12 @@ OTHER_PYTHON = re.compile(r"current Python version \([^)]*\) does not satisfy Py
 
 
 def explain_uv(
-    room: Room, words: tuple[str, ...], reply: Reply, *, doing: str, settings: UvSettings = NO_SETTINGS
+    build_container: BuildContainer,
+    words: tuple[str, ...],
+    reply: Reply,
+    *,
+    doing: str,
+    settings: UvSettings = NO_SETTINGS,
 ) -> ArgosyError:
     """Say what uv's failure means for the user; its own explanation is the evidence."""
     text = reply.stderr
@@ -62,7 +67,7 @@ def explain_uv(
         return ToolFailed("a wheel is damaged, or its entry in the cache", evidence=said, hint=hint)
     if status := STATUS.search(text):
         return _explain_status(status["code"], status["said"], text)
-    error = room.failure((UV_INSIDE, *words[:2], "…"), reply, doing=doing, hint=about_git)
+    error = build_container.failure((UV_INSIDE, *words[:2], "…"), reply, doing=doing, hint=about_git)
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
         error.hint = "check the network and the index; where nodes have no network, build on a login node"
     return error
@@ -82,7 +87,7 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
     except CheckFailed as error:
         if NO_SOLUTION in error.evidence:
             words = {re.sub(r"[-_.]+", "-", word.lower()) for word in re.findall(r"[\w.-]+", error.evidence)}
-            named = [f"{line.where}: {' '.join(scrub(line.text).split())}" for line in lines if line.name in words]
+            named = [f"{line.where}: {' '.join(redact(line.text).split())}" for line in lines if line.name in words]
             error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
         raise
 

@@ -18,7 +18,7 @@ OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.o
 FUSE_OPAQUE = ".wh..wh..opq"
 
 
-def settle_changes(upper: Path, entries_of: Callable[[str], tuple[str, ...]]) -> None:
+def complete_changes(upper: Path, entries_of: Callable[[str], tuple[str, ...]]) -> None:
     """Give the changes one form.
 
     Parameters

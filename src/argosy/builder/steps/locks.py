@@ -12,7 +12,7 @@ from pathlib import Path
 
 from argosy.builder.bases.base import Base
 from argosy.core.errors import CheckFailed
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 from argosy.core.store import digest_of_file
 from argosy.recipes.lock import Lock, LockedSource, LockedStage, LockedStep
 from argosy.recipes.project_file import check_project
@@ -31,7 +31,7 @@ def _step(project: Project, step: StepTable) -> LockedStep:
     return LockedStep(
         run=_lines(step.run),
         copy=_files(project, step.copy),
-        url=scrub(step.fetch.url) if step.fetch else "",
+        url=redact(step.fetch.url) if step.fetch else "",
         sha256=step.fetch.sha256 if step.fetch else "",
         to=step.to,
         before=step.before,
@@ -78,7 +78,7 @@ def refuse_other_stage(locked: LockedStage | None, base: Base) -> None:
 
 
 def _lines(value: OneOrMore) -> tuple[str, ...]:
-    return tuple(scrub(line) for line in words(value))
+    return tuple(redact(line) for line in words(value))
 
 
 def _files(project: Project, value: OneOrMore) -> tuple[LockedSource, ...]:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import Room, find_room
+from argosy.builder.backends.container import BuildContainer, find_build_container
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.bases.writable_base import apply_changes, gather_changes
 from argosy.builder.downloads import fetch_file
 from argosy.builder.python.protecting import hold_line
-from argosy.builder.steps.changes import drop_mount_points, move_changes, settle_changes
+from argosy.builder.steps.changes import drop_mount_points, move_changes, complete_changes
 from argosy.builder.steps.locks import refuse_other_stage
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.layout import ENV_SCRIPT, ROOT
@@ -70,7 +70,7 @@ def has_steps(project: Project | None) -> bool:
 
 
 @contextmanager
-def open_changes(room: Room, work: Path, tree: Path) -> Iterator[Room]:
+def open_changes(build_container: BuildContainer, work: Path, tree: Path) -> Iterator[BuildContainer]:
     """Give a room that keeps changes in ``work/changes``, with the layer's own folder in its place.
 
     At the end all files belong to who builds: a namespace with more users than one gives some to others, who alone
@@ -85,16 +85,16 @@ def open_changes(room: Room, work: Path, tree: Path) -> Iterator[Room]:
     apt.write_text(APT, encoding="utf-8")
     own.mkdir(parents=True, exist_ok=True)
     _seed_changes(work, tree)
-    if room.copy:
-        apply_changes(work / "changes/up", room.copy.tree)
+    if build_container.copy:
+        apply_changes(work / "changes/up", build_container.copy.tree)
     try:
-        yield room.furnished(Bind(str(apt), APT_INSIDE, read_only=True), Bind(str(own), ROOT))
+        yield build_container.with_mounts(Bind(str(apt), APT_INSIDE, read_only=True), Bind(str(own), ROOT))
     finally:
-        if room.copy:
-            room.run("/bin/sh", "-c", GIVE_BACK)
+        if build_container.copy:
+            build_container.run("/bin/sh", "-c", GIVE_BACK)
 
 
-def run_steps(room: Room, project: Project, session: Session, step: Step, *, before: bool) -> None:
+def run_steps(build_container: BuildContainer, project: Project, session: Session, step: Step, *, before: bool) -> None:
     """Carry out the steps that come before or after the packages, in their order.
 
     Raises
@@ -109,12 +109,12 @@ def run_steps(room: Room, project: Project, session: Session, step: Step, *, bef
         if each.fetch:
             file = fetch_file(each.fetch.url, each.fetch.sha256, session, project.where("step", number, "fetch"))
             name = each.to if not each.to.endswith("/") else f"{each.to}{each.fetch.url.rstrip('/').rpartition('/')[2]}"
-            _copy_in(room, file, name, project.where("step", number, "fetch"), step)
+            _copy_in(build_container, file, name, project.where("step", number, "fetch"), step)
         for word in words(each.copy):
             source = project.file_of(word, "step", number)
-            _copy_in(room, source, each.to, project.where("step", number, "copy"), step)
+            _copy_in(build_container, source, each.to, project.where("step", number, "copy"), step)
         for line in words(each.run):
-            _run_line(room, line, project.where("step", number, "run"), step)
+            _run_line(build_container, line, project.where("step", number, "run"), step)
 
 
 def _describe_step(step: StepTable) -> str:
@@ -122,28 +122,28 @@ def _describe_step(step: StepTable) -> str:
     return step.fetch.url if step.fetch else (words(step.run) or words(step.copy))[0]
 
 
-def _copy_in(room: Room, source: Path, target: str, where: str, step: Step) -> None:
+def _copy_in(build_container: BuildContainer, source: Path, target: str, where: str, step: Step) -> None:
     """Copy a file or folder of this machine into the room, by the room's own cp: it follows the base's links."""
     inside = f"{BROUGHT}/{source.name}"
-    reply = room.furnished(Bind(str(source), inside, read_only=True)).run(
+    reply = build_container.with_mounts(Bind(str(source), inside, read_only=True)).run(
         *("/bin/sh", "-c", COPY, "sh", inside, target), on_line=step.say
     )
     if reply.code != 0:
-        raise _failed(room, reply, f"cp {source.name} {target}", where)
+        raise _failed(build_container, reply, f"cp {source.name} {target}", where)
 
 
-def _run_line(room: Room, line: str, where: str, step: Step, *, folder: str = "/") -> None:
+def _run_line(build_container: BuildContainer, line: str, where: str, step: Step, *, folder: str = "/") -> None:
     """Run a line by the room's shell, in the environment of the image so far."""
     # Both streams in one: what a program says before it fails belongs together.
-    script = f"exec 1>&2; umask 022; cd {folder}; [ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n{hold_line(room)}\n{line}\n"
-    reply = room.run("/bin/sh", "-euc", script, variables=QUIET, on_line=step.say)
+    script = f"exec 1>&2; umask 022; cd {folder}; [ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n{hold_line(build_container)}\n{line}\n"
+    reply = build_container.run("/bin/sh", "-euc", script, variables=QUIET, on_line=step.say)
     if reply.code != 0:
-        raise _failed(room, reply, line, where)
+        raise _failed(build_container, reply, line, where)
 
 
-def _failed(room: Room, reply: Reply, line: str, where: str) -> ArgosyError:
+def _failed(build_container: BuildContainer, reply: Reply, line: str, where: str) -> ArgosyError:
     """Make the error of a step: where it stands, what it said last."""
-    error = room.failure(("sh", "-c", line), reply, doing=f"the step in {where}")
+    error = build_container.failure(("sh", "-c", line), reply, doing=f"the step in {where}")
     said = reply.stderr.strip().splitlines()[-LAST_LINES:]
     error.evidence = "\n".join((f"{where}: {line}", *said, f"(exit code {reply.code})"))
     if not isinstance(error, CheckFailed):
@@ -160,7 +160,7 @@ class Staged(msgspec.Struct, frozen=True):
     bases: Mapping[str, Base] = msgspec.field(default_factory=dict)
 
 
-class Means(msgspec.Struct, frozen=True):
+class StepContext(msgspec.Struct, frozen=True):
     """What stages are carried out with.
 
     Attributes
@@ -174,11 +174,13 @@ class Means(msgspec.Struct, frozen=True):
     """
 
     uv: Path
-    carrier: str = ""
+    backend: str = ""
     bases: Path | None = None
 
 
-def run_stages(project: Project, lock: Lock | None, session: Session, work: Path, step: Step, means: Means) -> Staged:
+def run_stages(
+    project: Project, lock: Lock | None, session: Session, work: Path, step: Step, means: StepContext
+) -> Staged:
     """Carry out each stage in its own base, the one that was locked where there is a lock.
 
     Raises
@@ -231,14 +233,14 @@ def _run_stage(
     session: Session,
     work: Path,
     step: Step,
-    means: Means,
+    means: StepContext,
 ) -> list[Result]:
-    room = find_room(session, base, means.uv, work, asked=means.carrier, changing=True)
+    build_container = find_build_container(session, base, means.uv, work, asked=means.backend, changing=True)
     build, taken = work / "build", work / "taken"
     for folder in (build, taken):
         folder.mkdir()
-    with open_changes(room, work, work / "layer") as changed:
-        inside = changed.furnished(Bind(str(build), STAGE_FOLDER), Bind(str(taken), TAKEN))
+    with open_changes(build_container, work, work / "layer") as changed:
+        inside = changed.with_mounts(Bind(str(build), STAGE_FOLDER), Bind(str(taken), TAKEN))
         results = _work_in_stage(project, number, stage, inside, taken, step)
     session.reporter.note(
         f"stage {stage.name}: {base.image.base_size / 1e6:.0f} MB in {stage.base}, "
@@ -248,15 +250,15 @@ def _run_stage(
 
 
 def _work_in_stage(
-    project: Project, number: int, stage: StageTable, room: Room, taken: Path, step: Step
+    project: Project, number: int, stage: StageTable, build_container: BuildContainer, taken: Path, step: Step
 ) -> list[Result]:
     for word in words(stage.copy):
         source = project.file_of(word, "stage", number)
-        _copy_in(room, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
+        _copy_in(build_container, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
     for line in words(stage.run):
-        _run_line(room, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
+        _run_line(build_container, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
     return [
-        _take(room, project, number, source, target, taken / str(index))
+        _take(build_container, project, number, source, target, taken / str(index))
         for index, (source, target) in enumerate(stage.results.items())
     ]
 
@@ -266,11 +268,13 @@ def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
-def _take(room: Room, project: Project, number: int, source: str, target: str, out: Path) -> Result:
+def _take(
+    build_container: BuildContainer, project: Project, number: int, source: str, target: str, out: Path
+) -> Result:
     where = project.where("stage", number, "results")
     out.mkdir()
     inside = source if source.startswith("/") else f"{STAGE_FOLDER}/{source}"
-    reply = room.run("cp", "-a", inside, f"{TAKEN}/{out.name}/")
+    reply = build_container.run("cp", "-a", inside, f"{TAKEN}/{out.name}/")
     if reply.code != 0:
         raise CheckFailed(
             f"the stage made no {source}",
@@ -280,23 +284,23 @@ def _take(room: Room, project: Project, number: int, source: str, target: str, o
     return Result(next(out.iterdir()), target, where)
 
 
-def bring_results(room: Room, results: tuple[Result, ...], step: Step) -> None:
+def bring_results(build_container: BuildContainer, results: tuple[Result, ...], step: Step) -> None:
     """Copy what stages made into the image."""
     for result in results:
-        _copy_in(room, result.file, result.target, result.where, step)
+        _copy_in(build_container, result.file, result.target, result.where, step)
 
 
-def take_changes(room: Room, work: Path, tree: Path, base: Base, bound: Iterable[str]) -> bool:
+def take_changes(build_container: BuildContainer, work: Path, tree: Path, base: Base, bound: Iterable[str]) -> bool:
     """Make what was changed outside the layer's own folder a part of the layer; tell whether anything was."""
     upper = work / "changes/up"
-    if room.copy:
-        gather_changes(room.copy, upper, ignored=NO_CHANGES)
+    if build_container.copy:
+        gather_changes(build_container.copy, upper, ignored=NO_CHANGES)
     for name in NO_CHANGES:
         path = upper / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
     drop_mount_points(upper, bound)
-    settle_changes(upper, lambda folder: _entries_of(folder, base, room.session))
+    complete_changes(upper, lambda folder: _entries_of(folder, base, build_container.session))
     return move_changes(upper, tree)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from argosy.builder.backends.container import Room
+from argosy.builder.backends.container import BuildContainer
 from argosy.builder.python.protecting import hold_line
 from argosy.core.errors import UsageError
 from argosy.core.layout import DEFAULT_PATH, ENV_PREFIX, ROOT
@@ -40,7 +40,7 @@ ADVICE = (
 )  # fmt: skip
 
 
-def run_scripts(scripts: Iterable[Path], room: Room, layer: Path, step: Step) -> None:
+def run_scripts(scripts: Iterable[Path], build_container: BuildContainer, layer: Path, step: Step) -> None:
     """Run scripts in order, with the environment's programs first on the PATH, in the caller's current folder.
 
     Raises
@@ -55,15 +55,15 @@ def run_scripts(scripts: Iterable[Path], room: Room, layer: Path, step: Step) ->
             raise UsageError(f"there is no script {script}", hint="check the path")
         (layer / ROOT.lstrip("/")).mkdir(parents=True, exist_ok=True)
         inside = f"{FOLDER}/{script.name}"
-        cwd = room.session.host.cwd
+        cwd = build_container.session.host.cwd
         here = (Bind(cwd, HERE),) if Path(cwd).is_dir() else ()
-        place = room.furnished(
+        place = build_container.with_mounts(
             Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(script.resolve()), inside, read_only=True), *here
         )
         step.say(f"running {script.name}")
         reply = place.run(
-            *("/bin/sh", "-c", START, "sh", HERE if here else ROOT, inside, hold_line(room)),
-            variables=_variables(room.session.host.environment),
+            *("/bin/sh", "-c", START, "sh", HERE if here else ROOT, inside, hold_line(build_container)),
+            variables=_variables(build_container.session.host.environment),
             on_line=lambda line: step.say(line.strip()),
         )
         if reply.code != 0:

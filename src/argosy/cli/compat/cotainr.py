@@ -12,9 +12,9 @@ import msgspec
 
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import UsageError
-from argosy.core.layout import Guise
+from argosy.core.layout import PrefixLayout
 from argosy.core.shell import quote
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.sites.bases import System
 from argosy.version import VERSION
 
@@ -76,14 +76,14 @@ def plan_request(words: CotainrWords, systems: Mapping[str, System]) -> BuildReq
         output=words.image_path.absolute(),
         force=words.force,
         site=system.site,
-        guise=Guise(PREFIX, render_labels(words), own_python=True),
+        prefix_layout=PrefixLayout(PREFIX, render_labels(words), own_python=True),
     )
 
 
 def _system(name: str, systems: Mapping[str, System]) -> System:
     if name in systems:
         return systems[name]
-    near = nearest_word(name, systems)
+    near = suggest_word(name, systems)
     raise UsageError(
         f"no site has a system {name!r}",
         evidence=f"known: {', '.join(sorted(systems)) or 'none'}; they stand in the sites' profiles",

@@ -13,7 +13,7 @@ import msgspec
 from argosy.core.shell import quote
 
 
-class Program(msgspec.Struct, frozen=True):
+class ShellFunction(msgspec.Struct, frozen=True):
     """A command of another tool.
 
     Attributes
@@ -31,17 +31,17 @@ class Program(msgspec.Struct, frozen=True):
     what: str
 
 
-PROGRAMS: Mapping[str, Program] = MappingProxyType(
+PROGRAMS: Mapping[str, ShellFunction] = MappingProxyType(
     {
-        "cotainr": Program("cotainr", "argosy.cli.cmd_cotainr:cotainr", "cotainr build, cotainr info"),
-        "conda-containerize": Program(
+        "cotainr": ShellFunction("cotainr", "argosy.cli.cmd_cotainr:cotainr", "cotainr build, cotainr info"),
+        "conda-containerize": ShellFunction(
             "tykky", "argosy.cli.cmd_tykky:conda_containerize", "conda-containerize new, update, advanced"
         ),
-        "pip-containerize": Program(
+        "pip-containerize": ShellFunction(
             "tykky", "argosy.cli.cmd_tykky:pip_containerize", "pip-containerize new, update, advanced"
         ),
-        "wrap-container": Program("tykky", "argosy.cli.cmd_tykky:wrap_container", "wrap commands of an image"),
-        "wrap-install": Program("tykky", "argosy.cli.cmd_tykky:wrap_install", "wrap an installation on disk"),
+        "wrap-container": ShellFunction("tykky", "argosy.cli.cmd_tykky:wrap_container", "wrap commands of an image"),
+        "wrap-install": ShellFunction("tykky", "argosy.cli.cmd_tykky:wrap_install", "wrap an installation on disk"),
     }
 )
 """The name that users type -> what answers it."""

@@ -12,7 +12,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 
 SECTIONS = ("defaults", "force", "appends", "prepends")
 
@@ -87,7 +87,7 @@ class Conf(msgspec.Struct, frozen=True):
     after: tuple[str, ...] = ()
 
 
-class Ways(msgspec.Struct, frozen=True):
+class Variants(msgspec.Struct, frozen=True):
     """How the work is done and told, as variables of tykky have it.
 
     Attributes
@@ -161,7 +161,7 @@ def read_conf(merged: Mapping[str, object], environment: Mapping[str, str]) -> C
     )
 
 
-def read_ways(environment: Mapping[str, str]) -> Ways:
+def read_variants(environment: Mapping[str, str]) -> Variants:
     """Take what variables of tykky say; what is without meaning here is told.
 
     Raises
@@ -181,7 +181,7 @@ def read_ways(environment: Mapping[str, str]) -> Ways:
         notes.append(
             "CW_EXTRA_BIND_MOUNTS: not read here; a bind mount is an option: argosy wrap update DIR -B SRC:DST"
         )
-    return Ways(environment.get("CW_BUILD_TMPDIR", ""), level == "0", level not in {"0", "1", "2"}, tuple(notes))
+    return Variants(environment.get("CW_BUILD_TMPDIR", ""), level == "0", level not in {"0", "1", "2"}, tuple(notes))
 
 
 def _judge_keys(merged: Mapping[str, object]) -> None:
@@ -192,7 +192,7 @@ def _judge_keys(merged: Mapping[str, object]) -> None:
         if key in REFUSED and not own and not unasked:
             raise UsageError(f"the key {key} of tykky is not taken over", hint=REFUSED[key])
         if key not in known:
-            near = nearest_word(key, known)
+            near = suggest_word(key, known)
             raise UsageError(f"tykky has no key {key!r}", hint=f"did you mean {near}?" if near else "")
 
 

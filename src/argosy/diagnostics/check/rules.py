@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.builder.python.torch_index import index_of
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
-from argosy.core.model import ContainerRequest, GpuWay, Image, ImageKind
+from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.diagnostics.check.collect import Contents, look_into
@@ -20,7 +20,7 @@ from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.torch_build import BACKENDS
 from argosy.launch.resolve import find_site
 from argosy.runtimes.choose import one_partition
-from argosy.runtimes.open_container import enter
+from argosy.runtimes.open_container import open_container
 from argosy.runtimes.runtime import RUNTIMES, load_runtime, refuse_image
 from argosy.sites.profile import Site
 
@@ -223,7 +223,7 @@ def _node_compressors(image: Image) -> tuple[str, ...]:
 def _contents(session: Session, reference: str) -> Contents | None:
     """Start the image here; None, with the reason told, where this machine cannot."""
     try:
-        plan = enter(ContainerRequest(gpu=GpuWay.NONE, workdir="/"), reference, session)
+        plan = open_container(ContainerRequest(gpu=GpuMode.NONE, workdir="/"), reference, session)
         return look_into(plan, session)
     except ArgosyError as error:
         session.reporter.note(f"the image was not started here: {error.what}")

@@ -116,7 +116,7 @@ class Ask(msgspec.Struct, frozen=True):
     qos: str = ""
 
 
-def survey_site(session: Session, ask: Ask) -> Draft:
+def discover_site(session: Session, ask: Ask) -> Draft:
     """Ask the cluster at hand and write its profile.
 
     Raises

@@ -134,11 +134,11 @@ def _subuid(host: Host) -> bool:
 
 
 def _places(session: Session) -> tuple[tuple[str, str], ...]:
-    places = session.places
+    paths = session.paths
     return (
         ("home", session.host.person.home),
-        ("cache", str(places.cache)),
-        ("state", str(places.state)),
+        ("cache", str(paths.cache)),
+        ("state", str(paths.state)),
         ("work files", str(session.work_parent())),
     )
 

@@ -9,19 +9,19 @@ import msgspec
 
 from argosy.core.model import ImageKind, Variable
 from argosy.core.records import replace
-from argosy.core.shell import Late, name_programs, quote, render_assignment, render_command, render_programs
+from argosy.core.shell import ShellExpr, name_programs, quote, render_assignment, render_command, render_programs
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.cores import choose_masks, planned_threads
-from argosy.launch.launchers.launcher import Started
+from argosy.launch.launchers.launcher import LauncherCommand
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch, plan_variables, with_variables
-from argosy.launch.resolve import Grounds
+from argosy.launch.resolve import LaunchContext
 from argosy.launch.script.container_step import has_document, render_document, step_lines, step_prefix
 from argosy.launch.script.local import ScriptFacts
 from argosy.launch.script.rendezvous import PORT
 from argosy.launch.script.slurm import SlurmFacts, node_command, render_modules
 from argosy.launch.shape import Wanted, choose_shape
-from argosy.launch.site_overrides import plan_at_site, settle_site, with_site_binds, with_site_words
+from argosy.launch.site_overrides import plan_site_overrides, resolve_site_overrides, with_site_binds, with_site_words
 from argosy.launch.smoke import as_smoke
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.binding import render_core_list, render_mask_option
@@ -47,7 +47,7 @@ class ProvePlan(msgspec.Struct, frozen=True):
     launch: LaunchPlan
 
 
-def prove_request(site: Site, image: str, options: JobOptions, gpus: int, name: str) -> LaunchRequest:
+def validation_request(site: Site, image: str, options: JobOptions, gpus: int, name: str) -> LaunchRequest:
     """Give the launch whose options the job takes: all GPUs of a node, the site's queue for short tests.
 
     Parameters
@@ -78,7 +78,7 @@ def prove_request(site: Site, image: str, options: JobOptions, gpus: int, name: 
     return replace(request, options=replace(asked, partition=queue.partition, qos=queue.qos))
 
 
-def plan_prove(grounds: Grounds, record: str) -> ProvePlan:
+def plan_validation(context: LaunchContext, record: str) -> ProvePlan:
     """Plan the job.
 
     Raises
@@ -86,19 +86,19 @@ def plan_prove(grounds: Grounds, record: str) -> ProvePlan:
     ArgosyError
         As `argosy.launch.plan.plan_launch`.
     """
-    by = grounds.request, grounds.container, grounds.site, grounds.host
-    launch = plan_launch(*by, record=record, versions=grounds.versions)
-    facts = _facts(grounds)
+    by = context.request, context.container, context.site, context.host
+    launch = plan_launch(*by, record=record, versions=context.versions)
+    facts = _facts(context)
     lines = [
         "#!/bin/sh",
         *map(render_directive, launch.directives),
-        f"# Tries what plans assume of the site {grounds.site.name}.  Made by Argosy {VERSION}; needs none here.",
+        f"# Tries what plans assume of the site {context.site.name}.  Made by Argosy {VERSION}; needs none here.",
         "# It writes argosy-prove-JOB.json into the folder that it is submitted from: 'argosy sites merge' takes it.",
         f"# shellcheck disable={SHELL_CHECKS}  # quoted texts are for other shells, options are several words",
         "set -eu",
         'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }',
         '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2',
-        *_values(grounds, facts),
+        *_values(context, facts),
         'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}',
         "# What the job asked for its tasks must not be asked for each of these steps.",
         "unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION",
@@ -110,30 +110,30 @@ def plan_prove(grounds: Grounds, record: str) -> ProvePlan:
     return ProvePlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)
 
 
-def _facts(grounds: Grounds) -> SlurmFacts:
+def _facts(context: LaunchContext) -> SlurmFacts:
     """Plan the facts of a script as a launch with these options would, so that its container starts as launches' do."""
-    request, host = grounds.request, grounds.host
-    settled = settle_site(request, grounds.site, host)
+    request, host = context.request, context.host
+    settled = resolve_site_overrides(request, context.site, host)
     shape, _ = choose_shape(request.wanted, settled.site, host)
-    runtime = grounds.container.runtime.name
-    at_site = plan_at_site(settled, shape, launcher="srun", runtime=runtime, versions=grounds.versions)
-    variables, _ = plan_variables(request, settled.site, host, shape, at_site, launcher="srun")
-    meeting = (Variable("MASTER_ADDR", Late("$MASTER_ADDR")), Variable("MASTER_PORT", Late("$MASTER_PORT")))
-    container = with_variables(grounds.container, (*meeting, *planned_threads(variables, shape)))
-    container = with_site_binds(container, at_site.binds)
-    container = with_site_words(container, at_site)
-    script = ScriptFacts(NAME, grounds.site.name, container, Started(()), shape, ())
-    return SlurmFacts(script=script, site=settled.site, options=request.options, at_site=at_site)
+    runtime = context.container.runtime.name
+    site_overrides = plan_site_overrides(settled, shape, launcher="srun", runtime=runtime, versions=context.versions)
+    variables, _ = plan_variables(request, settled.site, host, shape, site_overrides, launcher="srun")
+    meeting = (Variable("MASTER_ADDR", ShellExpr("$MASTER_ADDR")), Variable("MASTER_PORT", ShellExpr("$MASTER_PORT")))
+    container = with_variables(context.container, (*meeting, *planned_threads(variables, shape)))
+    container = with_site_binds(container, site_overrides.binds)
+    container = with_site_words(container, site_overrides)
+    script = ScriptFacts(NAME, context.site.name, container, LauncherCommand(()), shape, ())
+    return SlurmFacts(script=script, site=settled.site, options=request.options, site_overrides=site_overrides)
 
 
-def _values(grounds: Grounds, facts: SlurmFacts) -> Iterator[str]:
+def _values(context: LaunchContext, facts: SlurmFacts) -> Iterator[str]:
     """Give the values that the body reads."""
-    image, masks = grounds.container.entry.image, choose_masks(facts.script.shape, facts.site)
+    image, masks = context.container.entry.image, choose_masks(facts.script.shape, facts.site)
     is_file = image.kind is not ImageKind.HOST
-    runtime = grounds.container.runtime.name if is_file else grounds.site.runtime.name
+    runtime = context.container.runtime.name if is_file else context.site.runtime.name
     program = load_runtime(runtime).program if runtime else ""
     values = {
-        "site": grounds.site.name,
+        "site": context.site.name,
         "image": image.path if is_file else "",
         "runtime": runtime,
         "program": "" if program == "srun" else program,
@@ -151,7 +151,7 @@ def _inside(facts: SlurmFacts) -> Iterator[str]:
     container = facts.script.container
     if container.entry.image.kind is ImageKind.HOST:
         return
-    programs, words = name_programs(node_command(facts, (Late("$@"),)))
+    programs, words = name_programs(node_command(facts, (ShellExpr("$@"),)))
     yield from render_programs(programs)
     yield from render_document(container)
     if has_document(container):
@@ -161,7 +161,7 @@ def _inside(facts: SlurmFacts) -> Iterator[str]:
     yield "    options=$1; shift"
     for variable in container.exports():
         yield f"    export {render_assignment(variable.name, variable.value)}"
-    own = "".join(f" {quote(word)}" for word in (*facts.at_site.srun_always, *facts.at_site.srun))
+    own = "".join(f" {quote(word)}" for word in (*facts.site_overrides.srun_always, *facts.site_overrides.srun))
     lines = [f"timeout {SECONDS} {step_prefix(container)}srun --overlap $options{own}", *step_lines(container)]
     yield "    " + " \\\n        ".join(lines) + " \\"
     yield render_command(words, indent="        ")

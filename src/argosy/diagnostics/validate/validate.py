@@ -11,16 +11,16 @@ from argosy.core.errors import SiteError, ToolFailed, UsageError
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.validate.merge import Merged, Result, merge_result, read_result
-from argosy.diagnostics.validate.plan import ProvePlan, plan_prove, prove_request
+from argosy.diagnostics.validate.plan import ProvePlan, plan_validation, validation_request
 from argosy.jobs.follow import follow_job
-from argosy.launch.resolve import find_grounds, find_site
+from argosy.launch.resolve import resolve_launch, find_site
 from argosy.launch.submit import absolute_profile, keep_record, runs_folder, submit
 from argosy.sites.detect import sites_here
 from argosy.sites.read import find_profile, read_site, search_path, user_profiles
 from argosy.slurm.text import JobOptions
 
 
-class Proved(msgspec.Struct, frozen=True):
+class Validated(msgspec.Struct, frozen=True):
     """A proving job that ended, and what it found."""
 
     job: str
@@ -48,7 +48,7 @@ def site_here(session: Session, asked: str) -> str:
     )
 
 
-def plan_prove_here(
+def plan_validation_here(
     session: Session,
     site: str,
     *,
@@ -78,8 +78,8 @@ def plan_prove_here(
     if profile.scheduler != "slurm":
         hint = "argosy doctor looks at this machine"
         raise UsageError(f"{profile.name} has no Slurm, and so no job to try it by", hint=hint)
-    request = prove_request(profile, image, options, gpus, site)
-    return plan_prove(find_grounds(request, session, kept=kept, record=record), record)
+    request = validation_request(profile, image, options, gpus, site)
+    return plan_validation(resolve_launch(request, session, kept=kept, record=record), record)
 
 
 def prove(
@@ -90,13 +90,13 @@ def prove(
     options: JobOptions,
     gpus: int,
     stream: BinaryIO | None = None,
-) -> Proved:
+) -> Validated:
     """Submit the job, follow it to its end, and read what it found.
 
     Parameters
     ----------
     image, gpus
-        As of `plan_prove_here`.
+        As of `plan_validation_here`.
     stream
         Gets what the job prints; standard output by default.
 
@@ -106,7 +106,7 @@ def prove(
         When the job ended without a result.
     """
     folder = runs_folder(session)
-    plan = plan_prove_here(session, site, image=image, options=options, gpus=gpus, record=str(folder))
+    plan = plan_validation_here(session, site, image=image, options=options, gpus=gpus, record=str(folder))
     launch = replace(plan.launch, script=plan.script, attach="")
     script = keep_record(launch, folder)
     profile = find_site(site, session.host)
@@ -122,7 +122,7 @@ def prove(
             evidence=f"it {facts.meaning}\n{facts.output}",
             hint="see its output; without --image it tries all but containers",
         )
-    return Proved(launched.job, str(file), read_result(file))
+    return Validated(launched.job, str(file), read_result(file))
 
 
 def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) -> tuple[Path, Merged]:
@@ -133,7 +133,7 @@ def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) 
     SiteError
         When there is no such profile.
     """
-    from argosy.core.os_errors import explained  # noqa: PLC0415 - only where something is written
+    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - only where something is written
     from argosy.core.store import write_text  # noqa: PLC0415 - only where something is written
 
     result = read_result(Path(file))
@@ -150,7 +150,7 @@ def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) 
             hint="name the profile that it belongs to with --into",
         )
     merged = merge_result(source.read_text(encoding="utf-8"), site, result, accept=accept)
-    with explained(place):
+    with translate_os_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         write_text(place, merged.text)
     return place, merged

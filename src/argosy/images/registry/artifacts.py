@@ -17,7 +17,7 @@ from argosy.core.session import Session
 from argosy.core.store import whole_folder, work_folder
 from argosy.images.identify import render_size
 from argosy.images.registry.references import Reference, Transport
-from argosy.images.registry.skopeo import SkopeoWay, explain_failure, plan_files
+from argosy.images.registry.skopeo import SkopeoOptions, explain_failure, plan_files
 from argosy.images.sif.read import verify_sif
 
 IMAGE_NAME = "image.sif"
@@ -63,7 +63,7 @@ def _is_digest(text: str) -> bool:
     return text.startswith("sha256:") and len(digits) == HEX_DIGITS and set(digits) <= set("0123456789abcdef")
 
 
-def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: SkopeoWay, session: Session) -> Path:
+def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: SkopeoOptions, session: Session) -> Path:
     """Give the SIF file of an artifact in the cache, by the digest of its bytes; fetch it where it is not there.
 
     Raises
@@ -72,7 +72,7 @@ def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: Sko
         As `explain_failure` says; ImageError when the blob is no whole SIF file.
     """
     name = layer.digest.removeprefix("sha256:")
-    place = session.places.cache / "fetched" / f"sif-{name}"
+    place = session.paths.cache / "fetched" / f"sif-{name}"
     with whole_folder(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             what = f"{reference} {render_size(layer.size)}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.process import Command, failed, run_checked
 from argosy.core.session import Session
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.images.registry.references import Reference
 
 NO_ENTRY = re.compile(r"(?i)permission denied while trying to connect to the docker|dial unix .*permission denied")
@@ -75,6 +75,6 @@ def daemon_hint(said: str) -> str:
 
 def _no_image(name: str, error: ArgosyError, session: Session) -> UsageError:
     listed = session.runner.run(Command(("docker", "images", "--format", "{{.Repository}}:{{.Tag}}")))
-    near = nearest_word(name, listed.stdout.split())
+    near = suggest_word(name, listed.stdout.split())
     hint = f"did you mean docker-daemon:{near}?" if near else "'docker images' lists what there is"
     return UsageError(f"docker has no image {name}", evidence=error.evidence, hint=hint)

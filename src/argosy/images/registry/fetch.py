@@ -21,13 +21,13 @@ import msgspec
 
 from argosy.core.cache_pins import BUILD, note_use
 from argosy.core.errors import ImageError, ToolMissing
-from argosy.core.os_errors import explained
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command, OnLine, Reply, failed
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_tree, whole_folder, work_folder, write_text
 from argosy.images.identify import FileKind, Kind, identify_file, render_size
-from argosy.images.oci import OciConfig, furnish_tree, judge_layers, make_readable, parse_config, render_inspection
+from argosy.images.oci import OciConfig, prepare_rootfs, judge_layers, make_readable, parse_config, render_inspection
 from argosy.images.open import GO_ARCH, wrong_arch
 from argosy.images.registry.artifacts import IMAGE_NAME, fetch_sif, parse_sif_layer
 from argosy.images.registry.references import Reference, Transport, file_reference
@@ -35,7 +35,7 @@ from argosy.images.registry.skopeo import (
     AWAY,
     RETRIES,
     Manifest,
-    SkopeoWay,
+    SkopeoOptions,
     as_image,
     explain_failure,
     is_insecure,
@@ -119,14 +119,14 @@ def fetch_image(reference: Reference, session: Session) -> Fetched:
     ToolMissing, ToolFailed, CheckFailed
         When no program here can fetch it; the registry does not let us in or cannot be reached; the disk is full.
     """
-    note_use(session.places.cache, BUILD, waiting=session.waiting)  # until its entry is known
+    note_use(session.paths.cache, BUILD, waiting=session.waiting)  # until its entry is known
     fetched = _fetch(reference, session)
-    note_use(session.places.cache, f"fetched/{fetched.path.parent.name}", waiting=session.waiting)
+    note_use(session.paths.cache, f"fetched/{fetched.path.parent.name}", waiting=session.waiting)
     return fetched
 
 
 def _fetch(reference: Reference, session: Session) -> Fetched:
-    memo = session.places.cache / "references" / f"{_memo_key(reference, session)}.json"
+    memo = session.paths.cache / "references" / f"{_memo_key(reference, session)}.json"
     known = _read_known(memo)
     if reference.transport is Transport.DOCKER_DAEMON:
         return _fetch_from_docker(reference, memo, known, session)
@@ -185,7 +185,7 @@ def _read_known(memo: Path) -> Known | None:
 
 
 def _write_known(memo: Path, known: Known) -> None:
-    with explained(memo.parent):
+    with translate_os_errors(memo.parent):
         memo.parent.mkdir(parents=True, exist_ok=True)
         write_text(memo, json.dumps(asdict(known)) + "\n")
 
@@ -197,7 +197,7 @@ def _fetched(reference: Reference, known: Known) -> Fetched:
 
 def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
     # Nobody waits for three retries where the image is at hand.
-    way = replace(skopeo_way(session), retries=RETRIES if known is None else 0)
+    way = replace(skopeo_options(session), retries=RETRIES if known is None else 0)
     source = as_image(replace(reference, name=str(_without_colon(reference, session))))
     command = plan_manifest(source, way)
     reply = session.runner.run(command)
@@ -222,14 +222,14 @@ def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, sess
     return _fetched(reference, now)
 
 
-def skopeo_way(session: Session) -> SkopeoWay:
+def skopeo_options(session: Session) -> SkopeoOptions:
     """Give how skopeo is called here; its folder for temporary files is made."""
     host = session.host
     policies = [Path(host.person.home) / place for place in POLICIES]
     temporary = session.work_parent()
-    with explained(temporary):
+    with translate_os_errors(temporary):
         temporary.mkdir(parents=True, exist_ok=True)
-    return SkopeoWay(
+    return SkopeoOptions(
         arch=GO_ARCH.get(host.target, host.target),
         temporary=str(temporary),
         insecure=parse_insecure(host.environment),
@@ -241,8 +241,8 @@ def _without_colon(reference: Reference, session: Session) -> Path | str:
     """Link to a file whose name has a colon: skopeo would take what follows for the name of an image in the file."""
     if not reference.in_file or ":" not in reference.name:
         return reference.name
-    link = session.places.cache / "links" / hashlib.sha256(reference.name.encode()).hexdigest()[:16]
-    with explained(link.parent):
+    link = session.paths.cache / "links" / hashlib.sha256(reference.name.encode()).hexdigest()[:16]
+    with translate_os_errors(link.parent):
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(Path(reference.name).absolute())
@@ -257,7 +257,7 @@ def _run_skopeo(command: Command, reference: Reference, session: Session, on_lin
     return reply
 
 
-def _ask_config(reference: Reference, chosen: Reference, way: SkopeoWay, session: Session) -> OciConfig:
+def _ask_config(reference: Reference, chosen: Reference, way: SkopeoOptions, session: Session) -> OciConfig:
     reply = _run_skopeo(plan_config(chosen, way), reference, session)
     config = parse_config(reply.stdout, str(reference))
     if config.arch != way.arch:
@@ -267,7 +267,7 @@ def _ask_config(reference: Reference, chosen: Reference, way: SkopeoWay, session
 
 def _place(config: OciConfig, session: Session) -> Path:
     owners = "owners" if session.host.can_mount else "root"
-    return session.places.cache / "fetched" / f"{config.digest.removeprefix('sha256:')}-{owners}-{FORMAT}"
+    return session.paths.cache / "fetched" / f"{config.digest.removeprefix('sha256:')}-{owners}-{FORMAT}"
 
 
 def _make(
@@ -292,7 +292,7 @@ def _size(chosen: Reference, manifest: Manifest, session: Session) -> str:
     """Say how much there is to fetch; of several architectures only the chosen one's manifest tells."""
     size = manifest.size
     if manifest.chosen and chosen.digest:
-        way = skopeo_way(session)
+        way = skopeo_options(session)
         reply = session.runner.run(plan_manifest(chosen, way))
         size = parse_manifest(reply.stdout, way.arch, str(chosen)).size if reply.code == 0 else 0
     return render_size(size) if size else ""
@@ -306,13 +306,13 @@ def _convert(
     from argosy.images.squashfs.pack import run_pack  # noqa: PLC0415
 
     step.say("layers")
-    _run_skopeo(plan_copy(chosen, skopeo_way(session), f"{work}/layout:image"), reference, session, step.say)
+    _run_skopeo(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session, step.say)
     judge_layers(config, _manifest_in(work / "layout"), str(reference))
     step.say("unpack")
     tree = work / "tree"
     _unpack(reference, work / "layout", tree, session)
     remove_tree(work / "layout")
-    furnish_tree(tree, config)
+    prepare_rootfs(tree, config)
     step.say("pack")
     packed = work / "image.sqfs"
     run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount)
@@ -346,7 +346,7 @@ def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) ->
 
 def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
     """Give a layout with plain layers: umoci 0.4 knows no zstd, and skopeo takes it off on the way to a folder only."""
-    way, folder, plain = skopeo_way(session), layout / "plain", layout / "again"
+    way, folder, plain = skopeo_options(session), layout / "plain", layout / "again"
     for command in plan_decompression(way, f"{layout}:image", folder=str(folder), layout=f"{plain}:image"):
         _run_skopeo(command, reference, session)
     return plain
@@ -362,7 +362,7 @@ def _write(packed: Path, config: OciConfig, out: Path) -> None:
 
 def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetched:
     """Let Apptainer or SingularityCE fetch: it tells no digest beforehand, so the reference is the key."""
-    place = session.places.cache / "fetched" / f"by-reference-{key}"
+    place = session.paths.cache / "fetched" / f"by-reference-{key}"
     made = False
     with whole_folder(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is not None:
@@ -405,8 +405,8 @@ def _packed_tar(path: Path, kind: FileKind, session: Session) -> Path:
 
     _check_root_tar(path, kind)
     key = hashlib.sha256(json.dumps([*_identity(path), FORMAT]).encode()).hexdigest()[:32]
-    place = session.places.cache / "fetched" / f"tar-{key}"
-    note_use(session.places.cache, f"fetched/tar-{key}", waiting=session.waiting)
+    place = session.paths.cache / "fetched" / f"tar-{key}"
+    note_use(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
     with whole_folder(place, what=f"packing {path.name}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("pack", f"{path.name} into the cache, once"):

@@ -24,7 +24,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.redact import STARS
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.images.identify import Kind
 
 FORMS = "docker://[REGISTRY/]NAME[:TAG][@sha256:…], oras://…, docker-archive:FILE, oci-archive:FILE, oci:DIR"
@@ -270,7 +270,7 @@ def _unknown_scheme(text: str, scheme: str, rest: str) -> UsageError:
 
 
 def _nearest_transport(scheme: str) -> str:
-    return nearest_word(scheme.lower(), list(Transport), likeness=_NEAR_ENOUGH)
+    return suggest_word(scheme.lower(), list(Transport), likeness=_NEAR_ENOUGH)
 
 
 def _wrong(text: str, why: str, hint: str) -> UsageError:

@@ -17,7 +17,7 @@ import msgspec
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.process import FULL_DISK_HINT, Command, Reply, Words, shorten_command
 from argosy.core.records import replace
-from argosy.core.redact import scrub
+from argosy.core.redact import redact
 from argosy.images.open import wrong_arch
 from argosy.images.registry.references import SLASHED, Reference, Transport
 
@@ -29,7 +29,7 @@ A copy goes on with the layers that it has, so more tries cost little there."""
 INSECURE = "ARGOSY_INSECURE_REGISTRIES"
 
 
-class SkopeoWay(msgspec.Struct, frozen=True):
+class SkopeoOptions(msgspec.Struct, frozen=True):
     """How skopeo is to be called on this machine.
 
     Attributes
@@ -124,18 +124,18 @@ def render_source(reference: Reference) -> str:
     return f"{reference.transport}:{reference.name}" + (f":{reference.tag}" if reference.tag else "")
 
 
-def plan_manifest(reference: Reference, way: SkopeoWay) -> Command:
+def plan_manifest(reference: Reference, way: SkopeoOptions) -> Command:
     """Give the command that prints an image's manifest, byte for byte."""
     return Command((*_start(way, "inspect"), "--raw", *_tls(reference, way, "--tls-verify"), render_source(reference)))
 
 
-def plan_config(reference: Reference, way: SkopeoWay) -> Command:
+def plan_config(reference: Reference, way: SkopeoOptions) -> Command:
     """Give the command that prints an image's configuration, byte for byte."""
     options = ("--config", "--raw", *_tls(reference, way, "--tls-verify"))
     return Command((*_start(way, "inspect"), *options, render_source(reference)))
 
 
-def plan_copy(reference: Reference, way: SkopeoWay, layout: str) -> Command:
+def plan_copy(reference: Reference, way: SkopeoOptions, layout: str) -> Command:
     """Give the command that fetches an image into the OCI layout ``DIR:TAG``."""
     # Never with --dest-oci-accept-uncompressed-layers: skopeo 1.9 calls the layers of an archive gzip all the same.
     options = _tls(reference, way, "--src-tls-verify")
@@ -144,7 +144,7 @@ def plan_copy(reference: Reference, way: SkopeoWay, layout: str) -> Command:
     )
 
 
-def plan_push(layout: str, reference: Reference, way: SkopeoWay, *, digest_file: str) -> Command:
+def plan_push(layout: str, reference: Reference, way: SkopeoOptions, *, digest_file: str) -> Command:
     """Give the command that puts the image of an OCI layout ``DIR:TAG`` into a registry, and writes its digest."""
     options = _tls(reference, way, "--dest-tls-verify")
     # A SIF file must arrive as it is; layers of an image are compressed on the way.
@@ -153,7 +153,7 @@ def plan_push(layout: str, reference: Reference, way: SkopeoWay, *, digest_file:
     return Command((*_start(replace(way, retries=COPY_RETRIES), "copy"), *words))
 
 
-def plan_files(reference: Reference, way: SkopeoWay, folder: str) -> Command:
+def plan_files(reference: Reference, way: SkopeoOptions, folder: str) -> Command:
     """Give the command that fetches the blobs of an artifact as files, each by its digest, into a folder."""
     options = _tls(reference, way, "--src-tls-verify")
     start = _start(replace(way, retries=COPY_RETRIES), "copy")
@@ -165,7 +165,7 @@ def as_image(reference: Reference) -> Reference:
     return replace(reference, transport=Transport.DOCKER) if reference.transport is Transport.ORAS else reference
 
 
-def plan_decompression(way: SkopeoWay, source: str, *, folder: str, layout: str) -> tuple[Command, Command]:
+def plan_decompression(way: SkopeoOptions, source: str, *, folder: str, layout: str) -> tuple[Command, Command]:
     """Give the commands that copy a layout by way of a folder into another one, its layers then uncompressed."""
     start = _start(way, "copy")
     return (
@@ -174,13 +174,13 @@ def plan_decompression(way: SkopeoWay, source: str, *, folder: str, layout: str)
     )
 
 
-def _start(way: SkopeoWay, verb: str) -> Words:
+def _start(way: SkopeoOptions, verb: str) -> Words:
     policy = ("--insecure-policy",) if way.no_policy else ()
     choice = ("--override-os", "linux", "--override-arch", way.arch, "--tmpdir", way.temporary)
     return ("skopeo", *policy, *choice, verb, "--retry-times", str(way.retries))
 
 
-def _tls(reference: Reference, way: SkopeoWay, option: str) -> Words:
+def _tls(reference: Reference, way: SkopeoOptions, option: str) -> Words:
     return (f"{option}=false",) if is_insecure(reference, way.insecure) else ()
 
 
@@ -237,13 +237,13 @@ def last_word(reply: Reply) -> str:
             last = str(json.loads(found[1]))
         except ValueError:
             last = found[1].strip('"')
-    return scrub(last)
+    return redact(last)
 
 
 def explain_failure(reference: Reference, command: Command, reply: Reply, *, pushing: bool = False) -> ArgosyError:
     """Say why an image could not be fetched, or pushed: what, the program's last line, and the way out."""
     said = last_word(reply)
-    evidence = f"$ {scrub(shorten_command(command))}\n{said}\n(exit code {reply.code})"
+    evidence = f"$ {redact(shorten_command(command))}\n{said}\n(exit code {reply.code})"
     fault = judge_fault(said)
     if fault is Fault.FULL:
         doing = "pushing" if pushing else "fetching"

@@ -361,11 +361,11 @@ class _Joint:
         if numbers.xattr_table == NO_TABLE:
             return NO_TABLE
         begin, count, _ = XATTRS.unpack(self.below.read(numbers.xattr_table, XATTRS.size))
-        places = self.below.places(numbers.xattr_table + XATTRS.size, count, XATTR)
+        paths = self.below.paths(numbers.xattr_table + XATTRS.size, count, XATTR)
         moved = at + len(lists) - begin
         lists += self.below.read(begin, numbers.xattr_table - begin)
-        lists += XATTRS.pack(begin + moved, count, 0) + b"".join(PLACE.pack(place + moved) for place in places)
-        return len(lists) + at - XATTRS.size - PLACE.size * len(places)
+        lists += XATTRS.pack(begin + moved, count, 0) + b"".join(PLACE.pack(place + moved) for place in paths)
+        return len(lists) + at - XATTRS.size - PLACE.size * len(paths)
 
 
 def _is_whiteout(tables: Tables, device: int) -> bool:
@@ -436,10 +436,10 @@ def _render_blocks(data: bytes) -> Iterator[bytes]:
 
 def _add_list(lists: bytearray, records: bytes, at: int) -> int:
     """Add a list of records with the places of its blocks; give where these stand, in bytes of the file system."""
-    places = list[int]()
+    paths = list[int]()
     for block in _render_blocks(records):
-        places.append(at + len(lists))
+        paths.append(at + len(lists))
         lists += block
     here = at + len(lists)
-    lists += b"".join(map(PLACE.pack, places))
+    lists += b"".join(map(PLACE.pack, paths))
     return here

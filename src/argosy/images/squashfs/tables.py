@@ -224,7 +224,7 @@ class Tables:
                     waiting.append(entry.place)
                 yield entry
 
-    def places(self, table: int, count: int, size: int) -> tuple[int, ...]:
+    def paths(self, table: int, count: int, size: int) -> tuple[int, ...]:
         """Give where the blocks of a list of `count` records of `size` bytes begin; `table` is where that stands."""
         if not count:
             return ()  # squashfs-tools-ng gives no place for a list without records
@@ -233,7 +233,7 @@ class Tables:
 
     def records(self, table: int, count: int, size: int) -> bytes:
         """Give a list of `count` records of `size` bytes."""
-        data = b"".join(self.block(place)[0] for place in self.places(table, count, size))
+        data = b"".join(self.block(place)[0] for place in self.paths(table, count, size))
         if len(data) != count * size:
             raise _fault(self.source, f"a list of {len(data)} bytes", f"{count} records of {size} bytes")
         return data
@@ -246,7 +246,7 @@ class Tables:
             lists.append((found.fragment_table, found.fragments, 16))
         if found.export_table != NO_TABLE:
             lists.append((found.export_table, found.inodes, 8))
-        return min(self.places(table, count, size)[0] for table, count, size in lists)
+        return min(self.paths(table, count, size)[0] for table, count, size in lists)
 
     def last_block(self, start: int, end: int) -> int:
         """Give where the last metadata block of a stream begins; `start` where it has none."""

@@ -18,8 +18,8 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, Image
-from argosy.core.shell import Late, Program, Word
-from argosy.core.suggest import nearest_word
+from argosy.core.shell import ShellExpr, ShellFunction, Word
+from argosy.core.suggest import suggest_word
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.launchers.programs import BECOME, BIND, COPY, ELASTIC, LOG, MPI_RANK, NOTE, RANK, TELL, TORCHRUN
 
@@ -33,7 +33,7 @@ class Counts(msgspec.Struct, frozen=True):
     ranks_per_node: Word
 
 
-class Started(msgspec.Struct, frozen=True):
+class LauncherCommand(msgspec.Struct, frozen=True):
     """How a node's containers are to be used.
 
     Attributes
@@ -51,7 +51,7 @@ class Started(msgspec.Struct, frozen=True):
     mpi: bool = False
 
 
-class Wish(msgspec.Struct, frozen=True):
+class LauncherSpec(msgspec.Struct, frozen=True):
     """What a launcher is given.
 
     Attributes
@@ -98,7 +98,7 @@ class Wish(msgspec.Struct, frozen=True):
         return (*log, *note)
 
 
-Launcher = Callable[[Wish], Started]
+Launcher = Callable[[LauncherSpec], LauncherCommand]
 
 
 LABEL = ("--tee", "3")
@@ -118,9 +118,9 @@ PLANNED: Mapping[str, str] = MappingProxyType(
 """Options of torchrun that a plan sets -> what says them here."""
 
 
-def _refuse_planned(wish: Wish) -> None:
+def _refuse_planned(spec: LauncherSpec) -> None:
     """Refuse words for torchrun that would contradict the plan: torchrun takes the last of two."""
-    for word in wish.extra:
+    for word in spec.extra:
         ours = PLANNED.get(word.partition("=")[0].lstrip("-").replace("_", "-"), "") if word.startswith("--") else ""
         if ours:
             raise UsageError(
@@ -128,8 +128,8 @@ def _refuse_planned(wish: Wish) -> None:
                 evidence=f"--torchrun-arg {word}; torchrun would take the last of two, and the plan would not know it",
                 hint="leave it out",
             )
-    if any(word.startswith(("-r", "--redirects")) for word in wish.extra) and not any(
-        word.startswith(("--log-dir", "--log_dir")) for word in wish.extra
+    if any(word.startswith(("-r", "--redirects")) for word in spec.extra) and not any(
+        word.startswith(("--log-dir", "--log_dir")) for word in spec.extra
     ):
         raise UsageError(
             "--redirects needs a folder that stays: torchrun's own is on the node, and is removed at the end",
@@ -137,65 +137,65 @@ def _refuse_planned(wish: Wish) -> None:
         )
 
 
-def torchrun(wish: Wish) -> Started:
+def torchrun(spec: LauncherSpec) -> LauncherCommand:
     """Start one container per node and torchrun in it: static rendezvous on several nodes, its own on one."""
-    _refuse_planned(wish)
-    program = as_torchrun_program(wish.command)
+    _refuse_planned(spec)
+    program = as_torchrun_program(spec.command)
     # Cores are those of the site's map: torch's own --numa-binding knows NUMA nodes only, and no reserved cores.
-    own_binding = any(word.startswith("--numa") for word in wish.extra)
-    cores = () if own_binding else wish.cores
-    if cores or wish.log_words:
+    own_binding = any(word.startswith("--numa") for word in spec.extra)
+    cores = () if own_binding else spec.cores
+    if cores or spec.log_words:
         bind = ("/bin/sh", "-c", BIND, "argosy-bind", ";".join(cores)) if cores else ()
-        program = ("--no-python", *bind, *wish.log_words, *_worker(wish.command))
-    entry, nodes = (ELASTIC, _at_least(wish)) if wish.least_nodes else (TORCHRUN, wish.counts.nodes)
-    own = (wish.end_files,) if wish.least_nodes else ()
-    words = ("/bin/sh", "-c", entry, "argosy-torchrun", nodes, wish.counts.ranks_per_node, *own)
-    return Started((*words, *(LABEL if wish.label else ()), *wish.extra, *program))
+        program = ("--no-python", *bind, *spec.log_words, *_worker(spec.command))
+    entry, nodes = (ELASTIC, _at_least(spec)) if spec.least_nodes else (TORCHRUN, spec.counts.nodes)
+    own = (spec.end_files,) if spec.least_nodes else ()
+    words = ("/bin/sh", "-c", entry, "argosy-torchrun", nodes, spec.counts.ranks_per_node, *own)
+    return LauncherCommand((*words, *(LABEL if spec.label else ()), *spec.extra, *program))
 
 
-def _at_least(wish: Wish) -> Word:
-    nodes = wish.counts.nodes
-    most = nodes.expression if isinstance(nodes, Late) else nodes
-    return Late(f"{wish.least_nodes}:{most}")
+def _at_least(spec: LauncherSpec) -> Word:
+    nodes = spec.counts.nodes
+    most = nodes.expression if isinstance(nodes, ShellExpr) else nodes
+    return ShellExpr(f"{spec.least_nodes}:{most}")
 
 
-def srun(wish: Wish) -> Started:
+def srun(spec: LauncherSpec) -> LauncherCommand:
     """Start a container per rank, which finds its rank in what Slurm told the task."""
-    _refuse_extra(wish)
-    return Started(_numbered(RANK, wish), per_rank=True)
+    _refuse_extra(spec)
+    return LauncherCommand(_numbered(RANK, spec), per_rank=True)
 
 
-def mpi(wish: Wish) -> Started:
+def mpi(spec: LauncherSpec) -> LauncherCommand:
     """Start a container per rank under the host's MPI wire-up (PMIx or PMI-2)."""
-    _refuse_extra(wish)
-    return Started(_numbered(MPI_RANK, wish), per_rank=True, mpi=True)
+    _refuse_extra(spec)
+    return LauncherCommand(_numbered(MPI_RANK, spec), per_rank=True, mpi=True)
 
 
-def _numbered(program: Program, wish: Wish) -> tuple[Word, ...]:
+def _numbered(program: ShellFunction, spec: LauncherSpec) -> tuple[Word, ...]:
     """Give the words of a rank that numbers itself; where nothing stands between, the same shell notes the rank."""
-    ranks = wish.counts.ranks_per_node
-    if wish.note_file and not wish.logs:
-        return ("/bin/sh", "-c", Program(program.name, program + NOTE), wish.note_file, ranks, *wish.command)
-    return ("/bin/sh", "-c", Program(program.name, program + BECOME), "argosy-rank", ranks, *wish.logged)
+    ranks = spec.counts.ranks_per_node
+    if spec.note_file and not spec.logs:
+        return ("/bin/sh", "-c", ShellFunction(program.name, program + NOTE), spec.note_file, ranks, *spec.command)
+    return ("/bin/sh", "-c", ShellFunction(program.name, program + BECOME), "argosy-rank", ranks, *spec.logged)
 
 
-def ray(wish: Wish) -> Started:
+def ray(spec: LauncherSpec) -> LauncherCommand:
     """Start one container per node, make one Ray cluster of them, and the command on the first."""
     from argosy.launch.launchers.ray import RAY  # noqa: PLC0415 - where it is asked for
 
-    _refuse_extra(wish)
-    return Started((*wish.log_words, "python", "-u", "-c", RAY, wish.counts.nodes, *wish.command))
+    _refuse_extra(spec)
+    return LauncherCommand((*spec.log_words, "python", "-u", "-c", RAY, spec.counts.nodes, *spec.command))
 
 
-def none(wish: Wish) -> Started:
+def none(spec: LauncherSpec) -> LauncherCommand:
     """Start the command as it is, once per rank; Slurm numbers its tasks, copies on one machine are numbered here."""
-    _refuse_extra(wish)
-    number = ("/bin/sh", "-c", COPY, "argosy-copy", wish.copy, wish.counts.ranks_per_node) if wish.copy else ()
-    return Started((*number, *wish.logged), per_rank=True)
+    _refuse_extra(spec)
+    number = ("/bin/sh", "-c", COPY, "argosy-copy", spec.copy, spec.counts.ranks_per_node) if spec.copy else ()
+    return LauncherCommand((*number, *spec.logged), per_rank=True)
 
 
-def _refuse_extra(wish: Wish) -> None:
-    if wish.extra:
+def _refuse_extra(spec: LauncherSpec) -> None:
+    if spec.extra:
         raise UsageError("--torchrun-arg needs the launcher torchrun", hint="leave it out, or use --launcher torchrun")
 
 
@@ -228,7 +228,7 @@ def find_launcher(name: str) -> Launcher:
         When there is none of that name; the nearest is named.
     """
     if name not in LAUNCHERS:
-        near = nearest_word(name, LAUNCHERS)
+        near = suggest_word(name, LAUNCHERS)
         raise UsageError(
             f"there is no launcher {name!r}",
             evidence=f"known: {', '.join(LAUNCHERS)}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argosy.core.shell import Program
+from argosy.core.shell import ShellFunction
 
 _START_TORCHRUN = """\
 # Else torchrun leaves a folder.
@@ -18,7 +18,7 @@ trap "pass USR1" USR1; trap "pass USR2" USR2; trap "kill -s TERM \\$agent 2>/dev
 while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$_logs"; exit $code; }; done
 """
 
-TORCHRUN = Program(
+TORCHRUN = ShellFunction(
     "torchrun",
     """\
 # One per node: words NODES RANKS_PER_NODE, then those of torchrun.  Rank r runs on node r / n of the list.
@@ -30,7 +30,7 @@ fi
     + _START_TORCHRUN,
 )
 
-ELASTIC = Program(
+ELASTIC = ShellFunction(
     "torchrun",
     """\
 # One per node: words MIN:MAX RANKS_PER_NODE WELL, then what torchrun is to start.  Nodes may be lost and come back,
@@ -45,7 +45,7 @@ set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" "$@"
     + _START_TORCHRUN,
 )
 
-RANK = Program(
+RANK = ShellFunction(
     "rank",
     """\
 # One per rank: what PyTorch, Lightning, Accelerate, DeepSpeed and JAX look for, from what Slurm told this task.
@@ -58,7 +58,7 @@ shift
 )
 """It becomes what follows by `BECOME`, or by `NOTE`."""
 
-COPY = Program(
+COPY = ShellFunction(
     "copy",
     """\
 # One per copy on this machine: words RANK RANKS, then the command.
@@ -72,7 +72,7 @@ exec "$@"
 """,
 )
 
-MPI_RANK = Program(
+MPI_RANK = ShellFunction(
     "rank",
     """\
 # One per rank: what PyTorch looks for, from what the MPI launcher told this process (PMIx, PMI-2, Open MPI, Slurm).
@@ -96,7 +96,7 @@ TELL = '[ ! -r "$0" ] || . "$0"; exec "$@"'
 
 NOTE = f"# Its first word notes what it was given, where the record is still there.\n{TELL}\n"
 
-BIND = Program(
+BIND = ShellFunction(
     "bind",
     """\
 # One per worker: bind it to the cores nearest to its GPU; the first word lists them for each local rank.
@@ -107,7 +107,7 @@ exec "$@"
 """,
 )
 
-LOG = Program(
+LOG = ShellFunction(
     "log",
     """\
 # One per rank: what it prints goes to a file of its own, in a folder of this job within the first word.

@@ -7,9 +7,9 @@ holds a connection to the head, and ends well when that is closed.
 
 from __future__ import annotations
 
-from argosy.core.shell import Program
+from argosy.core.shell import ShellFunction
 
-RAY = Program(
+RAY = ShellFunction(
     "ray_cluster",
     """\
 # One per node: words NODES, then the command.  It runs on the first node of the list, once Ray has them all.

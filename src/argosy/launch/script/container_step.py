@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from argosy.core.shell import Program, Word, quote, render_command
+from argosy.core.shell import ShellFunction, Word, quote, render_command
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import StepRuntime, assignment
 
-INSIDE = Program(
+INSIDE = ShellFunction(
     "inside",
     """\
 # In each container: words GPU_NODE FOLDERS, then the command.

@@ -10,7 +10,7 @@ from argosy.core.model import Choice, ImageKind
 from argosy.core.shell import Word, as_comment, name_programs, quote, render_command, render_programs
 from argosy.host.gpus import WAY_VENDOR
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.launchers.launcher import Started
+from argosy.launch.launchers.launcher import LauncherCommand
 from argosy.launch.script.reasons import render_choices, render_exports, split_choices
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import FILES
@@ -32,7 +32,7 @@ class ScriptFacts(msgspec.Struct, frozen=True):
     name: str
     site: str
     container: ContainerPlan
-    started: Started
+    started: LauncherCommand
     shape: Shape
     choices: tuple[Choice, ...]
     before: tuple[str, ...] = ()

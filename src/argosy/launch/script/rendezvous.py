@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from argosy.core.shell import Program, render_programs
+from argosy.core.shell import ShellFunction, render_programs
 from argosy.sites.profile import Site
 
 PORT_FIRST, PORT_COUNT = 20000, 10000
 """Ports for the rendezvous: below Linux's ephemeral range, 32768 to 60999 (ip(7), ip_local_port_range)."""
 
 # To read /proc/net/tcp takes the kernel 20 ms and more: it goes through the whole table of connections.
-PORT = Program(
+PORT = ShellFunction(
     "port",
     """\
 # A free port of the $2 after $1, from $3 on.
@@ -40,8 +40,8 @@ def render_rendezvous(site: Site) -> Iterator[str]:
     suffix = site.slurm.master_suffix
     own = f"$(( (${{SLURM_TASK_PID:-0}} - $$) % {PORT_COUNT} + {PORT_COUNT} ))"
     yield f"set -- $((SLURM_JOB_ID * 7 + ${{SLURM_RESTART_COUNT:-0}} * 31)) {own}"
-    wish = f"{PORT_FIRST} + ($1 + $2) % {PORT_COUNT}"
-    yield f"MASTER_ADDR=${{first}}{suffix}; set -- {PORT_FIRST} {PORT_COUNT} $(({wish}))"
+    spec = f"{PORT_FIRST} + ($1 + $2) % {PORT_COUNT}"
+    yield f"MASTER_ADDR=${{first}}{suffix}; set -- {PORT_FIRST} {PORT_COUNT} $(({spec}))"
     yield 'if [ "${SLURMD_NODENAME:-}" = "$first" ]; then MASTER_PORT=$(eval "$port")'
     yield 'else MASTER_PORT=$(srun --overlap -N1 -n1 -w "$first" sh -c "$port" argosy-port "$@")  # as in salloc'
     yield 'fi || stop "no free port" 7'

@@ -13,7 +13,7 @@ import msgspec
 from argosy.core.model import ImageKind
 from argosy.core.records import replace
 from argosy.core.shell import (
-    Program,
+    ShellFunction,
     Word,
     join_words,
     name_programs,
@@ -38,10 +38,10 @@ from argosy.launch.script.resume import Resume, render_chain, render_requeue, re
 from argosy.runtimes.runtime import FILES
 from argosy.sites.binding import render_mask_option
 from argosy.sites.profile import Site
-from argosy.sites.resolve import AtSite
+from argosy.sites.resolve import SiteDemands
 from argosy.slurm.text import JobOptions, render_directive
 
-NODE = Program(
+NODE = ShellFunction(
     "node",
     """\
 # On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.  Another user may have made a folder.
@@ -108,7 +108,7 @@ class SlurmFacts(msgspec.Struct, frozen=True):
     stage: str = ""
     smoke: bool = False
     apart: bool = False
-    at_site: AtSite = msgspec.field(default_factory=AtSite)
+    site_overrides: SiteDemands = msgspec.field(default_factory=SiteDemands)
 
 
 def render_slurm_script(facts: SlurmFacts) -> str:
@@ -160,7 +160,7 @@ def _before(facts: SlurmFacts) -> Iterator[str]:
     from argosy.launch.script.before import render_before  # noqa: PLC0415 - where it is asked for
 
     container, (_, words) = facts.script.container, name_programs(_before_command(facts))
-    own = "".join(f" {word}" for word in (*map(quote, facts.at_site.srun_always), *step_lines(container)))
+    own = "".join(f" {word}" for word in (*map(quote, facts.site_overrides.srun_always), *step_lines(container)))
     srun = f'{step_prefix(container)}srun --nodes=1 --ntasks=1 --nodelist="$first" --mpi=none{own}'
     yield from render_before(words, srun=srun)
 
@@ -207,7 +207,7 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
     elif options.requeue:
         yield "--open-mode=append"  # else the second run would erase what the first one wrote
     yield from options.lines()
-    yield from facts.at_site.sbatch
+    yield from facts.site_overrides.sbatch
     yield from facts.extra
 
 
@@ -219,13 +219,13 @@ def _cores_per_node(facts: SlurmFacts) -> int:
 
 def _around(facts: SlurmFacts) -> tuple[Word, ...]:
     """Give the words that check a node before the container starts; inside it, where srun itself starts containers."""
-    container, folders = facts.script.container, join_words(facts.at_site.folders)
+    container, folders = facts.script.container, join_words(facts.site_overrides.folders)
     device = _gpu_device(facts)
     if step_of(container):
         return inside_words(device, folders)
     image = container.entry.image
     path = image.path if image.kind in {*FILES, ImageKind.HOST} else "/"
-    late_binds = " ".join(facts.at_site.late_binds)
+    late_binds = " ".join(facts.site_overrides.late_binds)
     return ("sh", "-c", NODE, "argosy-node", path or "/", container.runtime.program, device, folders, late_binds)
 
 
@@ -352,7 +352,7 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         yield "unset SRUN_CPUS_PER_TASK" + (" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK" if spare else "")
     if counted:
         yield "# srun takes no --cpus-per-task from the job."
-    own = (*facts.at_site.srun_always, *(facts.at_site.srun if per_rank else ()))
+    own = (*facts.site_overrides.srun_always, *(facts.site_overrides.srun if per_rank else ()))
     lines = (
         step_prefix(facts.script.container) + _srun(facts),
         f"--cpu-bind={render_mask_option(facts.masks)}" if masked else "",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ImageKind
-from argosy.core.shell import Late, Word, quote
+from argosy.core.shell import ShellExpr, Word, quote
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
 
@@ -60,10 +60,10 @@ def staged_words(words: tuple[Word, ...], image: str) -> tuple[Word, ...]:
 
 def _staged(word: Word, image: str) -> Word:
     if word == image:
-        return Late("$image")
+        return ShellExpr("$image")
     layer = f"{image}:/opt/argosy:"
     return (
-        Late(f"${{image}}:/opt/argosy:{word[len(layer) :]}")
+        ShellExpr(f"${{image}}:/opt/argosy:{word[len(layer) :]}")
         if isinstance(word, str) and word.startswith(layer)
         else word
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from argosy.core.suggest import nearest_word
+from argosy.core.suggest import suggest_word
 from argosy.sites.lint.findings import Finding, Found, Rule
 from argosy.sites.lint.job_script import NOWHERE, Job, parse_script, srun_options
 from argosy.sites.lint.known_variables import DOCUMENTED, FALSE_FRIENDS, FAMILIES, KNOWN, SBATCH_OPTIONS
@@ -47,7 +47,7 @@ def meant_variable(name: str) -> str:
         return ""
     if not name.startswith(FAMILIES):
         return _meant_family(name)
-    return nearest_word(name, KNOWN, likeness=LIKENESS)
+    return suggest_word(name, KNOWN, likeness=LIKENESS)
 
 
 def documented(name: str) -> str:
@@ -58,14 +58,14 @@ def documented(name: str) -> str:
 def _meant_family(name: str) -> str:
     """Find ``NCLL_DEBUG``: the rest of a known name behind a family that there is not."""
     head, _, rest = name.partition("_")
-    family = nearest_word(f"{head}_", FAMILIES, likeness=FAMILY_LIKENESS)
+    family = suggest_word(f"{head}_", FAMILIES, likeness=FAMILY_LIKENESS)
     return f"{family}{rest}" if family and f"{family}{rest}" in KNOWN else ""
 
 
 def _misspelt_option(job: Job) -> Iterator[Found]:
     for each in (*job.script.directives, *job.script.late_directives):
         if len(each.name) > 1 and each.name not in SBATCH_OPTIONS:
-            near = nearest_word(each.name, SBATCH_OPTIONS)
+            near = suggest_word(each.name, SBATCH_OPTIONS)
             yield Found(each.line, f"sbatch has no option --{each.name}", f"did you mean --{near}?" if near else "")
 
 
