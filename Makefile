@@ -25,6 +25,7 @@ check: $(STAMP)
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()"
 	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
 	$(PY) -m pytest -q -n auto tests/unit
 

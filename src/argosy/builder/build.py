@@ -47,8 +47,8 @@ from argosy.builder.python.uv import static_uv
 from argosy.builder.report import BuildReport, BuildRequest
 from argosy.builder.request import complete_request
 from argosy.builder.steps.run import (
-    StepContext,
     Staged,
+    StepContext,
     bring_results,
     has_steps,
     open_changes,
@@ -255,7 +255,8 @@ def _install_packages(wanted: _Wanted, build_container: BuildContainer, step: St
     write_namesakes(tree, python)
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merged(base, pins)
-    step.result = f"{_count(packages, base)} for Python {python.version} ({build_container.backend.value}: {build_container.backend.why})"
+    how = f"{build_container.backend.value}: {build_container.backend.why}"
+    step.result = f"{_count(packages, base)} for Python {python.version} ({how})"
     return Made(tree, build_container, python, packages, activation, (*_notes(recipe, settings), *hidden), settings)
 
 
@@ -276,7 +277,8 @@ def _make_conda(shop: CondaContext, recipe: Recipe, base: Base, target: Target) 
     if made.python:
         check_python(recipe.python, made.python.version, recipe.python_where)
     inside = f"Python {made.python.version} of its own" if made.python else "no Python"
-    shop.step.result = f"{_count(made.packages, base)}, {inside} ({shop.build_container.backend.value}: {shop.build_container.backend.why})"
+    backend = shop.build_container.backend
+    shop.step.result = f"{_count(made.packages, base)}, {inside} ({backend.value}: {backend.why})"
     notes = (*_notes(recipe, shop.settings), *made.notes)
     return Made(shop.layer, shop.build_container, made.python, made.packages, made.activation, notes, shop.settings)
 

@@ -55,7 +55,7 @@ from argosy.recipes.uv_options import UvSettings, plan_uv_settings
 VALUED = {"--default-index": "PIP_INDEX_URL", "--index": "PIP_EXTRA_INDEX_URL", "--find-links": "PIP_FIND_LINKS"}
 
 
-def fetch_wheels(made: Made, packages: Iterable[LockedPackage], folder: Path) -> None:
+def _fetch_wheels(made: Made, packages: Iterable[LockedPackage], folder: Path) -> None:
     """Put the wheel of each pip package into a folder where some are already.
 
     Raises
@@ -161,7 +161,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
             step.say("fetching wheels")
             there = work / "uv" / MADE
             there.rename(work / WHEELS) if there.is_dir() else (work / WHEELS).mkdir()
-            fetch_wheels(made, pip, work / WHEELS)
+            _fetch_wheels(made, pip, work / WHEELS)
             with whole_file(request.output, force=request.force) as beside:
                 _write(beside, base, lock, made, session, work, uv=_uv_there(build_plan, session))
                 size = beside.stat().st_size

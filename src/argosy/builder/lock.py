@@ -9,7 +9,7 @@ import msgspec
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.for_site import aimed
 from argosy.builder.build import make_layer
-from argosy.builder.build_plan import BuildPlan, read_lock, read_build_plan, refuse_changed, refuse_other_base
+from argosy.builder.build_plan import BuildPlan, read_build_plan, read_lock, refuse_changed, refuse_other_base
 from argosy.builder.finish import Made, finish_layer
 from argosy.builder.needs import plan_needs
 from argosy.builder.report import BuildRequest

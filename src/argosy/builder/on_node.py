@@ -16,7 +16,7 @@ from argosy.builder.bases.for_site import site_named
 from argosy.builder.bundle import bundle
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import translate_os_errors, refuse_folder
+from argosy.core.os_errors import refuse_folder, translate_os_errors
 from argosy.core.process import Command, Words
 from argosy.core.records import replace
 from argosy.core.session import Session

@@ -113,10 +113,10 @@ def bundle(
     if as_json:
         print_json(asdict(report))
     elif not quiet:
-        click.echo(render_bundle_report(report, output))
+        click.echo(_render_bundle_report(report, output))
 
 
-def render_bundle_report(report: BundleReport, shown: Path) -> str:
+def _render_bundle_report(report: BundleReport, shown: Path) -> str:
     """Say what is in the archive, and what to do with it."""
     return "\n".join(
         (

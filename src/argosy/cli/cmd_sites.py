@@ -190,10 +190,7 @@ def diff(first: str, second: str, *, as_json: bool) -> None:
 @click.pass_context
 def detect(ctx: click.Context, /, *, as_json: bool) -> None:
     """Say which site this machine belongs to, and what shows it; the exit code is 7 where that is not one."""
-    from argosy.sites.detect import (
-        detect_sites,
-        machine_here,
-    )
+    from argosy.sites.detect import detect_sites, machine_here  # noqa: PLC0415 - this command alone
 
     session = open_session(quiet=True)
     folders = search_path(session.host.environment, Path(session.host.cwd))

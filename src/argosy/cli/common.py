@@ -11,57 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Column
 
 from argosy.core.errors import ArgosyError
 from argosy.core.model import GpuMode
 from argosy.core.os_errors import translate_os_errors
-from argosy.core.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session, Step
+from argosy.core.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session
 from argosy.host import session_factory as opening
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-
-class TerminalReporter:
-    """Shows the running step with a spinner and its time so far, and leaves one line for each step that ended."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._moving: Progress | None = None
-
-    def begin(self, step: Step) -> None:
-        """Start the spinner."""
-        self._stop()
-        text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
-        self._moving = Progress(SpinnerColumn(), text, TimeElapsedColumn(), console=self._console, transient=True)
-        self._moving.add_task(f"[bold]{step.name:<9}[/] {escape(step.what)}")
-        self._moving.start()
-
-    def end(self, step: Step, *, failed: bool) -> None:
-        """Leave one line, which the terminal wraps where it must."""
-        self._stop()
-        mark = "[red]✗[/]" if failed else "[green]✓[/]"
-        text = "failed" if failed else step.result or step.what
-        line = f"{mark} [bold]{step.name:<9}[/] {escape(text)} [dim]{step.seconds:.1f} s[/]"
-        self._console.print(line, soft_wrap=True)
-
-    def progress(self, step: Step, text: str) -> None:
-        """Show what is going on beside the spinner."""
-        if self._moving is not None:
-            self._moving.update(self._moving.task_ids[0], description=f"[bold]{step.name:<9}[/] [dim]{escape(text)}[/]")
-
-    def note(self, text: str) -> None:
-        """Print a line above the spinner."""
-        self._console.print(escape(text), soft_wrap=True)
-
-    def _stop(self) -> None:
-        if self._moving is not None:
-            self._moving.stop()
-            self._moving = None
 
 
 Decorated = Callable[..., Any]
@@ -172,6 +130,8 @@ def _reporter(*, verbose: bool, quiet: bool, plain: bool) -> Reporter:
     if quiet:
         return QuietReporter()
     if sys.stderr.isatty() and not verbose and not plain:
+        from argosy.cli.terminal import TerminalReporter  # noqa: PLC0415 - rich takes 40 ms to import
+
         return TerminalReporter()
     return PlainReporter(verbose=verbose)
 

@@ -18,13 +18,13 @@ from argosy.core.errors import UsageError
 from argosy.core.locks import (
     NO_HARD_LINKS,
     Owner,
+    deferred_signals,
     files_beside,
     is_alive,
     is_older,
     lease,
     read_owner,
     this_owner,
-    deferred_signals,
 )
 from argosy.core.os_errors import explain_os_error, translate_os_errors
 from argosy.core.records import asdict
@@ -32,11 +32,11 @@ from argosy.core.records import asdict
 __all__ = [
     "Owner",
     "explain_os_error",
-    "translate_os_errors",
     "lease",
     "refuse_existing",
     "remove_tree",
     "sweep_parts",
+    "translate_os_errors",
     "whole_file",
     "whole_folder",
     "whole_output_folder",

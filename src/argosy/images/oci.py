@@ -166,7 +166,7 @@ def render_labels(config: OciConfig) -> str:
     return json.dumps(dict(config.labels), indent=1, sort_keys=True) + "\n"
 
 
-def render_scripts(config: OciConfig) -> Mapping[str, str]:
+def _render_scripts(config: OciConfig) -> Mapping[str, str]:
     """Give the files that say an image's configuration to the runtimes: text by path."""
     return {
         ENV_SCRIPT: render_env_script(config.variables),
@@ -197,7 +197,7 @@ def prepare_rootfs(tree: Path, config: OciConfig) -> None:
     """Add the scripts for the image's environment and main program, and the mount points that are missing."""
     with translate_os_errors(tree):
         tree.chmod(stat.S_IMODE(tree.stat().st_mode) | 0o755)
-        for name, text in render_scripts(config).items():
+        for name, text in _render_scripts(config).items():
             if name == LAST_SCRIPT and os.path.lexists(tree / name):
                 continue  # an image that was made by Apptainer has its own
             _write_script(tree, name, text)

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch.shape import SHARE
+from argosy.jobs.launch_plan import SHARE, LaunchPlan
 
 OUT_OF_MEMORY = re.compile(r"\boom[-_ ]kill|\bOut Of Memory\b|OUT_OF_MEMORY", re.IGNORECASE)
 """What slurmstepd writes when the kernel ended a rank for its memory; the job's own state may still be FAILED."""

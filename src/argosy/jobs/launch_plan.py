@@ -8,6 +8,9 @@ import msgspec
 
 from argosy.core.model import NO_WORDS, Choice
 
+SHARE = "cores of the node / ranks"
+"""Value of the choice "cores per rank" if the ranks share what Slurm gives."""
+
 
 class Shape(msgspec.Struct, frozen=True):
     """How many of what.

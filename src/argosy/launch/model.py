@@ -55,7 +55,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     here
         Whether it runs as steps of the present allocation (see `argosy.launch.allocation`).
     why_gpus
-        Why the job has the GPUs in `wanted`, if the user named no number (see `argosy.launch.site_overrides.with_gpus`).
+        Why the job has the GPUs in `wanted`, if the user named no number (see `with_gpus`).
     choices
         Choices that were made before planning; the plan lists them before its own.
     given

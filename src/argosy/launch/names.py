@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import translate_os_errors, refuse_folder
+from argosy.core.os_errors import refuse_folder, translate_os_errors
 from argosy.jobs.launch_plan import LaunchPlan
 
 LONGEST = 64

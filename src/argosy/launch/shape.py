@@ -9,14 +9,13 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, Host
 from argosy.core.records import replace
-from argosy.jobs.launch_plan import Shape
+from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.names import option
 from argosy.sites.profile import Site
 
 THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
 """Most hardware threads of a core: eight on POWER, and so where the architecture is not known."""
 
-SHARE = "cores of the node / ranks"
 """What a plan shows for the cores of a rank that a script counts when it starts."""
 
 

@@ -216,10 +216,7 @@ def submit(
     """
     from argosy.jobs.advice import warn_before  # noqa: PLC0415 - likewise
     from argosy.launch.names import make_output_folders, refuse_missing_chdir  # noqa: PLC0415 - likewise
-    from argosy.slurm.calls import (
-        explain_sbatch,
-        run_slurm,
-    )
+    from argosy.slurm.calls import explain_sbatch, run_slurm  # noqa: PLC0415 - likewise
 
     make_output_folders(plan, session.host.person.name)
     refuse_missing_chdir(plan)
@@ -230,7 +227,7 @@ def submit(
     try:
         reply = run_slurm(session, command)
     except Interrupted as stopped:
-        raise explain_stop(session, plan, folder, stopped, profile=profile) from stopped
+        raise _explain_stop(session, plan, folder, stopped, profile=profile) from stopped
     if reply.code != 0:
         raise explain_sbatch(command, reply, site, plan.choices)
     job = parse_job_id(reply.stdout)
@@ -262,10 +259,7 @@ def _render_record(plan: LaunchPlan) -> str:
 
 def write_script(plan: LaunchPlan, path: Path) -> None:
     """Write the script where the user wants it."""
-    from argosy.core.os_errors import (
-        translate_os_errors,
-        refuse_folder,
-    )
+    from argosy.core.os_errors import refuse_folder, translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.core.store import write_text  # noqa: PLC0415 - likewise
 
     refuse_folder(path.parent)
@@ -287,7 +281,7 @@ PATIENCE_S = "10"
 """For one question: who asked us to stop waits for the answer."""
 
 
-def explain_stop(session: Session, plan: LaunchPlan, folder: Path, stopped: Interrupted, *, profile: str) -> Stopped:
+def _explain_stop(session: Session, plan: LaunchPlan, folder: Path, stopped: Interrupted, *, profile: str) -> Stopped:
     """Ask whether Slurm has the job already, note its number where it has, and say it."""
     job = _find_job(session, folder)
     if not job:

@@ -40,7 +40,7 @@ _OF_PIP = {
 _NAMED = re.compile(r"(?P<name>[\w.-]+)=(?P<address>.+)")
 
 
-def read_uv_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def _read_uv_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Give each variable, what pip calls the setting, and the value as pip would have it."""
     for name, key in _OF_PIP.items():
         if value := environment.get(name, "").strip():
@@ -159,7 +159,7 @@ def read_pip_config(
 
 
 def _uv_variables(environment: Mapping[str, str]) -> Iterator[PipSetting]:
-    for name, key, value in read_uv_variables(environment):
+    for name, key, value in _read_uv_variables(environment):
         yield PipSetting(key, value, f"variable {name}")
 
 

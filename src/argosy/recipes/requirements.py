@@ -86,7 +86,7 @@ _OF_COMMANDS = {
 }
 
 
-def suggest_for_option(name: str, known: Iterable[str]) -> str:
+def _suggest_for_option(name: str, known: Iterable[str]) -> str:
     """Say what to do about an option that no requirements file knows."""
     if name in _OF_COMMANDS:
         return f"an option of the command 'pip install', and not of files: {_OF_COMMANDS[name]}"
@@ -94,12 +94,12 @@ def suggest_for_option(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near}?" if near else "see 'Requirements File Format' in pip's documentation"
 
 
-def suggest_for_foreign(text: str) -> str:
+def _suggest_for_foreign(text: str) -> str:
     """Say what a line is that no requirements file has, and what to do about it; nothing where it may be one of its."""
     return next((f"this is {what}" for pattern, what in _OF_OTHERS if pattern.search(text)), "")
 
 
-def suggest_requirement(text: str) -> str:
+def _suggest_requirement(text: str) -> str:
     """Give the nearest line that pip would understand, or nothing.
 
     One rewriting alone is tried before all of them together, so that as little as possible is changed.
@@ -107,7 +107,7 @@ def suggest_requirement(text: str) -> str:
     return next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
 
 
-def suggest_for_several(text: str) -> str:
+def _suggest_for_several(text: str) -> str:
     """Say what to do about a line that names several packages; nothing where it does not."""
     return "write one package a line" if _SEVERAL.match(text) else ""
 
@@ -175,7 +175,7 @@ def parse_requirements(
 
 def _parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iterator[Entry]:
     """Parse one logical line: a package with its options, or options for all of them."""
-    if hint := suggest_for_foreign(line):
+    if hint := _suggest_for_foreign(line):
         raise bad_line("this is no line of a requirements file", where, line, hint=hint)
     package, options = _split_options(expand(line, where, environment), where, line)
     for_one = [(name, value) for name, value in options if name in OF_ONE_PACKAGE]
@@ -226,7 +226,7 @@ def _unknown(name: str, where: Where, line: str) -> UsageError:
     if not name.startswith("-"):
         hint = "give each package its own line, and quote a path with blanks"
         return bad_line(f"'{name}' is more than the option before it takes", where, line, hint=hint)
-    hint = suggest_for_option(name, (*VALUED, *FLAGS, *OF_ONE_PACKAGE))
+    hint = _suggest_for_option(name, (*VALUED, *FLAGS, *OF_ONE_PACKAGE))
     return bad_line(f"a requirements file knows no option {name}", where, line, hint=hint)
 
 
@@ -318,7 +318,7 @@ def _place_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLi
         path = unquote(parts.path) or "/"
         return replace(package, kind=PipKind.LOCAL, spec="", path=path, marker=str(marker or ""))
     if not parts.scheme:
-        guess = suggest_requirement(package.text)
+        guess = _suggest_requirement(package.text)
         hint = f"did you mean {guess}?" if guess else "a version is written NAME==VERSION, the newest as NAME alone"
         raise bad_line("what stands behind '@' is no address", package.where, package.text, hint=hint)
     if parts.scheme not in ("http", "https"):
@@ -338,8 +338,8 @@ def _checked_marker(text: str, where: Where, line: str) -> str:
 
 
 def _broken(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:
-    guess = suggest_requirement(text)
+    guess = _suggest_requirement(text)
     reason = str(error).splitlines()[0].strip()
-    other = suggest_for_several(text) or f"pip writes NAME[EXTRA]==VERSION; {reason}"
+    other = _suggest_for_several(text) or f"pip writes NAME[EXTRA]==VERSION; {reason}"
     hint = f"did you mean {guess}?" if guess else other
     return bad_line("this is no requirement that pip understands", where, line, hint=hint)

@@ -62,7 +62,7 @@ class PipOptions(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def fold_config(config: PipConfig) -> PipOptions:
+def _fold_config(config: PipConfig) -> PipOptions:
     """Give what the machine's configuration says."""
     value = {setting.key: setting.value for setting in config.settings}
     words = {key: tuple(value.get(key, "").split()) for key in LISTS}
@@ -106,11 +106,11 @@ def _flag(setting: PipSetting | None) -> bool:
     if setting is None or setting.value.lower() in _FALSE:
         return False
     if setting.value.lower() not in _TRUE:
-        raise bad_setting(setting, "is no yes or no")
+        raise _bad_setting(setting, "is no yes or no")
     return True
 
 
-def bad_setting(setting: PipSetting, why: str) -> UsageError:
+def _bad_setting(setting: PipSetting, why: str) -> UsageError:
     """Make the error for a setting that cannot be meant, with who set it."""
     evidence = f"{setting.source}: {setting.key} = {redact(setting.value)}"
     return UsageError(f"pip's setting '{setting.key}' {why}", evidence=evidence)
@@ -132,7 +132,7 @@ def _fold_formats(
     return target, other
 
 
-def fold_recipe(wishes: PipOptions, recipe: Recipe) -> PipOptions:
+def _fold_recipe(wishes: PipOptions, recipe: Recipe) -> PipOptions:
     """Add a recipe's options, in the order of its files."""
     for option in recipe.options:
         if fold := FOLDS.get(option.name):
@@ -226,7 +226,7 @@ def plan_uv_settings(config: PipConfig, recipe: Recipe) -> UvSettings:
     UsageError
         For a setting that pip would stop at too: a word that is no boolean or number, a file that is not there.
     """
-    wishes = fold_recipe(fold_config(config), recipe)
+    wishes = _fold_recipe(_fold_config(config), recipe)
     parts = (
         _plan_indexes(wishes, config),
         _plan_links(wishes, config),
@@ -332,7 +332,7 @@ def _plan_constraints(config: PipConfig) -> UvSettings:
         for word in setting.value.split() if setting else ():
             path = config.local_path(word)
             if setting and path not in config.files:
-                raise bad_setting(
+                raise _bad_setting(
                     setting, "names a file that is not there" if path else "names no file of this machine"
                 )
             arguments += [option, path]
@@ -356,7 +356,7 @@ def _certificates(config: PipConfig) -> Iterator[tuple[str, str]]:
             continue
         path = config.absolute(setting.value)
         if path not in config.files | config.folders:
-            raise bad_setting(setting, "names a file that is not there")
+            raise _bad_setting(setting, "names a file that is not there")
         yield ("SSL_CERT_DIR" if path in config.folders and key == "cert" else name), path
 
 
@@ -377,9 +377,9 @@ def _numbers(config: PipConfig) -> Iterator[tuple[str, str]]:
         try:
             number = math.ceil(float(setting.value))
         except (ValueError, OverflowError) as error:
-            raise bad_setting(setting, "is no number") from error
+            raise _bad_setting(setting, "is no number") from error
         if number < 0:
-            raise bad_setting(setting, "is less than nothing")
+            raise _bad_setting(setting, "is less than nothing")
         yield name, str(number)
 
 

@@ -22,7 +22,7 @@ from argosy.images.find import find_image, refined, refuse_layer
 from argosy.images.open import GO_ARCH, Opened, open_image
 from argosy.images.part_digest import describe_part, known_digest, part_digest, tree_name
 from argosy.runtimes.command_check import named_binds
-from argosy.runtimes.container_plan import ContainerPlan, with_mounts, named_image, plan_container, without_binds
+from argosy.runtimes.container_plan import ContainerPlan, named_image, plan_container, with_mounts, without_binds
 
 ROOT_KEY = "root"
 

@@ -19,9 +19,9 @@ from argosy.sites.profile_parts import (
     Count,
     Evident,
     Option,
-    Validated,
     Setting,
     SiteBind,
+    Validated,
 )
 from argosy.sites.software import Bandwidth, Build, Images, LauncherPolicy, Modules, Network, RuntimeFacts
 
@@ -42,12 +42,12 @@ __all__ = [
     "Node",
     "Option",
     "Partition",
-    "Validated",
     "RuntimeFacts",
     "Setting",
     "Site",
     "SiteBind",
     "Slurm",
+    "Validated",
 ]
 
 

@@ -24,7 +24,7 @@ from argosy.images.open import Opened, layer_key, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.images.rootfs_cache import lend_layer
 from argosy.recipes.lock import PackageKind
-from argosy.runtimes.open_container import open_container, layer_tree_key
+from argosy.runtimes.open_container import layer_tree_key, open_container
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import ACTIVATE, ACTIVATE_FISH, MODULES
 from argosy.wrap.check import check_gpu_build

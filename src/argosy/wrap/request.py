@@ -8,7 +8,7 @@ from pathlib import Path
 
 from argosy.builder.request import named_project
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import translate_os_errors, missing_file
+from argosy.core.os_errors import missing_file, translate_os_errors
 from argosy.images.identify import Kind, identify_file
 from argosy.images.prefix import current_version
 from argosy.images.tar_headers import read_tar_names

@@ -95,8 +95,8 @@ def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, 
     Returns
     -------
     Root
-        Without `root_entries` where there is no tree, something was removed from a lower one, or a mount needs a place in a
-        folder of the image that it does not have.
+        Without entries if there is no tree, if something was removed from a lower tree, or if a mount needs a folder
+        that the image does not have.
     """
     if not entry.trees or entry.devices.binds:
         return Root()

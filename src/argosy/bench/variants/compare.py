@@ -106,7 +106,7 @@ def render_table(rows: Sequence[Compared], what: str) -> str:
         ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
         between = "" if row.low is None or row.high is None else f"{row.low:+.3g} to {row.high:+.3g}: "
         failed = f" ({row.failed} failed)" if row.failed else ""
-        told = f"{row.way:<{width}}  {row.runs:>4}  {middle:>10}  {ratio:>6}  {between}{row.verdict}{failed}"
+        told = f"{row.variant:<{width}}  {row.runs:>4}  {middle:>10}  {ratio:>6}  {between}{row.verdict}{failed}"
         lines.append(told.rstrip())
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """Carriers: the ways to run a program inside a base image's root while building; pure words, nothing is started here.
 
 Every step of a build that runs a program of the base goes through `plan_exec`.  Which carrier works is found out by
-trying (see `argosy.builder.backends.container`), since the kernel's switches alone do not tell (AppArmor, seccomp, containers).
+trying (see `argosy.builder.backends.container`): kernel switches alone do not show it (AppArmor, seccomp, containers).
 
 =============  =====================================================================================================
 root           real root: a private mount namespace, the base mounted or unpacked, bubblewrap on top

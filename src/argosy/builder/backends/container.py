@@ -9,8 +9,8 @@ import msgspec
 from argosy.builder.backends.backends import (
     NOT_MOUNTED,
     OWNERS,
-    RootfsSpec,
     ExecSpec,
+    RootfsSpec,
     candidates,
     changes_a_copy,
     needs_tree,

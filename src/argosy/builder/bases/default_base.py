@@ -78,6 +78,6 @@ def other_bases(sites: Iterable[Site], needs: tuple[str, ...]) -> Iterator[str]:
     for site in sites:
         for base in site.images.bases:
             there = not base.name.startswith("/") or Path(base.name).exists()
-            if there and base.open_container == "exec" and (base.python or "python" in base.holds or not python):
+            if there and base.enter == "exec" and (base.python or "python" in base.holds or not python):
                 yield base.name
     yield PYTHON_AND_GIT if more else PYTHON if python else PLAIN

@@ -1,4 +1,4 @@
-"""Compile the modules of a layer to byte code, each package once per machine (`argosy.builder.python.bytecode_cache`)."""
+"""Compile the modules of a layer to byte code, each package once per machine (see `bytecode_cache`)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.bases.writable_base import apply_changes, gather_changes
 from argosy.builder.downloads import fetch_file
 from argosy.builder.python.protecting import hold_line
-from argosy.builder.steps.changes import drop_mount_points, move_changes, complete_changes
+from argosy.builder.steps.changes import complete_changes, drop_mount_points, move_changes
 from argosy.builder.steps.locks import refuse_other_stage
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.layout import ENV_SCRIPT, ROOT
@@ -135,7 +135,8 @@ def _copy_in(build_container: BuildContainer, source: Path, target: str, where: 
 def _run_line(build_container: BuildContainer, line: str, where: str, step: Step, *, folder: str = "/") -> None:
     """Run a line by the room's shell, in the environment of the image so far."""
     # Both streams in one: what a program says before it fails belongs together.
-    script = f"exec 1>&2; umask 022; cd {folder}; [ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n{hold_line(build_container)}\n{line}\n"
+    activate = f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}"
+    script = f"exec 1>&2; umask 022; cd {folder}; {activate}\n{hold_line(build_container)}\n{line}\n"
     reply = build_container.run("/bin/sh", "-euc", script, variables=QUIET, on_line=step.say)
     if reply.code != 0:
         raise _failed(build_container, reply, line, where)

@@ -24,7 +24,7 @@ from argosy.sites.profile import Site
 SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher")
 
 
-def render_profile(name: str, draft: Draft, *, host: str, date: str) -> str:
+def _render_profile(name: str, draft: Draft, *, host: str, date: str) -> str:
     """Render the profile.
 
     Parameters
@@ -138,7 +138,7 @@ def discover_site(session: Session, ask: Ask) -> Draft:
             step.result = f"{sum(map(bool, node.values()))} of {len(node)} questions answered by {node.get('host', '')}"
     replies = Replies(session.host.hostname, login, here, node)
     draft = draft_profile(replies, ask.partition)
-    text = render_profile(ask.name, draft, host=session.host.hostname, date=ask.date)
+    text = _render_profile(ask.name, draft, host=session.host.hostname, date=ask.date)
     _check(text)
     try:
         ask.output.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from argosy.core.session import Session
 from argosy.diagnostics.validate.merge import Merged, Result, merge_result, read_result
 from argosy.diagnostics.validate.plan import ProvePlan, plan_validation, validation_request
 from argosy.jobs.follow import follow_job
-from argosy.launch.resolve import resolve_launch, find_site
+from argosy.launch.resolve import find_site, resolve_launch
 from argosy.launch.submit import absolute_profile, keep_record, runs_folder, submit
 from argosy.sites.detect import sites_here
 from argosy.sites.read import find_profile, read_site, search_path, user_profiles

@@ -54,7 +54,7 @@ def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Ve
         When nobody knows the job, or it has not started.
     """
     facts = find_job(session, job, or_record=True)
-    evidence = read_evidence(facts)
+    evidence = _read_evidence(facts)
     if not evidence.ranks and not evidence.files:
         hint = f"see what it wrote: argosy logs {job}" if facts.kind == "ended" else "wait for its start"
         raise UsageError(f"job {job} has left nothing to judge", evidence=f"it {facts.meaning}", hint=hint)
@@ -126,7 +126,7 @@ def _profile(session: Session, name: str) -> Site:
     return find_site(name, session.host) if name else Site(name="any-site")
 
 
-def read_evidence(facts: JobFacts) -> Evidence:
+def _read_evidence(facts: JobFacts) -> Evidence:
     """Read what a job left: its output, the logs of NCCL or RCCL, what ranks noted."""
     plan = read_plan(facts)
     restart = facts.runs[-1].restart if facts.runs else facts.restarts

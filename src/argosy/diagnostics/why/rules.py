@@ -147,7 +147,7 @@ def _often(finding: Finding) -> str:
     return f", {finding.times} times" if finding.times > 1 else ""
 
 
-def render_finding(finding: Finding, place: str) -> str:
+def _render_finding(finding: Finding, place: str) -> str:
     """Say one known error: where it is, its cause, what to do, where one reads more."""
     perhaps = "perhaps " if finding.level == "maybe" else ""
     lines = [
@@ -163,7 +163,7 @@ def render_findings(findings: Sequence[Finding], place: str = "") -> str:
     causes = [each for each in findings if each.level != "symptom"]
     told = causes or list(findings[:1])
     rest = [each for each in findings if each not in told]
-    lines = [render_finding(each, place) for each in told]
+    lines = [_render_finding(each, place) for each in told]
     lines += [f"line {each.line}{_often(each)}: {each.cause}" for each in rest]
     return "\n".join(lines)
 
@@ -261,4 +261,4 @@ def explain_job_end(session: Session, facts: JobFacts) -> str:
         return ""
     found = _judge_last_run(session, Path(facts.output))
     told = [each for each in found if _is_told(each, facts)]
-    return render_finding(told[0], facts.output) if told else ""
+    return _render_finding(told[0], facts.output) if told else ""

@@ -27,7 +27,7 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_tree, whole_folder, work_folder, write_text
 from argosy.images.identify import FileKind, Kind, identify_file, render_size
-from argosy.images.oci import OciConfig, prepare_rootfs, judge_layers, make_readable, parse_config, render_inspection
+from argosy.images.oci import OciConfig, judge_layers, make_readable, parse_config, prepare_rootfs, render_inspection
 from argosy.images.open import GO_ARCH, wrong_arch
 from argosy.images.registry.artifacts import IMAGE_NAME, fetch_sif, parse_sif_layer
 from argosy.images.registry.references import Reference, Transport, file_reference

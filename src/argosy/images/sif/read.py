@@ -1,7 +1,7 @@
 """Reads SIF files, and believes no number in one before it has been held against the file's size. It never writes.
 
 A file comes from a download, a full disk or a stranger: whatever its bytes are, reading gives a
-:class:`~argosy.images.sif.format.Sif` or an :class:`~argosy.core.errors.ImageError` that says what was read and what was expected.
+`Sif` or an `ImageError` that says what was read and what was expected.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ requirements are unsatisfiable.
   hint: An index URL (http://127.0.0.1:8431/simple) could not be queried due to a lack of valid authentication \
 credentials (401 Unauthorized)
 """
-NO_ROOM = cast("Room", None)
+NO_CONTAINER = cast("BuildContainer", None)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,9 @@ NO_ROOM = cast("Room", None)
     ],
 )
 def test_a_damaged_entry_of_the_cache_is_told_with_the_way_out(said: str) -> None:
-    error = explain_uv(NO_ROOM, ("pip", "install"), Reply(2, "", f"Resolved 7\nerror: {said}\n"), doing="installing")
+    error = explain_uv(
+        NO_CONTAINER, ("pip", "install"), Reply(2, "", f"Resolved 7\nerror: {said}\n"), doing="installing"
+    )
     assert error.what == "a wheel is damaged, or its entry in the cache"
     assert error.evidence.startswith("error: Failed to")
     assert "argosy cache gc" in error.hint
@@ -311,7 +313,7 @@ def test_a_damaged_entry_of_the_cache_is_told_with_the_way_out(said: str) -> Non
 def test_constraints_of_pips_configuration_are_named_where_nothing_goes_together() -> None:
     settings = UvSettings(("--constraints", "/site/limits.txt"))
     text = "No solution found when resolving dependencies: Because you require six==1.16.0 and six<1.15, …"
-    error = explain_uv(NO_ROOM, ("pip",), Reply(1, "", text), doing="choosing versions", settings=settings)
+    error = explain_uv(NO_CONTAINER, ("pip",), Reply(1, "", text), doing="choosing versions", settings=settings)
     assert error.hint.endswith("; pip's configuration constrains, too: /site/limits.txt")
 
 
@@ -321,7 +323,7 @@ def test_a_package_for_a_newer_python_names_the_python_it_wants() -> None:
         "    cause: Because the current Python version (3.11.2) does not satisfy Python>=3.12,<4 and new==1.0\n"
         "      depends on Python>=3.12,<4, we can conclude that new==1.0 cannot be used.\n"
     )
-    error = explain_uv(NO_ROOM, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+    error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
     assert "a base with Python>=3.12,<4" in error.hint
 
 
@@ -337,7 +339,7 @@ def test_a_package_for_a_newer_python_names_the_python_it_wants() -> None:
     ids=["busy", "broken", "closed", "open"],
 )  # fmt: skip
 def test_what_an_index_answered_is_said_plainly(text: str, what: str, hint: str) -> None:
-    error = explain_uv(NO_ROOM, ("pip", "install"), Reply(2, "", text), doing="choosing versions")
+    error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(2, "", text), doing="choosing versions")
     assert error.what == what
     assert hint in error.hint
     assert "http" in error.evidence or "six" in error.evidence

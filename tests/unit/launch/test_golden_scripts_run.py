@@ -15,7 +15,7 @@ from argosy.cli.__main__ import run_app
 from argosy.runtimes.edf import parse_edf
 from tests.unit.machines import python_program
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 JOB = "4711"
 
 TELL = python_program("""\

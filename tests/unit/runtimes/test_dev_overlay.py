@@ -20,8 +20,8 @@ from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.dev_overlay import opened_dev, plan_dev
 from argosy.runtimes.run import RunRequest, dev_note
 from argosy.runtimes.runtime import RUNTIMES, load_runtime
+from tests.unit.core.test_locks import FakeTime
 from tests.unit.machines import real_session
-from tests.unit.test_leases import FakeTime
 
 HOST = replace(probe_host({"PATH": "/usr/bin", "HOME": "/home/ada"}), cwd="/project")
 IMAGE = Image("/images/my.sif", ImageKind.SIF, "sha256:0123456789abcdef", "amd64")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from argosy.core.shell import (
     ShellExpr,
     ShellFunction,
+    format_command,
     join,
     name_programs,
     past_srun,
@@ -21,7 +22,6 @@ from argosy.core.shell import (
     render_assignment,
     render_command,
     render_programs,
-    format_command,
 )
 
 SHELLS = [shell for shell in ("sh", "dash", "bash", "busybox") if shutil.which(shell)]
@@ -93,7 +93,7 @@ def test_an_assignment_gives_its_value(name: str, value: str) -> None:
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_late_words_are_expanded_once_and_never_split(name: str) -> None:
-    script = f"X='a  *  $HOME'; {join(['printf', '%s.', Late('$X'), Late('${X}:1'), '$X'])}"
+    script = f"X='a  *  $HOME'; {join(['printf', '%s.', ShellExpr('$X'), ShellExpr('${X}:1'), '$X'])}"
     assert shell(name, script) == "a  *  $HOME.a  *  $HOME:1.$X."
 
 

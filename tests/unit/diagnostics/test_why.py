@@ -27,7 +27,7 @@ from argosy.host.session_factory import open_session
 from argosy.jobs.query import JobFacts
 from tests.unit.machines import make_session
 
-CORPUS = sorted((Path(__file__).parents[1] / "corpus/logs").glob("*.log"))
+CORPUS = sorted((Path(__file__).parents[2] / "corpus/logs").glob("*.log"))
 SIGNATURES = read_signatures()
 
 

@@ -16,10 +16,10 @@ from argosy.builder.python.conflicts import CannotHave
 from argosy.builder.report import BuildRequest
 from argosy.builder.request import (
     NO_PATH,
+    complete_request,
     named_project,
     request_asked,
     request_of_project,
-    complete_request,
     split_sources,
 )
 from argosy.cli.app import app

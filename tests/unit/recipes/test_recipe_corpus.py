@@ -14,7 +14,7 @@ from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.render import render_constraints, render_requirements
 
-CORPUS = Path(__file__).parent.parent / "corpus" / "env"
+CORPUS = Path(__file__).parents[2] / "corpus" / "env"
 FILES = sorted(file.name for file in CORPUS.iterdir() if file.suffix in {".yml", ".txt"})
 
 

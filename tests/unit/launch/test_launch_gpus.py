@@ -11,7 +11,7 @@ from argosy.launch.model import LaunchRequest
 from argosy.launch.resolve import plan_here
 from argosy.launch.shape import Wanted
 from argosy.slurm.text import JobOptions
-from tests.unit.test_sites_golden import SQUASHFS, laptop
+from tests.unit.launch.test_golden_scripts import SQUASHFS, laptop
 
 
 def plan(site: str, wanted: Wanted, *, gpu: GpuMode = GpuMode.AUTO, partition: str = "", image: str = "") -> LaunchPlan:

@@ -38,8 +38,11 @@ def find(cache: Path) -> Find:
 
     def find(*, at: str = "", binds: tuple[Bind, ...] = (), devices: Devices = NO_DEVICES) -> Root:
         trees = tuple(str(cache / name / "root") for name in names)
-        entry = Entry(Image("x.sif", ImageKind.SIF, "", "amd64"), Attach.OVERLAY, (), (), "", GpuMode.NONE, contain=True,
-                      person=Person(1, 1, "a", "/"), trees=trees, devices=devices)  # fmt: skip
+        image, person = Image("x.sif", ImageKind.SIF, "", "amd64"), Person(1, 1, "a", "/")
+
+        entry = Entry(
+            image, Attach.OVERLAY, (), (), "", GpuMode.NONE, contain=True, person=person, trees=trees, devices=devices
+        )
         return find_root(entry, cache, "layer", at, binds, session)
 
     return find

@@ -13,8 +13,8 @@ from argosy.builder.backends.backends import (
     CARRIERS,
     JOIN,
     PRIVATE_NAMESPACE,
-    RootfsSpec,
     ExecSpec,
+    RootfsSpec,
     candidates,
     changes_a_copy,
     needs_tree,
@@ -78,13 +78,13 @@ def test_where_none_can_work_one_error_says_what_is_missing(asked: str) -> None:
     assert raised.value.code == 4
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("backend", CARRIERS)
 def test_the_words_of_the_program_stay_as_they_are_and_come_last(backend: str) -> None:
     command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
     assert command.words[-3:] == INSIDE.words
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("backend", CARRIERS)
 def test_nothing_of_the_callers_settings_reaches_a_build(backend: str) -> None:
     leaks = {"PYTHONPATH": "/evil", "PIP_INDEX_URL": "x", "UV_INDEX": "x", "APPTAINER_BIND": "/", "CONDA_PREFIX": "/c"}
     command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL, environment=leaks))
@@ -93,7 +93,7 @@ def test_nothing_of_the_callers_settings_reaches_a_build(backend: str) -> None:
     assert not any("evil" in word for word in command.words)
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("backend", CARRIERS)
 def test_the_variables_of_the_step_arrive_and_show_in_no_process_list(backend: str) -> None:
     command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
     assert command.env is not None
@@ -148,7 +148,7 @@ def test_what_joins_base_and_layer_quotes_every_word_it_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("carrier", "copied"), [("root", False), ("userns", False), ("apptainer", True), ("proot", True)]
+    ("backend", "copied"), [("root", False), ("userns", False), ("apptainer", True), ("proot", True)]
 )
 def test_who_has_no_overlay_changes_a_copy_of_the_base(backend: str, copied: bool) -> None:  # noqa: FBT001 - a parameter
     assert changes_a_copy(backend) is copied

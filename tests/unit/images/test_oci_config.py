@@ -19,10 +19,10 @@ from argosy.images.oci import (
     LAST_SCRIPT,
     RUNSCRIPT,
     OciConfig,
-    prepare_rootfs,
     judge_layers,
     make_readable,
     parse_config,
+    prepare_rootfs,
     render_env_script,
     render_runscript,
 )

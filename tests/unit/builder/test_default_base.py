@@ -32,7 +32,7 @@ def test_a_sites_base_comes_first_if_it_is_here_and_has_a_python_where_one_is_ne
     bases = (
         Base(name=str(here)),
         Base(name=str(tmp_path / "gone.sif"), holds=("python",)),
-        Base(name="docker://site/started", holds=("python",), open_container="run"),
+        Base(name="docker://site/started", holds=("python",), enter="run"),
         Base(name="docker://site/python", python="3.12"),
     )
     site = replace(SITE, images=replace(SITE.images, bases=bases))

@@ -164,7 +164,7 @@ def test_become_leaves_only_the_program(tmp_path: Path) -> None:
         from argosy.core.process import Command, RealRunner
         print("before")
         program = "echo $$; trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done"
-        RealRunner().become(Command(("sh", "-c", program)))
+        RealRunner().exec_command(Command(("sh", "-c", program)))
     """
     with run_python(text) as child:
         assert child.stdout is not None
@@ -178,7 +178,7 @@ def test_become_leaves_only_the_program(tmp_path: Path) -> None:
 def test_become_does_not_hand_ignored_signals_down() -> None:
     text = """
         from argosy.core.process import Command, RealRunner
-        RealRunner().become(Command(("grep", "SigIgn", "/proc/self/status")))
+        RealRunner().exec_command(Command(("grep", "SigIgn", "/proc/self/status")))
     """
     with run_python(text) as child:
         assert child.stdout is not None
@@ -191,7 +191,7 @@ def test_handing_over_passes_signals_on_and_gives_the_code() -> None:
         import sys
         from argosy.core.process import Command, RealRunner
         program = "trap 'exit 9' USR1; echo ready; while :; do sleep 0.05; done"
-        sys.exit(RealRunner().hand_over(Command(("sh", "-c", program))))
+        sys.exit(RealRunner().run_foreground(Command(("sh", "-c", program))))
     """
     with run_python(text) as child:
         assert child.stdout is not None
@@ -204,7 +204,7 @@ def test_a_signal_that_comes_while_the_program_is_being_started_is_passed_on() -
     text = """
         from argosy.core.process import Command, RealRunner
         program = "trap 'exit 9' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done"
-        print([RealRunner().hand_over(Command(("sh", "-c", program))) for _ in range(20)])
+        print([RealRunner().run_foreground(Command(("sh", "-c", program))) for _ in range(20)])
     """
     with run_python(text) as child:
         assert child.stdout is not None
@@ -230,7 +230,7 @@ def test_a_signal_that_another_thread_takes_is_passed_on_while_errors_are_copied
             threading.Thread(target=hit).start()
 
         program = "trap 'exit 9' USR1; echo ready >&2; n=0; while [ $n -lt 30000 ]; do n=$((n+1)); sleep 0.01; done"
-        print([RealRunner().hand_over(Command(("sh", "-c", program)), heard) for _ in range(4)])
+        print([RealRunner().run_foreground(Command(("sh", "-c", program)), heard) for _ in range(4)])
     """
     with run_python(text) as child:
         assert child.stdout is not None
@@ -243,7 +243,7 @@ def test_what_has_the_terminal_is_asked_to_end_where_we_are_killed() -> None:
         import sys
         from argosy.core.process import Command, RealRunner
         program = "trap 'echo ended; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-        RealRunner().hand_over(Command(("sh", "-c", program)))
+        RealRunner().run_foreground(Command(("sh", "-c", program)))
     """
     with run_python(text) as child:
         assert child.stdout is not None

@@ -14,7 +14,7 @@ from argosy.sites.lint.script_rules import SCRIPT_RULES, lint_script, meant_vari
 from argosy.sites.lint.site_rules import SITE_RULES
 from argosy.sites.read import DATA, read_site, site_names
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 TODAY = dt.date(2026, 11, 20)
 
 HEAD = """\

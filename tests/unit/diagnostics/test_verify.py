@@ -25,7 +25,7 @@ from argosy.sites.profile import Site
 from argosy.sites.read import read_site
 from tests.unit.machines import make_session
 
-CORPUS = Path(__file__).parents[1] / "corpus/nccl"
+CORPUS = Path(__file__).parents[2] / "corpus/nccl"
 LUMI = read_site("lumi-g")
 ANY = Site(name="any")
 TWO_NODES = Expected(nodes=2, ranks=4, gpus=2)

@@ -24,10 +24,10 @@ from argosy.core.locks import (
     STALE_AFTER_SECONDS,
     Clock,
     Owner,
+    deferred_signals,
     is_alive,
     lease,
     this_owner,
-    deferred_signals,
 )
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict, replace

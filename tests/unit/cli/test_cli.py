@@ -161,7 +161,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("wrap", "updat", "env", "tqdm"), 2, "Did you mean 'update'?"),
         (("wrap", "x", "--prefix"), 2, "see 'argosy wrap --help'"),
         (("wrap", "", "--prefix", "env"), 2, "an empty word names no file or folder"),
-        (("build", str(Path(__file__).parent.parent / "corpus/env/plain.txt"), "-o", "x.sif"), 2, "--base"),
+        (("build", str(Path(__file__).parents[2] / "corpus/env/plain.txt"), "-o", "x.sif"), 2, "--base"),
         (("build", "nothing.yml", "--base", "debian:bookworm", "-o", "x.sif"), 2, "nothing.yml"),
         (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
         (("run", "nothing.sif", "--", "true"), 125, "there is no image 'nothing.sif'"),
@@ -339,8 +339,8 @@ _catch_signals()
 runner, program = RealRunner(), Command(("sh", "-c", "kill -HUP $$; echo $1", "sh", "alive"))
 os.kill(os.getpid(), signal.SIGHUP)
 print(runner.run(program).stdout.strip(), flush=True)
-runner.hand_over(program)
-runner.become(program)
+runner.run_foreground(program)
+runner.exec_command(program)
 """
 
 

@@ -23,7 +23,7 @@ from argosy.launch.site_overrides import OF_SCRIPTS
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 MOST_LINES, MOST_BYTES = 126, 8500
 
 

@@ -19,7 +19,7 @@ from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings
 from tests.unit.machines import make_host
 
-NO_ROOM = cast("Room", None)
+NO_CONTAINER = cast("BuildContainer", None)
 
 
 def recipe_of(folder: Path, text: str) -> Recipe:
@@ -90,7 +90,7 @@ def test_a_repository_that_could_not_be_fetched_is_told_with_the_way_out(said: s
 @pytest.mark.parametrize("before", ["", "  Failed to download and build `x @ git+https://e.org/x.git`\n"])
 def test_a_repository_that_cannot_be_reached_is_told_as_that(before: str) -> None:
     text = f"{before}error: Git operation failed\n  cause: failed to fetch branch or tag `v1`\n"
-    error = explain_uv(NO_ROOM, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+    error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
     assert str(error).startswith("a repository could not be fetched")
     assert "branch or tag `v1`" in error.evidence
     assert "check the address" in error.hint

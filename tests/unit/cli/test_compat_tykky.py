@@ -345,7 +345,7 @@ def test_variables_of_tykky_say_how_the_work_is_told_and_where_it_is_done() -> N
         read_variants({"CW_LOG_LEVEL": "debug"})
 
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[3]
 
 
 def test_each_test_that_the_page_on_tykky_names_is_there_and_its_checks_add_up() -> None:

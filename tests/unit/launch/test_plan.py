@@ -38,7 +38,7 @@ from argosy.sites.profile_parts import Setting
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host
 
-KEPT = Path(__file__).parents[1] / "golden-scripts" / "lab"
+KEPT = Path(__file__).parents[2] / "golden-scripts" / "lab"
 MOST_LINES, MOST_BYTES = 120, 8192
 
 HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})

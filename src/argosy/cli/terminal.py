@@ -1,0 +1,48 @@
+"""Progress for people: a line per step that moves while it runs; imported only when standard error is a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from argosy.core.session import Step
+
+
+class TerminalReporter:
+    """Shows the running step with a spinner and its time so far, and leaves one line for each step that ended."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._moving: Progress | None = None
+
+    def begin(self, step: Step) -> None:
+        """Start the spinner."""
+        self._stop()
+        text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+        self._moving = Progress(SpinnerColumn(), text, TimeElapsedColumn(), console=self._console, transient=True)
+        self._moving.add_task(f"[bold]{step.name:<9}[/] {escape(step.what)}")
+        self._moving.start()
+
+    def end(self, step: Step, *, failed: bool) -> None:
+        """Leave one line, which the terminal wraps where it must."""
+        self._stop()
+        mark = "[red]✗[/]" if failed else "[green]✓[/]"
+        text = "failed" if failed else step.result or step.what
+        line = f"{mark} [bold]{step.name:<9}[/] {escape(text)} [dim]{step.seconds:.1f} s[/]"
+        self._console.print(line, soft_wrap=True)
+
+    def progress(self, step: Step, text: str) -> None:
+        """Show what is going on beside the spinner."""
+        if self._moving is not None:
+            self._moving.update(self._moving.task_ids[0], description=f"[bold]{step.name:<9}[/] [dim]{escape(text)}[/]")
+
+    def note(self, text: str) -> None:
+        """Print a line above the spinner."""
+        self._console.print(escape(text), soft_wrap=True)
+
+    def _stop(self) -> None:
+        if self._moving is not None:
+            self._moving.stop()
+            self._moving = None
