@@ -120,7 +120,7 @@ TABLES = (
     ("`[images]`", "Images"),
     ("`[[images.bases]]`", "Base"),
     ("`[build]`", "Build"),
-    ("`[proved]`", "Proved"),
+    ("`[proved]`", "Validated"),
 )
 
 
