@@ -47,13 +47,13 @@ def _nodes(ctx: click.Context, /, **options: Any) -> None:
 
 def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[LaunchRequest], LaunchRequest]) -> None:
     """Launch a measurement; with --follow it ends with what the run proved."""
-    dry_run, script, here, follow, as_json, verbose, ssh = (
-        options.pop(name) for name in ("dry_run", "script", "here", "follow", "as_json", "verbose", "ssh")
+    dry_run, script, in_allocation, follow, as_json, verbose, ssh = (
+        options.pop(name) for name in ("dry_run", "script", "in_allocation", "follow", "as_json", "verbose", "ssh")
     )
     session = open_session(verbose=verbose)
-    request = replace(change(cmd_launch.read_request(session, **options)), here=here)
+    request = replace(change(cmd_launch.read_request(session, **options)), in_allocation=in_allocation)
     if ssh:
-        cmd_launch.refuse_with_ssh(ssh, here=here, script=script is not None)
+        cmd_launch.refuse_with_ssh(ssh, in_allocation=in_allocation, script=script is not None)
     if dry_run or script is not None:
         shown = None if dry_run else script
         kept = script is not None
@@ -73,8 +73,8 @@ def _settings(
     ctx: click.Context, /, *, tries: tuple[str, ...], rounds: int, phrase: str, of: str, **options: Any
 ) -> None:
     """Compare ways to run a program: submit the job, or report one that ran."""
-    dry_run, script, here, follow, as_json, verbose = (
-        options.pop(name) for name in ("dry_run", "script", "here", "follow", "as_json", "verbose")
+    dry_run, script, in_allocation, follow, as_json, verbose = (
+        options.pop(name) for name in ("dry_run", "script", "in_allocation", "follow", "as_json", "verbose")
     )
     from argosy.bench.variants.launch import launch_variants, read_report, report_of  # noqa: PLC0415 - this command alone
     from argosy.bench.variants.plan import parse_variants  # noqa: PLC0415 - this command alone
@@ -86,7 +86,7 @@ def _settings(
     if dry_run or script is not None:
         raise UsageError("several scripts run in turns here", hint="see each with: argosy launch --dry-run --env …")
     wanted = parse_variants(tries, session.host.environment)
-    request = replace(cmd_launch.read_request(session, **options), here=here)
+    request = replace(cmd_launch.read_request(session, **options), in_allocation=in_allocation)
     launched = launch_variants(request, wanted, session, rounds=rounds, phrase=phrase)
     code = cmd_launch.submitted(launched.job, request, session, follow=follow) if launched.job else launched.code
     if follow or not launched.job:

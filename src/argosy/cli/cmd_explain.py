@@ -17,7 +17,7 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.launch.resolve import plan_here
 
-NOT_HERE = ("dry_run", "script", "ssh", "here", "follow", "interactive", "smoke_first")
+NOT_HERE = ("dry_run", "script", "ssh", "in_allocation", "follow", "interactive", "smoke_first")
 """Options of launch that start or write something."""
 
 WHAT, VALUE, SOURCE, LEAST = 26, 30, 21, 30

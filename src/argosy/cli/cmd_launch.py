@@ -102,7 +102,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 @click.option("--label", is_flag=True, help="Begin each line of the output with its rank, as srun --label does.")
 @click.option("--before", multiple=True, metavar="CMD", help="Run once in the image before the ranks; repeatable.")
 @click.option(
-    "--stage",
+    "--stage-to",
     is_flag=False,
     flag_value=STAGE,
     default="",
@@ -119,7 +119,7 @@ def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
 @click.option("--dry-run", is_flag=True, help="Print the script, and start nothing.")
 @click.option("--script", type=click.Path(path_type=Path), default=None, help="Write the script there; start nothing.")
 @word("--ssh", "Submit there, from here; the folder here stands for DIR, and needs no Argosy.", "HOST[:DIR]")
-@click.option("--here", is_flag=True, help="Inside an allocation: as steps of it, not as a new job.")
+@click.option("--in-allocation", is_flag=True, help="Inside an allocation: as steps of it, not as a new job.")
 @click.option("--interactive", is_flag=True, help="Get the nodes and open a shell in the image on the first.")
 @click.option("--smoke", is_flag=True, help="The same on at most 2 nodes for 3 minutes, in the queue for short tests.")
 @click.option("--smoke-first", is_flag=True, help="A smoke run, and the job itself only if that went well.")
@@ -142,18 +142,20 @@ def launch(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _launch(
-    *, dry_run: bool, script: Path | None, here: bool, follow: bool, as_json: bool, verbose: bool, interactive: bool,
-    smoke_first: bool, ssh: str, **options: Any,
+    *, dry_run: bool, script: Path | None, in_allocation: bool, follow: bool, as_json: bool, verbose: bool,
+    interactive: bool, smoke_first: bool, ssh: str, **options: Any,
 ) -> int:  # fmt: skip
-    _refuse_several(here=here, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first)
+    _refuse_several(
+        in_allocation=in_allocation, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first
+    )
     if as_json and not dry_run:
         raise UsageError(
             "--json needs --dry-run", hint="of a job that was submitted tells: argosy jobs show JOB --json"
         )
     session = open_session(verbose=verbose)
-    request = replace(read_request(session, **options), here=here)
+    request = replace(read_request(session, **options), in_allocation=in_allocation)
     if ssh:
-        refuse_with_ssh(ssh, here=here, interactive=interactive, script=script is not None)
+        refuse_with_ssh(ssh, in_allocation=in_allocation, interactive=interactive, script=script is not None)
     if dry_run or script is not None:
         kept = script is not None
         return show_plan(request, session, script if not dry_run else None, as_json=as_json, kept=kept, ssh=ssh)
@@ -195,7 +197,7 @@ def _refuse_several(**wishes: bool) -> None:
 
 NOT_BY_SSH = MappingProxyType(
     {
-        "here": "log in there, and in the allocation carry out what --dry-run prints: sh job.sh",
+        "in_allocation": "log in there, and in the allocation carry out what --dry-run prints: sh job.sh",
         "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
         "script": "--dry-run prints the script as it would stand there: send its output to a file",
     }

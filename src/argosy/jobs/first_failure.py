@@ -32,7 +32,7 @@ STOPPED = re.compile(r"srun: forcing job termination")
 BEFORE_RANKS = re.compile(
     r"^argosy: (?:what runs before the ranks failed|the image cannot be copied to )", re.MULTILINE
 )
-"""The run ended before its ranks began: srun's tasks were those of `--before` or `--stage`."""
+"""The run ended before its ranks began: srun's tasks were those of `--before` or `--stage-to`."""
 ABORTED = re.compile(r"srun: Job step aborted")
 """The step was ended by Slurm, or by a rank (MPI_Abort): who is killed from there on did not fail first."""
 TORCHRUN = re.compile(

@@ -80,15 +80,15 @@ def read_first(record: Path | None, job: str = "") -> RankEnd | None:
 def find_record(session: Session, job: str) -> Path | None:
     """Find the folder with our record of a job; the newest, since a cluster may begin its numbers anew.
 
-    The job's own record comes before those of steps that were carried out within it (``--here``).  The tasks of an
-    array share the record of the array.
+    The job's own record comes before records of launches inside it (``--in-allocation``).  The tasks of an array share
+    the record of the array.
     """
     steps: Path | None = None
     job = re.split("[_+]", job)[0]
     for file in sorted((session.paths.state / "runs").glob("*/submitted.json"), reverse=True):
         told = read_submitted(file.parent)
         if told.get("job") == job:
-            if not told.get("here"):
+            if not told.get("in_allocation"):
                 return file.parent
             steps = steps or file.parent
     return steps

@@ -23,7 +23,7 @@ UNUSED_HERE = f"{NOT_USED}the allocation is there already"
 INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
     {
         "signal": "give --signal to salloc or sbatch",
-        "resume": "leave --here out: only a job of its own goes back into the queue",
+        "resume": "leave --in-allocation out: only a job of its own goes back into the queue",
     }
 )
 
@@ -48,9 +48,9 @@ def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
     job = environment.get("SLURM_JOB_ID", "")
     if not job or site.scheduler != "slurm":
         raise UsageError(
-            "--here needs an allocation of Slurm, and a site with Slurm",
+            "--in-allocation needs an allocation of Slurm, and a site with Slurm",
             evidence=f"SLURM_JOB_ID is {job or 'not set'}; {site.name} starts jobs by {site.scheduler}",
-            hint="start one with: salloc --nodes=2; or leave --here out",
+            hint="start one with: salloc --nodes=2; or leave --in-allocation out",
         )
     if environment.get("SLURM_HET_SIZE") and not environment.get("SLURM_JOB_NODELIST"):
         raise UsageError(
@@ -110,7 +110,7 @@ def _shape(request: LaunchRequest, site: Site, environment: Mapping[str, str]) -
             raise UsageError(
                 f"the allocation has other numbers than {option(name)}",
                 evidence=f"{option(name)} {asked}; job {environment['SLURM_JOB_ID']} has {count}",
-                hint=f"leave {option(name)} out: a launch --here takes all of it; --ranks says how many ranks",
+                hint=f"leave {option(name)} out: a launch --in-allocation takes all of it; --ranks says how many ranks",
             )
     total = 0 if "gpus_per_node" in known else wanted.gpus
     return replace(wanted, gpus=total, **known), {name: str(count) for name, count in known.items()}

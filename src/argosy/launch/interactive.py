@@ -101,7 +101,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     keep_record(plan, folder)
     write_text(folder / SHELL_SCRIPT, render_shell(folder, site.name, terminal=sys.stdin.isatty()))
     words = plan_allocation(plan.directives, ("sh", str(folder / SHELL_SCRIPT), *plain_words(past_srun(command))))
-    session.reporter.note("leaving the shell gives the nodes back; argosy launch --here uses them meanwhile")
+    session.reporter.note("leaving the shell gives the nodes back; argosy launch --in-allocation uses them meanwhile")
     code = session.runner.run_foreground(Command(words, env=submission_environment(session)))
     return Launched(code, "", str(folder))
 
@@ -121,7 +121,7 @@ def render_shell(folder: Path, site: str, *, terminal: bool) -> str:
         "# Run by salloc: become the words of this script in the container on the first node of the allocation.",
         "set -eu",
         f'printf {quote(told)} "$SLURM_JOB_ID" > {quote(str(folder / "submitted.json"))}',
-        "# --overlap: steps of argosy launch --here and argosy attach may run beside it.",
+        "# --overlap: steps of argosy launch --in-allocation and argosy attach may run beside it.",
         f'exec {step} sh {quote(str(folder / ATTACH))} "$@"',
     ]
     return "\n".join(lines) + "\n"

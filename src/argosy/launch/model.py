@@ -42,7 +42,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         Lines of shell that run once in the image before the ranks start.
     elastic
         ``MIN:MAX`` nodes between which torchrun may go on; empty for a fixed number.
-    stage
+    stage_to
         Folder on each node's own disk that the image is copied to; empty to read it where it is.
     smoke
         Whether it is a short test (see `argosy.launch.smoke`).
@@ -52,7 +52,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         Whether the command, which is ours, imports torch.
     no_check
         Whether an image is launched that cannot use the site's GPUs (see `argosy.launch.torch_check`).
-    here
+    in_allocation
         Whether it runs as steps of the present allocation (see `argosy.launch.allocation`).
     why_gpus
         Why the job has the GPUs in `wanted`, if the user named no number (see `with_gpus`).
@@ -82,12 +82,12 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     gpu_type: str = ""
     before: tuple[str, ...] = ()
     elastic: str = ""
-    stage: str = ""
+    stage_to: str = ""
     smoke: bool = False
     apart: bool = False
     needs_torch: bool = False
     no_check: bool = False
-    here: bool = False
+    in_allocation: bool = False
     why_gpus: str = ""
     choices: tuple[Choice, ...] = ()
     given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)

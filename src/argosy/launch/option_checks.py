@@ -42,7 +42,7 @@ INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
     dict.fromkeys(("signal", "resume"), "leave it out: no time limit ends it here")
 )
 
-FOR_SLURM = ("elastic", "gpu_type", "stage", "mode")
+FOR_SLURM = ("elastic", "gpu_type", "stage_to", "mode")
 """Options beside these that only a site with Slurm has."""
 
 
@@ -180,7 +180,7 @@ def check_launcher_options(
     """
     _refuse_by_launcher(request, launcher)
     _refuse_by_site(request, site)
-    rows = (*_judge_mpi(request, site, launcher), *check_stage(request.stage, container, site))
+    rows = (*_judge_mpi(request, site, launcher), *check_stage(request.stage_to, container, site))
     if request.elastic:
         rows += (Choice("elastic", f"{request.elastic} nodes", f"asked for; {PRICE}", "option"),)
     return rows

@@ -244,7 +244,7 @@ def _slurm_facts(facts: _Facts) -> SlurmFacts:
         label=request.label,
         gpu_type=request.gpu_type,
         least_nodes=least,
-        stage=request.stage,
+        stage_to=request.stage_to,
         smoke=request.smoke,
         apart=request.apart,
         record=facts.record,
@@ -273,7 +273,7 @@ def _bound_to_cores(
     """Ask for whole nodes where ranks are bound to cores by the site's map; give the reasons of the binding, too."""
     from argosy.launch.cores import for_whole_nodes, plan_binding  # noqa: PLC0415 - likewise
 
-    asked = request.options.exclusive or request.here
+    asked = request.options.exclusive or request.in_allocation
     return for_whole_nodes(overrides, shape, asked=asked), plan_binding(shape, overrides.site)
 
 
@@ -295,7 +295,7 @@ def _plan_options(
     """
     folder = f"{as_pattern(host.cwd)}/" if host.cwd else ""
     output = request.options.output or f"{folder}{file_name(name)}-%j.out"
-    if request.here:
+    if request.in_allocation:
         return replace(request.options, output=output), ()
     given = choose_defaults(request.options, host.environment)
     options = replace(request.options, **given)  # type: ignore[arg-type]  # the names are those of text fields
@@ -339,7 +339,7 @@ def _debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[Variab
 
 
 def _wishes(request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str) -> tuple[Choice, ...]:
-    if not (request.elastic or request.gpu_type or request.stage or request.label or request.mpi):
+    if not (request.elastic or request.gpu_type or request.stage_to or request.label or request.mpi):
         return ()
     from argosy.launch.option_checks import check_launcher_options  # noqa: PLC0415 - where they are asked for
 

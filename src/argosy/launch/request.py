@@ -34,7 +34,7 @@ LISTS = ("bind", "env", "torchrun_arg", "sbatch_arg", "before")
 """Options that may be given several times: those of the file come first."""
 
 RESTARTS, TOPICS, STAGE = 10, "net,torch", "/tmp"  # noqa: S108 - a node's own, the usual place
-"""What ``--resume``, ``--debug`` and ``--stage`` mean without a value."""
+"""What ``--resume``, ``--debug`` and ``--stage-to`` mean without a value."""
 
 
 def make_request(words: Mapping[str, Any], host: Host) -> LaunchRequest:
@@ -71,7 +71,7 @@ def make_request(words: Mapping[str, Any], host: Host) -> LaunchRequest:
     )
 
 
-PLAIN = ("launcher", "mpi", "mode", "name", "checkpoint", "label", "gpu_type", "elastic", "stage", "no_check")
+PLAIN = ("launcher", "mpi", "mode", "name", "checkpoint", "label", "gpu_type", "elastic", "stage_to", "no_check")
 """Options whose words a request takes as they are."""
 
 
@@ -140,8 +140,8 @@ def _words(table: Mapping[str, Any]) -> dict[str, Any]:
         out["resume"] = RESTARTS
     if out.get("debug") is True:
         out["debug"] = TOPICS
-    if out.get("stage") is True:
-        out["stage"] = STAGE
+    if out.get("stage_to") is True:
+        out["stage_to"] = STAGE
     if isinstance(out.get("before"), str):
         out["before"] = (out["before"],)
     if "env" in out:

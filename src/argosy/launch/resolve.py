@@ -167,8 +167,8 @@ def _versions_of(image: Image, request: LaunchRequest) -> dict[str, str]:
 
 
 def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Apply what changes a request as a whole: ``--here``, ``--smoke``, ``--elastic``, and the site's GPUs."""
-    if request.here:
+    """Apply what changes a request as a whole: ``--in-allocation``, ``--smoke``, ``--elastic``, and the site's GPUs."""
+    if request.in_allocation:
         from argosy.launch.allocation import in_allocation  # noqa: PLC0415 - where it is asked for
 
         request = in_allocation(request, site, host)

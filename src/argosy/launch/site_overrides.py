@@ -77,7 +77,7 @@ def resolve_site_overrides(request: LaunchRequest, site: Site, host: Host) -> Si
     from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - likewise
     from argosy.slurm.option_checks import check_options  # noqa: PLC0415 - Slurm's sites only
 
-    usual = {} if request.here else choose_defaults(request.options, host.environment)
+    usual = {} if request.in_allocation else choose_defaults(request.options, host.environment)
     asked = replace(request.options, **usual)  # type: ignore[arg-type]  # the names are those of text fields
     check_options(asked, request.extra)
     wanted, nodes = request.wanted, request.wanted.nodes or 1
@@ -87,7 +87,7 @@ def resolve_site_overrides(request: LaunchRequest, site: Site, host: Host) -> Si
     there, whole = at_partition(moded, partition), is_whole(moded, partition, demand)
     _check_whole_nodes(there, demand)
     name = partition.name if partition else asked.partition
-    if request.here:
+    if request.in_allocation:
         from argosy.launch.cores import without_map  # noqa: PLC0415 - inside of an allocation only
 
         there = without_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
@@ -101,14 +101,14 @@ def with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     ``--gpu none`` asks for a job without GPUs.  A launch in an allocation has what that has.
     """
     wanted = request.wanted
-    allocated = request.here and site.slurm.gpu_option != "none"
+    allocated = request.in_allocation and site.slurm.gpu_option != "none"
     says = wanted.gpus or wanted.gpus_per_node or request.container.gpu is GpuMode.NONE
     if site.scheduler != "slurm" or says or allocated:
         return request
     from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - Slurm's sites only
 
     asked = request.options
-    if not request.here:
+    if not request.in_allocation:
         asked = replace(asked, **choose_defaults(asked, host.environment))  # type: ignore[arg-type]  # text fields
     moded, _ = choose_mode(site, request.mode)
     gpus = gpus_of(moded, moded.partition(asked.partition))

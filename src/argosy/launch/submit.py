@@ -57,13 +57,13 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.launch.option_checks import noted_choices  # noqa: PLC0415 - a dry run needs none
 
-    site, here = find_site(request.site, session.host), request.here
+    site = find_site(request.site, session.host)
     folder = runs_folder(session)
     plan = plan_here(request, session, record=str(folder))
     if request.logs:
         with translate_os_errors(Path(request.logs)):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
-    say_where(session, site, here=here)
+    say_where(session, site, in_allocation=request.in_allocation)
     for line in noted_choices(plan.choices):
         session.reporter.note(line)
     keep_record(plan, folder)
@@ -74,26 +74,33 @@ def start_kept(plan: LaunchPlan, folder: Path, session: Session, site: Site, req
     """Start the script of a record here, or submit it."""
     from argosy.core.store import write_text  # noqa: PLC0415 - a dry run writes nothing
 
-    script, here = folder / "job.sh", request.here
+    script = folder / "job.sh"
     words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
     profile = absolute_profile(request.site, session.host)
-    if here or plan.scheduler == "local":
+    if request.in_allocation or plan.scheduler == "local":
         words = ("sh", str(script))
-        if here:
-            note_job(plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, here="yes")
+        if request.in_allocation:
+            note_job(plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, in_allocation="yes")
         code = _carry_out(Command(words, env=dict(session.host.environment)), session, site)
         write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
         return Launched(code, "", str(folder))
     return submit(plan, words, folder, session, site, profile=profile)
 
 
-def note_job(plan: LaunchPlan, folder: Path, job: str, *, profile: str, here: str = "", **more: str) -> None:
-    """Note in a record which job it is of; `here` where it is steps of an allocation that had been there before."""
+def note_job(plan: LaunchPlan, folder: Path, job: str, *, profile: str, in_allocation: str = "", **more: str) -> None:
+    """Write the job's number into its record; `in_allocation` is ``yes`` for steps of an existing allocation."""
     from argosy.core.store import write_text  # noqa: PLC0415 - likewise
 
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    output = "" if here else plan.output
-    told = {"job": job, "output": output, "site": plan.site, "profile": profile, "time": now, "here": here}
+    output = "" if in_allocation else plan.output
+    told = {
+        "job": job,
+        "output": output,
+        "site": plan.site,
+        "profile": profile,
+        "time": now,
+        "in_allocation": in_allocation,
+    }
     told |= more
     write_text(folder / "submitted.json", json.dumps(told) + "\n")
 
@@ -184,13 +191,13 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
     return script
 
 
-def say_where(session: Session, site: Site, *, here: bool) -> None:
+def say_where(session: Session, site: Site, *, in_allocation: bool) -> None:
     """Say where a launch runs, if something else may be meant: in an allocation, or on a login node without a site."""
     job = session.host.environment.get("SLURM_JOB_ID", "")
-    if here:
+    if in_allocation:
         session.reporter.note(f"carried out as steps of job {job}")
     elif job and site.scheduler == "slurm":
-        session.reporter.note(f"inside job {job}: submitted as a job of its own; --here would use this one")
+        session.reporter.note(f"inside job {job}: submitted as a job of its own; --in-allocation would use this one")
     elif not job and site.name == "local" and "sbatch" in session.host.programs:
         from argosy.sites.detect import sites_here  # noqa: PLC0415 - profiles take 0.1 s to read
 

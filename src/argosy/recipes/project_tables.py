@@ -182,7 +182,7 @@ class JobTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_dir: str = ""
     label: bool = False
     before: OneOrMore = ()
-    stage: str | bool = ""
+    stage_to: str | bool = ""
     no_check: bool = False
     exclusive: bool = False
     requeue: bool = False

@@ -12,7 +12,7 @@
 #   runtime = apptainer: found on PATH [machine]
 #   layer = overlay: the image's overlay partition is mounted over its base [machine]
 #   gpu = none: the job has no GPUs [default]
-#   stage = /local: asked for; the profile does not tell what disk that is; the image is copied … [option]
+#   stage-to = /local: asked for; the profile does not tell what disk that is; the image is … [option]
 # shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
 set -eu
 

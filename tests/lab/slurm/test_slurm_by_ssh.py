@@ -147,7 +147,7 @@ REFUSED = (
     (("--partition", "none"), "Invalid partition"),
     (("--chdir", "none"), "/none to run in"),
     (("--site", "local"), "name the profile of the cluster with --site"),
-    (("--here",), "carry out what --dry-run prints"),
+    (("--in-allocation",), "carry out what --dry-run prints"),
 )
 
 

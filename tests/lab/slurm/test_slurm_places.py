@@ -118,7 +118,7 @@ def test_inside_an_allocation_launch_says_which_of_the_two_it_does(desk: Desk) -
     launch = f"argosy launch {desk.image} --site {desk.site} --nodes 2 --ranks 4 --launcher srun"
     inside = "timeout 60 salloc --nodes=2 --ntasks-per-node=2 --cpus-per-task=1"
     tell = " ".join(desk.telling)
-    here = desk.sh(f"{inside} {launch} --here -- {tell}")
+    here = desk.sh(f"{inside} {launch} --in-allocation -- {tell}")
     job = re.findall(r"job allocation (\d+)", here.stderr)[0]
     assert f"carried out as steps of job {job}" in here.stderr
     assert {row["set"]["SLURM_JOB_ID"] for row in desk.told(here.stdout)} == {job}
@@ -133,14 +133,14 @@ def test_inside_an_allocation_launch_says_which_of_the_two_it_does(desk: Desk) -
 
 
 def test_a_code_from_a_step_here_is_the_commands(desk: Desk) -> None:
-    launch = f"argosy launch {desk.image} --site {desk.site} --here -- sh -c 'exit 7'"
+    launch = f"argosy launch {desk.image} --site {desk.site} --in-allocation -- sh -c 'exit 7'"
     assert desk.sh(f"timeout 60 salloc {launch}", check=False).code == 7
 
 
 def test_here_without_an_allocation_is_refused(desk: Desk) -> None:
-    done = desk.argosy(*desk.words("--here", command=("true",)), check=False)
+    done = desk.argosy(*desk.words("--in-allocation", command=("true",)), check=False)
     assert done.code == 125
-    assert "--here needs an allocation" in done.stderr
+    assert "--in-allocation needs an allocation" in done.stderr
 
 
 def test_each_rank_sees_the_gpus_of_its_node(desk: Desk) -> None:

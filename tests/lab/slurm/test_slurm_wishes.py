@@ -24,7 +24,7 @@ nodes = 2
 ranks = 4
 launcher = "srun"
 label = true
-stage = "/tmp"
+stage_to = "/tmp"
 before = ["echo fetched >> once", "sleep 0"]
 env = {{ GREETING = "it's $HOME" }}
 output = "out/%x/%j.txt"
@@ -57,7 +57,9 @@ def test_an_interactive_shell_has_its_node_its_code_and_leaves_nothing(desk: Des
 
 def test_steps_of_an_allocation_leave_with_the_code_of_the_first_rank_that_failed(desk: Desk) -> None:
     fail = "import os, sys, time; time.sleep(0 if os.environ['RANK'] == '2' else 600); sys.exit(7)"
-    words = desk.words("--nodes", "2", "--ranks", "4", "--launcher", "srun", "--here", command=("python", "-c", fail))
+    words = desk.words(
+        "--nodes", "2", "--ranks", "4", "--launcher", "srun", "--in-allocation", command=("python", "-c", fail)
+    )
     whole = ["salloc", "--nodes=2", "--ntasks-per-node=2", "argosy", *words]
     ran = desk.cluster.on("ctl", whole, cwd=desk.folder, check=False)
     assert "rank 2 on node2 failed first (code 7)" in ran.stderr

@@ -184,7 +184,11 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("verify", "no.log"), 2, "there is no log 'no.log'\n  -> give a file, or the number of a job"),
         (("help", "biuld"), 2, "Did you mean 'build'?"),
         (("launch", "nothing.sif", "--json", "--", "true"), 125, "--json needs --dry-run"),
-        (("launch", "x.sif", "--ssh", "far:/w", "--here", "--", "true"), 125, "what --dry-run prints: sh job.sh"),
+        (
+            ("launch", "x.sif", "--ssh", "far:/w", "--in-allocation", "--", "true"),
+            125,
+            "what --dry-run prints: sh job.sh",
+        ),
         (("launch", "x.sif", "--ssh", "far:/w", "--interactive"), 125, "argosy attach JOB"),
         (("launch", "x.sif", "--ssh", "far:/w", "--script", "j.sh", "--", "true"), 2, "--dry-run prints the script"),
         (("jobs", "15"), 2, "argosy jobs show 15"),

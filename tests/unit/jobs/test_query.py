@@ -254,7 +254,7 @@ def test_of_a_job_its_own_record_counts_before_that_of_steps_within_it(tmp_path:
     asked = session(tmp_path, [])
     for name, here in (("1", "yes"), ("2", ""), ("3", "yes")):
         (tmp_path / "runs" / name).mkdir(parents=True)
-        (tmp_path / "runs" / name / "submitted.json").write_text(f'{{"job": "7", "here": "{here}"}}')
+        (tmp_path / "runs" / name / "submitted.json").write_text(f'{{"job": "7", "in_allocation": "{here}"}}')
     assert find_record(asked, "7") == tmp_path / "runs/2"
     (tmp_path / "runs/2/submitted.json").unlink()
     assert find_record(asked, "7") == tmp_path / "runs/3"

@@ -106,8 +106,8 @@ def test_the_price_of_an_elastic_job_is_said() -> None:
         ({"elastic": "1:2", "launcher": "srun"}, "needs the launcher torchrun"),
         ({"label": True, "logs": "/l"}, "--log-dir"),
         ({"gpu_type": "a b"}, "no type of GPU"),
-        ({"stage": "tmp"}, "absolute path"),
-        ({"stage": "/local/$(id)"}, "no folder for --stage"),
+        ({"stage_to": "tmp"}, "absolute path"),
+        ({"stage_to": "/local/$(id)"}, "no folder for --stage-to"),
     ],
 )
 def test_wishes_that_cannot_be_meant_are_refused(asked: dict[str, Any], says: str) -> None:
@@ -116,7 +116,7 @@ def test_wishes_that_cannot_be_meant_are_refused(asked: dict[str, Any], says: st
     assert says in str(refused.value)
 
 
-@pytest.mark.parametrize("asked", [{"elastic": "1:2"}, {"gpu_type": "a100"}, {"stage": "/local"}])
+@pytest.mark.parametrize("asked", [{"elastic": "1:2"}, {"gpu_type": "a100"}, {"stage_to": "/local"}])
 def test_wishes_of_a_cluster_are_refused_where_there_is_none(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="site with Slurm"):
         plan(HERE, **asked)
@@ -148,7 +148,7 @@ def test_a_kind_of_gpu_is_asked_for_in_the_sites_words(option: str, words: str) 
 
 
 def test_a_staged_image_is_known_by_its_digest_and_goes_with_the_job() -> None:
-    script = plan(stage="/local/").script
+    script = plan(stage_to="/local/").script
     assert "/0123456789abcdef.sif\n" in script
     assert '$each rm -rf "${image%/*}"' in script
     step = script[script.index("\nsrun ") :]
@@ -187,13 +187,13 @@ def test_a_staged_image_never_takes_a_place_that_is_there_already(shell: str, tm
 def test_an_image_is_not_staged_into_memory() -> None:
     site = Site(name="x", title="x", scheduler="slurm", node=Node(tmp_in_memory=True))
     with pytest.raises(SiteError, match="in memory"):
-        plan(site, stage="/tmp")  # noqa: S108 - the case
-    assert "/disk/argosy-" in plan(site, stage="/disk").script
+        plan(site, stage_to="/tmp")  # noqa: S108 - the case
+    assert "/disk/argosy-" in plan(site, stage_to="/disk").script
 
 
 def test_what_is_no_file_is_not_staged() -> None:
     with pytest.raises(UsageError, match="SIF image"):
-        plan(image=replace(IMAGE, kind=ImageKind.TREE), stage="/local")
+        plan(image=replace(IMAGE, kind=ImageKind.TREE), stage_to="/local")
 
 
 # What runs before
@@ -434,9 +434,9 @@ def test_lines_of_copies_that_no_launcher_starts_are_not_labelled() -> None:
         plan(HERE, launcher="none", wanted=Wanted(ranks=2), label=True)
 
 
-@pytest.mark.parametrize("name", ["gpu_type", "elastic", "stage", "mode"])
+@pytest.mark.parametrize("name", ["gpu_type", "elastic", "stage_to", "mode"])
 def test_what_only_slurms_sites_have_is_told_where_the_project_file_says_it(name: str) -> None:
-    value = {"elastic": "2:4", "stage": "/tmp"}.get(name, "x")  # noqa: S108 - a name in a record
+    value = {"elastic": "2:4", "stage_to": "/tmp"}.get(name, "x")  # noqa: S108 - a name in a record
     asked: dict[str, Any] = {name: value}
     with pytest.raises(ArgosyError):
         plan(HERE, **asked)
@@ -561,7 +561,9 @@ INSIDE = {
 
 
 def inside(site: Site = GPUS, /, *, environment: Mapping[str, str] = INSIDE, **request: Any) -> LaunchPlan:
-    return plan(site, host=replace(HOST, environment={**HOST.environment, **environment}), here=True, **request)
+    return plan(
+        site, host=replace(HOST, environment={**HOST.environment, **environment}), in_allocation=True, **request
+    )
 
 
 def test_steps_of_an_allocation_have_its_nodes_and_gpus_and_ask_for_no_account() -> None:
@@ -618,7 +620,7 @@ def test_options_that_come_too_late_for_an_allocation_are_named_or_refused() -> 
 
 def test_steps_need_an_allocation_and_a_site_with_slurm() -> None:
     for site, environment in ((GPUS, {}), (HERE, INSIDE)):
-        with pytest.raises(UsageError, match="--here needs an allocation of Slurm"):
+        with pytest.raises(UsageError, match="--in-allocation needs an allocation of Slurm"):
             inside(site, environment=environment)
 
 

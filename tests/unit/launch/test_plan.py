@@ -303,7 +303,7 @@ def test_part_of_a_node_that_is_there_already_has_no_map() -> None:
     environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_GPUS_ON_NODE": "8"}
     for cores, masked in (("56", True), ("56(x2)", True), ("48", False), ("56,48", False)):
         host = replace(HOST, environment={**environment, "SLURM_JOB_CPUS_PER_NODE": cores})
-        there = plan(FULL, host, wanted=Wanted(gpus_per_node=8), launcher="srun", here=True)
+        there = plan(FULL, host, wanted=Wanted(gpus_per_node=8), launcher="srun", in_allocation=True)
         assert ("mask_cpu" in there.script) == masked
 
 
@@ -492,7 +492,7 @@ CASES = (
             "launcher": "srun",
             "label": True,
             "smoke": True,
-            "stage": "/local",
+            "stage_to": "/local",
             "before": ("python fetch.py 'a b'", 'echo "$HOME"'),
         },
     ),

@@ -96,7 +96,7 @@ def test_a_folder_without_a_project_file_has_none(tmp_path: Path) -> None:
 
 
 def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None:
-    only_on_the_line = {"--dry-run", "--script", "--here", "--follow", "--json", "--verbose", "--help"}
+    only_on_the_line = {"--dry-run", "--script", "--in-allocation", "--follow", "--json", "--verbose", "--help"}
     only_on_the_line |= {"--interactive", "--smoke", "--smoke-first", "--ssh"}
     options = {max(option.opts, key=len) for option in launch.params} - only_on_the_line
     names = {name.removeprefix("--").replace("-", "_") for name in options}

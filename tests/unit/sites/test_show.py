@@ -355,7 +355,9 @@ def test_a_launch_on_a_login_node_says_that_it_is_no_job(
     heard: list[str] = []
     session = make_session(tmp_path, make_host(*programs, cwd=str(tmp_path), environment=environment))
     session = replace(session, reporter=Hearing(heard))
-    say_where(session, Site(name=site, title=site, scheduler="local" if site == "local" else "slurm"), here=False)
+    say_where(
+        session, Site(name=site, title=site, scheduler="local" if site == "local" else "slurm"), in_allocation=False
+    )
     assert heard == said
 
 

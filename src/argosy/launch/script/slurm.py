@@ -84,7 +84,7 @@ class SlurmFacts(msgspec.Struct, frozen=True):
         Slurm's name for a kind of GPU; empty for any.
     least_nodes
         The fewest nodes that the job may go on with; 0 where it needs all of them.
-    stage
+    stage_to
         Folder on each node's own disk that the image is copied to.
     smoke
         Whether the job is a short test, which a timer ends.
@@ -105,7 +105,7 @@ class SlurmFacts(msgspec.Struct, frozen=True):
     label: bool = False
     gpu_type: str = ""
     least_nodes: int = 0
-    stage: str = ""
+    stage_to: str = ""
     smoke: bool = False
     apart: bool = False
     site_overrides: SiteDemands = msgspec.field(default_factory=SiteDemands)
@@ -139,7 +139,7 @@ def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ..
     """Give what srun starts for a command: the checks of a node, the runtime, the command in the container."""
     container = facts.script.container
     words = (*_around(facts), *container.words(command))
-    if facts.stage:
+    if facts.stage_to:
         from argosy.launch.script.staging import staged_words  # noqa: PLC0415 - where it is asked for
 
         words = staged_words(words, container.entry.image.path)
@@ -166,16 +166,16 @@ def _before(facts: SlurmFacts) -> Iterator[str]:
 
 
 def _stage(facts: SlurmFacts) -> Iterator[str]:
-    if facts.stage:
+    if facts.stage_to:
         from argosy.launch.script.staging import render_staging  # noqa: PLC0415 - where it is asked for
 
         image = facts.script.container.entry.image
-        yield from render_staging(facts.stage, image.path, image.digest)
+        yield from render_staging(facts.stage_to, image.path, image.digest)
 
 
 def _unstage(facts: SlurmFacts) -> str:
     """Give what the end of the script does about a staged image."""
-    return '[ -z "$image" ] || $each rm -rf "${image%/*}" || :' if facts.stage else ""
+    return '[ -z "$image" ] || $each rm -rf "${image%/*}" || :' if facts.stage_to else ""
 
 
 def _timer(facts: SlurmFacts) -> Iterator[str]:
@@ -291,7 +291,7 @@ def _signals(facts: SlurmFacts) -> Iterator[str]:
     yield "# This shell stays, and passes signals on to the ranks."
     document = has_document(facts.script.container)
     # What the end removes is ours alone, whatever the caller's environment has by that name.
-    own = ("step", *(["environment"] if document else []), *(["image"] if facts.stage else []))
+    own = ("step", *(["environment"] if document else []), *(["image"] if facts.stage_to else []))
     unset = " ".join(f"{name}=''" for name in own)
     yield unset + """; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }"""
     passed = [name for name in ("USR1", "USR2") if not facts.resume or facts.resume.signal != name]

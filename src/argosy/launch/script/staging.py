@@ -32,25 +32,25 @@ def check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Choi
     if not folder:
         return ()
     if site.scheduler != "slurm":
-        raise UsageError("--stage needs a site with Slurm", hint="leave it out: the image is on this machine")
+        raise UsageError("--stage-to needs a site with Slurm", hint="leave it out: the image is on this machine")
     if not re.fullmatch(r"/[\w./-]*", folder):
-        raise UsageError(f"{folder!r} is no folder for --stage", hint="write an absolute path, as --stage=/local")
+        raise UsageError(f"{folder!r} is no folder for --stage-to", hint="write an absolute path, as --stage-to=/local")
     image, runtime = container.entry.image, container.runtime
     if image.kind is not ImageKind.SIF or runtime.program not in {"apptainer", "singularity"}:
         raise UsageError(
-            "--stage needs a SIF image and Apptainer or SingularityCE",
+            "--stage-to needs a SIF image and Apptainer or SingularityCE",
             evidence=f"the image is of the kind {image.kind.value}, the runtime is {runtime.name}",
-            hint="leave --stage out",
+            hint="leave --stage-to out",
         )
     if site.node.tmp_in_memory and folder.split("/")[1] in {"tmp", "dev", "run"}:
         raise SiteError(
             f"{folder} is in memory on the nodes of {site.name}: a staged image would take it from the ranks",
             evidence="tmp_in_memory = true in its profile",
             key="node.tmp_in_memory",
-            hint="leave --stage out" if not site.node.local_disk else "name the node's disk: --stage=DIR",
+            hint="leave --stage-to out" if not site.node.local_disk else "name the node's disk: --stage-to=DIR",
         )
     known = "the node's own disk" if site.node.local_disk else "asked for; the profile does not tell what disk that is"
-    return (Choice("stage", folder, f"{known}; the image is copied there once and removed at the end", "option"),)
+    return (Choice("stage-to", folder, f"{known}; the image is copied there once and removed at the end", "option"),)
 
 
 def staged_words(words: tuple[Word, ...], image: str) -> tuple[Word, ...]:
