@@ -19,7 +19,7 @@ import msgspec
 from argosy.builder.cost import Cost
 from argosy.builder.report import BuildReport
 from argosy.core.session import Session
-from argosy.core.store import whole_folder
+from argosy.core.store import fill_once
 from argosy.images.open import open_image
 from argosy.images.rootfs_cache import run_unsquashfs
 from argosy.images.squashfs.pack import run_pack
@@ -108,7 +108,7 @@ def fetched_wheels(packages: tuple[str, ...], inputs: Inputs) -> Path:
     python = lock.python if lock else ""
     session = open_session(bench_cache(), quiet=False)
     place = bench_folder() / f"wheels-{len(packages)}-{python}"
-    with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:
+    with fill_once(place, what=f"making {place.name}", waiting=session.waiting) as folder:
         if folder is not None:
             words = (
                 *(sys.executable, "-m", "pip", "download", "-qq", "--only-binary", ":all:"),

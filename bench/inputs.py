@@ -21,7 +21,7 @@ from argosy.builder.build import build
 from argosy.builder.report import BuildRequest
 from argosy.core.process import RealRunner
 from argosy.core.session import Paths, PlainReporter, QuietReporter, Session
-from argosy.core.store import remove_tree, whole_folder, work_folder
+from argosy.core.store import fill_once, remove_tree, work_folder
 from argosy.host.probe import probe_host
 from argosy.images.open import open_image
 from argosy.images.rootfs_cache import unpacked
@@ -131,7 +131,7 @@ def _files(tree: Path) -> Iterator[Path]:
 def made_base(recipe: Recipe, session: Session) -> Path:
     """Make a vendor's image: packages lie where the system's own Python finds them, and nothing is Argosy's."""
     place = bench_folder() / f"base-{recipe.name}-{_digest(SUITE, *recipe.base)}"
-    with whole_folder(place, what=f"making {place.name}", waiting=session.waiting) as folder:
+    with fill_once(place, what=f"making {place.name}", waiting=session.waiting) as folder:
         if folder is None:
             return place / "base.sif"
         with work_folder(session.work_parent()) as work:
@@ -172,7 +172,7 @@ def _made_image(inputs: Inputs, name: str) -> Path:
     if not together.exists():
         _remove_others(prefix, session)
         together.mkdir(exist_ok=True)
-    with whole_folder(together / name, what=f"making {name} of {together.name}", waiting=session.waiting) as folder:
+    with fill_once(together / name, what=f"making {name} of {together.name}", waiting=session.waiting) as folder:
         if folder is not None:
             _build(recipe.layer, str(inputs.base), folder / f"{name}.sif", session, flatten=name == "flat")
     return together / name / f"{name}.sif"

@@ -31,7 +31,7 @@ def _mapping(task: MemoryTask, session: Session, containers: int, ranks: int) ->
     _, command = plan_run(RunRequest(task.image, words, request), session)
     children = [
         subprocess.Popen(
-            command.words, env=dict(command.env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            command.argv, env=dict(command.env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True,
         )
         for _ in range(containers)

@@ -13,7 +13,7 @@ from argosy.builder.needs import PYTHON_PACKAGES
 from argosy.builder.output.assemble import pack_anew, write_delta, write_flat
 from argosy.builder.output.content import content_over
 from argosy.core.session import Session
-from argosy.core.store import whole_file
+from argosy.core.store import atomic_file
 from argosy.images.open import open_image
 from argosy.images.sif.write import FileSlice, plan_system_part, whole_of, write_sif
 from argosy.images.squashfs.pack import describe_noted, digest_entries, normalise_tree, run_pack
@@ -40,7 +40,7 @@ def _base(task: PackTask) -> Usage:
     part = plan_system_part(FileSlice(Path(base.path), base.base_offset, base.base_size), arch=base.arch)
 
     def copy() -> None:
-        with whole_file(work / "out.sif", force=True) as beside:
+        with atomic_file(work / "out.sif", force=True) as beside:
             write_sif(beside, [part], uuid=uuid.UUID(int=0), time=0, arch=base.arch)
 
     return run_metered(copy)
@@ -86,7 +86,7 @@ def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], obje
     def finish() -> None:
         normalise_tree(tree)
         digest_entries(describe_noted(tree))
-        with whole_file(work / "out.sif", force=True) as beside:
+        with atomic_file(work / "out.sif", force=True) as beside:
             pack(beside, base, lock, tree, session)
 
     return run_metered(finish)

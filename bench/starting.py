@@ -65,7 +65,7 @@ def _ours(case: str, name: str, image: str, runtime: str, session: Session) -> C
     """Take the very words and variables with which `argosy run` starts a command."""
     request = RunRequest(image, COMMANDS[name], ContainerRequest(runtime=runtime))
     _, command = plan_run(request, session)
-    return Case(case, name, command.words, dict(command.env or {}))
+    return Case(case, name, command.argv, dict(command.env or {}))
 
 
 def _bare_bwrap(name: str, task: StartTask, session: Session) -> Case:

@@ -15,7 +15,7 @@ from argosy.bench.startup.cases import SHARED, render_scripted
 from argosy.builder.build import build
 from argosy.builder.report import BuildRequest
 from argosy.core.layout import ENV_PREFIX
-from argosy.core.store import whole_folder
+from argosy.core.store import fill_once
 from bench.inputs import SUITE, Inputs, bench_cache, bench_folder, open_session
 from bench.job import Cluster, lab_cluster
 from bench.place import REPO, open_folder, why_no_lab
@@ -94,7 +94,7 @@ def made_image() -> Path:
     recipe = EXAMPLE / "environment.yml"
     place = bench_folder() / f"training-{hashlib.sha256(recipe.read_bytes()).hexdigest()[:12]}"
     session = open_session(bench_cache(), quiet=False)
-    with whole_folder(place, what="making the image with torch", waiting=session.waiting) as folder:
+    with fill_once(place, what="making the image with torch", waiting=session.waiting) as folder:
         if folder is not None:
             build(BuildRequest((recipe,), SUITE, folder / "ddp.sif"), session)
             (folder / "ddp.sif").chmod(0o644)

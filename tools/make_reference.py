@@ -18,7 +18,7 @@ import msgspec
 
 from argosy.cli.app import app
 from argosy.core.layout import NOT_FROM_CALLER
-from argosy.runtimes.runtime import AUTOMATIC, FAMILIES, FORMS, RUNTIMES, load_runtime
+from argosy.runtimes.runtime import AUTOMATIC, FORMS, RUNTIMES, VARIABLE_PREFIXES, load_runtime
 from argosy.sites import profile as records
 from argosy.sites.conditions import KNOWN
 from argosy.sites.node_picture import picture_missing, render_picture
@@ -215,7 +215,7 @@ def render_runtimes() -> str:
         rows="\n".join(f"| `{r.name}` | {r.proof} | {forms[r.name]} | {r.package} |" for r in loaded),
         policy="\n".join(f"| `{r.name}` | {r.traits.caller} | {r.traits.unlike or '-'} |" for r in loaded),
         dropped=", ".join(f"`{name}`" for name in NOT_FROM_CALLER),
-        families=", ".join(f"`{family}*`" for family in FAMILIES),
+        families=", ".join(f"`{family}*`" for family in VARIABLE_PREFIXES),
         tuning="`NCCL_*`, `RCCL_*`, `UCX_*`, `FI_*`, `CCL_*`, `I_MPI_*`",
     )
 

@@ -20,7 +20,7 @@ import pytest
 from argosy.builder.output.enroot import write_enroot_files
 from argosy.core.model import Attach, Bind, Entry, GpuMode, Image, ImageKind, Person
 from argosy.core.process import Command, RealRunner, Reply
-from argosy.core.shell import plain_words
+from argosy.core.shell import literal_argv
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.runtime import load_runtime
 from tests import dockerd
@@ -160,7 +160,7 @@ class Stage:
         variables = {name: value for name, value in variables.items() if name not in dropped}
         for variable in runtime.exports(entry):
             variables[variable.name] = str(variable.value)
-        words = ("/bin/sh", "-c", around, "sh", *plain_words(runtime.words(entry, command)))
+        words = ("/bin/sh", "-c", around, "sh", *literal_argv(runtime.argv(entry, command)))
         return self.outside(words, variables, stdin=stdin)
 
     def outside(self, words: tuple[str, ...], env: Mapping[str, str], *, stdin: str | None = None) -> Reply:

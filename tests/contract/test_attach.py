@@ -10,7 +10,7 @@ import pytest
 
 from argosy.core.model import Attach, GpuMode, Host, Image, ImageKind
 from argosy.core.process import Command, RealRunner
-from argosy.core.shell import plain_words
+from argosy.core.shell import literal_argv
 from argosy.host.probe import parse_apptainer_conf
 from argosy.runtimes.apptainer import APPTAINER
 
@@ -45,7 +45,7 @@ def test_with_an_option_that_skips_the_layer_bind_attaches_it(stage: Stage, name
 @pytest.mark.parametrize(("overlay", "underlay"), CONFIGURATIONS)
 def test_under_a_configuration_that_skips_the_layer_bind_attaches_it(stage: Stage, overlay: str, underlay: str) -> None:
     def start(attach: Attach) -> tuple[str, int]:
-        words = plain_words(APPTAINER.words(stage.entry(attach=attach), ("hello",)))
+        words = literal_argv(APPTAINER.argv(stage.entry(attach=attach), ("hello",)))
         lab = (str(LAB_IN), "-u", "root", "-b", str(stage.images.folder), "--", "sh", "-c", WITH_CONF, "sh")
         reply = RealRunner().run(Command((*lab, overlay, underlay, CONF, str(stage.work), *words)))
         return reply.stdout, reply.code

@@ -9,7 +9,7 @@ import pytest
 
 from argosy.core.model import Attach, Entry, GpuMode, Image, ImageKind, Person, Variable
 from argosy.core.process import Command, RealRunner, Reply
-from argosy.core.shell import plain_words
+from argosy.core.shell import literal_argv
 from argosy.runtimes.bare import BARE
 
 pytestmark = pytest.mark.real
@@ -25,7 +25,7 @@ def entry(folder: Path, prefix: str = "", **variables: str) -> Entry:
 
 
 def start(planned: Entry, *command: str, around: str = 'exec "$@"', stdin: str | None = None) -> Reply:
-    words = plain_words(BARE.words(planned, command))
+    words = literal_argv(BARE.argv(planned, command))
     return RealRunner().run(Command(("/bin/sh", "-c", around, "sh", *words), stdin=stdin))
 
 

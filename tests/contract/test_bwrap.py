@@ -14,7 +14,7 @@ import pytest
 
 from argosy.core.layout import GPU_LIBRARIES
 from argosy.core.model import Attach, Bind, Devices, Image, ImageKind, Variable
-from argosy.core.shell import ShellExpr, join, plain_words
+from argosy.core.shell import ShellExpr, join, literal_argv
 from argosy.runtimes.bwrap import BWRAP
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def test_the_program_is_the_process_that_was_started_and_the_only_one(stage: Sta
 
 
 def test_it_dies_with_its_parent_where_the_parent_asked_for_it(stage: Stage) -> None:
-    words = plain_words(BWRAP.words(stage.entry(), ("sh", "-c", "echo ready; exec sleep 1000")))
+    words = literal_argv(BWRAP.argv(stage.entry(), ("sh", "-c", "echo ready; exec sleep 1000")))
     parent = ("sh", "-c", 'setpriv --pdeathsig KILL -- "$@" & wait', "sh")
     child = subprocess.Popen((*stage.unprivileged, *parent, *words), cwd=stage.work, stdout=subprocess.PIPE)
     assert child.stdout is not None
@@ -147,7 +147,7 @@ def test_an_inherited_descriptor_reaches_the_program(stage: Stage) -> None:
 
 def test_late_values_are_expanded_by_the_script_that_starts_it(stage: Stage) -> None:
     entry = stage.entry(variables=(Variable("NODE", ShellExpr("$node-$((1 + 1))")),))
-    line = join(BWRAP.words(entry, ("sh", "-c", 'echo "$NODE" "$1"', "sh", ShellExpr("$node x"))))
+    line = join(BWRAP.argv(entry, ("sh", "-c", 'echo "$NODE" "$1"', "sh", ShellExpr("$node x"))))
     reply = stage.outside(("/bin/sh", "-c", f"node='a  b'; {line}"), {"PATH": os.environ["PATH"]})
     assert reply.stdout == "a  b-2 a  b x\n", reply.stderr
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.core.store import whole_folder
+from argosy.core.store import fill_once
 from tests.real.channel import Channel, CondaPackage, File
 from tests.real.conftest import make_root
 
@@ -40,7 +40,7 @@ def parts(pool: Shop) -> Path:
         pytest.skip("emulates aarch64 on x86_64")
     extract = ("mmdebstrap", "--variant=extract", "--skip=check/qemu")
     place = pool.cache / "bases" / "parts-of-aarch64"  # kept between runs, as the shop's Debian is
-    with whole_folder(place, what="fetching an emulator", waiting=print) as folder:
+    with fill_once(place, what="fetching an emulator", waiting=print) as folder:
         if folder is not None:
             pool.tool(*extract, "--include=qemu-user-static", "bookworm", folder / "here")
             pool.tool(*extract, "--architectures=arm64", "--include=busybox-static", "bookworm", folder / "there")

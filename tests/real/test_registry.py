@@ -99,8 +99,8 @@ class Recorder:
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
         """Run it and remember its name, for skopeo with what it does."""
-        verb = next((word for word in command.words if word in {"inspect", "copy"}), "")
-        self.seen.append(f"{Path(command.words[0]).name} {verb}".strip())
+        verb = next((word for word in command.argv if word in {"inspect", "copy"}), "")
+        self.seen.append(f"{Path(command.argv[0]).name} {verb}".strip())
         return self.real.run(command, on_line)
 
     def run_foreground(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:

@@ -58,15 +58,15 @@ from argosy.builder.steps.run import (
 )
 from argosy.builder.steps.scripts import run_scripts
 from argosy.builder.timing import Clock
-from argosy.core.cache_pins import BUILD, note_use
+from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, plan_activation, render_env_script
-from argosy.core.locks import lease
-from argosy.core.os_errors import refuse_folder
+from argosy.core.locks import hold_lock
+from argosy.core.os_errors import require_writable_folder
 from argosy.core.progress import render_packages
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
-from argosy.core.store import final_name, sweep_parts, whole_file, work_folder
+from argosy.core.store import atomic_file, final_name, sweep_parts, work_folder
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.identify import render_size
 from argosy.images.open import layer_key
@@ -97,7 +97,7 @@ def build(request: BuildRequest, session: Session) -> BuildReport:
     refuse_output(request.output, request.form, force=request.force)
     clock = Clock(session)
     for used in (BUILD, "uv", "conda", "bytecode"):
-        note_use(session.paths.cache, used, waiting=session.waiting)
+        pin_entry(session.paths.cache, used, waiting=session.waiting)
     with _alone(request.output, session), work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
         refuse_output(request.output, request.form, force=request.force)
@@ -164,9 +164,9 @@ def make_layer(build_plan: BuildPlan, request: BuildRequest, clock: Clock, work:
 @contextmanager
 def _alone(output: Path, session: Session) -> Iterator[None]:
     """Let one build at a time make a given output; the others wait and say for whom."""
-    refuse_folder(output.parent)
+    require_writable_folder(output.parent)
     name = output.with_name(f".{output.name}.lease")
-    with lease(name, what=f"building {output.name}", waiting=session.waiting):
+    with hold_lock(name, what=f"building {output.name}", waiting=session.waiting):
         yield
 
 
@@ -345,10 +345,10 @@ def _write_image(request: BuildRequest, base: Base, finished: Finished, made: Ma
     if request.form is OutputFormat.SIF and made.before:
         joined = join_changes(session, made.tree, made.before, finished.entries, time=lock.time)
     if request.form is OutputFormat.SIF and not request.flatten:
-        with whole_file(request.output, force=request.force) as beside:
+        with atomic_file(request.output, force=request.force) as beside:
             return write_delta(beside, base, lock, joined or (_packed(made.tree, session, time=lock.time),))
     if joined:
-        with whole_file(request.output, force=request.force) as beside:
+        with atomic_file(request.output, force=request.force) as beside:
             return write_whole(beside, joined, content, papers)
     return write_output(request.form, request.output, content, papers, session, work, force=request.force)
 

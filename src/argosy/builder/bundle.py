@@ -39,13 +39,13 @@ from argosy.builder.steps.run import name_of_digest
 from argosy.builder.timing import Clock
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX
-from argosy.core.locks import lease
+from argosy.core.locks import hold_lock
 from argosy.core.model import Bind
-from argosy.core.os_errors import refuse_folder
+from argosy.core.os_errors import require_writable_folder
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import refuse_existing, whole_file, whole_folder, work_folder
+from argosy.core.store import atomic_file, fill_once, refuse_existing, work_folder
 from argosy.images.identify import render_size
 from argosy.recipes.lock import Lock, LockedPackage, PackageKind, SourceKind, render_lock
 from argosy.recipes.pip_settings import read_pip_config
@@ -150,7 +150,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     if build_plan.project:
         _refuse_outside(build_plan.project)
     refuse_existing(request.output, force=request.force)
-    refuse_folder(request.output.parent)
+    require_writable_folder(request.output.parent)
     clock = Clock(session)
     with work_folder(session.work_parent()) as work:
         base, made = make_layer(build_plan, request, clock, work)
@@ -162,7 +162,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
             there = work / "uv" / MADE
             there.rename(work / WHEELS) if there.is_dir() else (work / WHEELS).mkdir()
             _fetch_wheels(made, pip, work / WHEELS)
-            with whole_file(request.output, force=request.force) as beside:
+            with atomic_file(request.output, force=request.force) as beside:
                 _write(beside, base, lock, made, session, work, uv=_uv_there(build_plan, session))
                 size = beside.stat().st_size
             step.result = f"{render_size(size)} written to {request.output}"
@@ -211,7 +211,7 @@ def _write(out: Path, base: Base, lock: Lock, made: Made, session: Session, work
             archive.add(wheel, f"{WHEELS}/{wheel.name}", filter=_plain)
         cache = session.paths.cache / "conda"
         if any(package.kind is PackageKind.CONDA for package in lock.packages):
-            with lease(cache / "lease", what="bundling conda packages", waiting=session.waiting):
+            with hold_lock(cache / "lease", what="bundling conda packages", waiting=session.waiting):
                 _add_conda(archive, lock, cache / "pkgs")
         if uv:
             archive.add(uv, f"{TOOLS}/{uv.name}", filter=_plain)
@@ -328,7 +328,7 @@ def _keep_tools(tools: Path, session: Session) -> None:
     """Put the static uv where builds look for it."""
     for tool in sorted(tools.iterdir()) if tools.is_dir() else ():
         place = session.paths.cache / TOOLS / tool.name
-        with whole_folder(place, what="unpacking uv", waiting=session.waiting) as beside:
+        with fill_once(place, what="unpacking uv", waiting=session.waiting) as beside:
             if beside is not None:
                 tool.rename(beside / "from-bundle")
                 for entry in (beside / "from-bundle").iterdir():

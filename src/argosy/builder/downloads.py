@@ -13,7 +13,7 @@ from argosy.core.errors import CheckFailed, ToolFailed
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.redact import redact
 from argosy.core.session import Session
-from argosy.core.store import whole_file
+from argosy.core.store import atomic_file
 
 BLOCK = 1 << 20
 PATIENCE_SECONDS = 60.0
@@ -39,7 +39,7 @@ def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
         return place
     with translate_os_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(place, force=True) as beside:
+    with atomic_file(place, force=True) as beside:
         found = _write(url, beside, where)
         if found != sha256:
             raise CheckFailed(

@@ -27,7 +27,7 @@ from argosy.core.layout import (
     ENTER,
     ENV_SCRIPT,
     LOCK,
-    NO_GUISE,
+    NO_PREFIX_LAYOUT,
     PROFILE,
     Activation,
     PrefixLayout,
@@ -113,7 +113,7 @@ class Made(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     settings: UvSettings
     system: bool = False
-    prefix_layout: PrefixLayout = NO_GUISE
+    prefix_layout: PrefixLayout = NO_PREFIX_LAYOUT
     project: Project | None = None
     staged: Staged = msgspec.field(default_factory=Staged)
     before: Before | None = None

@@ -17,10 +17,10 @@ from argosy.builder.build_plan import BuildPlan, differences, is_whole_order, re
 from argosy.builder.report import BuildReport, BuildRequest
 from argosy.builder.timing import Clock
 from argosy.core.errors import CheckFailed, ImageError
-from argosy.core.layout import NO_GUISE
+from argosy.core.layout import NO_PREFIX_LAYOUT
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import final_name, is_own, make_folder, whole_file, write_text
+from argosy.core.store import atomic_file, final_name, is_owned, make_folder, write_text
 from argosy.images.formats import OutputFormat
 from argosy.images.identify import render_size
 from argosy.images.open import Opened, open_image
@@ -76,7 +76,7 @@ def notes_file(lock: Lock, cache: Path, *, flat: bool) -> Path:
 def read_notes(file: Path) -> tuple[Stamp, ...]:
     """Read what was noted; nothing where the file is not there, or is none of ours."""
     with suppress(OSError, msgspec.DecodeError):
-        if is_own(file):  # others could note an image that only looks like one of this lock
+        if is_owned(file):  # others could note an image that only looks like one of this lock
             return msgspec.json.decode(file.read_bytes(), type=tuple[Stamp, ...])
     return ()
 
@@ -105,7 +105,7 @@ def copy_made_before(request: BuildRequest, build_plan: BuildPlan, clock: Clock)
 
 def _is_plain(request: BuildRequest, lock: Lock) -> bool:
     """Tell whether a copy will do: nothing is asked that only a build does, such as a check of the base or of torch."""
-    asked = request.engine.no_cache or request.site or request.prefix_layout != NO_GUISE
+    asked = request.engine.no_cache or request.site or request.prefix_layout != NO_PREFIX_LAYOUT
     return not asked and request.base in ("", lock.base.reference)
 
 
@@ -141,7 +141,7 @@ def _copy(stamp: Stamp, request: BuildRequest, clock: Clock) -> bool:
     try:
         with (
             clock.step("copy", f"the same image, from {stamp.path}") as step,
-            whole_file(request.output, force=request.force) as beside,
+            atomic_file(request.output, force=request.force) as beside,
         ):
             copy_unchanged(stamp, beside)
             step.result = f"{render_size(stamp.size)} written to {final_name(request.output)}"

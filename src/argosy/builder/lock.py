@@ -17,10 +17,10 @@ from argosy.builder.request import complete_request
 from argosy.builder.steps.locks import refuse_changed_steps
 from argosy.builder.timing import Clock
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.os_errors import refuse_folder
+from argosy.core.os_errors import require_writable_folder
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import refuse_existing, whole_file, work_folder
+from argosy.core.store import atomic_file, refuse_existing, work_folder
 from argosy.recipes.lock import Lock, render_lock
 from argosy.recipes.lock_diff import Change, compare_locks
 from argosy.recipes.relock import held_recipe
@@ -72,7 +72,7 @@ def lock(request: LockRequest, session: Session) -> LockReport:
     request = replace(request, build=complete_request(request.build, session.host))
     output = request.build.output
     refuse_existing(output, force=True)
-    refuse_folder(output.parent)
+    require_writable_folder(output.parent)
     build_plan = read_build_plan(request.build, session)
     before = read_lock(str(output), session) if output.exists() else None
     if request.upgrade:
@@ -85,7 +85,7 @@ def lock(request: LockRequest, session: Session) -> LockReport:
         with clock.step("lock", "the content") as step:
             made_lock = finish_layer(build_plan.recipe, base, made, session).lock
             step.result = f"{made_lock.content}"
-    with whole_file(output, force=True) as beside:
+    with atomic_file(output, force=True) as beside:
         beside.write_text(render_lock(made_lock), encoding="utf-8")
     return _report(output, made_lock, before, made.notes)
 

@@ -16,8 +16,8 @@ from argosy.builder.bases.for_site import site_named
 from argosy.builder.bundle import bundle
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import refuse_folder, translate_os_errors
-from argosy.core.process import Command, Words
+from argosy.core.os_errors import require_writable_folder, translate_os_errors
+from argosy.core.process import Argv, Command
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -59,7 +59,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
     cpus: int = 0
 
 
-def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str, str]) -> Words:
+def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str, str]) -> Argv:
     """Give the options of a job of one node in which an image is built, for srun and sbatch.
 
     Raises
@@ -104,7 +104,7 @@ def _gpus(site: Site) -> Iterator[str]:
         yield f"--{kind}{site.build.gpus}"
 
 
-def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "") -> Words:
+def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "") -> Argv:
     """Give the words of `argosy build` on the node: what the user typed, less what is about the job.
 
     Parameters
@@ -125,7 +125,7 @@ MAY_TAKE_ONE = "--locked"
 """Takes the word behind it unless that is an option."""
 
 
-def _without(words: Sequence[str], flags: frozenset[str], valued: frozenset[str], *, sources: bool = True) -> Words:
+def _without(words: Sequence[str], flags: frozenset[str], valued: frozenset[str], *, sources: bool = True) -> Argv:
     """Leave options out, and their values; `sources` tells whether words that belong to no option stay."""
     kept: list[str] = []
     rest = list(words)
@@ -140,7 +140,7 @@ def _without(words: Sequence[str], flags: frozenset[str], valued: frozenset[str]
 
 
 def render_node_script(
-    options: Words, command: Words, *, output: str, title: str, bundle: str = "", unload: Words = ()
+    options: Argv, command: Argv, *, output: str, title: str, bundle: str = "", unload: Argv = ()
 ) -> str:
     """Render the job that builds an image; `bundle` is removed at its end, modules that break builds go before it."""
     lines = [
@@ -190,7 +190,7 @@ def build_on_node(words: Sequence[str], wishes: NodeOptions, request: BuildReque
     site = find_build_site(request, session)
     options = plan_node_options(wishes, site, session.host.environment)
     refuse_existing(request.output, force=request.force)
-    refuse_folder(request.output.parent)
+    require_writable_folder(request.output.parent)
     with _downloaded(site, request, session) as archive:
         command = _plan_command(words, site, archive)
         return session.runner.run_foreground(Command(("srun", *options, *command), env=_node_environment(session)))
@@ -207,7 +207,7 @@ def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildReques
     site = find_build_site(request, session)
     options = plan_node_options(wishes, site, session.host.environment)
     refuse_existing(request.output, force=request.force)
-    refuse_folder(request.output.parent)
+    require_writable_folder(request.output.parent)
     archive = ""
     if needs_download(site, request):
         archive = _download(request, session)
@@ -269,7 +269,7 @@ def _download(request: BuildRequest, session: Session) -> str:
     return str(archive)
 
 
-def _plan_command(words: Sequence[str], site: Site, archive: str) -> Words:
+def _plan_command(words: Sequence[str], site: Site, archive: str) -> Argv:
     """Give the command that a node runs: this Argosy, by this Python."""
     work_dir = "" if any(word.partition("=")[0] == "--work-dir" for word in words) else site.build.work_dir
     return (

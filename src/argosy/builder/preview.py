@@ -20,7 +20,7 @@ from argosy.builder.output.export import refuse_output
 from argosy.builder.python.torch_index import aim_torch, choose_target, explain_machines, foretell_index
 from argosy.builder.report import BuildRequest
 from argosy.builder.request import complete_request
-from argosy.core.os_errors import refuse_folder
+from argosy.core.os_errors import require_writable_folder
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -92,7 +92,7 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     request, session = complete_request(request, session.host), aimed(request, session)
     build_plan = read_build_plan(request, session)
     refuse_output(request.output, request.form, force=request.force)
-    refuse_folder(request.output.parent)
+    require_writable_folder(request.output.parent)
     target = choose_target(request.torch_backend, request.cuda, site_of(request, session.host), build_plan.base)
     config = read_pip_config(session.host.environment, Path(session.host.person.home))
     settings = aim_torch(plan_uv_settings(config, build_plan.recipe), build_plan.recipe, target.backend)

@@ -8,7 +8,7 @@ import msgspec
 
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.cost import Cost
-from argosy.core.layout import NO_GUISE, PrefixLayout
+from argosy.core.layout import NO_PREFIX_LAYOUT, PrefixLayout
 from argosy.images.formats import OutputFormat
 from argosy.recipes.project_tables import Project
 
@@ -77,7 +77,7 @@ class BuildRequest(msgspec.Struct, frozen=True):
     bundle: Path | None = None
     portable: bool = False
     arch: str = ""
-    prefix_layout: PrefixLayout = NO_GUISE
+    prefix_layout: PrefixLayout = NO_PREFIX_LAYOUT
     before: tuple[Path, ...] = ()
     after: tuple[Path, ...] = ()
     engine: EngineOptions = msgspec.field(default_factory=EngineOptions)

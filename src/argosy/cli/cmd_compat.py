@@ -39,7 +39,7 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     """Put the commands of TOOL (of all tools, where none is named) into FOLDER."""
     from argosy.cli.compat.tykky_shell import render_files  # noqa: PLC0415 - installing only
     from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
-    from argosy.core.store import refuse_existing, whole_file  # noqa: PLC0415 - likewise
+    from argosy.core.store import atomic_file, refuse_existing  # noqa: PLC0415 - likewise
 
     names = programs_of(tool)
     with translate_os_errors(folder, "FOLDER"):
@@ -49,7 +49,7 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     for name in texts:
         refuse_existing(folder / name, force=force, otherwise="give another folder, or")
     for name, text in texts.items():
-        with whole_file(folder / name, force=force) as beside:
+        with atomic_file(folder / name, force=force) as beside:
             beside.write_text(text, encoding="utf-8")
             beside.chmod(0o755 if name in programs else 0o644)
         click.echo(folder / name)

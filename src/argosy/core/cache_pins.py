@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from argosy.core.locks import READABLE, Owner, is_alive, is_older, lease, read_owner, this_owner
+from argosy.core.locks import READABLE, Owner, hold_lock, is_alive, is_older, read_owner, this_owner
 from argosy.core.records import asdict
 from argosy.core.store import make_folder
 
@@ -24,7 +24,7 @@ FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
 """A record of another machine that is older than any job lasts."""
 
 
-def note_use(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> None:
+def pin_entry(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> None:
     """Note that this process, or the program that takes its place, uses an entry; wait while the cache is collected.
 
     Parameters
@@ -40,11 +40,11 @@ def note_use(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> No
         if (cache / entry).exists():
             os.utime(cache / entry)
         if (cache / COLLECTOR).exists():
-            with lease(cache / COLLECTOR, what="waiting for the collector", waiting=waiting):
+            with hold_lock(cache / COLLECTOR, what="waiting for the collector", waiting=waiting):
                 pass
 
 
-def read_uses(cache: Path) -> dict[str, Owner]:
+def read_pins(cache: Path) -> dict[str, Owner]:
     """Give each entry in use with one of its users; records of the dead are swept."""
     used: dict[str, Owner] = {}
     with contextlib.suppress(FileNotFoundError):

@@ -100,7 +100,7 @@ class PrefixLayout(msgspec.Struct, frozen=True):
     own_python: bool = False
 
 
-NO_GUISE = PrefixLayout()
+NO_PREFIX_LAYOUT = PrefixLayout()
 
 
 def plan_activation(*, extra: Iterable[tuple[str, str]] = ()) -> Activation:
@@ -190,14 +190,14 @@ def render_source_line() -> str:
     return f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n"
 
 
-def guarded(image: str, command: tuple[Word, ...], *, way_out: str) -> tuple[Word, ...]:
+def require_layer(image: str, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
     """Give the words that start `command` in the layer's environment, or end with code 6 where the layer is missing.
 
     Runtimes skip an overlay partition without a word in several cases (``enable overlay = no``, ``--underlay``,
     ``--unsquash``): the base's own programs would run by mistake.  A command that is one of our sh programs checks
     this itself, since one more shell costs each rank milliseconds.
     """
-    message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {way_out}"
+    message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {hint}"
     if command[:2] == ("/bin/sh", "-c") and isinstance(program := command[2], ShellFunction):
         stop = f'printf "%s\\n" "{in_double_quotes(message)}" >&2; exit 6'
         look = f"# The environment of the image.\n[ -r {ENV_SCRIPT} ] || {{ {stop}; }}\n. {ENV_SCRIPT}\n"
@@ -206,7 +206,7 @@ def guarded(image: str, command: tuple[Word, ...], *, way_out: str) -> tuple[Wor
     return ("/bin/sh", "-c", script, "argosy", message, *command)
 
 
-def entered_if_there(first: str = "") -> tuple[str, ...]:
+def enter_if_present(first: str = "") -> tuple[str, ...]:
     """Give the words that start a command through ``enter`` if the image has it: it may be somebody else's.
 
     Parameters

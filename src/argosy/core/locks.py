@@ -93,7 +93,7 @@ CLOCK = Clock()
 
 
 @contextlib.contextmanager
-def lease(
+def hold_lock(
     path: Path,
     *,
     what: str,
@@ -140,7 +140,7 @@ def lease(
 
 
 class _Manners(msgspec.Struct, frozen=True):
-    """What is done about an owner, as `lease` takes it."""
+    """What is done about an owner, as `hold_lock` takes it."""
 
     waiting: Callable[[Owner], None]
     refusing: Callable[[Owner], None] | None = None

@@ -18,7 +18,7 @@ from argosy.core.shell import ShellExpr, Word
 
 __all__ = ["ShellExpr", "Word"]
 
-NO_WORDS: Mapping[str, str] = MappingProxyType({})
+NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 
 class GpuMode(StrEnum):
@@ -164,8 +164,8 @@ class Host(msgspec.Struct, frozen=True):
     fuse: bool
     overlay: str = "unknown"
     gpus: tuple[Gpu, ...] = ()
-    environment: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
-    links: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
+    environment: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
+    links: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
     emulated: str = ""
 
     @property

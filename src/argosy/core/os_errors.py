@@ -92,7 +92,7 @@ CHECK = "check the path"
 
 def missing_file(named: str, cwd: Path, evidence: str = "") -> UsageError:
     """Say that a file which the user named, from the folder `cwd`, is not there, and which one is there instead."""
-    folder, near = (cwd / named).parent, near_file(Path(named), cwd)
+    folder, near = (cwd / named).parent, suggest_file(Path(named), cwd)
     hint = f"did you mean {near}?" if near else CHECK
     if (cwd / named).is_symlink():
         hint = f"it is a link to {(cwd / named).readlink()}, which is not there"
@@ -101,7 +101,7 @@ def missing_file(named: str, cwd: Path, evidence: str = "") -> UsageError:
     return UsageError(f"there is no file {named}", evidence=evidence, hint=hint)
 
 
-def near_file(file: Path, cwd: Path = Path()) -> str:
+def suggest_file(file: Path, cwd: Path = Path()) -> str:
     """Give the path with the nearest name that its folder has, as a shell takes it; nothing where none is like it."""
     with contextlib.suppress(OSError):
         there = {entry.name for entry in (cwd / file).parent.iterdir()} - {file.name}  # that is a link to nothing
@@ -111,7 +111,7 @@ def near_file(file: Path, cwd: Path = Path()) -> str:
     return ""
 
 
-def refuse_folder(folder: Path) -> None:
+def require_writable_folder(folder: Path) -> None:
     """Refuse a folder that nothing can be written into.
 
     Raises

@@ -25,7 +25,7 @@ from argosy.core.shell import format_command
 if TYPE_CHECKING:
     import subprocess
 
-Words = tuple[str, ...]
+Argv = tuple[str, ...]
 OnLine = Callable[[str], None]
 OnBlock = Callable[[bytes], None]
 
@@ -58,7 +58,7 @@ class Command(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    words
+    argv
         The program and its arguments.
     cwd
         Working directory; None is the caller's.
@@ -72,7 +72,7 @@ class Command(msgspec.Struct, frozen=True):
         Whether a captured program's standard output goes where its errors go, so that their order is kept.
     """
 
-    words: Words
+    argv: Argv
     cwd: str | None = None
     env: Mapping[str, str] | None = None
     stdin: str | None = None
@@ -81,7 +81,7 @@ class Command(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Render the command as a line that a shell would take."""
-        return shlex.join(self.words)
+        return shlex.join(self.argv)
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -123,11 +123,11 @@ def run_checked(
     """
     reply = runner.run(command, on_line)
     if reply.code != 0:
-        raise failed(command, reply, doing=doing, hint=hint)
+        raise tool_error(command, reply, doing=doing, hint=hint)
     return reply
 
 
-def failed(command: Command, reply: Reply, *, doing: str, hint: str = "") -> ArgosyError:
+def tool_error(command: Command, reply: Reply, *, doing: str, hint: str = "") -> ArgosyError:
     """Make the error for a program that ended with another code than 0."""
     text = (reply.stderr.strip() or reply.stdout.strip()).splitlines()
     lines = [f"$ {shorten_command(command)}", *text[-LAST_LINES:], f"(exit code {reply.code})"]
@@ -197,15 +197,15 @@ class RealRunner:
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         environment = dict(command.env if command.env is not None else os.environ)
-        os.execve(program, command.words, environment)  # noqa: S606 - words, no shell: that is the point
+        os.execve(program, command.argv, environment)  # noqa: S606 - words, no shell: that is the point
 
     def _say(self, command: Command) -> None:
         if self._echo is not None:
-            self._echo(f"$ {format_command(command.words, self._told)}")
+            self._echo(f"$ {format_command(command.argv, self._told)}")
 
     @staticmethod
     def _find(command: Command) -> str:
-        program = command.words[0]
+        program = command.argv[0]
         found = find_program(program, (command.env or os.environ).get("PATH"))
         if found is None:
             raise ToolMissing(
@@ -224,7 +224,7 @@ class RealRunner:
         given: IO[bytes] | int = source or (subprocess.PIPE if command.stdin is not None else subprocess.DEVNULL)
         self._find(command)
         return subprocess.Popen(
-            (*_guard("KILL" if capture else "TERM"), *command.words),
+            (*_guard("KILL" if capture else "TERM"), *command.argv),
             cwd=command.cwd,
             env=dict(command.env) if command.env is not None else None,
             stdin=given if capture else None,
@@ -242,7 +242,7 @@ def find_program(name: str, path: str | None = None) -> str | None:
 
 
 @cache
-def _guard(signal_name: str) -> Words:
+def _guard(signal_name: str) -> Argv:
     """Give the words that end a program with us, also where we are killed: one with the terminal is asked to."""
     setpriv = find_program("setpriv")
     return (setpriv, "--pdeathsig", signal_name, "--") if setpriv else ()
@@ -422,13 +422,13 @@ class FakeRunner(msgspec.Struct, dict=True):
     A runner of its own kind may keep what it likes beside these.
     """
 
-    replies: list[tuple[Words, Reply]] = msgspec.field(default_factory=list)
+    replies: list[tuple[Argv, Reply]] = msgspec.field(default_factory=list)
     seen: list[Command] = msgspec.field(default_factory=list)
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
         """Answer from the table."""
         self.seen.append(command)
-        reply = next((r for words, r in self.replies if command.words[: len(words)] == words), Reply(0, "", ""))
+        reply = next((r for words, r in self.replies if command.argv[: len(words)] == words), Reply(0, "", ""))
         if on_line is not None:
             for line in reply.stderr.splitlines():
                 on_line(line)

@@ -62,7 +62,7 @@ exec "$@"
 )
 
 
-def past_srun(words: Sequence[Word]) -> tuple[Word, ...]:
+def escape_colons(words: Sequence[Word]) -> tuple[Word, ...]:
     """Give words that srun, salloc or mpiexec may start: a lone ``:`` among theirs begins another program (srun(1))."""
     if ":" not in words:
         return tuple(words)
@@ -139,7 +139,7 @@ def render_assignment(name: str, value: Word) -> str:
     return f"{name}={quote(value)}"
 
 
-def plain_words(words: Iterable[Word]) -> tuple[str, ...]:
+def literal_argv(words: Iterable[Word]) -> tuple[str, ...]:
     """Give the words of a command that holds nothing late; what is run here and now has none."""
     out = tuple(words)
     late = [word for word in out if isinstance(word, ShellExpr)]
@@ -148,7 +148,7 @@ def plain_words(words: Iterable[Word]) -> tuple[str, ...]:
     return tuple(word for word in out if isinstance(word, str))
 
 
-def name_programs(words: Iterable[Word]) -> tuple[tuple[ShellFunction, ...], tuple[Word, ...]]:
+def extract_functions(words: Iterable[Word]) -> tuple[tuple[ShellFunction, ...], tuple[Word, ...]]:
     """Take the programs out of a command: give them, and the command with their names as variables in their places."""
     programs: dict[str, ShellFunction] = {}
     out: list[Word] = []
@@ -161,7 +161,7 @@ def name_programs(words: Iterable[Word]) -> tuple[tuple[ShellFunction, ...], tup
     return tuple(programs.values()), tuple(out)
 
 
-def render_programs(programs: Iterable[ShellFunction]) -> list[str]:
+def render_functions(programs: Iterable[ShellFunction]) -> list[str]:
     """Render programs as the assignments that a script begins with."""
     return [f"{program.name}={quote(program.rstrip())}" for program in programs]
 

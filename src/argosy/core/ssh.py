@@ -79,7 +79,7 @@ class OverSsh:
             When ssh does not reach the machine, or the folder is not there.
         """
         given = "" if command.stdin_file else _given(command.stdin)
-        text = render_text(f"exec {join(command.words)} {given}", self._remote.folder)
+        text = render_text(f"exec {join(command.argv)} {given}", self._remote.folder)
         if command.stdin_file:
             sent = Command((*self._ssh(*UNASKED), render_word(text)), stdin_file=command.stdin_file)
         else:
@@ -103,7 +103,7 @@ class OverSsh:
 
     def _with_streams(self, command: Command) -> tuple[str, ...]:
         """Give ssh's words for a program whose standard input is ours: it travels as a word of the login shell's."""
-        program = f"{WITH_SLURM}{_change(self._remote.folder)}exec {join(command.words)}"
+        program = f"{WITH_SLURM}{_change(self._remote.folder)}exec {join(command.argv)}"
         return (*self._ssh(*(("-t",) if sys.stdin.isatty() else ())), render_word(program))
 
     def _not_there(self, reply: Reply) -> CheckFailed:

@@ -20,29 +20,14 @@ from argosy.core.locks import (
     Owner,
     deferred_signals,
     files_beside,
+    hold_lock,
     is_alive,
     is_older,
-    lease,
     read_owner,
     this_owner,
 )
-from argosy.core.os_errors import explain_os_error, translate_os_errors
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict
-
-__all__ = [
-    "Owner",
-    "explain_os_error",
-    "lease",
-    "refuse_existing",
-    "remove_tree",
-    "sweep_parts",
-    "translate_os_errors",
-    "whole_file",
-    "whole_folder",
-    "whole_output_folder",
-    "work_folder",
-    "write_text",
-]
 
 FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
 """A work folder of another host, or of nobody, that is older than any build lasts."""
@@ -52,7 +37,7 @@ OWNER_FILE = "owner.json"
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path]:
+def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path]:
     """Give a name beside `path` to write to; it becomes `path` when the block ends well, and vanishes otherwise.
 
     Parameters
@@ -84,7 +69,7 @@ def whole_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path]
 
 
 @contextlib.contextmanager
-def whole_output_folder(path: Path, *, replace: bool) -> Iterator[Path]:
+def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
     """Give a folder beside `path` to fill; it becomes `path` when the block ends well, and vanishes otherwise.
 
     Parameters
@@ -151,7 +136,7 @@ def _sync(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a small file whole, replacing what was there; names of files in it may be any bytes."""
-    with whole_file(path, force=True) as beside:
+    with atomic_file(path, force=True) as beside:
         beside.write_text(text, errors="surrogateescape", encoding="utf-8")
 
 
@@ -166,11 +151,11 @@ def make_folder(path: Path) -> None:
         make_folder(path.parent)
     path.mkdir(exist_ok=True)
     group = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_IRWXG | stat.S_ISGID)
-    if group & stat.S_IWGRP and group & stat.S_ISGID and is_own(path):
+    if group & stat.S_IWGRP and group & stat.S_ISGID and is_owned(path):
         path.chmod(stat.S_IMODE(path.stat().st_mode) | group)
 
 
-def link_file(source: str | Path, target: str | Path) -> None:
+def link_or_copy(source: str | Path, target: str | Path) -> None:
     """Give a file that nobody changes a second name; a copy on another disk, or where it is another user's."""
     try:
         os.link(source, target, follow_symlinks=False)
@@ -189,7 +174,7 @@ def digest_of_file(file: Path) -> str:
 
 
 @contextlib.contextmanager
-def whole_folder(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Iterator[Path | None]:
+def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Iterator[Path | None]:
     """Give a folder to fill that becomes `path` when the block ends well; None where `path` stands already.
 
     Only one process fills it; others wait and then find it.
@@ -201,7 +186,7 @@ def whole_folder(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> 
         return
     with translate_os_errors(path.parent):
         make_folder(path.parent)
-    with lease(path.with_name(path.name + ".lease"), what=what, waiting=waiting):
+    with hold_lock(path.with_name(path.name + ".lease"), what=what, waiting=waiting):
         if path.is_dir():
             yield None
             return
@@ -219,7 +204,7 @@ def whole_folder(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> 
 
 
 def final_name(path: Path) -> str:
-    """Give the name that a file in a folder of `whole_folder` has in the end: what users are told."""
+    """Give the name that a file in a folder of `fill_once` has in the end: what users are told."""
     return re.sub(r"/\.([^/]+)\.[0-9a-f]{8}\.part(?=/)", r"/\1", str(path))
 
 
@@ -253,7 +238,7 @@ def _remove_work(folder: Path) -> None:
 
 def _sweep_work(parent: Path) -> None:
     for folder in parent.glob(f"{WORK_PREFIX}*"):
-        if is_anothers(folder):
+        if is_foreign(folder):
             continue
         owner, _ = read_owner(folder / OWNER_FILE)
         alive = is_alive(owner) if owner else None
@@ -261,15 +246,15 @@ def _sweep_work(parent: Path) -> None:
             _remove_work(folder)
 
 
-def is_anothers(path: Path) -> bool:
+def is_foreign(path: Path) -> bool:
     """Tell whether a file or folder is not ours to change, in a cache that several share, or is gone or out of reach.
 
-    Root may change all; see `is_own` for what it may rely on.
+    Root may change all; see `is_owned` for what it may rely on.
     """
-    return os.geteuid() != 0 and not is_own(path)
+    return os.geteuid() != 0 and not is_owned(path)
 
 
-def is_own(path: Path) -> bool:
+def is_owned(path: Path) -> bool:
     """Tell whether a file or folder was made by this user; false where there is none, or it is out of reach."""
     with contextlib.suppress(OSError):
         return path.lstat().st_uid == os.geteuid()
@@ -278,7 +263,7 @@ def is_own(path: Path) -> bool:
 
 def _made_by_another(path: Path) -> bool:
     """Remove an empty folder of another user, as the owner of the folder above may; tell whether it was one."""
-    if not is_anothers(path):
+    if not is_foreign(path):
         return False
     path.rmdir()
     return True

@@ -42,6 +42,6 @@ def refuse_deep(text: str, file: str) -> None:
         raise UsageError(f"{file} is not YAML that is meant", evidence=f"more than {MOST_LEVELS} lists in one another")
 
 
-def word(value: Any) -> str:
+def scalar_text(value: Any) -> str:
     """Give the text of a single value; nothing for a list or a mapping, which may name itself a billion times."""
     return "" if isinstance(value, list | dict) else str(value)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.cache_pins import BUILD, COLLECTOR, read_uses
-from argosy.core.locks import Owner, lease
+from argosy.core.cache_pins import BUILD, COLLECTOR, read_pins
+from argosy.core.locks import Owner, hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
-from argosy.core.store import is_anothers, work_folder
+from argosy.core.store import is_foreign, work_folder
 
 KINDS: Mapping[str, tuple[str, bool]] = {
     "bases": ("bases made here", True),
@@ -63,7 +63,7 @@ class Limits(msgspec.Struct, frozen=True):
 def list_entries(session: Session) -> tuple[CacheEntry, ...]:
     """Give every entry of the cache, by kind, the largest first."""
     cache = session.paths.cache
-    used, scripts = read_uses(cache), list(_job_scripts(session))
+    used, scripts = read_pins(cache), list(_job_scripts(session))
     found = [_entry(cache, kind, path, used, scripts) for kind, path in _paths(cache)]
     return tuple(sorted(found, key=lambda each: (list(KINDS).index(each.kind), -each.bytes)))
 
@@ -88,7 +88,7 @@ def _entry(
     kept = _why_kept(cache, name, used, scripts)
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
-        if is_anothers(path):
+        if is_foreign(path):
             kept = f"belongs to another user (uid {status.st_uid})"
         return CacheEntry(name, kind, disk_bytes(path), status.st_mtime, kept)
     return CacheEntry(name, kind, 0, 0.0, kept)
@@ -154,10 +154,10 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
     with (
         work_folder(cache / "work") as trash,  # emptied after the lease is given up
         translate_os_errors(cache),
-        lease(cache / COLLECTOR, what="collecting the cache", waiting=session.waiting),
+        hold_lock(cache / COLLECTOR, what="collecting the cache", waiting=session.waiting),
     ):
         # Whoever came since the list was made is seen now; who comes later waits for the lease.
-        used, scripts = read_uses(cache), list(_job_scripts(session))
+        used, scripts = read_pins(cache), list(_job_scripts(session))
         chosen = tuple(each for each in chosen if not _why_kept(cache, each.name, used, scripts))
         for number, each in enumerate(chosen):
             with contextlib.suppress(FileNotFoundError):

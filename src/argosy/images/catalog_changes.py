@@ -14,7 +14,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import refuse_existing, whole_file
+from argosy.core.store import atomic_file, refuse_existing
 from argosy.images.catalog import find_held, list_held, nearest_held, new_file, parse_word
 from argosy.images.find import find_image
 from argosy.images.open import open_image
@@ -59,7 +59,7 @@ def pull_image(request: PullRequest, session: Session) -> Path:
         raise UsageError(f"{source} is a folder", hint=hint)
     path = wanted if request.output else wanted.with_suffix(wanted.suffix if source.suffix == "" else source.suffix)
     open_image(source)
-    with whole_file(path, force=request.force) as beside:
+    with atomic_file(path, force=request.force) as beside:
         _copy(source.resolve(), beside, keep=source.is_relative_to(session.paths.cache))
     return path
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENTER, LOCK
 from argosy.core.model import ImageKind
-from argosy.core.os_errors import near_file
+from argosy.core.os_errors import suggest_file
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -56,7 +56,7 @@ def find_image(reference: str, session: Session) -> Path:
     held = find_held(reference, session)
     if held is not None:
         return held
-    meant = nearest_held(reference, session) or guess_reference(reference) or near_file(path)
+    meant = nearest_held(reference, session) or guess_reference(reference) or suggest_file(path)
     raise UsageError(
         f"there is no image {reference!r}",
         evidence=f"no such file, and none of that name in {', '.join(map(str, catalog_folders(session)))}",

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.cache_pins import note_use
+from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.layout import ENV_PREFIX, LOCK
-from argosy.core.process import Command, failed, run_checked
+from argosy.core.process import Command, run_checked, tool_error
 from argosy.core.session import Session
-from argosy.core.store import is_own, whole_folder
+from argosy.core.store import fill_once, is_owned
 from argosy.images.part_digest import tree_name
 from argosy.images.tree_digests import NOTES, Note, Notes, is_unchanged, note_of, notes_beside, read_notes, write_notes
 from argosy.images.whiteouts import parse_whiteouts, restore_whiteouts
@@ -92,8 +92,8 @@ def unpacked(
 
 
 def _unpacked(session: Session, place: Path, key: str, what: str, fill: Callable[[Path], None]) -> Path:
-    note_use(session.paths.cache, f"trees/{place.name}", waiting=session.waiting)
-    with whole_folder(place, what=f"unpacking {what}", waiting=session.waiting) as folder:
+    pin_entry(session.paths.cache, f"trees/{place.name}", waiting=session.waiting)
+    with fill_once(place, what=f"unpacking {what}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("unpack", f"{what} into the cache, once") as step:
                 # Of a project's folder new ones have its group, which a user namespace does not know either.
@@ -110,7 +110,7 @@ def _unpacked(session: Session, place: Path, key: str, what: str, fill: Callable
 def _is_trusted(place: Path, key: str) -> bool:
     """Tell whether a tree is our own, and is kept under the key for which it was unpacked: it may have been renamed."""
     with suppress(OSError):
-        return is_own(place) and (place / KEY).read_text(encoding="utf-8") == key
+        return is_owned(place) and (place / KEY).read_text(encoding="utf-8") == key
     return False
 
 
@@ -156,7 +156,7 @@ def run_unsquashfs(
     command = Command(words)
     reply = session.runner.run(command)
     if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
-        raise failed(command, reply, doing=doing, hint=NOT_UNPACKED)
+        raise tool_error(command, reply, doing=doing, hint=NOT_UNPACKED)
     if reply.code or session.host.person.uid != 0:
         listing = Command(("unsquashfs", "-no-progress", "-lls", "-o", str(offset), "-d", "", str(image), *parts))
         restore_whiteouts(tree, parse_whiteouts(run_checked(session.runner, listing, doing=doing).stdout))
@@ -178,7 +178,7 @@ def take_layer(session: Session, key: str, tree: Path) -> bool:
     Packages in it may be links to the cache's: do not let a user's script change it.
     """
     place = session.paths.cache / LAYERS / key
-    if not is_own(place):  # in the folders of others nothing can be installed, and their files may be anything
+    if not is_owned(place):  # in the folders of others nothing can be installed, and their files may be anything
         return False
     try:
         place.rename(tree)
@@ -215,10 +215,10 @@ def lend_layer(session: Session, key: str, cache: Path, tree: str) -> None:
     """
     source = session.paths.cache / LAYERS / key
     place = cache / "trees" / tree_name(tree)
-    whole = is_own(source) and (source / ENV_PREFIX[1:] / "pyvenv.cfg").is_file()
+    whole = is_owned(source) and (source / ENV_PREFIX[1:] / "pyvenv.cfg").is_file()
     if not whole or not _one_disk(source, cache.parent):
         return
-    with whole_folder(place, what="linking the layer", waiting=session.waiting) as folder:
+    with fill_once(place, what="linking the layer", waiting=session.waiting) as folder:
         if folder is not None:
             (folder / KEY).write_text(tree, encoding="utf-8")
             notes = read_notes(source / NOTES)

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
-from argosy.core.process import Command, Reply, Runner, failed
+from argosy.core.process import Command, Reply, Runner, tool_error
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.ssh import OverSsh, Remote, parse_remote, run_text
@@ -229,7 +229,7 @@ def _put(runner: Runner, source: Path, makes: str, there: Target, digest: str) -
     command = Command(("sh", "-c", "; ".join(lines)), stdin_file=str(source))
     reply = runner.run(command)
     if reply.code not in {0, OTHER_BYTES}:
-        raise failed(Command(("ssh", there.path)), reply, doing=f"sending {there.name}")
+        raise tool_error(Command(("ssh", there.path)), reply, doing=f"sending {there.name}")
     return reply.code == 0
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, ToolMissing
 from argosy.core.model import plain_fingerprint
-from argosy.core.process import Command, Reply, Runner, failed
+from argosy.core.process import Command, Reply, Runner, tool_error
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.images.find import find_image
@@ -136,7 +136,7 @@ def _verify(words: tuple[str, ...], sif: Sif, path: str, runner: Runner) -> tupl
 
 def _explain(command: Command, reply: Reply, sif: Sif, path: str) -> ArgosyError:
     """Say in plain words why Apptainer does not accept an image's signatures."""
-    program = command.words[0]
+    program = command.argv[0]
     said = next((line for line in reply.stderr.splitlines() if line.startswith("FATAL")), "")
     if WAS_CHANGED in said:
         return ImageError(
@@ -153,7 +153,7 @@ def _explain(command: Command, reply: Reply, sif: Sif, path: str) -> ArgosyError
         return CheckFailed(
             f"the signatures of {path} do not cover all of it", evidence=said, hint="ask its maker to sign it again"
         )
-    return failed(command, reply, doing=f"verifying {path}")
+    return tool_error(command, reply, doing=f"verifying {path}")
 
 
 def _key_of(signature: SifPart) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.store import is_own
+from argosy.core.store import is_owned
 
 NOTES = ".argosy-notes"
 """File in the root of a tree that is kept; beside one that is worked on, see `notes_beside`."""
@@ -64,7 +64,7 @@ def moment(tree: Path) -> int:
 def read_notes(file: Path) -> Notes:
     """Read notes; none where they are not there, damaged, or somebody else's."""
     with suppress(OSError, msgspec.DecodeError):
-        if is_own(file):
+        if is_owned(file):
             return msgspec.json.decode(file.read_bytes(), type=Notes)
     return Notes()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.core.model import NO_WORDS, Choice
+from argosy.core.model import NO_VALUES, Choice
 
 SHARE = "cores of the node / ranks"
 """Value of the choice "cores per rank" if the ranks share what Slurm gives."""
@@ -75,7 +75,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     attach: str = ""
     cores: tuple[str, ...] = ()
     logs: str = ""
-    versions: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
+    versions: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
     output: str = ""
     directives: tuple[str, ...] = ()
     polling_seconds: float = 5.0

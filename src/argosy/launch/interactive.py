@@ -8,10 +8,18 @@ from pathlib import Path
 from types import MappingProxyType
 
 from argosy.core.errors import UsageError
-from argosy.core.process import Command, Words
+from argosy.core.process import Argv, Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import ShellExpr, name_programs, past_srun, plain_words, quote, render_command, render_programs
+from argosy.core.shell import (
+    ShellExpr,
+    escape_colons,
+    extract_functions,
+    literal_argv,
+    quote,
+    render_command,
+    render_functions,
+)
 from argosy.core.store import write_text
 from argosy.jobs.query import find_job, session_of
 from argosy.jobs.record import read_submitted
@@ -29,14 +37,21 @@ SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 ATTACH = "attach.sh"
 
 
-def _plan_attach(job: str, script: str, command: Words, *, node: str, terminal: bool) -> Words:
+def _plan_attach(job: str, script: str, command: Argv, *, node: str, terminal: bool) -> Argv:
     """Give the words that run a command in a job's container, on one node and beside its ranks."""
     step = ("srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--export=ALL")
     where = (f"--nodelist={node}",) if node else ()
-    return (*step, *where, *(("--pty",) if terminal else ()), "sh", script, *plain_words(past_srun(command or SHELL)))
+    return (
+        *step,
+        *where,
+        *(("--pty",) if terminal else ()),
+        "sh",
+        script,
+        *literal_argv(escape_colons(command or SHELL)),
+    )
 
 
-def attach(session: Session, job: str, command: Words, *, node: str = "") -> int:
+def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     """Run a command in the container of a running job; give its exit code.
 
     Raises
@@ -100,13 +115,13 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     plan = plan_here(replace(request, command=command), session, record=str(folder))
     keep_record(plan, folder)
     write_text(folder / SHELL_SCRIPT, render_shell(folder, site.name, terminal=sys.stdin.isatty()))
-    words = plan_allocation(plan.directives, ("sh", str(folder / SHELL_SCRIPT), *plain_words(past_srun(command))))
+    words = plan_allocation(plan.directives, ("sh", str(folder / SHELL_SCRIPT), *literal_argv(escape_colons(command))))
     session.reporter.note("leaving the shell gives the nodes back; argosy launch --in-allocation uses them meanwhile")
     code = session.runner.run_foreground(Command(words, env=submission_environment(session)))
     return Launched(code, "", str(folder))
 
 
-def plan_allocation(directives: Words, command: Words) -> Words:
+def plan_allocation(directives: Argv, command: Argv) -> Argv:
     """Give the words that get nodes, run a command beside them, and give them back."""
     options = (option for option in directives if option[2:].partition("=")[0] not in NOT_FOR_SALLOC)
     return ("salloc", *options, *command)
@@ -133,7 +148,7 @@ OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_
 
 def render_attach(facts: ScriptFacts) -> str:
     """Render the script that becomes its words in the container of a job."""
-    programs, words = name_programs(facts.container.words((ShellExpr("$@"),)))
+    programs, words = extract_functions(facts.container.argv((ShellExpr("$@"),)))
     start = render_command(words)
     lines = [
         "#!/bin/sh",
@@ -141,7 +156,7 @@ def render_attach(facts: ScriptFacts) -> str:
         "# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
         "set -eu",
         *render_environment(facts),
-        *render_programs(programs),
+        *render_functions(programs),
         *(_in_step(facts, start) if step_of(facts.container) else ("exec " + start,)),
     ]
     return "\n".join(lines) + "\n"

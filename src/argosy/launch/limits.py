@@ -40,7 +40,7 @@ def check_limits(container: ContainerPlan, command: tuple[Word, ...], environmen
     UsageError
         With the number that was asked for and the one that is allowed.
     """
-    words = container.words(command)
+    words = container.argv(command)
     variables = (*container.exports(), *container.entry.variables)
     for index, word in enumerate(command):
         _check_one(f"word {index + 1} of the command", word)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import refuse_folder, translate_os_errors
+from argosy.core.os_errors import require_writable_folder, translate_os_errors
 from argosy.jobs.launch_plan import LaunchPlan
 
 LONGEST = 64
@@ -57,7 +57,7 @@ def make_output_folders(plan: LaunchPlan, user: str) -> None:
     for folder in output_folders(plan, user):
         with translate_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)  # Slurm ends a job without a word where it is missing
-        refuse_folder(folder)
+        require_writable_folder(folder)
 
 
 def _outputs(plan: LaunchPlan) -> dict[str, str]:

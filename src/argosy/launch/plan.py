@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import NO_WORDS, Choice, ContainerRequest, Host, Variable
+from argosy.core.model import NO_VALUES, Choice, ContainerRequest, Host, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr
 from argosy.jobs.launch_plan import LaunchPlan, Shape
@@ -61,7 +61,7 @@ def plan_launch(
     host: Host,
     *,
     record: str = "",
-    versions: Mapping[str, str] = NO_WORDS,
+    versions: Mapping[str, str] = NO_VALUES,
 ) -> LaunchPlan:
     """Plan a launch.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError, SiteError, UsageError
-from argosy.core.model import BARE_PREFIX, NO_WORDS, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuMode, Host, Image
+from argosy.core.model import BARE_PREFIX, NO_VALUES, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuMode, Host, Image
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.gpus import WAY_VENDOR
@@ -19,7 +19,7 @@ from argosy.launch.plan import plan_launch
 from argosy.launch.shape import choose_shape
 from argosy.launch.site_overrides import container_at_site, parse_torch_version, resolve_site_overrides, with_gpus
 from argosy.runtimes.command_check import refuse_missing_binds, refuse_missing_program, refuse_no_program
-from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes, named_image
+from argosy.runtimes.container_plan import ContainerPlan, fileless_image, left_to_nodes
 from argosy.runtimes.open_container import open_container
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site, search_path, whose_profile
@@ -41,7 +41,7 @@ class LaunchContext(msgspec.Struct, frozen=True):
     container: ContainerPlan
     site: Site
     host: Host
-    versions: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
+    versions: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
 
 
 def plan_here(
@@ -234,7 +234,7 @@ def _is_here(reference: str, runtime: str, session: Session) -> bool:
     itself, or where this is the site, which can fetch it.
     """
     if "://" in reference:
-        return named_image(reference, runtime) is not None or "sbatch" in session.host.programs
+        return fileless_image(reference, runtime) is not None or "sbatch" in session.host.programs
     if reference.startswith(BARE_PREFIX) or not ("/" in reference or reference.endswith(FILE_ENDINGS)):
         return True
     return any((at / Path(reference).expanduser()).exists() for at in (Path(), *session.paths.images))

@@ -8,7 +8,7 @@ from argosy.core.model import Choice, ContainerRequest, Host, Image, ImageKind
 from argosy.core.records import replace
 from argosy.launch.site_overrides import shown_of_overlays
 from argosy.runtimes.apptainer import FAMILIES
-from argosy.runtimes.container_plan import ContainerPlan, named_image, plan_container
+from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.profile import Site
 
@@ -97,7 +97,7 @@ def assume_container(
     if found is not None and found.argosy:
         plan = plan_container(request, found, host)
         return replace(plan, choices=(*plan.choices, *signed))
-    image = found or named_image(reference, request.runtime) or Image(path=reference, kind=kind, digest="", arch="")
+    image = found or fileless_image(reference, request.runtime) or Image(path=reference, kind=kind, digest="", arch="")
     plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
     fetched = "; its file stands here where it is launched" if unfetched else ""
     said = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import NO_WORDS, Bind, Choice, ContainerRequest, GpuMode, Host, Variable
+from argosy.core.model import NO_VALUES, Bind, Choice, ContainerRequest, GpuMode, Host, Variable
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.jobs.launch_plan import Shape
@@ -206,7 +206,7 @@ def plan_site_overrides(
 class JobDefaults(msgspec.Struct, frozen=True):
     """What the profile says where the user says nothing, in sbatch's words."""
 
-    given: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_WORDS)
+    given: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
     choices: tuple[Choice, ...] = ()
 
 

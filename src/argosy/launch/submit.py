@@ -266,10 +266,10 @@ def _render_record(plan: LaunchPlan) -> str:
 
 def write_script(plan: LaunchPlan, path: Path) -> None:
     """Write the script where the user wants it."""
-    from argosy.core.os_errors import refuse_folder, translate_os_errors  # noqa: PLC0415 - likewise
+    from argosy.core.os_errors import require_writable_folder, translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.core.store import write_text  # noqa: PLC0415 - likewise
 
-    refuse_folder(path.parent)
+    require_writable_folder(path.parent)
     with translate_os_errors(path.parent), _umask(0o077 if plan.private else 0o022):
         write_text(path, plan.script)
         path.chmod(0o700 if plan.private else 0o755)

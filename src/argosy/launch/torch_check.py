@@ -11,7 +11,7 @@ from argosy.core.model import Choice, ContainerRequest, GpuMode, Image, ImageKin
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import plain_words
+from argosy.core.shell import literal_argv
 from argosy.images.open import file_identity
 from argosy.images.torch_build import ASK_TORCH, BACKENDS, describe_wrong_build, parse_torch, torch_of_version
 from argosy.launch.model import LaunchRequest
@@ -108,7 +108,7 @@ def _ask(image: Image, session: Session) -> str:
     if plan.runtime.traits.unpacks and image.kind is not ImageKind.TREE:
         raise CheckFailed(f"{plan.runtime.name} would have to unpack it first")
     plan = open_container(request, image.path, session)
-    words = plain_words(plan.words(("/bin/sh", "-c", ASK, "sh", ASK_TORCH)))
+    words = literal_argv(plan.argv(("/bin/sh", "-c", ASK, "sh", ASK_TORCH)))
     reply = session.runner.run(Command(words, env=outer_environment(plan, session.host.environment)))
     if reply.code:
         said = (reply.stderr.strip() or f"code {reply.code}").splitlines()[-1]

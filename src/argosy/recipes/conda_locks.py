@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from argosy.core.errors import UsageError
-from argosy.core.yaml_text import load_yaml, word
+from argosy.core.yaml_text import load_yaml, scalar_text
 from argosy.recipes.conda_spec import PACKAGE_FILE
 from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.toml_source import shaped
@@ -112,9 +112,9 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
     """
     rows = shaped(_load(text, file), _CondaLock, file)["package"]
     lines = _lines_of(text, "name")
-    platforms = sorted({word(row.get("platform")) for row in rows})
+    platforms = sorted({scalar_text(row.get("platform")) for row in rows})
     _need_platform(subdir, platforms, file)
-    known = {word(row.get("category", MAIN)) for row in rows}
+    known = {scalar_text(row.get("category", MAIN)) for row in rows}
     for name in asked:
         if name not in known:
             raise UsageError(f"{file} has no category '{name}'", evidence=f"it has {', '.join(sorted(known))}")
@@ -125,15 +125,25 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
         where = Where(file, lines[number] if number < len(lines) else 1)
         if row.get("platform") != subdir:
             continue
-        category = word(row.get("category", MAIN))
+        category = scalar_text(row.get("category", MAIN))
         if category not in asked and (category != MAIN or row.get("optional")):
             left_out.add(category)
             continue
         digests = row.get("hash") or {}
         if row.get("manager") == "pip":
-            pip.append(_pip_line(word(row["name"]), word(row["version"]), word(row.get("url", "")), digests, where))
+            pip.append(
+                _pip_line(
+                    scalar_text(row["name"]),
+                    scalar_text(row["version"]),
+                    scalar_text(row.get("url", "")),
+                    digests,
+                    where,
+                )
+            )
         else:
-            pins.append(_with_hashes(_pin(word(row.get("url")), "", where, word(row.get("url"))), digests))
+            pins.append(
+                _with_hashes(_pin(scalar_text(row.get("url")), "", where, scalar_text(row.get("url"))), digests)
+            )
     return _part(pins, pip, (), [Note(f"category '{name}' is left out", Where(file, 1)) for name in sorted(left_out)])
 
 
@@ -158,7 +168,7 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
     pins: list[CondaPin] = []
     pip: list[PipLine] = []
     for entry in chosen["packages"][platform]:
-        kind, url = next(((str(key), word(value)) for key, value in entry.items()), ("", ""))
+        kind, url = next(((str(key), scalar_text(value)) for key, value in entry.items()), ("", ""))
         row = known.get(url, {})
         where = Where(file, lines.get(f"{kind}: {url}", 1))
         if kind == "conda_source" or (kind == "conda" and not PACKAGE_FILE.search(unquote(url))):
@@ -167,9 +177,11 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
         if kind == "conda":
             pins.append(_with_hashes(_pin(url, "", where, url), row))
         else:
-            pip.append(_pip_line(word(row.get("name", "")), word(row.get("version", "")), url, row, where))
-    options = tuple(_index(word(url), number, file) for number, url in enumerate(chosen.get("indexes") or ()))
-    channels = [word(row["url"]) for row in chosen.get("channels", ()) if "url" in row]
+            pip.append(
+                _pip_line(scalar_text(row.get("name", "")), scalar_text(row.get("version", "")), url, row, where)
+            )
+    options = tuple(_index(scalar_text(url), number, file) for number, url in enumerate(chosen.get("indexes") or ()))
+    channels = [scalar_text(row["url"]) for row in chosen.get("channels", ()) if "url" in row]
     part = _part(pins, pip, channels, [])
     return Part(conda_pins=part.conda_pins, pip=part.pip, channels=part.channels, python=part.python, options=options)
 
@@ -191,7 +203,7 @@ def _platform(data: _PixiLock, packages: Container[str], subdir: str) -> str:
     own = [
         name
         for row in data.get("platforms", ())
-        if row.get("subdir") == subdir and (name := word(row.get("name"))) in packages
+        if row.get("subdir") == subdir and (name := scalar_text(row.get("name"))) in packages
     ]
     return subdir if subdir in packages or not own else own[0]
 
@@ -201,7 +213,7 @@ def _index(url: str, number: int, file: str) -> PipOption:
 
 
 def _address(row: dict[str, Any]) -> str:
-    return word(row.get("conda") or row.get("pypi") or row.get("url") or "")
+    return scalar_text(row.get("conda") or row.get("pypi") or row.get("url") or "")
 
 
 def _part(pins: list[CondaPin], pip: list[PipLine], channels: Any, notes: list[Note]) -> Part:
@@ -212,7 +224,7 @@ def _part(pins: list[CondaPin], pip: list[PipLine], channels: Any, notes: list[N
 
 
 def _with_hashes(pin: CondaPin, digests: Any) -> CondaPin:
-    sha256, md5 = word(digests.get("sha256") or ""), word(digests.get("md5") or "")
+    sha256, md5 = scalar_text(digests.get("sha256") or ""), scalar_text(digests.get("md5") or "")
     return CondaPin(pin.name, pin.version, pin.build, pin.url, pin.where, sha256.lower(), md5.lower())
 
 

@@ -17,7 +17,7 @@ import msgspec
 from argosy.core.layout import ROOT
 from argosy.core.model import Attach, Bind, Entry, GpuMode, Host, Variable
 from argosy.core.shell import Word
-from argosy.runtimes.runtime import FILES, Traits, forced_variables, in_environment
+from argosy.runtimes.runtime import FILES, Traits, forced_variables, with_image_environment
 
 FAMILIES = ("APPTAINER", "SINGULARITY")
 """Prefixes of the variables that both programs read; Apptainer takes the second as well."""
@@ -55,7 +55,7 @@ GPU_FLAGS: Mapping[GpuMode, tuple[str, ...]] = {
 ODD = re.compile(r'[,:\\"\n]')
 """Signs that ``-B`` gives a meaning of its own, so that such a path needs ``--mount``."""
 
-WAY_OUT = (
+LAYER_HINT = (
     "unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, "
     "or build the image with --flatten"
 )
@@ -93,7 +93,7 @@ class ApptainerFamily(msgspec.Struct, frozen=True):
         family = self.program.upper()
         return tuple(Variable(f"{family}ENV_{each.name}", each.value) for each in forced_variables(entry))
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container.
 
         ``--quiet`` leaves warnings and errors, and drops the remarks that each start prints ("gocryptfs not found").
@@ -111,7 +111,7 @@ class ApptainerFamily(msgspec.Struct, frozen=True):
             *_all_binds(entry.binds),
             *(("--pwd", entry.workdir) if entry.workdir else ()),
             image.path,
-            *in_environment(entry, command, way_out=WAY_OUT),
+            *with_image_environment(entry, command, hint=LAYER_HINT),
         )
 
 

@@ -59,7 +59,7 @@ class Bare(msgspec.Struct, frozen=True):
         """Give the values of the caller's environment; ``env`` sets the other variables."""
         return inherited_variables(entry)
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line."""
         step_in = ("sh", "-c", STEP_IN, "argosy-bare", entry.workdir, entry.image.path)
         said = (assignment(variable) for variable in entry.variables if not variable.inherited)

@@ -17,12 +17,19 @@ from argosy.core.layout import GPU_LIBRARIES
 from argosy.core.model import Devices, Entry, GpuMode, Host, Person, Variable
 from argosy.core.shell import NAME, Word
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN, PREFIX
-from argosy.runtimes.runtime import FILES, Traits, forced_variables, in_environment, inherited_variables, named
+from argosy.runtimes.runtime import (
+    FILES,
+    Traits,
+    env_value,
+    forced_variables,
+    inherited_variables,
+    with_image_environment,
+)
 
 MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run", "usr"})
 """Top folders that are symbolic links in many images, or have such: a folder made here would hide the link."""
 
-WAY_OUT = "remove its tree from the cache of Argosy and start again"
+LAYER_HINT = "remove its tree from the cache of Argosy and start again"
 
 
 TRAITS = Traits(
@@ -58,7 +65,7 @@ class Bubblewrap(msgspec.Struct, frozen=True):
         """Give the values that `TAKE` reads; the other variables travel as arguments.  All are set inside."""
         return inherited_variables(entry, PREFIX)
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
         namespaced = entry.person.uid != 0
         bwrap = (*_container_words(entry), "--", "/bin/sh", "-c", HOLD, "argosy-hold")
@@ -78,8 +85,8 @@ class Bubblewrap(msgspec.Struct, frozen=True):
             *(str(len(entry.trees)), *entry.trees),
             *(str(len(bwrap)), *bwrap),
             ":".join(_library_folders(entry.devices)),
-            *(str(len(variables)), *map(named, variables)),
-            *in_environment(entry, command, way_out=WAY_OUT),
+            *(str(len(variables)), *map(env_value, variables)),
+            *with_image_environment(entry, command, hint=LAYER_HINT),
         )
 
 

@@ -135,7 +135,7 @@ def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host:
         raise UsageError(f"{script} is a file and no program", evidence=f"{path} may not be executed", hint=way)
 
 
-def named_binds(command: tuple[str, ...], request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
+def plan_command_binds(command: tuple[str, ...], request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     """Mount the folders of the files that a command names, so that they are seen inside.
 
     ``argosy run image.sif -- python /project/code/train.py`` then works from whatever folder it is typed in.

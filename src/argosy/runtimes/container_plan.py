@@ -58,9 +58,9 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     entry: Entry
     choices: tuple[Choice, ...]
 
-    def words(self, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
-        return self.runtime.words(self.entry, command)
+        return self.runtime.argv(self.entry, command)
 
     def exports(self) -> tuple[Variable, ...]:
         """Give what must be exported before the runtime starts."""
@@ -120,7 +120,7 @@ def _plan_drop(host: Host) -> tuple[str, ...]:
     return (*(name for name in NOT_FROM_CALLER if name in host.environment), *leaks(host.environment))
 
 
-def named_image(reference: str, runtime: str) -> Image | None:
+def fileless_image(reference: str, runtime: str) -> Image | None:
     """Give the image of a reference that is no file: the machine's own software, or what the runtime fetches by itself.
 
     None where it names a file, or an image that Argosy fetches.

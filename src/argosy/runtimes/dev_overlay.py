@@ -8,13 +8,13 @@ from pathlib import Path
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import CONSTRAINT_VARIABLES, CONSTRAINTS, LOCK
-from argosy.core.locks import CLOCK, STALE_AFTER_SECONDS, Clock, Owner, lease
+from argosy.core.locks import CLOCK, STALE_AFTER_SECONDS, Clock, Owner, hold_lock
 from argosy.core.model import Attach, Host, Image, Variable
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import plain_words
+from argosy.core.shell import literal_argv
 from argosy.images.open import file_identity
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
@@ -120,7 +120,7 @@ def hold_packages(plan: ContainerPlan, session: Session) -> None:
     environment = outer_environment(bare, session.host.environment)
     for name in CONSTRAINT_VARIABLES:
         environment.pop(name, None)
-    words = plain_words(bare.words(("/bin/sh", "-c", ASK, "sh", LIST_PACKAGES)))
+    words = literal_argv(bare.argv(("/bin/sh", "-c", ASK, "sh", LIST_PACKAGES)))
     reply = session.runner.run(Command(words, env=environment))
     with translate_os_errors(file, "--dev-dir"):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def opened_dev(plan: ContainerPlan, tell: Callable[[str], None], clock: Clock = 
         wait = f"{STALE_AFTER_SECONDS:.0f} s"
         tell(f"the folder is in use, or was when a host went down: {owner}; looking for a sign of life for {wait}")
 
-    with lease(
+    with hold_lock(
         folder / "lease",
         what=f"--dev with {Path(plan.entry.image.path).name}",
         waiting=waiting,

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.core.layout import entered_if_there
+from argosy.core.layout import enter_if_present
 from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellFunction, Word
 from argosy.runtimes.podman import AT_TERMINAL, SHARED_MEMORY, TEMPORARY
-from argosy.runtimes.runtime import NAMED, Traits, forced_variables, inherited_variables, named, names_that_are_set
+from argosy.runtimes.runtime import (
+    PASSED_NAMES,
+    Traits,
+    env_value,
+    forced_variables,
+    inherited_variables,
+    render_set_names,
+)
 
 START = ShellFunction(
     "start",
     f"""\
 # Start docker: its words are given.  What ranks find each other and the network by comes along by name; groups, limits
 # and umask are those of this shell: by itself the daemon gives its own.
-for name in {names_that_are_set()}; do
+for name in {render_set_names()}; do
     set -- --env "$name" "$@"
 done
 for group in $(id -G); do set -- --group-add "$group" "$@"; done
@@ -57,7 +64,7 @@ ODD = '",\n\r'
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
-    caller=f"nothing but {NAMED}",
+    caller=f"nothing but {PASSED_NAMES}",
     unlike="devices are docker's few and the GPUs; docker passes signals on, all but KILL: that ends docker alone",
     store=f"{DAEMON}NAME",
     host_mpi=False,
@@ -81,7 +88,7 @@ class Docker(msgspec.Struct, frozen=True):
         """Give the values that ``--env NAME`` takes from the environment; the others are options."""
         return inherited_variables(entry)
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
         person = entry.person
         variables = (Variable("HOME", person.home), *forced_variables(entry))
@@ -92,12 +99,12 @@ class Docker(msgspec.Struct, frozen=True):
             *_place_words(entry),
             *("--workdir", entry.workdir or "/"),
             *GPU_WORDS[entry.gpu],
-            *(word for variable in variables for word in ("--env", named(variable))),
+            *(word for variable in variables for word in ("--env", env_value(variable))),
             *entry.options,
             *(("--pull=never",) if entry.image.path.startswith(DAEMON) else ()),
             "--entrypoint=",
             entry.image.path.removeprefix(DAEMON),
-            *entered_if_there(UMASK),
+            *enter_if_present(UMASK),
             *command,
         )
 

@@ -16,8 +16,8 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import suggest_word
-from argosy.runtimes.pyxis import ODD, WAY_OUT, enroot_reference
-from argosy.runtimes.runtime import Traits, forced_variables, in_environment
+from argosy.runtimes.pyxis import LAYER_HINT, ODD, enroot_reference
+from argosy.runtimes.runtime import Traits, forced_variables, with_image_environment
 
 KEYS: Mapping[str, type | tuple[type, ...]] = {
     "base_environment": (str, list),
@@ -177,15 +177,15 @@ class ContainerEngine(msgspec.Struct, frozen=True):
         """Give nothing: the variables stand in the file."""
         return ()
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give what srun starts in the container."""
-        return in_environment(entry, command, way_out=WAY_OUT)
+        return with_image_environment(entry, command, hint=LAYER_HINT)
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see document
         """Give nothing: the variables stand in the file."""
         return ()
 
-    def step_words(self, entry: Entry) -> tuple[Word, ...]:
+    def srun_options(self, entry: Entry) -> tuple[Word, ...]:
         """Give the options of srun."""
         return (ShellExpr("--environment=$environment"), *entry.options)
 

@@ -10,22 +10,22 @@ import msgspec
 
 from argosy.core.model import Bind, Entry, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, ShellFunction, Word
-from argosy.runtimes.pyxis import TEMPORARY, WAY_OUT, enroot_variables, refuse_enroot
+from argosy.runtimes.pyxis import LAYER_HINT, TEMPORARY, enroot_variables, refuse_enroot
 from argosy.runtimes.runtime import (
-    NAMED,
+    PASSED_NAMES,
     Traits,
     assignment,
-    in_environment,
+    env_value,
     inherited_variables,
-    named,
-    names_that_are_set,
+    render_set_names,
+    with_image_environment,
 )
 
 CALL = ShellFunction(
     "call",
     f"""\
 # Start enroot: its words are given; what ranks find each other, GPUs and the network by comes along by name.
-for name in {names_that_are_set("HOME", "USER", "LOGNAME")}; do
+for name in {render_set_names("HOME", "USER", "LOGNAME")}; do
     set -- --env "$name" "$@"
 done
 # By default enroot starts a login shell, which reads the profile of the home that is mounted.
@@ -57,7 +57,7 @@ SPELLED = str.maketrans({"\\": "\\134", " ": "\\040", "\t": "\\011", "\n": "\\01
 
 TRAITS = Traits(
     images=frozenset({ImageKind.SQUASHFS}),
-    caller=f"nothing but {NAMED}",
+    caller=f"nothing but {PASSED_NAMES}",
     unlike="the image may run its own command script, /etc/rc, around the command; with --contain devices are seen",
     pmi2=False,
 )
@@ -88,7 +88,7 @@ class Enroot(msgspec.Struct, frozen=True):
         """Give the values that ``--env NAME`` takes from the environment; the others are options."""
         return inherited_variables(entry)
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
         variables = enroot_variables(entry)
         by_name = [each for each in variables if each.inherited or each.name.startswith(HOOKS_READ)]
@@ -97,11 +97,11 @@ class Enroot(msgspec.Struct, frozen=True):
         return (
             *("sh", "-c", CALL, "argosy-enroot"),
             *(word for mount in _mounts(entry) for word in ("--mount", mount)),
-            *(word for variable in by_name for word in ("--env", named(variable))),
+            *(word for variable in by_name for word in ("--env", env_value(variable))),
             *entry.options,
             *("--", entry.image.path, "/bin/sh", "-c", INSIDE, "argosy-inside", folder),
             *(*map(assignment, inside), "--"),
-            *in_environment(entry, command, way_out=WAY_OUT),
+            *with_image_environment(entry, command, hint=LAYER_HINT),
         )
 
 

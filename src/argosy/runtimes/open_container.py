@@ -21,8 +21,8 @@ from argosy.host.probe import read_links
 from argosy.images.find import find_image, refined, refuse_layer
 from argosy.images.open import GO_ARCH, Opened, open_image
 from argosy.images.part_digest import describe_part, known_digest, part_digest, tree_name
-from argosy.runtimes.command_check import named_binds
-from argosy.runtimes.container_plan import ContainerPlan, named_image, plan_container, with_mounts, without_binds
+from argosy.runtimes.command_check import plan_command_binds
+from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
 
 ROOT_KEY = "root"
 
@@ -44,12 +44,12 @@ def open_container(
     ArgosyError
         As `find_image`, `open_image` and `plan_container` do.
     """
-    named = named_image(reference, request.runtime)
+    named = fileless_image(reference, request.runtime)
     if named is not None and request.signed_by:
         _refuse_unverified(reference, named, request.runtime)
     if named is not None and named.kind is ImageKind.HOST:
         return plan_container(request, named, session.host)
-    wanted = replace(request, binds=(*named_binds(command, request, session.host), *request.binds))
+    wanted = replace(request, binds=(*plan_command_binds(command, request, session.host), *request.binds))
     host = _with_links(session.host, wanted)
     if named is not None:
         return _present(plan_container(wanted, _checked(named), host))

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.core.layout import DEFAULT_PATH, ROOT, entered_if_there
+from argosy.core.layout import DEFAULT_PATH, ROOT, enter_if_present
 from argosy.core.model import Attach, Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellFunction, Word
 from argosy.runtimes.bwrap_scripts import PREFIX, TAKE
 from argosy.runtimes.runtime import (
-    FAMILIES,
     FILES,
-    NAMED,
-    OF_RANKS,
+    PASSED_NAMES,
+    RANK_VARIABLES,
+    VARIABLE_PREFIXES,
     Traits,
+    env_value,
     forced_variables,
-    in_environment,
     inherited_variables,
-    named,
+    with_image_environment,
 )
 
-WAY_OUT = "remove its tree from the cache of Argosy and start again"
+LAYER_HINT = "remove its tree from the cache of Argosy and start again"
 
 AT_TERMINAL = '[ ! -t 0 ] || [ ! -t 1 ] || [ ! -t 2 ] || set -- --tty "$@"'
 """In sh: a terminal inside where all three streams here are one: programs see it, and ^C reaches all of them."""
@@ -84,7 +84,7 @@ def mount_words(bind: Bind) -> tuple[str, str]:
 
 TRAITS = Traits(
     images=FILES | {ImageKind.REGISTRY},
-    caller=f"all of it, except what names software of the host; of a fetched image only {NAMED}",
+    caller=f"all of it, except what names software of the host; of a fetched image only {PASSED_NAMES}",
     unlike="memory locking and stack have the caller's limits",
     unpacks=True,
     host_mpi=False,
@@ -100,7 +100,9 @@ FIXED = (
 """What every container gets: the machine's network and processes, so no program has the number 1, which hears no signal
 by default; no labels of SELinux on what is mounted."""
 
-NAMED_WORDS = tuple(word for name in (*(f"{family}*" for family in FAMILIES), *OF_RANKS) for word in ("--env", name))
+NAMED_WORDS = tuple(
+    word for name in (*(f"{family}*" for family in VARIABLE_PREFIXES), *RANK_VARIABLES) for word in ("--env", name)
+)
 """The caller's variables that enter beside those of a fetched image, if they are set."""
 
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
@@ -128,7 +130,7 @@ class Podman(msgspec.Struct, frozen=True):
         """Give the values that ``--env NAME`` takes from the environment, or `TAKE`; the others are arguments."""
         return inherited_variables(entry, "" if entry.image.kind is ImageKind.REGISTRY else PREFIX)
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
         variables = (Variable("HOME", entry.person.home), *forced_variables(entry))
         return (
@@ -139,7 +141,7 @@ class Podman(msgspec.Struct, frozen=True):
             *GPU_WORDS[entry.gpu],
             *entry.options,
             *_image_words(entry, variables),
-            *in_environment(entry, command, way_out=WAY_OUT),
+            *with_image_environment(entry, command, hint=LAYER_HINT),
         )
 
 
@@ -163,16 +165,16 @@ def _place_words(entry: Entry) -> tuple[str, ...]:
 def _image_words(entry: Entry, variables: tuple[Variable, ...]) -> tuple[Word, ...]:
     """Name the image: one that podman fetches, or unpacked trees, whose own environment is read inside."""
     if entry.image.kind is ImageKind.REGISTRY:
-        forced = [word for variable in variables for word in ("--env", named(variable))]
+        forced = [word for variable in variables for word in ("--env", env_value(variable))]
         return (
             *NAMED_WORDS,
             *forced,
             "--entrypoint=",
             entry.image.path,
-            *(() if entry.image.argosy else entered_if_there()),
+            *(() if entry.image.argosy else enter_if_present()),
         )
     tree = entry.trees[-1] if entry.trees else entry.image.path
     layered = entry.attach is not Attach.FLAT and entry.trees[:-1]
     layer = mount_words(Bind(f"{entry.trees[0]}{ROOT}", ROOT, read_only=True)) if layered else ()
-    inside = ("/bin/sh", "-c", INSIDE, "argosy-inside", str(len(variables)), *map(named, variables))
+    inside = ("/bin/sh", "-c", INSIDE, "argosy-inside", str(len(variables)), *map(env_value, variables))
     return ("--env-host", *layer, "--rootfs", f"{tree}:O", *inside)

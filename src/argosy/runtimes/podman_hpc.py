@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.core.layout import entered_if_there
+from argosy.core.layout import enter_if_present
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word
-from argosy.runtimes.podman import NAMED_WORDS, TEMPORARY, WAY_OUT, mount_words, refuse_mount
-from argosy.runtimes.runtime import NAMED, Traits, forced_variables, in_environment, inherited_variables, named
+from argosy.runtimes.podman import LAYER_HINT, NAMED_WORDS, TEMPORARY, mount_words, refuse_mount
+from argosy.runtimes.runtime import (
+    PASSED_NAMES,
+    Traits,
+    env_value,
+    forced_variables,
+    inherited_variables,
+    with_image_environment,
+)
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
-    caller=f"nothing but {NAMED}, and what the site's flags add",
+    caller=f"nothing but {PASSED_NAMES}, and what the site's flags add",
     unlike="the image may be written to; what is written there is gone at the end",
 )
 
@@ -40,7 +47,7 @@ class PodmanHpc(msgspec.Struct, frozen=True):
         """Give the values that ``--env NAME`` takes from the environment; the others are options."""
         return inherited_variables(entry)
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container."""
         folder: Word = entry.workdir or ("/" if entry.contain else ShellExpr("$PWD"))
         variables = (Variable("HOME", entry.person.home or ShellExpr("$HOME")), *forced_variables(entry))
@@ -56,11 +63,11 @@ class PodmanHpc(msgspec.Struct, frozen=True):
             *_place_words(entry),
             *("--workdir", folder),
             *NAMED_WORDS,
-            *(word for variable in variables for word in ("--env", named(variable))),
+            *(word for variable in variables for word in ("--env", env_value(variable))),
             "--entrypoint=",
             entry.image.path,
-            *(() if entry.image.argosy else entered_if_there()),
-            *in_environment(entry, command, way_out=WAY_OUT),
+            *(() if entry.image.argosy else enter_if_present()),
+            *with_image_environment(entry, command, hint=LAYER_HINT),
         )
 
 

@@ -13,9 +13,9 @@ import msgspec
 
 from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
-from argosy.runtimes.runtime import Traits, forced_variables, in_environment
+from argosy.runtimes.runtime import Traits, forced_variables, with_image_environment
 
-WAY_OUT = "build the image with --format sqsh"
+LAYER_HINT = "build the image with --format sqsh"
 
 ODD = re.compile(r"[,:\s]")
 """Signs that ``--container-mounts`` gives a meaning of its own."""
@@ -81,19 +81,19 @@ class Pyxis(msgspec.Struct, frozen=True):
             return f"a mount of {odd.source!r} cannot be said: blanks, commas and colons end its words"
         return refuse_enroot(entry)
 
-    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see step_words
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see srun_options
         """Give nothing: srun is started with the variables, and passes them on."""
         return ()
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give what srun starts in the container."""
-        return in_environment(entry, command, way_out=WAY_OUT)
+        return with_image_environment(entry, command, hint=LAYER_HINT)
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:
         """Give the variables that srun is started with."""
         return (*enroot_variables(entry), NO_LOGIN_SHELL)
 
-    def step_words(self, entry: Entry) -> tuple[Word, ...]:
+    def srun_options(self, entry: Entry) -> tuple[Word, ...]:
         """Give the options of srun; `variables` are named, since an image's own value would win."""
         registry = entry.image.kind is ImageKind.REGISTRY
         image = enroot_reference(entry.image.path) if registry else entry.image.path

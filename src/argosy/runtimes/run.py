@@ -11,7 +11,14 @@ from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest
 from argosy.core.process import Command
 from argosy.core.session import Session
-from argosy.core.shell import name_programs, plain_words, quote, render_assignment, render_command, render_programs
+from argosy.core.shell import (
+    extract_functions,
+    literal_argv,
+    quote,
+    render_assignment,
+    render_command,
+    render_functions,
+)
 from argosy.runtimes.command_check import refuse_missing_binds, refuse_no_program
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.runtimes.open_container import open_container, outer_environment, with_shell
@@ -59,18 +66,18 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
         from argosy.runtimes.dev_overlay import plan_dev  # noqa: PLC0415 - rarely asked for
 
         plan = plan_dev(plan, session.host, request.dev_folder)
-    words = plain_words(plan.words(request.command or SHELL))
+    words = literal_argv(plan.argv(request.command or SHELL))
     return plan, Command(words, env=outer_environment(plan, session.host.environment))
 
 
 def render_run(plan: ContainerPlan, command: Command) -> str:
     """Render a run as the script that does the same: its variables, its small programs by name, the command."""
-    programs, words = name_programs(command.words)
+    programs, words = extract_functions(command.argv)
     return "\n".join(
         (
             *([f"unset {' '.join(plan.entry.drop)}"] if plan.entry.drop else []),
             *(f"export {render_assignment(variable.name, variable.value)}" for variable in plan.exports()),
-            *render_programs(programs),
+            *render_functions(programs),
             "exec " + render_command(words),
         )
     )

@@ -40,10 +40,10 @@ AUTOMATIC = ("apptainer", "singularity", "bwrap")
 
 FILES = frozenset({ImageKind.SIF, ImageKind.SQUASHFS, ImageKind.TREE})
 
-FAMILIES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
+VARIABLE_PREFIXES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
 """Variables that ranks find each other and the network by: they always enter a container."""
 
-OF_RANKS = (
+RANK_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
@@ -53,14 +53,14 @@ OF_RANKS = (
 )
 """Variables by which Slurm tells a rank its own GPUs, else it takes those of another one, and its node."""
 
-NAMED = f"{', '.join(f'{family}*' for family in FAMILIES)}, {', '.join(OF_RANKS)}"
+PASSED_NAMES = f"{', '.join(f'{family}*' for family in VARIABLE_PREFIXES)}, {', '.join(RANK_VARIABLES)}"
 """What enters by name where a runtime lets in nothing else, for people."""
 
 
-def names_that_are_set(*more: str) -> str:
-    """Give an expression of sh: the names of `FAMILIES`, `OF_RANKS` and `more` that the environment has."""
-    names = "|".join((*OF_RANKS, *more))
-    families = "|".join(FAMILIES)
+def render_set_names(*more: str) -> str:
+    """Render a sh expression that lists which of the passed variables, and of `more`, the environment has."""
+    names = "|".join((*RANK_VARIABLES, *more))
+    families = "|".join(VARIABLE_PREFIXES)
     return f"""\
 $(env | sed -nE "s/^(({families})[A-Za-z0-9_]*)=.*/\\1/p
     s/^({names})=.*/\\1/p")"""
@@ -137,7 +137,7 @@ class Runtime(Protocol):
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
         """Give what must be exported before the runtime starts, so that the entry's variables arrive verbatim."""
 
-    def words(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the whole command line that starts `command` in the container.
 
         Where srun starts the container, this is what srun is to start in it.
@@ -148,7 +148,7 @@ class Runtime(Protocol):
 class StepRuntime(Runtime, Protocol):
     """A runtime whose containers srun starts."""
 
-    def step_words(self, entry: Entry) -> tuple[Word, ...]:
+    def srun_options(self, entry: Entry) -> tuple[Word, ...]:
         """Give the options of srun that start the container."""
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:
@@ -185,9 +185,9 @@ def forced_variables(entry: Entry) -> tuple[Variable, ...]:
     return (*(variable for variable in usual if variable.name not in asked), *entry.variables)
 
 
-def in_environment(entry: Entry, command: tuple[Word, ...], *, way_out: str) -> tuple[Word, ...]:
+def with_image_environment(entry: Entry, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
     """Give what starts `command` in a container: in an image of ours it has the layer's environment, or ends."""
-    return layout.guarded(entry.image.path, command, way_out=way_out) if entry.image.argosy else command
+    return layout.require_layer(entry.image.path, command, hint=hint) if entry.image.argosy else command
 
 
 def inherited_variables(entry: Entry, prefix: str = "") -> tuple[Variable, ...]:
@@ -195,7 +195,7 @@ def inherited_variables(entry: Entry, prefix: str = "") -> tuple[Variable, ...]:
     return tuple(replace(each, name=f"{prefix}{each.name}") for each in forced_variables(entry) if each.inherited)
 
 
-def named(variable: Variable) -> Word:
+def env_value(variable: Variable) -> Word:
     """Give ``NAME=value`` as one word; ``NAME`` alone where the environment has the value."""
     return variable.name if variable.inherited else assignment(variable)
 

@@ -102,7 +102,7 @@ def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimmin
         log = work / "trace"
         words = ("strace", "-f", "-qq", "-y", "-z", "-e", f"trace={CALLS}", "-e", "signal=none", "-o", str(log))
         with session.step("run", " ".join(command)):
-            reply = session.runner.run(Command((*words, *entered.words), env=entered.env, cwd=session.host.cwd))
+            reply = session.runner.run(Command((*words, *entered.argv), env=entered.env, cwd=session.host.cwd))
         trace = log.read_text(errors="replace", encoding="utf-8") if log.exists() else ""
     opened = opened_files(trace, links)
     if not opened:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from argosy.core.errors import ArgosyError, CheckFailed, SiteError, ToolMissing
 from argosy.core.model import Choice
-from argosy.core.process import Command, Reply, Words, failed
+from argosy.core.process import Argv, Command, Reply, tool_error
 from argosy.core.session import Session
 from argosy.sites.profile import Site
 from argosy.slurm.text import may_be_done, says_no_answer
@@ -15,7 +15,7 @@ from argosy.slurm.text import may_be_done, says_no_answer
 NO_CLUSTER = "Could not establish a configuration source"
 
 
-def ask_slurm(session: Session, words: Words, *, doing: str, otherwise: str = "") -> str:
+def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "") -> str:
     """Ask Slurm something; give what it prints.
 
     Parameters
@@ -34,7 +34,7 @@ def ask_slurm(session: Session, words: Words, *, doing: str, otherwise: str = ""
         raise (
             no_answer(reply, otherwise=otherwise)
             if says_no_answer(reply.stderr)
-            else failed(command, reply, doing=doing)
+            else tool_error(command, reply, doing=doing)
         )
     return reply.stdout
 
@@ -134,7 +134,7 @@ def explain_sbatch(
     ssh
         The host on which it was submitted; empty for here.
     """
-    error = failed(command, reply, doing="submitting the job", hint="")
+    error = tool_error(command, reply, doing="submitting the job", hint="")
     text = reply.stderr
     usual = (row for row in choices if row.source == "environment" and row.what.startswith("--"))
     error.evidence = "\n".join((error.evidence, *(f"{row.what}={row.value} is {row.why}" for row in usual)))

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from argosy.core.errors import ToolFailed, UsageError
-from argosy.core.process import Words
+from argosy.core.process import Argv
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 
@@ -223,7 +223,7 @@ SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
 """The name is last: it alone may hold a bar."""
 
 
-def plan_squeue(user: str) -> Words:
+def plan_squeue(user: str) -> Argv:
     """Give the words that list the jobs of a user which wait or run."""
     return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, "--user", user)
 
@@ -255,7 +255,7 @@ SACCT_FIELDS = {"JobState": "State", "ExitCode": "ExitCode", "NodeList": "NodeLi
 """What is asked of the accounting, by the names that scontrol has for it."""
 
 
-def plan_sacct(job: str) -> Words:
+def plan_sacct(job: str) -> Argv:
     """Ask the accounting about a job that the controller has forgotten; of its runs, the last one."""
     columns = ",".join(("JobID", *SACCT_FIELDS.values()))
     return ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", f"--format={columns}")

@@ -13,7 +13,7 @@ from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.process import Command
 from argosy.core.progress import render_commands
 from argosy.core.session import Session
-from argosy.core.shell import plain_words, quote
+from argosy.core.shell import literal_argv, quote
 from argosy.images.find import refined
 from argosy.images.open import open_image
 from argosy.images.prefix import version_folder
@@ -143,7 +143,7 @@ def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, se
     python = next((each for each in inside.programs if PurePosixPath(each).name in {"python", "python3"}), "")
     if not python or site.node.gpu_vendor not in BACKENDS:
         return
-    words = plain_words(plan.words((python, "-I", "-c", ASK_TORCH)))
+    words = literal_argv(plan.argv((python, "-I", "-c", ASK_TORCH)))
     reply = session.runner.run(Command(words, env=outer_environment(plan, session.host.environment)))
     try:
         torch = json.loads(reply.stdout.splitlines()[-1])

@@ -35,7 +35,7 @@ from argosy.core.layout import (
 from argosy.core.model import Bind
 from argosy.core.process import Command, run_checked
 from argosy.core.session import Session
-from argosy.core.store import link_file, work_folder
+from argosy.core.store import link_or_copy, work_folder
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import GO_ARCH
 from argosy.images.sif.write import whole_of
@@ -106,7 +106,7 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
 def bring_file(source: str, target: str) -> None:
     """Bring a file; a socket or a pipe belongs to a program that runs now, and is left out."""
     if stat.S_ISREG(Path(source).lstat().st_mode):
-        link_file(source, target)
+        link_or_copy(source, target)
 
 
 def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Session, work: Path) -> str:

@@ -12,7 +12,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import whole_file
+from argosy.core.store import atomic_file
 from argosy.wrap.activation import render_kernel
 from argosy.wrap.versions import open_prefix
 
@@ -64,7 +64,7 @@ def add_kernel(request: KernelRequest, session: Session) -> Path:
         _refuse_other(spec, str(python))
     with translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(spec, force=True) as beside:
+    with atomic_file(spec, force=True) as beside:
         beside.write_text(render_kernel(str(python), request.title or request.prefix.name), encoding="utf-8")
     return spec
 

@@ -11,10 +11,10 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
-from argosy.core.process import Command, failed
+from argosy.core.process import Command, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import NAME, plain_words
+from argosy.core.shell import NAME, literal_argv
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 from argosy.wrap.elf import Needs
@@ -275,7 +275,7 @@ def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
     ToolFailed
         When the container does not start.
     """
-    words = plain_words(plan.words(("/bin/sh", "-c", LOOK, "sh", *paths)))
+    words = literal_argv(plan.argv(("/bin/sh", "-c", LOOK, "sh", *paths)))
     command = Command(words, env=outer_environment(plan, session.host.environment))
     reply = session.runner.run(command)
     inside = parse_look(reply.stdout)
@@ -287,7 +287,7 @@ def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
             evidence=reply.stderr.strip(),
             hint="build over it with a base that has a shell; or start its program by argosy run IMAGE -- PROGRAM",
         )
-    raise failed(command, reply, doing="looking for programs in the image")
+    raise tool_error(command, reply, doing="looking for programs in the image")
 
 
 def parse_look(text: str) -> InContainer | None:

@@ -18,7 +18,7 @@ from argosy.core.progress import render_commands
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import remove_tree, whole_folder
+from argosy.core.store import fill_once, remove_tree
 from argosy.images.find import refined
 from argosy.images.open import Opened, layer_key, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
@@ -235,7 +235,7 @@ def _advance(prefix: Path, draft: _Draft, bring: Bring, session: Session, *, pre
     start = time.monotonic()
     number = next_number(prefix)
     place = version_folder(prefix, number)
-    with whole_folder(place, what=f"version {number} of {prefix}", waiting=session.waiting) as folder:
+    with fill_once(place, what=f"version {number} of {prefix}", waiting=session.waiting) as folder:
         if folder is None:
             raise UsageError(f"{place} appeared meanwhile", hint="try again")
         brought = bring(folder, session)

@@ -18,7 +18,7 @@ import msgspec
 from argosy.core.model import Bind, Entry
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import link_file, whole_folder
+from argosy.core.store import fill_once, link_or_copy
 from argosy.images.whiteouts import FUSE_WHITEOUT, is_whiteout
 from argosy.wrap.plan import USUALLY_EMPTY
 
@@ -106,7 +106,7 @@ def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, 
     skipped = NOT_THE_IMAGES | ({left} if left not in SYSTEM else set())
     try:
         root_entries = tuple(_tops(trees, "", place, skipped))
-        with whole_folder(place, what="joining the image's folders", waiting=session.waiting) as folder:
+        with fill_once(place, what="joining the image's folders", waiting=session.waiting) as folder:
             if folder is not None:
                 _join(trees, root_entries, folder / "root", place / "root")
         users, groups = (
@@ -225,4 +225,4 @@ def _link(source: Path, target: Path) -> None:
     if _is_folder(target):
         raise _NeedsOverlay
     target.unlink(missing_ok=True)
-    link_file(source, target)
+    link_or_copy(source, target)

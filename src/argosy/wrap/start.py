@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from argosy.core.model import Attach, Devices, GpuMode
-from argosy.core.shell import ShellExpr, Word, in_double_quotes, join, quote, render_programs
+from argosy.core.shell import ShellExpr, Word, in_double_quotes, join, quote, render_functions
 from argosy.runtimes.apptainer import FAMILIES, GPU_FLAGS
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
 from argosy.wrap.mounts import render_visible, system_cases, tree_path
@@ -90,7 +90,7 @@ def render_bwrap(start: Start) -> str:
     variables = [quote(path), *(quote(f"{name}={value}") for name, value in start.variables)]
     variables += [quote(f"{variable.name}={variable.value}") for variable in start.devices.variables]
     rows = [
-        *render_programs((HOLD, ENTER)),
+        *render_functions((HOLD, ENTER)),
         *_who(),
         "",
         f'set -- "HOME=${{HOME:-/}}" {" ".join(variables)} "$argosy_command" "$@"',
@@ -120,7 +120,7 @@ def render_join(start: Start) -> str:
     rows = [
         "# shellcheck shell=sh disable=SC2154",
         "# Read by start.sh where the folders of the image have to be joined by an overlay before bubblewrap starts.",
-        *render_programs((JOIN,)),
+        *render_functions((JOIN,)),
         "# Folders that mounts lie in are made in the upper tree, where they belong to the caller.",
         'argosy_parents=""',
         'for argosy_place in "$argosy_prefix" "${HOME:-/}" "$PWD"; do',

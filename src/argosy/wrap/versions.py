@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.locks import lease
+from argosy.core.locks import hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import remove_tree, whole_file
+from argosy.core.store import atomic_file, remove_tree
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.activation import (
     ACTIVATE,
@@ -79,7 +79,7 @@ def alone(prefix: Path, session: Session, *, doing: str, new: bool = False) -> I
         prefix.mkdir(parents=True, exist_ok=True)
     if not os.access(prefix, os.W_OK):
         raise CheckFailed(f"{prefix} cannot be written", hint="name a folder that you may write to")
-    with lease(prefix / LEASE, what=doing, waiting=session.waiting):
+    with hold_lock(prefix / LEASE, what=doing, waiting=session.waiting):
         yield
 
 
@@ -117,7 +117,7 @@ def write_activation(prefix: Path, version: Version) -> None:
         (lua, render_lua(str(prefix), prefix.name, what)),
         (lua.with_suffix(""), render_tcl(prefix.name, what)),
     ):
-        with whole_file(file, force=True) as beside:
+        with atomic_file(file, force=True) as beside:
             beside.write_text(text, encoding="utf-8")
 
 

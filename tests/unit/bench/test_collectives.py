@@ -12,7 +12,7 @@ from argosy.core.model import ContainerRequest
 from argosy.diagnostics.verify.bandwidth import Measured
 from argosy.diagnostics.verify.network_log import parse_netlog
 from argosy.launch.names import name_of
-from argosy.runtimes.command_check import named_binds
+from argosy.runtimes.command_check import plan_command_binds
 from tests.unit.machines import make_host
 
 
@@ -46,7 +46,7 @@ def test_the_program_knows_each_operation_and_needs_only_torch() -> None:
 
 
 def test_a_text_among_the_words_is_no_path_however_long() -> None:
-    assert named_binds(("python", "-c", "a/b\n" * 5000, "x\0/y"), ContainerRequest(), make_host(cwd="/")) == ()
+    assert plan_command_binds(("python", "-c", "a/b\n" * 5000, "x\0/y"), ContainerRequest(), make_host(cwd="/")) == ()
 
 
 @pytest.mark.parametrize(

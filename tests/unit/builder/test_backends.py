@@ -81,7 +81,7 @@ def test_where_none_can_work_one_error_says_what_is_missing(asked: str) -> None:
 @pytest.mark.parametrize("backend", CARRIERS)
 def test_the_words_of_the_program_stay_as_they_are_and_come_last(backend: str) -> None:
     command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
-    assert command.words[-3:] == INSIDE.words
+    assert command.argv[-3:] == INSIDE.words
 
 
 @pytest.mark.parametrize("backend", CARRIERS)
@@ -90,7 +90,7 @@ def test_nothing_of_the_callers_settings_reaches_a_build(backend: str) -> None:
     command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL, environment=leaks))
     assert command.env is not None
     assert not leaks.keys() & command.env.keys()
-    assert not any("evil" in word for word in command.words)
+    assert not any("evil" in word for word in command.argv)
 
 
 @pytest.mark.parametrize("backend", CARRIERS)
@@ -99,12 +99,12 @@ def test_the_variables_of_the_step_arrive_and_show_in_no_process_list(backend: s
     assert command.env is not None
     forced = {"apptainer": "APPTAINERENV_UV_CACHE", "singularity": "SINGULARITYENV_UV_CACHE"}
     assert command.env[forced.get(backend, "UV_CACHE")] == "/u"
-    assert not any("UV_CACHE" in word for word in command.words)
+    assert not any("UV_CACHE" in word for word in command.argv)
 
 
 def test_namespaces_have_their_own_mounts_and_processes_and_end_with_their_parent() -> None:
-    root = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
-    user = plan_exec("userns", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+    root = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
+    user = plan_exec("userns", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert root[: len(PRIVATE_NAMESPACE)] == PRIVATE_NAMESPACE
     assert {"--mount", "--pid", "--mount-proc", "--kill-child"} <= set(PRIVATE_NAMESPACE)
     assert tuple(word for word in user if word not in {"--user", "--map-root-user"}) == root
@@ -112,11 +112,11 @@ def test_namespaces_have_their_own_mounts_and_processes_and_end_with_their_paren
 
 
 def test_binds_keep_their_blanks_and_their_mode() -> None:
-    words = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+    words = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
     text = "\0".join(words)
     assert "\0--bind\0/a b\0/x\0" in text
     assert "\0--ro-bind\0/c\0/y\0" in text
-    words = plan_exec("apptainer", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+    words = plan_exec("apptainer", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert "/a b:/x" in words
     assert "/c:/y:ro" in words
 
@@ -125,13 +125,13 @@ def test_the_programs_outside_are_found_on_the_callers_path_and_those_inside_on_
     command = plan_exec("root", GROUND, INSIDE, scratch="/s", host=host(*ALL, environment={"PATH": "/opt/tools"}))
     assert command.env is not None
     assert command.env["PATH"] == "/opt/tools"
-    position = command.words.index("--setenv")
-    assert command.words[position : position + 3] == ("--setenv", "PATH", DEFAULT_PATH)
+    position = command.argv.index("--setenv")
+    assert command.argv[position : position + 3] == ("--setenv", "PATH", DEFAULT_PATH)
 
 
 def test_a_runtime_runs_the_file_itself_or_the_tree_where_it_was_unpacked() -> None:
     for rootfs_spec, image in ((GROUND, "/base.sif"), (RootfsSpec("/base.sif", 0, "/tree"), "/tree")):
-        words = plan_exec("apptainer", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).words
+        words = plan_exec("apptainer", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).argv
         assert words[:3] == ("apptainer", "--silent", "exec")
         assert image in words
     assert "--contain" in words
@@ -156,13 +156,13 @@ def test_who_has_no_overlay_changes_a_copy_of_the_base(backend: str, copied: boo
 
 def test_programs_that_change_a_copy_run_as_what_they_take_for_root_and_leave_the_machine_alone() -> None:
     rootfs_spec = RootfsSpec("/base.sif", tree="/copy", changes="/changes", writable=True)
-    words = plan_exec("apptainer", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).words
+    words = plan_exec("apptainer", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert words[words.index("--fakeroot") :][:4] == ("--fakeroot", "--writable", "--workdir", "/changes")
     assert "/copy" in words
-    words = plan_exec("proot", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).words
+    words = plan_exec("proot", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert words[3:7] == ("/usr/bin/proot", "-0", "-r", "/copy")
     assert "/etc/hosts" not in words
-    assert "/etc/hosts" in plan_exec("proot", GROUND, INSIDE, scratch="/s", host=host(*ALL)).words
+    assert "/etc/hosts" in plan_exec("proot", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
 
 
 def test_what_changed_in_a_copy_is_what_an_overlay_would_hold(tmp_path: Path) -> None:

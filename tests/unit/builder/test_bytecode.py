@@ -39,7 +39,7 @@ class Python(FakeRunner):
         text = (self.layer.parent / "work/compile.txt").read_text()
         own.write_text(text.replace(ENV_PREFIX, f"{self.layer}{ENV_PREFIX}"))
         put = {f"{ENV_PREFIX}/bin/python": sys.executable, f"{WORK_INSIDE}/compile.txt": str(own)}
-        words = [put.get(word, word) for word in command.words[command.words.index(PLAIN[0]) :]]
+        words = [put.get(word, word) for word in command.argv[command.argv.index(PLAIN[0]) :]]
         done = subprocess.run(words, check=False, capture_output=True)
         return Reply(done.returncode, "", done.stderr.decode())
 

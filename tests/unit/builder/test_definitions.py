@@ -148,8 +148,8 @@ class Engine(FakeRunner):
     """An engine that writes down the image id it was told to."""
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
-        if "--iidfile" in command.words:
-            Path(command.words[command.words.index("--iidfile") + 1]).write_text("sha256:" + "a" * 64)
+        if "--iidfile" in command.argv:
+            Path(command.argv[command.argv.index("--iidfile") + 1]).write_text("sha256:" + "a" * 64)
         return FakeRunner.run(self, command, on_line)
 
 
@@ -176,8 +176,8 @@ def test_a_dockerfile_is_built_by_the_first_engine_that_is_here(
     made = run_dockerfile(tmp_path, EngineOptions(("A=b c",)), session, tmp_path)
     built, saved = runner.seen
     assert str(built).startswith(first)
-    assert built.words[built.words.index("--build-arg") :][:2] == ("--build-arg", "A=b c")
-    assert built.words[-3:] == ("-f", str(tmp_path / "Dockerfile"), str(tmp_path))
+    assert built.argv[built.argv.index("--build-arg") :][:2] == ("--build-arg", "A=b c")
+    assert built.argv[-3:] == ("-f", str(tmp_path / "Dockerfile"), str(tmp_path))
     assert str(saved).startswith(second)
     assert "a" * 64 in str(saved)
     assert built.env == {"STORAGE_DRIVER": "vfs"}
@@ -189,9 +189,9 @@ def test_no_cache_and_another_file_reach_the_engine(tmp_path: Path) -> None:
     session, runner = machine(tmp_path, "buildah")
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     run_dockerfile(tmp_path, EngineOptions(dockerfile="gpu.docker", no_cache=True), session, tmp_path)
-    assert "--no-cache" in runner.seen[0].words
-    assert "--layers" not in runner.seen[0].words
-    assert str(tmp_path / "gpu.docker") in runner.seen[0].words
+    assert "--no-cache" in runner.seen[0].argv
+    assert "--layers" not in runner.seen[0].argv
+    assert str(tmp_path / "gpu.docker") in runner.seen[0].argv
 
 
 def test_a_context_whose_dockerfile_is_elsewhere_or_has_another_name_is_one(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_definition_is_built_where_its_paths_are_meant_from(tmp_path: Path) ->
     session, runner = machine(tmp_path, "apptainer", APPTAINER_BIND="/scratch")
     run_definition(tmp_path / "x.def", EngineOptions(("A=1",)), session, tmp_path)
     command = runner.seen[0]
-    assert command.words[:2] == ("apptainer", "build")
+    assert command.argv[:2] == ("apptainer", "build")
     assert command.cwd == str(tmp_path)
     assert command.env == {"APPTAINER_TMPDIR": str(tmp_path), "SINGULARITY_TMPDIR": str(tmp_path)}
 

@@ -23,7 +23,7 @@ from argosy.builder.output.oci import (
 )
 from argosy.core.errors import UsageError
 from argosy.core.layout import Activation, parse_env_script, render_env_script
-from argosy.core.store import whole_output_folder
+from argosy.core.store import atomic_folder
 from argosy.images.formats import OutputFormat, render_layer_variables, render_use
 
 VALUES = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=20)
@@ -151,7 +151,7 @@ def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None
     (out / "old").touch()
 
     def fill() -> None:
-        with whole_output_folder(out, replace=True) as folder:
+        with atomic_folder(out, replace=True) as folder:
             (folder / "new").touch()
             raise RuntimeError
 

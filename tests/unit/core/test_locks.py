@@ -25,8 +25,8 @@ from argosy.core.locks import (
     Clock,
     Owner,
     deferred_signals,
+    hold_lock,
     is_alive,
-    lease,
     this_owner,
 )
 from argosy.core.os_errors import translate_os_errors
@@ -76,14 +76,14 @@ def leave(path: Path, owner: Owner) -> None:
 
 
 def test_a_lease_is_there_while_it_is_held_and_gone_after(tmp_path: Path) -> None:
-    with lease(tmp_path / "x", what="w", waiting=nobody_waits):
+    with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits):
         assert (tmp_path / "x").exists()
         assert json.loads((tmp_path / "x").read_text())["pid"] == os.getpid()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lease_is_given_up_when_the_block_fails(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), lease(tmp_path / "x", what="w", waiting=nobody_waits):
+    with pytest.raises(ZeroDivisionError), hold_lock(tmp_path / "x", what="w", waiting=nobody_waits):
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
 
@@ -91,7 +91,7 @@ def test_a_lease_is_given_up_when_the_block_fails(tmp_path: Path) -> None:
 def test_the_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path, dead: Owner) -> None:
     leave(tmp_path / "x", dead)
     passed = FakeTime()
-    with lease(tmp_path / "x", what="w", waiting=nobody_waits, clock=passed.clock()):
+    with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits, clock=passed.clock()):
         assert json.loads((tmp_path / "x").read_text())["pid"] == os.getpid()
     assert passed.seconds == 0
 
@@ -111,7 +111,7 @@ def test_a_zombie_is_dead(tmp_path: Path) -> None:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not reaped
         assert is_alive(owner) is False
         leave(tmp_path / "x", owner)
-        with lease(tmp_path / "x", what="w", waiting=nobody_waits):
+        with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits):
             pass
 
 
@@ -123,7 +123,7 @@ def test_of_a_process_elsewhere_or_before_a_reboot_only_time_can_tell(change: di
 def test_a_lease_from_elsewhere_is_taken_when_it_shows_no_life_for_long(tmp_path: Path, elsewhere: Owner) -> None:
     leave(tmp_path / "x", elsewhere)
     passed, told = FakeTime(), list[Owner]()
-    with lease(tmp_path / "x", what="w", waiting=told.append, clock=passed.clock()):
+    with hold_lock(tmp_path / "x", what="w", waiting=told.append, clock=passed.clock()):
         pass
     assert told == [elsewhere]
     assert STALE_AFTER_SECONDS < passed.seconds < STALE_AFTER_SECONDS + 10
@@ -143,7 +143,7 @@ def test_signs_of_life_keep_a_lease_from_elsewhere_however_long(tmp_path: Path, 
             os.utime(path, ns=(0, next(beats)))
 
     passed.meanwhile.append(beat)
-    with lease(path, what="w", waiting=lambda _: None, clock=passed.clock()):
+    with hold_lock(path, what="w", waiting=lambda _: None, clock=passed.clock()):
         pass
     assert passed.seconds > 10 * STALE_AFTER_SECONDS
 
@@ -152,7 +152,7 @@ def test_signs_of_life_keep_a_lease_from_elsewhere_however_long(tmp_path: Path, 
 def test_a_lease_that_cannot_be_read_is_waited_for_without_burning_and_then_taken(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
     passed = FakeTime()
-    with lease(tmp_path / "x", what="w", waiting=nobody_waits, clock=passed.clock()):
+    with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits, clock=passed.clock()):
         pass
     assert passed.seconds > STALE_AFTER_SECONDS
     assert passed.slept < 200
@@ -168,7 +168,7 @@ def test_a_live_owner_is_waited_for_and_named_once(tmp_path: Path) -> None:
 
     passed.meanwhile.append(end)
     leave(tmp_path / "x", this_owner("something else"))
-    with lease(tmp_path / "x", what="w", waiting=told.append, clock=passed.clock()):
+    with hold_lock(tmp_path / "x", what="w", waiting=told.append, clock=passed.clock()):
         pass
     assert [owner.what for owner in told] == ["something else"]
     assert passed.slept == 5
@@ -176,7 +176,7 @@ def test_a_live_owner_is_waited_for_and_named_once(tmp_path: Path) -> None:
 
 def test_a_lease_taken_from_us_by_another_is_not_removed_by_us(tmp_path: Path, elsewhere: Owner) -> None:
     path = tmp_path / "x"
-    with lease(path, what="w", waiting=nobody_waits):
+    with hold_lock(path, what="w", waiting=nobody_waits):
         path.unlink()
         leave(path, elsewhere)
     assert json.loads(path.read_text())["host"] == "login7"
@@ -190,7 +190,7 @@ def test_claims_of_killed_processes_are_swept_and_those_of_the_living_stay(
         leave(tmp_path / name, owner)
     (tmp_path / "x.4.00000004").write_text("")
     os.utime(tmp_path / "x.4.00000004", (0, 0))
-    with lease(tmp_path / "x", what="w", waiting=nobody_waits):
+    with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.2.00000002", "x.old.1.00000003"]
 
@@ -204,15 +204,15 @@ def test_without_hard_links_a_lease_works_too(tmp_path: Path, monkeypatch: pytes
     path = tmp_path / "x"
     told = list[Owner]()
     passed = FakeTime(meanwhile=[lambda: path.unlink(missing_ok=True)])
-    with lease(path, what="first", waiting=nobody_waits):
-        with lease(path, what="second", waiting=told.append, clock=passed.clock()):
+    with hold_lock(path, what="first", waiting=nobody_waits):
+        with hold_lock(path, what="second", waiting=told.append, clock=passed.clock()):
             assert json.loads(path.read_text())["what"] == "second"
         assert [owner.what for owner in told] == ["first"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there_is_an_error_of_the_user(tmp_path: Path) -> None:
-    gone = lease(tmp_path / "no/x", what="w", waiting=nobody_waits)
+    gone = hold_lock(tmp_path / "no/x", what="w", waiting=nobody_waits)
     with pytest.raises(UsageError, match="there is no folder"), gone:
         pass
 
@@ -222,7 +222,7 @@ def test_another_error_of_the_file_system_is_explained(tmp_path: Path, monkeypat
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     monkeypatch.setattr(os, "link", refuse)
-    with pytest.raises(CheckFailed, match="quota"), lease(tmp_path / "x", what="w", waiting=nobody_waits):
+    with pytest.raises(CheckFailed, match="quota"), hold_lock(tmp_path / "x", what="w", waiting=nobody_waits):
         pass
 
 
@@ -235,7 +235,7 @@ def test_a_guard_of_a_dead_taker_is_removed_when_it_is_old(tmp_path: Path, dead:
     leave(tmp_path / "x", dead)
     (tmp_path / "x.taking").touch()
     os.utime(tmp_path / "x.taking", (0, 0))
-    with lease(tmp_path / "x", what="w", waiting=nobody_waits, clock=FakeTime().clock()):
+    with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits, clock=FakeTime().clock()):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -246,7 +246,7 @@ def test_of_many_that_want_a_dead_ones_lease_one_at_a_time_has_it(tmp_path: Path
 
     def want() -> None:
         nonlocal inside, most
-        with lease(tmp_path / "x", what="w", waiting=lambda _: None, clock=Clock(sleep=lambda _: time.sleep(0))):
+        with hold_lock(tmp_path / "x", what="w", waiting=lambda _: None, clock=Clock(sleep=lambda _: time.sleep(0))):
             with lock:
                 inside += 1
                 most = max(most, inside)

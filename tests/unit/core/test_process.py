@@ -256,7 +256,7 @@ def test_a_fake_answers_from_its_table_and_remembers() -> None:
     fake = FakeRunner([(("sbatch",), Reply(0, "17\n", ""))])
     assert fake.run(Command(("sbatch", "--parsable", "x"))).stdout == "17\n"
     assert fake.run_foreground(Command(("true",))) == 0
-    assert [c.words[0] for c in fake.seen] == ["sbatch", "true"]
+    assert [c.argv[0] for c in fake.seen] == ["sbatch", "true"]
 
 
 def test_a_long_command_is_shortened_in_the_middle() -> None:

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from argosy.core.shell import (
     ShellExpr,
     ShellFunction,
+    escape_colons,
+    extract_functions,
     format_command,
     join,
-    name_programs,
-    past_srun,
-    plain_words,
+    literal_argv,
     quote,
     render_assignment,
     render_command,
-    render_programs,
+    render_functions,
 )
 
 SHELLS = [shell for shell in ("sh", "dash", "bash", "busybox") if shutil.which(shell)]
@@ -57,7 +57,7 @@ def shell(name: str, script: str) -> str:
 @pytest.mark.parametrize("name", SHELLS)
 @given(words=st.lists(st.one_of(st.sampled_from([":", "::", "a:", "", "-"]), texts), max_size=8))
 def test_words_for_srun_hold_no_lone_colon_and_arrive_unchanged(name: str, words: list[str]) -> None:
-    carried = past_srun(("printf", "%s\\0", *words))
+    carried = escape_colons(("printf", "%s\\0", *words))
     assert ":" not in carried
     printed = shell(name, join(carried)).split("\0")[:-1]
     assert printed == (words or [""])
@@ -104,9 +104,9 @@ def test_a_name_that_no_shell_takes_is_refused(name: str) -> None:
 
 
 def test_what_only_a_shell_knows_is_no_plain_word() -> None:
-    assert plain_words(("a", "b")) == ("a", "b")
+    assert literal_argv(("a", "b")) == ("a", "b")
     with pytest.raises(ValueError, match="only a shell knows"):
-        plain_words(("a", ShellExpr("$X")))
+        literal_argv(("a", ShellExpr("$X")))
 
 
 @pytest.mark.parametrize("name", SHELLS)
@@ -114,9 +114,9 @@ def test_programs_are_written_once_and_run_as_if_they_stood_there(name: str) -> 
     inner = ShellFunction("inner", 'printf "%s." "$@"\n')
     outer = ShellFunction("outer", '# A comment; $HOME\nexec "$@"\n')
     words = ("sh", "-c", outer, "x", "sh", "-c", inner, "y", "a b", "$HOME")
-    programs, named = name_programs((*words, "sh", inner))
+    programs, named = extract_functions((*words, "sh", inner))
     assert [program.name for program in programs] == ["outer", "inner"]
-    script = "\n".join([*render_programs(programs), join(named[:-2])])
+    script = "\n".join([*render_functions(programs), join(named[:-2])])
     assert script.count('printf "%s." "$@"') == 1
     assert shell(name, script) == "a b.$HOME."
 

@@ -19,11 +19,11 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import in_memory
 from argosy.core.store import (
     OWNER_FILE,
+    atomic_file,
+    fill_once,
     final_name,
     remove_tree,
     sweep_parts,
-    whole_file,
-    whole_folder,
     work_folder,
     write_text,
 )
@@ -39,7 +39,7 @@ def silent(_owner: Owner) -> None:
 
 
 def test_a_file_appears_when_the_block_ends_well(tmp_path: Path) -> None:
-    with whole_file(tmp_path / "x", force=False) as beside:
+    with atomic_file(tmp_path / "x", force=False) as beside:
         beside.write_text("all")
         assert names(tmp_path) == [beside.name]
         assert beside.name.startswith(".x.")
@@ -50,7 +50,7 @@ def test_a_file_appears_when_the_block_ends_well(tmp_path: Path) -> None:
 @pytest.mark.parametrize("force", [True, False])
 def test_a_file_does_not_appear_when_the_block_fails(tmp_path: Path, force: bool) -> None:  # noqa: FBT001
     def half() -> None:
-        with whole_file(tmp_path / "x", force=force) as beside:
+        with atomic_file(tmp_path / "x", force=force) as beside:
             beside.write_text("half")
             raise KeyboardInterrupt
 
@@ -62,9 +62,9 @@ def test_a_file_does_not_appear_when_the_block_fails(tmp_path: Path, force: bool
 def test_what_stands_there_is_kept_without_force_and_replaced_with_it(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("old")
-    with pytest.raises(UsageError, match="exists already"), whole_file(path, force=False):
+    with pytest.raises(UsageError, match="exists already"), atomic_file(path, force=False):
         pytest.fail("never gets here")
-    with whole_file(path, force=True) as beside:
+    with atomic_file(path, force=True) as beside:
         beside.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
@@ -73,7 +73,7 @@ def test_what_stands_there_is_kept_without_force_and_replaced_with_it(tmp_path: 
 
 def test_a_name_that_was_taken_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     def write() -> None:
-        with whole_file(tmp_path / "x", force=False) as beside:
+        with atomic_file(tmp_path / "x", force=False) as beside:
             beside.write_text("mine")
             (tmp_path / "x").write_text("theirs")
 
@@ -88,7 +88,7 @@ def test_without_hard_links_a_file_gets_its_name_too(tmp_path: Path, monkeypatch
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    with whole_file(tmp_path / "x", force=False) as beside:
+    with atomic_file(tmp_path / "x", force=False) as beside:
         beside.write_text("all")
     assert names(tmp_path) == ["x"]
 
@@ -96,13 +96,13 @@ def test_without_hard_links_a_file_gets_its_name_too(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("force", [True, False])
 def test_a_folder_of_that_name_is_never_replaced(tmp_path: Path, force: bool) -> None:  # noqa: FBT001
     (tmp_path / "x").mkdir()
-    with pytest.raises(UsageError, match="is a directory"), whole_file(tmp_path / "x", force=force):
+    with pytest.raises(UsageError, match="is a directory"), atomic_file(tmp_path / "x", force=force):
         pytest.fail("never gets here")
 
 
 def test_a_device_or_a_pipe_is_never_replaced_by_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="device or a pipe"), whole_file(tmp_path / "pipe", force=True) as beside:
+    with pytest.raises(UsageError, match="device or a pipe"), atomic_file(tmp_path / "pipe", force=True) as beside:
         beside.write_text("x")
     assert (tmp_path / "pipe").is_fifo()
     assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
@@ -133,12 +133,12 @@ def test_a_file_name_of_any_bytes_is_written_as_it_is(tmp_path: Path) -> None:
 
 def test_a_cached_folder_is_made_once_and_then_found(tmp_path: Path) -> None:
     place = tmp_path / "cache/thing"
-    with whole_folder(place, what="w", waiting=silent) as folder:
+    with fill_once(place, what="w", waiting=silent) as folder:
         assert folder is not None
         assert final_name(folder / "a file") == f"{place}/a file"
         assert not place.exists()
         (folder / "file").touch()
-    with whole_folder(place, what="w", waiting=silent) as again:
+    with fill_once(place, what="w", waiting=silent) as again:
         assert again is None
     assert names(place) == ["file"]
     assert names(place.parent) == ["thing"]
@@ -146,7 +146,7 @@ def test_a_cached_folder_is_made_once_and_then_found(tmp_path: Path) -> None:
 
 def test_a_cached_folder_does_not_appear_when_making_it_fails(tmp_path: Path) -> None:
     def half() -> None:
-        with whole_folder(tmp_path / "thing", what="w", waiting=silent) as folder:
+        with fill_once(tmp_path / "thing", what="w", waiting=silent) as folder:
             assert folder is not None
             (folder / "deep").mkdir()
             (folder / "deep/file").touch()
@@ -161,7 +161,7 @@ def test_a_cached_folder_does_not_appear_when_making_it_fails(tmp_path: Path) ->
 def test_what_a_killed_maker_left_is_swept_by_the_next_one(tmp_path: Path) -> None:
     (tmp_path / ".thing.0123abcd.part").mkdir()
     (tmp_path / ".thing.0123abcd.part/half").touch()
-    with whole_folder(tmp_path / "thing", what="w", waiting=silent):
+    with fill_once(tmp_path / "thing", what="w", waiting=silent):
         pass
     assert names(tmp_path) == ["thing"]
 
@@ -303,10 +303,10 @@ def test_a_link_to_what_is_not_there_takes_no_file_without_being_told(tmp_path: 
     (tmp_path / "x").symlink_to("gone")
     with (
         pytest.raises(UsageError, match="is a link to gone, which is not there"),
-        whole_file(tmp_path / "x", force=False),
+        atomic_file(tmp_path / "x", force=False),
     ):
         pytest.fail("the block was entered")
-    with whole_file(tmp_path / "x", force=True) as beside:
+    with atomic_file(tmp_path / "x", force=True) as beside:
         beside.write_text("all")
     assert not (tmp_path / "x").is_symlink()
     assert (tmp_path / "x").read_text() == "all"
@@ -317,6 +317,6 @@ def test_a_name_that_was_taken_for_a_moment_loses_no_file(tmp_path: Path, monkey
         raise FileExistsError(errno.EEXIST, "taken")
 
     monkeypatch.setattr(os, "link", taken)
-    with whole_file(tmp_path / "x", force=False) as beside:
+    with atomic_file(tmp_path / "x", force=False) as beside:
         beside.write_text("all")
     assert (tmp_path / "x").read_text() == "all"

@@ -234,7 +234,7 @@ class GivesWholeNodes:
         runner.replies[:0] = [(LOGIN["config"], Reply(0, CONFIG.replace("cons_tres", "linear"), ""))]
 
     def run(self, command: Command, on_line: Callable[[str], None] | None = None) -> Reply:
-        if any(word.startswith("--gres") for word in command.words) and self.refused.code:
+        if any(word.startswith("--gres") for word in command.argv) and self.refused.code:
             return self.refused
         return self.runner.run(command, on_line)
 

@@ -178,4 +178,4 @@ def test_what_makes_a_base_is_told_the_architecture(
     host = make_host("podman", "apptainer", "mmdebstrap", emulated="aarch64")
     with pytest.raises(ArgosyError):
         make(Session(host, runner, session.paths, session.reporter), tmp_path)
-    assert all(word in runner.seen[0].words for word in words)
+    assert all(word in runner.seen[0].argv for word in words)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.cli.cmd_cache import gc
-from argosy.core.cache_pins import BUILD, USES, note_use, read_uses
+from argosy.core.cache_pins import BUILD, USES, pin_entry, read_pins
 from argosy.core.locks import this_owner
 from argosy.core.records import asdict, replace
 from argosy.core.session import Paths, Session, paths_from
@@ -49,11 +49,11 @@ def test_what_nobody_uses_goes_and_leaves_nothing(session: Session) -> None:
 
 def test_what_a_living_process_uses_stays_and_what_a_dead_one_used_goes(session: Session) -> None:
     cache = session.paths.cache
-    note_use(cache, "trees/one", waiting=session.waiting)
+    pin_entry(cache, "trees/one", waiting=session.waiting)
     dead = replace(this_owner("trees/two"), started="1")
     (cache / USES / "1.dead").write_text(json.dumps(asdict(dead)))
     assert names(collect(Limits(NOBODY), session)) == {"trees/two", "bases/debian", "uv"}
-    assert set(read_uses(cache)) == {"trees/one"}
+    assert set(read_pins(cache)) == {"trees/one"}
 
 
 def test_a_process_of_another_machine_is_believed_for_a_week(session: Session) -> None:
@@ -67,7 +67,7 @@ def test_a_process_of_another_machine_is_believed_for_a_week(session: Session) -
 
 
 def test_while_something_is_built_only_trees_are_collected(session: Session) -> None:
-    note_use(session.paths.cache, BUILD, waiting=session.waiting)
+    pin_entry(session.paths.cache, BUILD, waiting=session.waiting)
     assert names(collect(Limits(NOBODY), session)) == {"trees/one", "trees/two"}
 
 
@@ -83,7 +83,7 @@ def test_what_the_script_of_a_job_names_stays_with_the_reason(session: Session) 
 def test_a_use_makes_an_entry_young_again(session: Session) -> None:
     os.utime(session.paths.cache / "trees/one", (1, 1))
     os.utime(session.paths.cache / "trees/two", (1, 1))
-    note_use(session.paths.cache, "trees/one", waiting=session.waiting)
+    pin_entry(session.paths.cache, "trees/one", waiting=session.waiting)
     used = {entry.name: entry.used for entry in list_entries(session)}
     assert used["trees/two"] == 1 < used["trees/one"]
 

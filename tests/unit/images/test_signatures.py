@@ -60,7 +60,7 @@ def test_each_signer_is_told_once_and_keys_are_compared_however_they_were_copied
     assert find_signers(sif(SIGNATURE), "my.sif", (), runner, HERE) == (ADA, BOB)
     copied = "0x4c56 839d 5966 5b91 f0f1  e5d0 6c85 c10b 0cee 86a0"
     assert find_signers(sif(SIGNATURE), "my.sif", (copied,), runner, HERE) == (BOB,)
-    assert runner.seen[0].words == ("apptainer", "verify", "--json", "--local", "my.sif")
+    assert runner.seen[0].argv == ("apptainer", "verify", "--json", "--local", "my.sif")
 
 
 def test_of_an_image_of_several_groups_those_have_signed_it_that_signed_each() -> None:

@@ -95,9 +95,9 @@ def test_skopeo_is_given_a_tag_or_a_digest_and_never_both() -> None:
 def test_tls_is_left_out_for_the_named_registries_only() -> None:
     named = parse_insecure({"ARGOSY_INSECURE_REGISTRIES": "reg.example, other:5000"})
     way = SkopeoOptions("amd64", "/w", named)
-    assert "--tls-verify=false" in plan_manifest(REFERENCE, way).words
-    assert "--src-tls-verify=false" in plan_copy(REFERENCE, way, "l:i").words
-    assert not any("tls-verify" in word for word in plan_manifest(REFERENCE, WAY).words)
+    assert "--tls-verify=false" in plan_manifest(REFERENCE, way).argv
+    assert "--src-tls-verify=false" in plan_copy(REFERENCE, way, "l:i").argv
+    assert not any("tls-verify" in word for word in plan_manifest(REFERENCE, WAY).argv)
     assert is_insecure(parse_reference("docker://reg.example:443/x"), named)
     assert not is_insecure(parse_reference("docker://other:5001/x"), named)
     assert not is_insecure(parse_reference("oci:reg.example"), named)

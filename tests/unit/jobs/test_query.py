@@ -336,7 +336,7 @@ def test_a_job_that_will_not_start_by_itself_says_what_to_do(tmp_path: Path) -> 
 def test_a_machine_without_slurm_is_said_to_be_one(tmp_path: Path) -> None:
     class Nothing(FakeRunner):
         def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
-            raise ToolMissing(f"'{command.words[0]}' is not installed here")
+            raise ToolMissing(f"'{command.argv[0]}' is not installed here")
 
     place = make_session(tmp_path, HOST, Nothing())
     with pytest.raises(ToolMissing, match="no Slurm on this machine"):
@@ -421,7 +421,7 @@ class Stopping(FakeRunner):
     """A Slurm that takes the job, while we are asked to stop."""
 
     def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
-        if command.words[0] == "sbatch":
+        if command.argv[0] == "sbatch":
             raise Interrupted(15)
         return super().run(command)
 
@@ -475,7 +475,7 @@ class Filling(FakeRunner):
     """A Slurm that takes the job, while the disk of its record fills up."""
 
     def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
-        note = Path(command.words[-1]).parent / "submitted.json"
+        note = Path(command.argv[-1]).parent / "submitted.json"
         note.unlink()
         (note / "in the way").mkdir(parents=True)
         return Reply(0, "7\n", "")

@@ -36,11 +36,11 @@ class NearSsh(RealRunner):
         self.home, self.says, self.code = home, says, code
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
-        assert command.words[:-1] == ("ssh", "-o", "BatchMode=yes", "--", "far")
+        assert command.argv[:-1] == ("ssh", "-o", "BatchMode=yes", "--", "far")
         if self.code is not None:
             return Reply(self.code, self.says, "ssh: no")
-        line = f"printf %s {shlex.quote(self.says)}; {command.words[-1]}"
-        return super().run(replace(command, words=("sh", "-c", line), cwd=str(self.home)), on_line)
+        line = f"printf %s {shlex.quote(self.says)}; {command.argv[-1]}"
+        return super().run(replace(command, argv=("sh", "-c", line), cwd=str(self.home)), on_line)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
-from argosy.core.os_errors import near_file
+from argosy.core.os_errors import suggest_file
 from argosy.recipes.conda_spec import parse_conda_spec, render_conda_spec
 from argosy.recipes.environment_file import parse_environment
 from argosy.recipes.read import read_recipe
@@ -330,12 +330,12 @@ def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no file requirements\.txt") as error:
         read_recipe(["requirements.txt"], cwd=tmp_path)
     assert error.value.hint == "it is a link to gone.txt, which is not there"
-    assert near_file(tmp_path / "requirements.txt") == ""
+    assert suggest_file(tmp_path / "requirements.txt") == ""
 
 
 def test_a_name_that_the_shell_cut_at_its_blank_is_told_in_quotes(tmp_path: Path) -> None:
     (tmp_path / "my list.txt").touch()
-    assert near_file(tmp_path / "my") == f"'{tmp_path}/my list.txt'"
+    assert suggest_file(tmp_path / "my") == f"'{tmp_path}/my list.txt'"
 
 
 def test_a_name_of_two_lines_ends_no_comment(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from argosy.core.errors import ToolFailed, ToolMissing, UsageError
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
-from argosy.core.shell import ShellFunction, plain_words
+from argosy.core.shell import ShellFunction, literal_argv
 from argosy.host.probe import probe_host
 from argosy.host.session_factory import open_session
 from argosy.runtimes.choose import bare_entry
@@ -190,7 +190,7 @@ def test_a_dry_run_shows_the_small_programs_by_name_and_the_command_as_a_line() 
     image = Image("/images/my.sif", ImageKind.SIF, "", "")
     entry = replace(bare_entry(image, HOST), variables=(Variable("COLOUR", "deep blue"),), drop=("PYTHONPATH",))
     plan = ContainerPlan(load_runtime("apptainer"), entry, ())
-    words = plain_words(("sh", "-c", ShellFunction("guard", 'exec "$@"\n'), "sh", "python", "a b"))
+    words = literal_argv(("sh", "-c", ShellFunction("guard", 'exec "$@"\n'), "sh", "python", "a b"))
     assert render_run(plan, Command(words)).splitlines() == [
         "unset PYTHONPATH",
         *(f"export {v.name}='deep blue'" for v in plan.exports()),

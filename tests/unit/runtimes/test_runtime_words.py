@@ -27,15 +27,15 @@ from argosy.core.model import (
     Variable,
 )
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr, ShellFunction, Word, plain_words
+from argosy.core.shell import ShellExpr, ShellFunction, Word, literal_argv
 from argosy.host.probe import parse_apptainer_conf, read_links
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
 from argosy.runtimes.bwrap import BWRAP
 from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
 from argosy.runtimes.container_plan import (
     ContainerPlan,
+    fileless_image,
     left_to_nodes,
-    named_image,
     parse_bind,
     parse_variable,
     plan_binds,
@@ -78,20 +78,20 @@ class TestEvery:
 
     @given(command=st.lists(TEXT, min_size=1, max_size=5))
     def test_command_stays_the_last_words_unchanged(self, name: str, command: list[str]) -> None:
-        words = load_runtime(name).words(ENTRY, tuple(command))
+        words = load_runtime(name).argv(ENTRY, tuple(command))
         assert words[-len(command) :] == tuple(command)
 
     @given(source=PATHS, target=PATHS)
     def test_path_and_value_never_becomes_part_of_a_script(self, name: str, source: str, target: str) -> None:
-        plain = load_runtime(name).words(ENTRY, ("true",))
+        plain = load_runtime(name).argv(ENTRY, ("true",))
         entry = replace(ENTRY, binds=(Bind(source, target),), workdir=source, variables=(Variable("A", target),))
         scripts = [word for word in plain if isinstance(word, str) and "\n" in word]
-        assert [word for word in load_runtime(name).words(entry, ("true",)) if word in scripts] == scripts
+        assert [word for word in load_runtime(name).argv(entry, ("true",)) if word in scripts] == scripts
 
     def test_image_of_ours_is_entered_through_its_layer(self, name: str) -> None:
         if ImageKind.HOST in load_runtime(name).traits.images:
             return  # there is no image
-        words = load_runtime(name).words(replace(ENTRY, image=replace(IMAGE, argosy=True)), ("true",))
+        words = load_runtime(name).argv(replace(ENTRY, image=replace(IMAGE, argosy=True)), ("true",))
         place = max(at for at, word in enumerate(words) if word == "-c")
         assert words[place - 1] == "/bin/sh"
         assert f". {LAYER_ENTER}" in str(words[place + 1])
@@ -103,7 +103,7 @@ class TestEvery:
 @pytest.mark.parametrize("command", [("true",), ("/bin/sh", "-c", ShellFunction("rank", 'exec "$@"'), "rank", "true")])
 def test_a_start_without_the_layer_ends_with_a_sentence_and_its_code(command: tuple[Word, ...]) -> None:
     odd = replace(IMAGE, path="/images/it's $HOME `a`.sif", argosy=True)
-    words = plain_words(APPTAINER.words(replace(ENTRY, image=odd), command))
+    words = literal_argv(APPTAINER.argv(replace(ENTRY, image=odd), command))
     started = words[words.index(odd.path) + 1 :]
     ended = subprocess.run(started, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (6, "")
@@ -125,7 +125,7 @@ def test_apptainer_says_an_entry_in_full() -> None:
         contain=True,
         attach=Attach.BIND,
     )
-    assert APPTAINER.words(entry, ("python", ShellExpr("$x"))) == (
+    assert APPTAINER.argv(entry, ("python", ShellExpr("$x"))) == (
         *("apptainer", "--quiet", "exec", "--no-eval", "--nv", "--nvccli", "--contain"),
         *("-B", "/images/a.sif:/opt/argosy:id=4,image-src=/opt/argosy"),
         *("-B", "/data:/d,/ro:/ro:ro", "--mount", 'type=bind,"src=/a,b","dst=/c:d"'),
@@ -176,21 +176,21 @@ def test_bwrap_refuses_where_it_can_mount_nothing() -> None:
 
 def test_with_a_folder_for_what_is_written_the_image_is_not_made_read_only() -> None:
     written = replace(ENTRY, dev="/project/.argosy/dev/x")
-    assert "--remount-ro" in BWRAP.words(ENTRY, ("true",))
-    assert "--remount-ro" not in BWRAP.words(written, ("true",))
-    words = APPTAINER.words(written, ("true",))
+    assert "--remount-ro" in BWRAP.argv(ENTRY, ("true",))
+    assert "--remount-ro" not in BWRAP.argv(written, ("true",))
+    words = APPTAINER.argv(written, ("true",))
     assert words[words.index("--overlay") + 1] == "/project/.argosy/dev/x"
     assert "a,b" in APPTAINER.refuse(replace(ENTRY, dev="/a,b"), HOST)
 
 
 def test_bwrap_needs_a_user_namespace_for_users_only() -> None:
-    assert BWRAP.words(ENTRY, ("true",))[:3] == ("unshare", "--user", "--map-root-user")
-    assert "--user" not in BWRAP.words(replace(ENTRY, person=Person(0, 0, "root", "/root")), ("true",))
+    assert BWRAP.argv(ENTRY, ("true",))[:3] == ("unshare", "--user", "--map-root-user")
+    assert "--user" not in BWRAP.argv(replace(ENTRY, person=Person(0, 0, "root", "/root")), ("true",))
 
 
 def test_bwrap_makes_mount_points_but_never_hides_a_link_of_the_image() -> None:
     binds = tuple(Bind("/s", target) for target in ("/data/set/x", "/usr/lib64/x", "/run/x/y", "/top", "/opt/a/../b/c"))
-    words = BWRAP.words(replace(ENTRY, binds=binds), ("true",))
+    words = BWRAP.argv(replace(ENTRY, binds=binds), ("true",))
     assert "upper/home\nupper/data/set" in words
 
 
@@ -203,7 +203,7 @@ def test_a_private_tmp_is_where_tmpdir_points_unless_asked_otherwise() -> None:
 
 def test_a_private_home_in_a_private_tmp_is_not_hidden_by_it() -> None:
     at_tmp = replace(ENTRY, contain=True, person=Person(1000, 1000, "ci", "/tmp/ci"))  # noqa: S108 - a name
-    words = BWRAP.words(at_tmp, ("true",))
+    words = BWRAP.argv(at_tmp, ("true",))
     paths = [words[at + 1] for at, word in enumerate(words) if word == "--tmpfs"]
     assert paths == ["/tmp", "/var/tmp", "/tmp/ci"]  # noqa: S108 - names
 
@@ -215,7 +215,7 @@ def test_the_callers_own_folder_for_temporary_files_is_bound_where_it_is_there()
     assert not plan_binds(ContainerRequest(contain=True), host)
     apptainer = plan_container(ContainerRequest(), IMAGE, host)
     assert mine not in left_to_nodes(apptainer).entry.binds
-    words = BWRAP.words(replace(ENTRY, binds=(mine,)), ("true",))
+    words = BWRAP.argv(replace(ENTRY, binds=(mine,)), ("true",))
     at = words.index("/scratch/me")
     assert words[at - 1 : at + 2] == ("--bind-try", "/scratch/me", "/scratch/me")
     assert "TMPDIR" in plan_container(ContainerRequest(contain=True), IMAGE, host).entry.drop
@@ -350,7 +350,7 @@ def test_a_reference_is_written_as_enroot_reads_it() -> None:
 def test_pyxis_says_an_entry_in_full() -> None:
     home = Bind("/home/alice", "/home/alice")
     entry = replace(ENTRY, image=REFERENCE, binds=(home, Bind("/data", "/in", read_only=True)), gpu=GpuMode.NV)
-    assert PYXIS.step_words(entry) == (
+    assert PYXIS.srun_options(entry) == (
         "--container-image=nvcr.io#nvidia/pytorch:24.03-py3",
         "--container-mounts=/tmp:/tmp,/var/tmp:/var/tmp,/data:/in:ro",
         "--container-workdir=/work",
@@ -376,14 +376,14 @@ def test_a_mount_that_enroot_cannot_say_is_refused(name: str, path: str) -> None
 def test_enroot_mounts_paths_with_blanks_and_commas() -> None:
     entry = replace(ENTRY, image=SQUASHFS, binds=(Bind("/a, b\\\n", "/c d", read_only=True),))
     assert ENROOT.refuse(entry, HOST) == ""
-    words = ENROOT.words(entry, ("x",))
+    words = ENROOT.argv(entry, ("x",))
     assert "/a,\\040b\\134\\012:/c\\040d:none:x-create=auto,rbind,ro" in words
 
 
 def test_enroot_is_told_only_what_its_hooks_read_and_the_rest_is_exported_inside() -> None:
     odd = 'one\nPATH="two"'
     variables = (Variable("ODD", odd), Variable("MELLANOX_VISIBLE_DEVICES", "void"))
-    words = ENROOT.words(replace(ENTRY, image=SQUASHFS, gpu=GpuMode.NV, variables=variables), ("env",))
+    words = ENROOT.argv(replace(ENTRY, image=SQUASHFS, gpu=GpuMode.NV, variables=variables), ("env",))
     outside, inside = words[: words.index("--")], words[words.index("argosy-inside") + 1 :]
     told = [outside[place + 1] for place, word in enumerate(outside) if word == "--env"]
     assert {str(word).partition("=")[0] for word in told} == {
@@ -396,13 +396,13 @@ def test_enroot_is_told_only_what_its_hooks_read_and_the_rest_is_exported_inside
 
 def test_a_value_with_line_breaks_is_not_named_to_pyxis_which_would_set_a_variable_by_each() -> None:
     entry = replace(ENTRY, image=SQUASHFS, variables=(Variable("A", "x\nNCCL_DEBUG=EVIL"), Variable("B", "y")))
-    assert "--container-env=B" in PYXIS.step_words(entry)
+    assert "--container-env=B" in PYXIS.srun_options(entry)
     assert Variable("A", "x\nNCCL_DEBUG=EVIL") in PYXIS.variables(entry)
 
 
 @pytest.mark.parametrize("name", ["enroot", "docker"])
 def test_which_gpus_are_a_ranks_own_is_among_what_enters_by_name(name: str) -> None:
-    program = next(word for word in load_runtime(name).words(ENTRY, ("x",)) if isinstance(word, ShellFunction))
+    program = next(word for word in load_runtime(name).argv(ENTRY, ("x",)) if isinstance(word, ShellFunction))
     listing = program[program.index("$(") + 2 : program.index('"); do')] + '"'
     given = {"CUDA_VISIBLE_DEVICES": "1", "ZE_AFFINITY_MASK": "2", "PMI_RANK": "3", "MINE": "4", "XPMI_RANK": "5"}
     environment = {"PATH": os.environ["PATH"], **given}
@@ -412,30 +412,30 @@ def test_which_gpus_are_a_ranks_own_is_among_what_enters_by_name(name: str) -> N
 
 def test_enroot_and_pyxis_start_no_login_shell_which_would_read_the_profile_of_the_home() -> None:
     assert Variable("ENROOT_LOGIN_SHELL", "no") in PYXIS.variables(ENTRY)
-    assert "ENROOT_LOGIN_SHELL" not in " ".join(map(str, PYXIS.step_words(ENTRY)))
-    assert "ENROOT_LOGIN_SHELL=no\nexport ENROOT_LOGIN_SHELL\n" in str(ENROOT.words(ENTRY, ("x",))[2])
+    assert "ENROOT_LOGIN_SHELL" not in " ".join(map(str, PYXIS.srun_options(ENTRY)))
+    assert "ENROOT_LOGIN_SHELL=no\nexport ENROOT_LOGIN_SHELL\n" in str(ENROOT.argv(ENTRY, ("x",))[2])
 
 
 def test_podman_hpc_reads_none_of_the_programs_words_as_a_flag_of_its_own() -> None:
     entry = replace(ENTRY, image=REFERENCE, gpu=GpuMode.NV, options=("--nccl",))
-    words = load_runtime("podman-hpc").words(entry, ("python", "--gpu", "--help"))
+    words = load_runtime("podman-hpc").argv(entry, ("python", "--gpu", "--help"))
     assert words[:6] == ("podman-hpc", "run", "--gpu", "--nccl", "--", "--rm")
 
 
 def test_podman_hpc_keeps_the_callers_identity_home_gpus_and_temporary_folders() -> None:
-    words = load_runtime("podman-hpc").words(replace(ENTRY, image=REFERENCE), ("x",))
+    words = load_runtime("podman-hpc").argv(replace(ENTRY, image=REFERENCE), ("x",))
     assert {"--userns=keep-id", "HOME=/home/alice", "CUDA_VISIBLE_DEVICES"} <= set(words)
     assert "/tmp:/tmp" in words  # noqa: S108 - a mount
     as_root = replace(ENTRY, image=REFERENCE, person=Person(0, 0, "root", "/root"))
-    assert "--userns=keep-id" not in load_runtime("podman-hpc").words(as_root, ("x",))
+    assert "--userns=keep-id" not in load_runtime("podman-hpc").argv(as_root, ("x",))
 
 
 def test_contained_enroot_and_pyxis_hide_home_and_shared_memory() -> None:
     entry = replace(ENTRY, image=SQUASHFS, contain=True, binds=(Bind("/asked", "/asked"),))
-    words = ENROOT.words(entry, ("x",))
+    words = ENROOT.argv(entry, ("x",))
     assert "tmpfs:/dev/shm:tmpfs:x-create=dir,mode=1777" in words
     assert "tmpfs:/home/alice:tmpfs:x-create=dir,mode=0700" in words
-    mounts = next(str(word) for word in PYXIS.step_words(entry) if "--container-mounts" in str(word))
+    mounts = next(str(word) for word in PYXIS.srun_options(entry) if "--container-mounts" in str(word))
     assert {"tmpfs:/dev/shm:mode=1777", "tmpfs:/home/alice:mode=700", "/asked:/asked"} <= set(
         mounts.removeprefix("--container-mounts=").split(",")
     )
@@ -443,27 +443,27 @@ def test_contained_enroot_and_pyxis_hide_home_and_shared_memory() -> None:
 
 def test_docker_quotes_a_mount_as_a_field_of_csv() -> None:
     binds = (Bind('/a,"b":', "/c", read_only=True),)
-    words = load_runtime("docker").words(replace(ENTRY, image=REFERENCE, binds=binds), ("x",))
+    words = load_runtime("docker").argv(replace(ENTRY, image=REFERENCE, binds=binds), ("x",))
     assert 'type=bind,"source=/a,""b"":",target=/c,readonly' in words
 
 
 def test_docker_fetches_no_image_that_it_is_said_to_have() -> None:
-    image = named_image("docker-daemon:mine:1", "docker")
+    image = fileless_image("docker-daemon:mine:1", "docker")
     assert image is not None
-    words = load_runtime("docker").words(replace(ENTRY, image=image), ("x",))
+    words = load_runtime("docker").argv(replace(ENTRY, image=image), ("x",))
     assert words[words.index("--pull=never") :][:3] == ("--pull=never", "--entrypoint=", "mine:1")
 
 
 @pytest.mark.parametrize("name", ["podman", "podman-hpc"])
 def test_a_mount_with_a_colon_is_said_in_the_long_form(name: str) -> None:
     binds = (Bind("/a:b", "/c", read_only=True),)
-    words = load_runtime(name).words(replace(ENTRY, image=REFERENCE, binds=binds), ("x",))
+    words = load_runtime(name).argv(replace(ENTRY, image=REFERENCE, binds=binds), ("x",))
     assert "type=bind,src=/a:b,dst=/c,ro=true" in words
 
 
 def test_gpus_enter_docker_and_podman_each_in_its_own_way() -> None:
     def gpu_words(name: str, way: GpuMode) -> str:
-        return " ".join(map(str, load_runtime(name).words(replace(ENTRY, image=REFERENCE, gpu=way), ("x",))))
+        return " ".join(map(str, load_runtime(name).argv(replace(ENTRY, image=REFERENCE, gpu=way), ("x",))))
 
     assert "--gpus all" in gpu_words("docker", GpuMode.NV)
     assert "--device nvidia.com/gpu=all" in gpu_words("podman", GpuMode.NV)
@@ -520,7 +520,7 @@ def test_a_value_of_the_callers_environment_stands_in_no_argument(name: str) -> 
     request, host = ContainerRequest(variables=(asked, Variable("OPEN", "open"))), make_host("apptainer")
     entry = replace(plan_container(request, replace(image, kind=ImageKind.SIF), host).entry, image=image)
     runtime = load_runtime(name.removesuffix("-registry"))
-    words = runtime.words(entry, ("true",))
+    words = runtime.argv(entry, ("true",))
     assert not [word for word in words if PRIVATE in str(word)]
     assert [variable.value for variable in runtime.exports(entry) if variable.name.endswith("TOKEN")] == [PRIVATE]
 

@@ -25,7 +25,7 @@ from argosy.builder.backends import seccomp
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, Choice, Host
-from argosy.core.process import Command, Words
+from argosy.core.process import Argv, Command
 
 CARRIERS = ("root", "userns", "apptainer", "singularity", "proot")
 
@@ -38,7 +38,7 @@ NAMES = ("/etc/resolv.conf", "/etc/hosts")
 NOT_MOUNTED = 97
 """Exit code of `JOIN` when the base's file cannot be mounted here: it must be unpacked first."""
 
-PRIVATE_NAMESPACE: Words = (
+PRIVATE_NAMESPACE: Argv = (
     *("unshare", "--mount", "--pid", "--fork"),
     *("--mount-proc", "--kill-child", "--propagation", "private", "--"),
 )
@@ -104,7 +104,7 @@ class ExecSpec(msgspec.Struct, frozen=True):
         Its whole environment, PATH excepted, which defaults to the usual folders.
     """
 
-    words: Words
+    words: Argv
     binds: tuple[Bind, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
 
@@ -191,7 +191,7 @@ def _outside(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(prefixes)}
 
 
-def _namespace_words(backend: str, rootfs_spec: RootfsSpec, inside: ExecSpec, scratch: str) -> Words:
+def _namespace_words(backend: str, rootfs_spec: RootfsSpec, inside: ExecSpec, scratch: str) -> Argv:
     user = ("--user", "--map-root-user") if backend == "userns" else ()
     space = (*PRIVATE_NAMESPACE[:1], *user, *PRIVATE_NAMESPACE[1:])
     join = (
@@ -211,7 +211,7 @@ def _namespace_words(backend: str, rootfs_spec: RootfsSpec, inside: ExecSpec, sc
     return (*space, *join, *build_container, *binds, *path, "--", *inside.words)
 
 
-def _exec_words(program: str, rootfs_spec: RootfsSpec, inside: ExecSpec) -> Words:
+def _exec_words(program: str, rootfs_spec: RootfsSpec, inside: ExecSpec) -> Argv:
     binds = [w for b in inside.binds for w in ("--bind", f"{b.source}:{b.target}{':ro' if b.read_only else ''}")]
     image = rootfs_spec.tree or rootfs_spec.image
     clean = ("--cleanenv", "--no-eval", "--contain", "--no-home", "--pwd", "/")
@@ -227,7 +227,7 @@ def _forced(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _proot_words(program: str, rootfs_spec: RootfsSpec, inside: ExecSpec) -> Words:
+def _proot_words(program: str, rootfs_spec: RootfsSpec, inside: ExecSpec) -> Argv:
     # Into a copy the names were written: a step that changes /etc/hosts must not reach this machine's.
     names = () if rootfs_spec.writable else NAMES
     system = [w for path in ("/dev", "/proc", *names) for w in ("-b", path)]

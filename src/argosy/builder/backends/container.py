@@ -21,7 +21,7 @@ from argosy.builder.bases.base import Base
 from argosy.builder.bases.writable_base import CopiedBase, copy_base
 from argosy.core.errors import ArgosyError, ToolFailed
 from argosy.core.model import Bind, Choice
-from argosy.core.process import LAST_LINES, Command, OnLine, Reply, failed
+from argosy.core.process import LAST_LINES, Command, OnLine, Reply, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images.rootfs_cache import unpacked
@@ -72,7 +72,7 @@ class BuildContainer(msgspec.Struct, frozen=True):
     def failure(self, words: tuple[str, ...], reply: Reply, *, doing: str, hint: str = "") -> ArgosyError:
         """Make the error for a program that failed in here; the carrier's own words are left out of the message."""
         shown = Command(tuple(Path(w).name if w == UV_INSIDE else w for w in words))
-        return failed(shown, reply, doing=doing, hint=hint)
+        return tool_error(shown, reply, doing=doing, hint=hint)
 
     def command(self, inside: ExecSpec) -> Command:
         """Give the command that this room's carrier runs; in a copy the mount points are made first."""

@@ -16,7 +16,7 @@ from argosy.builder.bases.mmdebstrap import make_debian
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import APPTAINER_ENV, PROFILE, ROOT
 from argosy.core.model import Image, ImageKind
-from argosy.core.os_errors import near_file
+from argosy.core.os_errors import suggest_file
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_tree
@@ -191,7 +191,7 @@ def base_file(reference: str, session: Session) -> Path:
     held = find_held(reference, session)
     if held is not None:
         return held
-    meant = nearest_held(reference, session) or near_file(path) or guess_reference(reference)
+    meant = nearest_held(reference, session) or suggest_file(path) or guess_reference(reference)
     raise UsageError(
         f"there is no base {reference!r}",
         evidence="a base is a SIF or squashfs file or its name in the catalog, a root file system as a folder or tar "

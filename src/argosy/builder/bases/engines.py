@@ -13,7 +13,7 @@ import msgspec
 
 from argosy.builder.bases.definitions import HEREDOC, Format, definition_format, dockerfile_in, read_definition
 from argosy.core.errors import ToolFailed, ToolMissing, UsageError
-from argosy.core.process import Command, Words, run_checked
+from argosy.core.process import Argv, Command, run_checked
 from argosy.core.session import Session, Step
 from argosy.images.open import GO_ARCH
 from argosy.images.registry.docker_store import daemon_hint
@@ -185,7 +185,7 @@ def _context(path: Path, options: EngineOptions, session: Session) -> tuple[Path
     return path.absolute().parent, path.absolute()
 
 
-def _why(engine: str, engines: Words, session: Session) -> str:
+def _why(engine: str, engines: Argv, session: Session) -> str:
     """Say which engine built, as whom, and which ones come before it and are not here."""
     missing = [f"no {name}" for name in engines[: engines.index(engine)]]
     person = "as root" if session.host.person.uid == 0 else "without root"
@@ -212,7 +212,7 @@ def run_export(name: str, session: Session, work: Path) -> Made:
 def _save(engine: str, image: str, session: Session, work: Path) -> Path:
     """Write an image of an engine's store into an archive."""
     out = work / ARCHIVE
-    rows: dict[str, Words] = {
+    rows: dict[str, Argv] = {
         "buildah": ("buildah", "push", "--quiet", image, f"oci-archive:{out}"),
         "podman": ("podman", "save", "--quiet", "--format", "oci-archive", "-o", str(out), image),
         # The bare digits are no name where docker keeps its images in containerd's store.
@@ -225,7 +225,7 @@ def _save(engine: str, image: str, session: Session, work: Path) -> Path:
     return out
 
 
-def _find(engines: Words, what: str, made: str, path: Path, session: Session) -> str:
+def _find(engines: Argv, what: str, made: str, path: Path, session: Session) -> str:
     engine = next((name for name in engines if name in session.host.programs), None)
     if engine is not None:
         return engine
@@ -239,7 +239,7 @@ def _find(engines: Words, what: str, made: str, path: Path, session: Session) ->
     )
 
 
-def _isolation(session: Session) -> Words:
+def _isolation(session: Session) -> Argv:
     """Give the options by which an engine needs neither an OCI runtime nor cgroups: a login node has neither."""
     return () if session.host.environment.get("BUILDAH_ISOLATION") else ("--isolation", "chroot")
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from argosy.builder.backends.backends import PRIVATE_NAMESPACE
-from argosy.core.cache_pins import note_use
+from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
-from argosy.core.process import Command, Reply, Words, failed
+from argosy.core.process import Argv, Command, Reply, tool_error
 from argosy.core.session import Session
-from argosy.core.store import whole_folder
+from argosy.core.store import fill_once
 from argosy.core.suggest import suggest_word
 from argosy.images.squashfs.pack import pack_tar
 
@@ -103,7 +103,7 @@ dpkg takes a blank for ``=`` as well; what was unpacked before dpkg was asked is
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64el", "riscv64": "riscv64"}
 """What Debian calls an architecture (dpkg-architecture(1))."""
 
-WITHOUT_MANUALS: Words = (
+WITHOUT_MANUALS: Argv = (
     *(f"--dpkgopt=path-exclude {pattern}" for pattern in LEFT_OUT),
     "--dpkgopt=path-include /usr/share/doc/*/copyright",
     " ".join(("--extract-hook=rm -rf", *(f'"$1"{pattern}' for pattern in LEFT_OUT))),
@@ -138,8 +138,8 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
     suite, named = parse_debian(reference, session.host.environment)
     packages = _with_needs(named, needs)
     place = _place(suite, packages, session)
-    note_use(session.paths.cache, f"bases/{place.name}", waiting=session.waiting)
-    with whole_folder(place, what=f"making {reference}", waiting=session.waiting) as folder:
+    pin_entry(session.paths.cache, f"bases/{place.name}", waiting=session.waiting)
+    with fill_once(place, what=f"making {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             _bootstrap(session, suite, packages, folder)
     return place / PACKED, tuple(package for package in needs if package not in named)
@@ -158,7 +158,7 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
     emulated = session.host.emulated
     # That its programs run here is known; mmdebstrap would want one more tool, arch-test, to find it out.
     foreign = (f"--architectures={DEBIAN_ARCH[emulated]}", "--skip=check/qemu") if emulated else ()
-    words: Words = ("mmdebstrap", "--variant=minbase", "--format=tar", *foreign, included, *WITHOUT_MANUALS)
+    words: Argv = ("mmdebstrap", "--variant=minbase", "--format=tar", *foreign, included, *WITHOUT_MANUALS)
     mirror = session.host.environment.get(MIRROR, "")
     environment = {**session.host.environment, "SOURCE_DATE_EPOCH": str(made), "LC_ALL": "C.UTF-8"}
     around = private_namespace(session)
@@ -178,11 +178,11 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
     archive.unlink()
 
 
-SUB_USERS: Words = ("--user", "--map-root-user", "--map-auto")
+SUB_USERS: Argv = ("--user", "--map-root-user", "--map-auto")
 """Options of unshare (util-linux 2.38): the user is root, and those of /etc/subuid are the others."""
 
 
-def private_namespace(session: Session) -> Words:
+def private_namespace(session: Session) -> Argv:
     """Give the words that start mmdebstrap as root of namespaces of ours; none where only its own ones are left.
 
     Killed, mmdebstrap 1.3 leaves what it mounted, its folder and, for an ordinary user, its programs: in here they end
@@ -221,4 +221,4 @@ def explain_bootstrap(suite: str, mirror: str, command: Command, reply: Reply) -
         if said:
             return kind(what.format(suite=suite, at=at), evidence=said[0].strip(), hint=hint.format(suite=suite))
     hint = "check the suite's name and the network; a site mirror goes into ARGOSY_DEBIAN_MIRROR"
-    return failed(command, reply, doing=f"making a Debian {suite}", hint=hint)
+    return tool_error(command, reply, doing=f"making a Debian {suite}", hint=hint)

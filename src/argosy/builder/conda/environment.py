@@ -23,7 +23,7 @@ from argosy.builder.python.packages import Installer, Supply, furnish, install_p
 from argosy.builder.python.pins import Pin
 from argosy.core.errors import CheckFailed, NoVersions
 from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
-from argosy.core.locks import lease
+from argosy.core.locks import hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import replace
@@ -198,7 +198,7 @@ def _run_worker(shop: CondaContext, plan: CondaPlan, condarc: Condarc) -> tuple[
     words = (sys.executable, "-m", "argosy.recipes.conda_worker")
     command = Command(words, env=_worker_environment(session, condarc), stdin=request)
     # One at a time fills the cache: locks of rattler's own do not hold on every network file system.
-    with lease(cache / "lease", what="installing conda packages", waiting=session.waiting):
+    with hold_lock(cache / "lease", what="installing conda packages", waiting=session.waiting):
         reply = session.runner.run(command, lambda line: shop.step.say(line.strip()))
     return parse_answer(reply, plan)
 

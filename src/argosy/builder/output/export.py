@@ -28,11 +28,11 @@ from argosy.builder.output.oci import (
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_activation
 from argosy.core.model import ImageKind
-from argosy.core.os_errors import refuse_folder
+from argosy.core.os_errors import require_writable_folder
 from argosy.core.process import Command, run_checked
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import refuse_existing, sweep_parts, whole_file, whole_output_folder, work_folder
+from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
 from argosy.images.find import find_image, refined
 from argosy.images.formats import OCI_FORMATS, OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file, render_size
@@ -80,7 +80,7 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
     ArgosyError
         With what happened, its evidence and the way out; the output is then absent, or as it was.
     """
-    refuse_folder(request.output.parent)
+    require_writable_folder(request.output.parent)
     refuse_output(request.output, request.form, force=request.force)
     opened = refined(open_image(find_image(request.image, session)), session)
     with session.step("export", str(request.output)) as step, work_folder(session.work_parent()) as work:
@@ -186,7 +186,7 @@ def write_output(
         OutputFormat.SQSH: lambda beside: write_sqsh(beside, content, session, work),
         OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session),
     }
-    with whole_file(output, force=force) as beside:
+    with atomic_file(output, force=force) as beside:
         return writers[form](beside)
 
 
@@ -232,10 +232,10 @@ def _write_oci(form: OutputFormat, output: Path, content: Content, session: Sess
 @contextmanager
 def _output_of(form: OutputFormat, output: Path, *, force: bool) -> Iterator[Path]:
     if form is OutputFormat.OCI:
-        with whole_output_folder(output, replace=force) as folder:
+        with atomic_folder(output, replace=force) as folder:
             yield folder
     else:
-        with whole_file(output, force=force) as file:
+        with atomic_file(output, force=force) as file:
             yield file
 
 

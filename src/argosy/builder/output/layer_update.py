@@ -17,7 +17,7 @@ import msgspec
 from argosy.builder.bases.base import Base
 from argosy.core.layout import LOCK
 from argosy.core.session import Session
-from argosy.core.store import link_file
+from argosy.core.store import link_or_copy
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import can_join, join_squashfs
 from argosy.images.squashfs.pack import Entries, describe_noted, run_pack
@@ -118,7 +118,7 @@ def _copy_entries(tree: Path, names: tuple[str, ...], target: Path) -> None:
         above = name if folder else name.rpartition("/")[0]
         _copy_folders(tree, above, target, made)
         if not folder:
-            link_file(tree / name, target / name)
+            link_or_copy(tree / name, target / name)
 
 
 def _copy_folders(tree: Path, name: str, target: Path, made: set[str]) -> None:

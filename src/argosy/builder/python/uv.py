@@ -11,7 +11,7 @@ from argosy.core.errors import ToolMissing
 from argosy.core.model import Host
 from argosy.core.process import Command
 from argosy.core.session import Session
-from argosy.core.store import remove_tree, whole_folder
+from argosy.core.store import fill_once, remove_tree
 from argosy.recipes.uv_options import UvSettings
 
 TOOLS = "tools"
@@ -95,7 +95,7 @@ def _fetch(session: Session, uv: Path, settings: UvSettings, wanted: str, platfo
     words = (str(uv), "pip", "install", "--python", sys.executable, *options, wanted, "--target")
     environment = {**session.host.environment, **dict(settings.environment)}
     try:
-        with whole_folder(place, what="fetching uv", waiting=session.waiting) as folder:
+        with fill_once(place, what="fetching uv", waiting=session.waiting) as folder:
             if folder is not None:
                 _install(session, Command((*words, str(folder)), env=environment))
     except _NotFetched:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.core.process import Command, failed
+from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
-from argosy.core.shell import in_double_quotes, plain_words
+from argosy.core.shell import in_double_quotes, literal_argv
 from argosy.images.torch_build import ASK_TORCH
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
@@ -69,12 +69,12 @@ def look_into(plan: ContainerPlan, session: Session) -> Contents:
     ToolFailed
         When it does not start.
     """
-    words = plain_words(plan.words(("/bin/sh", "-c", LOOK.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH)), "sh")))
+    words = literal_argv(plan.argv(("/bin/sh", "-c", LOOK.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH)), "sh")))
     command = Command(words, env=outer_environment(plan, session.host.environment))
     reply = session.runner.run(command)
     contents = parse_contents(reply.stdout)
     if contents is None:
-        raise failed(command, reply, doing="looking into the image")
+        raise tool_error(command, reply, doing="looking into the image")
     return contents
 
 

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from argosy.core.process import Words
+from argosy.core.process import Argv
 
 MARK = "@@ "
 """Begins the line before each answer of the script."""
 
-LOGIN: Mapping[str, Words] = MappingProxyType(
+LOGIN: Mapping[str, Argv] = MappingProxyType(
     {
         "config": ("scontrol", "show", "config"),
         "nodes": ("scontrol", "show", "node", "--oneliner"),

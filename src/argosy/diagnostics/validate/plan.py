@@ -9,7 +9,7 @@ import msgspec
 
 from argosy.core.model import ImageKind, Variable
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr, name_programs, quote, render_assignment, render_command, render_programs
+from argosy.core.shell import ShellExpr, extract_functions, quote, render_assignment, render_command, render_functions
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.cores import choose_masks, planned_threads
 from argosy.launch.launchers.launcher import LauncherCommand
@@ -104,7 +104,7 @@ def plan_validation(context: LaunchContext, record: str) -> ProvePlan:
         "unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION",
         "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK",
         *render_modules(facts.site),
-        *render_programs((PORT,)),
+        *render_functions((PORT,)),
         *_inside(facts),
     ]
     return ProvePlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)
@@ -151,8 +151,8 @@ def _inside(facts: SlurmFacts) -> Iterator[str]:
     container = facts.script.container
     if container.entry.image.kind is ImageKind.HOST:
         return
-    programs, words = name_programs(node_command(facts, (ShellExpr("$@"),)))
-    yield from render_programs(programs)
+    programs, words = extract_functions(node_command(facts, (ShellExpr("$@"),)))
+    yield from render_functions(programs)
     yield from render_document(container)
     if has_document(container):
         yield "trap 'rm -f \"$environment\"' EXIT"

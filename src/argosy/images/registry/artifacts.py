@@ -14,7 +14,7 @@ import msgspec
 
 from argosy.core.errors import ImageError
 from argosy.core.session import Session
-from argosy.core.store import whole_folder, work_folder
+from argosy.core.store import fill_once, work_folder
 from argosy.images.identify import render_size
 from argosy.images.registry.references import Reference, Transport
 from argosy.images.registry.skopeo import SkopeoOptions, explain_failure, plan_files
@@ -73,7 +73,7 @@ def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: Sko
     """
     name = layer.digest.removeprefix("sha256:")
     place = session.paths.cache / "fetched" / f"sif-{name}"
-    with whole_folder(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+    with fill_once(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             what = f"{reference} {render_size(layer.size)}"
             with session.step("fetch", what) as step, work_folder(session.work_parent()) as work:

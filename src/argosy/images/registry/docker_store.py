@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
-from argosy.core.process import Command, failed, run_checked
+from argosy.core.process import Command, run_checked, tool_error
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.images.registry.references import Reference
@@ -38,7 +38,7 @@ def ask_image_id(reference: Reference, session: Session) -> str:
     reply = session.runner.run(command)
     if reply.code == 0:
         return reply.stdout.strip()
-    error = failed(command, reply, doing=f"asking docker for {name}", hint=daemon_hint(reply.stderr))
+    error = tool_error(command, reply, doing=f"asking docker for {name}", hint=daemon_hint(reply.stderr))
     if error.hint or "no such image" not in reply.stderr.lower():
         raise error
     raise _no_image(name, error, session)

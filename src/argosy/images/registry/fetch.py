@@ -19,13 +19,13 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from argosy.core.cache_pins import BUILD, note_use
+from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ImageError, ToolMissing
 from argosy.core.os_errors import translate_os_errors
-from argosy.core.process import Command, OnLine, Reply, failed
+from argosy.core.process import Command, OnLine, Reply, tool_error
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session, Step
-from argosy.core.store import remove_tree, whole_folder, work_folder, write_text
+from argosy.core.store import fill_once, remove_tree, work_folder, write_text
 from argosy.images.identify import FileKind, Kind, identify_file, render_size
 from argosy.images.oci import OciConfig, judge_layers, make_readable, parse_config, prepare_rootfs, render_inspection
 from argosy.images.open import GO_ARCH, wrong_arch
@@ -119,9 +119,9 @@ def fetch_image(reference: Reference, session: Session) -> Fetched:
     ToolMissing, ToolFailed, CheckFailed
         When no program here can fetch it; the registry does not let us in or cannot be reached; the disk is full.
     """
-    note_use(session.paths.cache, BUILD, waiting=session.waiting)  # until its entry is known
+    pin_entry(session.paths.cache, BUILD, waiting=session.waiting)  # until its entry is known
     fetched = _fetch(reference, session)
-    note_use(session.paths.cache, f"fetched/{fetched.path.parent.name}", waiting=session.waiting)
+    pin_entry(session.paths.cache, f"fetched/{fetched.path.parent.name}", waiting=session.waiting)
     return fetched
 
 
@@ -273,7 +273,7 @@ def _place(config: OciConfig, session: Session) -> Path:
 def _make(
     reference: Reference, chosen: Reference, manifest: Manifest, config: OciConfig, place: Path, session: Session
 ) -> None:
-    with whole_folder(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+    with fill_once(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is None:
             return
         size = _size(chosen, manifest, session)
@@ -339,7 +339,9 @@ def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) ->
         command = Command((*words, f"{plain}:image", str(tree)))
         reply = session.runner.run(command)
     if reply.code != 0:
-        raise failed(command, reply, doing=f"unpacking {reference}", hint="see that there is space, and start again")
+        raise tool_error(
+            command, reply, doing=f"unpacking {reference}", hint="see that there is space, and start again"
+        )
     if rootless:
         make_readable(tree)
 
@@ -364,7 +366,7 @@ def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetch
     """Let Apptainer or SingularityCE fetch: it tells no digest beforehand, so the reference is the key."""
     place = session.paths.cache / "fetched" / f"by-reference-{key}"
     made = False
-    with whole_folder(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+    with fill_once(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             made = True
             with session.step("fetch", str(reference)), work_folder(session.work_parent()) as work:
@@ -406,8 +408,8 @@ def _packed_tar(path: Path, kind: FileKind, session: Session) -> Path:
     _check_root_tar(path, kind)
     key = hashlib.sha256(json.dumps([*_identity(path), FORMAT]).encode()).hexdigest()[:32]
     place = session.paths.cache / "fetched" / f"tar-{key}"
-    note_use(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
-    with whole_folder(place, what=f"packing {path.name}", waiting=session.waiting) as folder:
+    pin_entry(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
+    with fill_once(place, what=f"packing {path.name}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("pack", f"{path.name} into the cache, once"):
                 time = max(0, int(path.stat().st_mtime))

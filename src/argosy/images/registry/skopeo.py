@@ -15,7 +15,7 @@ from enum import StrEnum
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
-from argosy.core.process import FULL_DISK_HINT, Command, Reply, Words, shorten_command
+from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, shorten_command
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.images.open import wrong_arch
@@ -174,13 +174,13 @@ def plan_decompression(way: SkopeoOptions, source: str, *, folder: str, layout: 
     )
 
 
-def _start(way: SkopeoOptions, verb: str) -> Words:
+def _start(way: SkopeoOptions, verb: str) -> Argv:
     policy = ("--insecure-policy",) if way.no_policy else ()
     choice = ("--override-os", "linux", "--override-arch", way.arch, "--tmpdir", way.temporary)
     return ("skopeo", *policy, *choice, verb, "--retry-times", str(way.retries))
 
 
-def _tls(reference: Reference, way: SkopeoOptions, option: str) -> Words:
+def _tls(reference: Reference, way: SkopeoOptions, option: str) -> Argv:
     return (f"{option}=false",) if is_insecure(reference, way.insecure) else ()
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from argosy.core.layout import ROOT
 from argosy.core.model import Host
-from argosy.core.process import Command, Words, run_checked
+from argosy.core.process import Argv, Command, run_checked
 from argosy.core.session import Session
-from argosy.core.store import whole_file
+from argosy.core.store import atomic_file
 from argosy.images.squashfs.superblock import Superblock
 from argosy.images.tree_digests import Note, Notes, moment, note_of, notes_beside, read_notes, write_notes
 
@@ -34,7 +34,7 @@ MEMORY_MOST = 768 << 20
 """mksquashfs takes a quarter of the machine's memory by default, whatever the cgroup allows."""
 
 
-def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblock | None = None) -> Words:
+def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblock | None = None) -> Argv:
     """Give the options of mksquashfs and sqfstar for this machine.
 
     Parameters
@@ -56,7 +56,7 @@ def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblo
     )
 
 
-def plan_pack(tree: Path, out: Path, options: Words, host: Host) -> Command:
+def plan_pack(tree: Path, out: Path, options: Argv, host: Host) -> Command:
     """Give the command that packs `tree` into the new file `out`."""
     words = ("mksquashfs", str(tree), str(out), "-noappend", *options)
     return Command(words, env=_without_epoch(host))
@@ -93,7 +93,7 @@ def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, ti
     By ``mksquashfs - … -tar``: sqfstar 4.5 misreads ``-Xcompression-level 1`` ("missing compression level").
     """
     options = pack_options(session.host, time=time, all_root=False)
-    words: Words = ("mksquashfs", "-", str(out), "-tar", "-noappend", *options)
+    words: Argv = ("mksquashfs", "-", str(out), "-tar", "-noappend", *options)
     if compression != "none":
         # A pipe of two programs needs a shell; it gets every word as an argument and quotes none itself.
         words = ("sh", "-c", '"$0" -dc | "$@"', compression, *words)
@@ -225,6 +225,6 @@ def _set_mode(path: str, mode: int) -> None:
     try:
         os.chmod(path, mode)  # noqa: PTH101 - 30,000 of them
     except PermissionError:
-        with whole_file(Path(path), force=True, flush=False) as beside:
+        with atomic_file(Path(path), force=True, flush=False) as beside:
             shutil.copyfile(path, beside)
             beside.chmod(mode)

@@ -69,4 +69,4 @@ def step_prefix(container: ContainerPlan) -> str:
 def step_lines(container: ContainerPlan) -> list[str]:
     """Give the options of srun that start the container."""
     step = step_of(container)
-    return [render_command(step.step_words(container.entry))] if step else []
+    return [render_command(step.srun_options(container.entry))] if step else []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from argosy.core.model import Choice, ImageKind
-from argosy.core.shell import Word, as_comment, name_programs, quote, render_command, render_programs
+from argosy.core.shell import Word, as_comment, extract_functions, quote, render_command, render_functions
 from argosy.host.gpus import WAY_VENDOR
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.launchers.launcher import LauncherCommand
@@ -50,7 +50,7 @@ def inherited_names(container: ContainerPlan) -> tuple[str, ...]:
 
 def render_script(facts: ScriptFacts) -> str:
     """Render the script of a launch on the machine at hand."""
-    programs, words = name_programs(facts.container.words(facts.started.command))
+    programs, words = extract_functions(facts.container.argv(facts.started.command))
     lines = ["#!/bin/sh", *render_head(facts), *_checks(facts), *render_environment(facts)]
     if facts.before:
         from argosy.launch.script.before import (  # noqa: PLC0415 - where it is asked for
@@ -58,8 +58,8 @@ def render_script(facts: ScriptFacts) -> str:
             render_before_here,
         )
 
-        lines += render_before_here(facts.container.words(before_command(facts.before)))
-    return "\n".join([*lines, *render_programs(programs), *_start(facts, words)]) + "\n"
+        lines += render_before_here(facts.container.argv(before_command(facts.before)))
+    return "\n".join([*lines, *render_functions(programs), *_start(facts, words)]) + "\n"
 
 
 def render_head(facts: ScriptFacts) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from argosy.core.shell import ShellFunction, render_programs
+from argosy.core.shell import ShellFunction, render_functions
 from argosy.sites.profile import Site
 
 PORT_FIRST, PORT_COUNT = 20000, 10000
@@ -35,7 +35,7 @@ def render_rendezvous(site: Site) -> Iterator[str]:
     that of the task itself in a batch job.
     """
     yield "# The rendezvous: the first host, node03 of node[03-07,9], and a free port there, below the ephemeral ones."
-    yield from render_programs((PORT,))
+    yield from render_functions((PORT,))
     yield r"list=${SLURM_JOB_NODELIST%%,*}[ n=${list#*\[}; first=${list%%\[*}${n%%[][x-]*}"
     suffix = site.slurm.master_suffix
     own = f"$(( (${{SLURM_TASK_PID:-0}} - $$) % {PORT_COUNT} + {PORT_COUNT} ))"

@@ -15,12 +15,12 @@ from argosy.core.records import replace
 from argosy.core.shell import (
     ShellFunction,
     Word,
+    escape_colons,
+    extract_functions,
     join_words,
-    name_programs,
-    past_srun,
     quote,
     render_command,
-    render_programs,
+    render_functions,
 )
 from argosy.launch.cores import render_share, spare_cores
 from argosy.launch.script.container_step import (
@@ -114,7 +114,7 @@ class SlurmFacts(msgspec.Struct, frozen=True):
 def render_slurm_script(facts: SlurmFacts) -> str:
     """Render the whole script."""
     command = node_command(facts, facts.script.started.command)
-    programs, _ = name_programs((*command, *_before_command(facts)))
+    programs, _ = extract_functions((*command, *_before_command(facts)))
     lines = [
         "#!/bin/sh",
         *map(render_directive, directives(facts)),
@@ -126,10 +126,10 @@ def render_slurm_script(facts: SlurmFacts) -> str:
         *render_environment(facts.script),
         *render_modules(facts.site),
         *_stage(facts),
-        *render_programs(programs),
+        *render_functions(programs),
         *render_document(facts.script.container),
         *_before(facts),
-        *_start(facts, name_programs(command)[1]),
+        *_start(facts, extract_functions(command)[1]),
         *_wait(facts),
     ]
     return "\n".join(lines) + "\n"
@@ -138,12 +138,12 @@ def render_slurm_script(facts: SlurmFacts) -> str:
 def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:
     """Give what srun starts for a command: the checks of a node, the runtime, the command in the container."""
     container = facts.script.container
-    words = (*_around(facts), *container.words(command))
+    words = (*_around(facts), *container.argv(command))
     if facts.stage_to:
         from argosy.launch.script.staging import staged_words  # noqa: PLC0415 - where it is asked for
 
         words = staged_words(words, container.entry.image.path)
-    return past_srun(words)
+    return escape_colons(words)
 
 
 def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:
@@ -159,7 +159,7 @@ def _before(facts: SlurmFacts) -> Iterator[str]:
         return
     from argosy.launch.script.before import render_before  # noqa: PLC0415 - where it is asked for
 
-    container, (_, words) = facts.script.container, name_programs(_before_command(facts))
+    container, (_, words) = facts.script.container, extract_functions(_before_command(facts))
     own = "".join(f" {word}" for word in (*map(quote, facts.site_overrides.srun_always), *step_lines(container)))
     srun = f'{step_prefix(container)}srun --nodes=1 --ntasks=1 --nodelist="$first" --mpi=none{own}'
     yield from render_before(words, srun=srun)
