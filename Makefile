@@ -1,5 +1,5 @@
 # make demo    the main job: build an image, launch two ranks, train      make test    all tests (some 16 minutes)
-# make check   lint, types, unit tests (under a minute)                   make bench   the figures of docs/reference/figures.md
+# make check   lint, types, prose, unit tests (a minute)                 make bench   the figures of docs/reference/figures.md
 # make soak    the full figures of the expensive loops                    make setup   what all of them need
 SHELL = /bin/sh
 VENV ?= .venv
@@ -25,6 +25,7 @@ check: $(STAMP)
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+	$(PY) tools/check_prose.py
 	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()"
 	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
 	$(PY) -m pytest -q -n auto tests/unit
