@@ -169,7 +169,7 @@ def kept_image(name: str, requirements: str, base: str = BASE) -> Path:
 
 def built_once(name: str, text: str, words: Callable[[Path], Sequence[str]], folder: Path = REPO) -> Path:
     """Run the command that builds an image, or give the image that was built before from the same text."""
-    what = hashlib.sha256("\n".join([text, (REPO / "src/argosy/layout.py").read_text()]).encode())
+    what = hashlib.sha256("\n".join([text, (REPO / "src/argosy/core/layout.py").read_text()]).encode())
     image = LAB / "images" / f"{name}-{what.hexdigest()[:12]}.sif"
     image.parent.mkdir(parents=True, exist_ok=True)
     with image.with_suffix(".lock").open("w") as lock:
