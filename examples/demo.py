@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,7 @@ def main() -> int:
 
 def show(words: list[str], *, stdout: object = None) -> int:
     """Print a command as a user would type it, and run it."""
-    print("$ argosy", " ".join(words), flush=True)
+    print("$", shlex.join(["argosy", *words]), flush=True)
     return subprocess.run([ARGOSY, *words], stdout=stdout, check=False).returncode  # type: ignore[call-overload,no-any-return]
 
 
@@ -38,7 +39,7 @@ def train(image: Path, built: dict[str, object], folder: Path) -> int:
     """Launch the training, pass its lines on, and add the build's times to its last one."""
     program = [str(EXAMPLE.resolve() / "train.py"), "--epochs", "20", "--snapshot", str(folder / "digits.pt")]
     words = ["launch", str(image), "--ranks", str(RANKS), "--site", "local", "--", "python", *program]
-    print("$ argosy", " ".join(words), flush=True)
+    print("$", shlex.join(["argosy", *words]), flush=True)
     lines: list[str] = []
     with subprocess.Popen([ARGOSY, *words], stdout=subprocess.PIPE, text=True) as child:
         for line in child.stdout or ():
