@@ -24,6 +24,8 @@ from argosy.core.shell import quote
 from argosy.core.store import refuse_existing, write_text
 from argosy.launch.site_overrides import refuse_missing_options
 from argosy.launch.submit import make_private, runs_folder, submission_environment
+from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions
+from argosy.recipes.option_row import option_names, types
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import JobOptions, choose_defaults, may_be_done, parse_job_id, render_directive
@@ -32,12 +34,11 @@ USUAL_TIME = "01:00:00"
 """Asked for where neither user nor profile says how long a build may take, as HH:MM:SS."""
 
 FLAGS = frozenset({"--on-node", "--submit"})
-VALUED = frozenset({"--account", "--partition", "--qos", "--time", "--mem", "--cpus"})
+VALUED = option_names(NODE_ROWS)
 """Options of the job: the build on the node does not get them."""
 
-OF_THE_RECIPE = frozenset(
-    {"--base", "--locked", "--cuda", "--site", "--file", "-f", "--build-arg", "--bundle", "--torch-backend"}
-    | {"--no-build-isolation", "--allow-replace"}
+OF_THE_RECIPE = option_names(
+    PACKAGE_ROWS | {name: BUILD_ROWS[name] for name in ("base", "file", "build_arg", "locked", "bundle")}
 )
 """Options that a bundle has answered."""
 
@@ -120,7 +121,8 @@ def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "
     return (*kept, *(("--work-dir", work_dir) if work_dir else ()))
 
 
-TAKES_ONE = frozenset({"-o", "--output", "--format", "--work-dir", "--carrier"}) | OF_THE_RECIPE
+WITHOUT_VALUE = option_names({name: BUILD_ROWS[name] for name, kind in types(BuildOptions).items() if kind is bool})
+TAKES_ONE = frozenset({"-o", "--output"}) | (option_names(BUILD_ROWS) - WITHOUT_VALUE)
 MAY_TAKE_ONE = "--locked"
 """Takes the word behind it unless that is an option."""
 

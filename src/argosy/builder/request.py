@@ -151,14 +151,14 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
     base = request.base or (str(_near(project, image.base)) if _is_file(project, image.base) else image.base)
     if not base and not described:
         raise project.fault("the project names no base", "image", hint='add base = "debian:bookworm" to [image]')
-    arguments = tuple(f"{name}={value}" for name, value in image.build_args.items())
+    arguments = tuple(f"{name}={value}" for name, value in image.build_arg.items())
     return replace(
         request,
         sources=sources,
         base=base,
         output=project.output if request.output == NO_PATH else request.output,
         flatten=request.flatten or image.flatten,
-        backend=request.backend or image.backend,
+        backend=request.backend or image.build_backend,
         cuda=request.cuda or image.cuda,
         unisolated=(*words(image.no_build_isolation), *request.unisolated),
         replaceable=(*words(image.allow_replace), *request.replaceable),

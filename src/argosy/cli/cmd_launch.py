@@ -2,135 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import click
 
-from argosy.cli.common import PROJECT_FILE, SITE, container_options, open_session, print_json
+from argosy.cli.common import PROJECT_FILE, open_session, print_json
+from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options
 from argosy.core.errors import UsageError
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
-from argosy.launch.names import option
-from argosy.launch.request import RESTARTS, STAGE, TOPICS, make_request, with_defaults, with_job
+from argosy.launch.request import make_request, with_defaults, with_job
 from argosy.launch.resolve import find_site, plan_here
 from argosy.launch.submit import Launched, write_script
 from argosy.launch.submit import launch as launch_story
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-FROM_CLICK = {"binds": "bind", "variables": "env", "restarts": "resume"}
-"""Parameters of options that are shared with other commands -> the option's own name."""
+from argosy.recipes.launch_options import LaunchOptions
+from argosy.recipes.option_row import option_name
 
 
-def number(name: str, text: str) -> Decorator:
-    """Make one option of the shape."""
-    return click.option(name, type=click.IntRange(min=1), default=None, metavar="N", help=text)
-
-
-def word(name: str, text: str, metavar: str = "WORD") -> Decorator:
-    """Make one option that is passed to the scheduler."""
-    return click.option(name, default="", metavar=metavar, help=text)
-
-
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("image")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--site",
-    type=SITE,
-    default="local",
-    show_default=True,
-    help="Site profile: a name ('argosy sites ls') or a .toml file.",
+@table_options(LaunchOptions)
+@option("--dry-run", group=RUN_MODE, is_flag=True, help="Print the job script and start nothing.")
+@option(
+    "--script",
+    group=RUN_MODE,
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Write the job script to FILE and start nothing.",
 )
-@number("--nodes", "Nodes.  [default: 1]")
-@number("--gpus", "GPUs in all.")
-@number("--gpus-per-node", "GPUs on each node.  [default: with --nodes all that a node has, else one per rank]")
-@number("--ranks", "Ranks in all.  [default: one per GPU, or one per node]")
-@number("--cpus-per-rank", "Cores of each rank.")
-@word("--gpu-type", "Kind of GPU, where nodes have several: Slurm's name for it.", "NAME")
-@word("--elastic", "Go on with MIN to MAX nodes when some are lost; rank 0 may then be on any.", "MIN:MAX")
-@click.option("--launcher", default="", metavar="NAME", help="torchrun, srun, mpi, ray, none.  [default: by the image]")
-@click.option("--torchrun-arg", "torchrun_arg", multiple=True, metavar="WORD", help="Passed to torchrun, repeatable.")
-@click.option(
-    "--mpi", default="", metavar="NAME", help="Wire-up for --launcher mpi: pmix or pmi2.  [default: the site's]"
-)
-@word("--mode", "A named way to use the site; see 'argosy sites show'.")
-@word("--name", "Name of the job.  [default: the program's]")
-@word("--account", "Account to charge.")
-@word("--partition", "Partition.")
-@word("--qos", "Quality of service.")
-@word("--time", "Time limit, as 1:30:00.", "TIME")
-@word("--mem", "Memory per node, as 60G.", "SIZE")
-@word("--mem-per-gpu", "Memory per GPU.", "SIZE")
-@word("--constraint", "Features that nodes must have.")
-@word("--reservation", "Reservation.")
-@word("--nodelist", "Nodes to use.", "NODES")
-@word("--exclude", "Nodes not to use; @JOB for those that 'argosy bench nodes' found bad.", "NODES")
-@click.option("--mail-type", "--mail", default="", metavar="WORD", help="When to send mail, as END,FAIL.")
-@word("--output", "File for the output; %j is the job id, %x its name.", "FILE")
-@word("--error", "File for the error stream.  [default: with the output]", "FILE")
-@word("--chdir", "Folder in which the job runs.", "DIR")
-@word("--array", "Job array, as 0-9%2.", "LIST")
-@word("--after", "Start when these jobs ended well, as 123:124.", "JOBS")
-@word("--signal", "Warn the job before its time limit, as USR1@60 or B:USR1@60.", "SPEC")
-@click.option(
-    "--resume",
-    "restarts",
-    type=int,
-    is_flag=False,
-    flag_value=RESTARTS,
-    default=0,
-    metavar="[N]",
-    help="Go back into the queue at the time limit, at most N times (10).",
-)
-@word("--checkpoint", "What the program writes; --resume goes on only after a new one.", "PATH")
-@word("--image-has", "What an image that is not here holds, as torch=2.7,rocm=6.2.", "VERSIONS")
-@click.option(
-    "--debug",
-    is_flag=False,
-    flag_value=TOPICS,
+@option(
+    "--ssh",
+    group=RUN_MODE,
     default="",
-    metavar="[TOPICS]",
-    help="Let libraries tell what they do: net, torch or both.",
+    metavar="HOST[:DIR]",
+    help="Submit on HOST by ssh, from DIR; HOST does not need Argosy.",
 )
-@word("--log-dir", "A file for each rank, in a folder of the job there.", "DIR")
-@click.option("--label", is_flag=True, help="Begin each line of the output with its rank, as srun --label does.")
-@click.option("--before", multiple=True, metavar="CMD", help="Run once in the image before the ranks; repeatable.")
-@click.option(
-    "--stage-to",
-    is_flag=False,
-    flag_value=STAGE,
-    default="",
-    metavar="[DIR]",
-    help="Copy the image to each node's own disk first (/tmp).",
+@option(
+    "--in-allocation", group=RUN_MODE, is_flag=True, help="Start as steps of the current allocation, not as a new job."
 )
-@click.option("--no-check", is_flag=True, help="Launch an image whose torch cannot use the GPUs of the site, too.")
-@click.option("--exclusive", is_flag=True, help="Whole nodes.")
-@click.option("--requeue", is_flag=True, help="Start again after a node failure.")
-@click.option(
-    "--sbatch-arg", "sbatch_arg", multiple=True, metavar="WORD", help="Any other option of sbatch, repeatable."
+@option(
+    "--interactive",
+    group=RUN_MODE,
+    is_flag=True,
+    help="Allocate the nodes and open a shell in the image on the first one. [Slurm: salloc]",
 )
-@container_options
-@click.option("--dry-run", is_flag=True, help="Print the script, and start nothing.")
-@click.option("--script", type=click.Path(path_type=Path), default=None, help="Write the script there; start nothing.")
-@word("--ssh", "Submit there, from here; the folder here stands for DIR, and needs no Argosy.", "HOST[:DIR]")
-@click.option("--in-allocation", is_flag=True, help="Inside an allocation: as steps of it, not as a new job.")
-@click.option("--interactive", is_flag=True, help="Get the nodes and open a shell in the image on the first.")
-@click.option("--smoke", is_flag=True, help="The same on at most 2 nodes for 3 minutes, in the queue for short tests.")
-@click.option("--smoke-first", is_flag=True, help="A smoke run, and the job itself only if that went well.")
-@click.option("--follow", is_flag=True, help="Wait, print what the job writes, and leave with its exit code.")
-@click.option("--json", "as_json", is_flag=True, help="With --dry-run: the whole plan as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the commands that are started.")
+@option(
+    "--smoke",
+    group=RUN_MODE,
+    is_flag=True,
+    help="Run a short test: at most 2 nodes for 3 minutes, in the site's partition for short tests.",
+)
+@option("--smoke-first", group=RUN_MODE, is_flag=True, help="Run a short test, and the job itself if the test passes.")
+@option(
+    "--follow",
+    group=RUN_MODE,
+    is_flag=True,
+    help="Wait for the job, print its output, and exit with its exit code. [Slurm: sbatch --wait]",
+)
+@option("--json", "as_json", group=RUN_MODE, is_flag=True, help="With --dry-run: print the whole plan as JSON.")
+@option("-v", "--verbose", is_flag=True, help="Show the commands that Argosy starts.")
 @click.pass_context
 def launch(ctx: click.Context, /, **options: Any) -> None:
-    """Launch COMMAND in IMAGE, with as many nodes and ranks as asked; write -- before it.
+    """Launch COMMAND in IMAGE on the nodes and ranks that the options describe; write -- before COMMAND.
 
-    In place of IMAGE and COMMAND the name of a job of the project file argosy.toml will do.
+    Instead of IMAGE and COMMAND, you can give the name of a job in the project file argosy.toml.
 
     \b
     argosy launch my.sif --ranks 2 -- python train.py --epochs 20
@@ -190,7 +131,7 @@ def _preview(request: LaunchRequest, session: Session, ssh: str) -> LaunchPlan:
 
 def _refuse_several(**wishes: bool) -> None:
     """Refuse options that say different things of the same."""
-    several = [option(name) for name, wished in wishes.items() if wished]
+    several = [option_name(name) for name, wished in wishes.items() if wished]
     if len(several) > 1:
         raise UsageError(f"{' and '.join(several)} exclude each other", hint="say one of them")
 
@@ -209,7 +150,7 @@ def refuse_with_ssh(ssh: str, **wishes: bool) -> None:
     """Refuse the options that need Argosy there, each with its alternative."""
     for name in (name for name, wished in wishes.items() if wished):
         raise UsageError(
-            f"{option(name)} cannot be used with --ssh",
+            f"{option_name(name)} cannot be used with --ssh",
             evidence=f"--ssh {ssh} submits a job there, where no Argosy need be",
             hint=NOT_BY_SSH[name],
         )
@@ -265,7 +206,7 @@ def read_request(session: Session, *, smoke: bool = False, **options: Any) -> La
     UsageError
         When there is neither a command nor a job of that name.
     """
-    words = {FROM_CLICK.get(name, name): value for name, value in options.items() if _is_given(name, value)}
+    words = {name: value for name, value in options.items() if _is_given(name, value)}
     path = Path(session.host.cwd, PROJECT_FILE)
     if path.is_file():
         from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have none

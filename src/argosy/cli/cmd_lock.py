@@ -12,8 +12,9 @@ from argosy.builder.bundle import BundleReport
 from argosy.builder.bundle import bundle as write_bundle
 from argosy.builder.lock import LockReport, LockRequest, check_lock
 from argosy.builder.lock import lock as lock_files
+from argosy.builder.options import make_build_request
 from argosy.builder.request import request_asked
-from argosy.cli.building import building_options, make_build_request
+from argosy.cli.building import building_options
 from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
 from argosy.core.progress import render_packages
 from argosy.core.records import asdict, replace

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from argosy.cli.common import NAMED_TEXT, PROJECT_FILE, Decorated, container_options, open_session
+from argosy.cli.common import NAMED_TEXT, PROJECT_FILE, Decorated, open_session
+from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options
+from argosy.recipes.launch_options import ContainerOptions
+from argosy.recipes.option_row import CONTAINER
 from argosy.runtimes.container_plan import parse_bind, parse_container
 from argosy.runtimes.run import RunRequest, plan_run, render_run
 from argosy.runtimes.run import run as run_story
@@ -22,20 +25,27 @@ FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
 
 def _dev_options(command: Decorated) -> Decorated:
     """Add the options that let the image be written into."""
-    dev = click.option("--dev", is_flag=True, help="Let the image be written into: it stays in .argosy/dev here.")
-    folder = click.option(
-        "--dev-dir", "dev_folder", type=NAMED_TEXT, metavar="DIR", help="--dev, with a folder of yours."
+    dev = option(
+        "--dev",
+        group=CONTAINER,
+        is_flag=True,
+        help="Make the image writable; the changes stay in .argosy/dev of this folder. [Apptainer: --overlay]",
+    )
+    folder = option(
+        "--dev-dir", "dev_folder", group=CONTAINER, type=NAMED_TEXT, metavar="DIR", help="As --dev, with your folder."
     )
     return dev(folder(command))
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command(cls=GroupedCommand)
 @click.argument("image")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@container_options
+@table_options(ContainerOptions)
 @_dev_options
-@click.option("--dry-run", is_flag=True, help="Print what would be run, as a script, with the reason of each choice.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the command that is started.")
+@option(
+    "--dry-run", group=RUN_MODE, is_flag=True, help="Print the script and the reason for each choice; start nothing."
+)
+@option("-v", "--verbose", is_flag=True, help="Show the command that Argosy starts.")
 @click.pass_context
 def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: Any) -> None:
     """Run COMMAND in IMAGE; write -- before it.
@@ -46,12 +56,14 @@ def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: 
     ctx.exit(_start(image, command, **options))
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("image")
-@container_options
+@table_options(ContainerOptions)
 @_dev_options
-@click.option("--dry-run", is_flag=True, help="Print what would be run, as a script, with the reason of each choice.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the command that is started.")
+@option(
+    "--dry-run", group=RUN_MODE, is_flag=True, help="Print the script and the reason for each choice; start nothing."
+)
+@option("-v", "--verbose", is_flag=True, help="Show the command that Argosy starts.")
 @click.pass_context
 def shell(ctx: click.Context, /, image: str, **options: Any) -> None:
     """Open a shell in IMAGE."""
@@ -80,14 +92,12 @@ def _start(
     return 0
 
 
-def _with_project(
-    session: Session, binds: tuple[str, ...], variables: tuple[str, ...], **options: Any
-) -> dict[str, Any]:
+def _with_project(session: Session, bind: tuple[str, ...], env: tuple[str, ...], **options: Any) -> dict[str, Any]:
     """Add what the project file of this folder says of containers; options win, and what is not here is left out.
 
     How GPUs enter and which runtime starts containers are the nodes' matter there.
     """
-    said = {name: value for name, value in options.items() if value} | {"bind": binds, "env": variables}
+    said = {name: value for name, value in options.items() if value} | {"bind": bind, "env": env}
     path = Path(session.host.cwd, PROJECT_FILE)
     if not path.is_file():
         return said
@@ -96,7 +106,7 @@ def _with_project(
 
     usual = read_project(path)
     words = with_defaults(usual, said)
-    kept = [word for word in words["bind"] if word in binds or os.path.lexists(parse_bind(word).source)]
+    kept = [word for word in words["bind"] if word in bind or os.path.lexists(parse_bind(word).source)]
     for word in words["bind"]:
         if word not in kept:
             session.reporter.note(f"{usual.where('launch', 'bind')}: no {parse_bind(word).source} is here to bind")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from argosy.cli.building import PACKAGE_OPTIONS, package_options
+from argosy.cli.building import package_options
 from argosy.cli.common import NAMED, NAMED_TEXT, WholeLines, open_session, print_json
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import GpuMode
@@ -18,6 +18,8 @@ from argosy.core.records import asdict, replace
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.images.identify import render_size
+from argosy.recipes.build_options import PACKAGE_ROWS
+from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import parse_bind
 from argosy.wrap.model import Settings, UpdateRequest, WrapReport, WrapRequest
 from argosy.wrap.prefix import history as read_history
@@ -129,8 +131,8 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, at=at, asked_base=bool(base))
     recipe = replace(recipe, default_base=bool(recipe.base) and not base)
-    choices = {name: given[name] for name in PACKAGE_OPTIONS}
-    refuse_unused(recipe, {PACKAGE_OPTIONS[name]: value for name, value in choices.items() if name != "site"})
+    refuse_unused(recipe, {option_name(name): given[name] for name in PACKAGE_ROWS if name != "site"})
+    choices = {row.field or name: given[name] for name, row in PACKAGE_ROWS.items()}
     recipe = replace(recipe, before=script_paths(before), after=script_paths(after), **choices)
     report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), given)), session)
     _say(report, prefix, as_json=as_json, quiet=quiet)

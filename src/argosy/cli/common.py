@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from argosy.core.errors import ArgosyError
-from argosy.core.model import GpuMode
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session
 from argosy.host import session_factory as opening
@@ -134,42 +133,6 @@ def _reporter(*, verbose: bool, quiet: bool, plain: bool) -> Reporter:
 
         return TerminalReporter()
     return PlainReporter(verbose=verbose)
-
-
-def container_options(command: Decorated) -> Decorated:
-    """Add the options that say how a container is entered."""
-    for option in reversed(
-        (
-            click.option(
-                "-B", "--bind", "binds", multiple=True, metavar="SRC[:DST[:ro]]", help="Bind mount, repeatable."
-            ),
-            click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Variable forced inside."),
-            click.option("--workdir", default="", metavar="DIR", help="Directory inside.  [default: this one]"),
-            click.option(
-                "--gpu",
-                type=click.Choice([way.value for way in GpuMode]),
-                default="auto",
-                show_default=True,
-                help="How GPUs enter the container; with none a job has no GPUs.",
-            ),
-            click.option("--contain", is_flag=True, help="Nothing of the host inside but what --bind names."),
-            click.option(
-                "--runtime",
-                default="",
-                metavar="NAME",
-                help="Container runtime.  [default: what is here]",
-            ),
-            click.option(
-                "--signed-by",
-                "signed_by",
-                multiple=True,
-                metavar="KEY",
-                help="Only an image that this key signed: its fingerprint; repeatable.  [default: the site's]",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 def print_json(value: object) -> None:

@@ -17,62 +17,94 @@ from argosy.core.suggest import suggest_word
 from argosy.launch.model import LaunchRequest
 from argosy.launch.names import as_pattern, option
 from argosy.launch.shape import Wanted
+from argosy.recipes.launch_options import LAUNCH, LaunchOptions
+from argosy.recipes.option_row import Row, is_list, plain_values, types
 from argosy.runtimes.container_plan import parse_container, parse_versions
 from argosy.slurm.text import JobOptions
+from argosy.slurm.times import slurm_time
 
 if TYPE_CHECKING:
     from argosy.recipes.project_tables import Project
 
 
-SHAPE = Wanted.__struct_fields__
-JOB = tuple(name for name in JobOptions.__struct_fields__ if name != "dependency")
-PATHS = ("output", "error", "chdir", "log_dir", "checkpoint")
 PATTERNS = ("output", "error")
-"""Paths in which Slurm fills in what stands after a percent sign."""
+"""Paths in which Slurm replaces patterns such as ``%j``."""
 
-LISTS = ("bind", "env", "torchrun_arg", "sbatch_arg", "before")
-"""Options that may be given several times: those of the file come first."""
-
-RESTARTS, TOPICS, STAGE = 10, "net,torch", "/tmp"  # noqa: S108 - a node's own, the usual place
-"""What ``--resume``, ``--debug`` and ``--stage-to`` mean without a value."""
+LISTS = tuple(name for name, kind in types(LaunchOptions).items() if is_list(kind) and name != "signed_by")
+"""Options that may be repeated: the values of the project file come first.  A signature is required by the last one."""
 
 
-def make_request(words: Mapping[str, Any], host: Host) -> LaunchRequest:
-    """Make a request of words; paths are made absolute from the current folder.
+def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
+    """Return the request of these options; paths are made absolute from the current folder.
+
+    Parameters
+    ----------
+    given
+        Options by name, with ``_`` for ``-`` (see `LaunchOptions`), ``image``, ``command``, and ``given``: the values
+        that come from the project file.
 
     Raises
     ------
     UsageError
-        When a bind mount, a variable or a way for GPUs is none.
+        If the value of an option is not valid.
     """
-    said = {key: value for key, value in words.items() if value}
-    for key in PATHS:
-        if key in said:
-            folder = as_pattern(host.cwd) if key in PATTERNS else host.cwd
-            said[key] = str(Path(folder, Path(said[key]).expanduser()))
-    after = str(said.get("after", "")).replace(",", ":")
-    options = {name: said[name] for name in JOB if name in said}
+    options = plain_values({key: value for key, value in given.items() if value}, LaunchOptions)
+    records: dict[str, dict[str, Any]] = {"shape": {}, "slurm": {}, "request": {}}
+    for name, row in LAUNCH.items():
+        if name in options and row.record in records:
+            records[row.record][row.field or name] = _convert(name, row, options[name], host)
     return LaunchRequest(
-        image=said.get("image", ""),
-        command=tuple(said.get("command", ())),
-        site=said.get("site", "local"),
-        wanted=Wanted(**{name: said[name] for name in SHAPE if name in said}),
-        launcher_arguments=tuple(said.get("torchrun_arg", ())),
-        options=JobOptions(**options, dependency=f"afterok:{after}" if after else ""),
-        extra=tuple(said.get("sbatch_arg", ())),
-        restarts=said.get("resume", 0),
-        debug=tuple(filter(None, str(said.get("debug", "")).split(","))),
-        logs=said.get("log_dir", ""),
-        image_has=parse_versions(str(said.get("image_has", ""))),
-        before=tuple(said.get("before", ())),
-        given=said.get("given", {}),
-        container=parse_container(said, host.environment),
-        **{name: said[name] for name in PLAIN if name in said},
+        image=options.get("image", ""),
+        command=tuple(options.get("command", ())),
+        wanted=_with_ranks_per_node(Wanted(**records["shape"]), options.get("ranks_per_node", 0)),
+        options=JobOptions(**records["slurm"]),
+        given=options.get("given", {}),
+        container=parse_container(options, host.environment),
+        **records["request"],
     )
 
 
-PLAIN = ("launcher", "mpi", "mode", "name", "checkpoint", "label", "gpu_type", "elastic", "stage_to", "no_check")
-"""Options whose words a request takes as they are."""
+def _convert(name: str, row: Row, value: Any, host: Host) -> Any:
+    """Return the value that the request's record has for an option."""
+    if row.path:
+        folder = as_pattern(host.cwd) if name in PATTERNS else host.cwd
+        return str(Path(folder, Path(value).expanduser()))
+    match name:
+        case "time":
+            return slurm_time(value)
+        case "after":
+            return f"afterok:{value.replace(',', ':')}"
+        case "debug":
+            return tuple(filter(None, value.split(",")))
+        case "image_has":
+            return parse_versions(value)
+    return value
+
+
+def _with_ranks_per_node(wanted: Wanted, each: int) -> Wanted:
+    """Return the shape with the ranks of all nodes.
+
+    Raises
+    ------
+    UsageError
+        If the number of nodes is not given, or ``--ranks`` is another number.
+    """
+    if not each:
+        return wanted
+    if not wanted.nodes and wanted.gpus:
+        raise UsageError(
+            "--ranks-per-node needs --nodes",
+            evidence=f"--ranks-per-node {each} --gpus {wanted.gpus}",
+            hint="add --nodes, or give all ranks of the job with --ranks",
+        )
+    ranks = each * (wanted.nodes or 1)
+    if wanted.ranks not in {0, ranks}:
+        raise UsageError(
+            f"--ranks {wanted.ranks} contradicts --ranks-per-node {each}",
+            evidence=f"{wanted.nodes or 1} node(s) with {each} rank(s) each have {ranks} ranks",
+            hint="use one of the two options",
+        )
+    return replace(wanted, ranks=ranks)
 
 
 def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +128,11 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
             evidence=f"its jobs: {', '.join(jobs) or 'none'}",
             hint=f"did you mean {near}?" if near else "an image needs a command: argosy launch IMAGE -- COMMAND",
         )
-    usual, own = _words(project.table.launch.given()), _words(jobs[name].given())
+    options = plain_values(options, LaunchOptions)
+    usual, own = (
+        plain_values(project.table.launch.given(), LaunchOptions),
+        plain_values(jobs[name].given(), LaunchOptions),
+    )
     words: dict[str, Any] = {"image": str(project.output), "name": name} | usual | own
     paths = {
         key: project.where("job", name, key) if key in own else project.where("launch", key) for key in usual | own
@@ -112,7 +148,8 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
 
 def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
     """Join what ``[launch]`` of the project file says with the options of a launch that is no job of the file."""
-    usual = _words(project.table.launch.given())
+    options = plain_values(options, LaunchOptions)
+    usual = plain_values(project.table.launch.given(), LaunchOptions)
     words = usual | {key: value for key, value in options.items() if key not in LISTS}
     given = {
         key: (_text(usual[key]), project.where("launch", key))
@@ -131,22 +168,6 @@ def _given_list(key: str, words: Mapping[str, Any], paths: Mapping[str, str]) ->
         return {}
     pairs = (text.partition("=") for text in words.get("env", ()))
     return {f"env.{name}": (value, paths["env"]) for name, _, value in pairs}
-
-
-def _words(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Say a table's values as options have them: true as the option without a value, ``env`` as NAME=VALUE."""
-    out = dict(table)
-    if out.get("resume") is True:
-        out["resume"] = RESTARTS
-    if out.get("debug") is True:
-        out["debug"] = TOPICS
-    if out.get("stage_to") is True:
-        out["stage_to"] = STAGE
-    if isinstance(out.get("before"), str):
-        out["before"] = (out["before"],)
-    if "env" in out:
-        out["env"] = tuple(f"{name}={value}" for name, value in out["env"].items())
-    return out
 
 
 def _text(value: object) -> str:

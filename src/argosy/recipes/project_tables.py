@@ -13,8 +13,9 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.toml_lines import find_line
-
-OneOrMore = str | tuple[str, ...]
+from argosy.recipes.build_options import BuildOptions
+from argosy.recipes.launch_options import LaunchKeys
+from argosy.recipes.option_row import OneOrMore, toml_fields
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,37 +28,27 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return {name: value for name, value in values.items() if value != getattr(defaults, name)}
 
 
-class ImageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[image]``: what `argosy build` makes in this folder.
+_ImageKeys: Any = msgspec.defstruct(
+    "_ImageKeys", toml_fields(BuildOptions), bases=(Table,), frozen=True, kw_only=True, forbid_unknown_fields=True
+)
+
+
+class ImageTable(_ImageKeys):  # type: ignore[misc]
+    """``[image]``: the image that `argosy build` builds in this folder, with the options of `BuildOptions`.
 
     Attributes
     ----------
-    base
-        As ``--base`` takes it.
     conda, pip, sources
-        Environment files, requirements files, and any file that `argosy build` reads; a word or a list of words,
-        relative to the project's folder.  Merged in this order.
+        Environment files, requirements files, and any file that `argosy build` reads: one file or a list, relative to
+        the project's folder.  They are merged in this order.
     output
-        The image file; empty takes the folder's name.
-    no_build_isolation
-        Names of packages that are built after all others, and see them.
-    allow_replace
-        Names of packages of the base that another version may hide.
-    flatten, carrier, cuda, build_args
-        As the options of these names.
+        The image file; empty: the folder's name with ``.sif``.
     """
 
-    base: str = ""
     conda: OneOrMore = ()
     pip: OneOrMore = ()
     sources: OneOrMore = ()
     output: str = ""
-    flatten: bool = False
-    backend: str = ""
-    cuda: str = ""
-    no_build_isolation: OneOrMore = ()
-    allow_replace: OneOrMore = ()
-    build_args: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -122,78 +113,17 @@ class StageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     results: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class JobTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+_LaunchKeys: Any = msgspec.defstruct(
+    "_LaunchKeys", toml_fields(LaunchKeys), bases=(Table,), frozen=True, kw_only=True, forbid_unknown_fields=True
+)
+
+
+class JobTable(_LaunchKeys):  # type: ignore[misc]
     """``[job.NAME]``: a launch; each key is the option of `argosy launch` of that name, with ``_`` for ``-``.
 
-    Attributes
-    ----------
-    image
-        Empty takes the output of ``[image]``.
-    command
-        The program and its arguments; never split by a shell.
-    env
-        Variables forced inside, as ``--env``.
-    resume
-        How often the job may go back into the queue; true takes the option's own number.
-    debug
-        Topics as ``--debug`` takes them; true takes all.
-    before
-        Lines of shell that run once in the image before the ranks start.
-    stage
-        Folder on the nodes' own disks; true takes the option's own.
+    The keys come from `argosy.recipes.launch_options.LaunchKeys`: its options, the ``image`` (empty: the output of
+    ``[image]``) and the ``command``, a list that no shell splits.
     """
-
-    image: str = ""
-    command: tuple[str, ...] = ()
-    site: str = ""
-    nodes: int = 0
-    gpus: int = 0
-    gpus_per_node: int = 0
-    ranks: int = 0
-    cpus_per_rank: int = 0
-    gpu_type: str = ""
-    image_has: str = ""
-    launcher: str = ""
-    elastic: str = ""
-    torchrun_arg: tuple[str, ...] = ()
-    mpi: str = ""
-    mode: str = ""
-    name: str = ""
-    account: str = ""
-    partition: str = ""
-    qos: str = ""
-    time: str = ""
-    mem: str = ""
-    mem_per_gpu: str = ""
-    constraint: str = ""
-    reservation: str = ""
-    nodelist: str = ""
-    exclude: str = ""
-    mail_type: str = ""
-    output: str = ""
-    error: str = ""
-    chdir: str = ""
-    array: str = ""
-    after: str = ""
-    signal: str = ""
-    resume: int | bool = 0
-    checkpoint: str = ""
-    debug: str | bool = ""
-    log_dir: str = ""
-    label: bool = False
-    before: OneOrMore = ()
-    stage_to: str | bool = ""
-    no_check: bool = False
-    exclusive: bool = False
-    requeue: bool = False
-    sbatch_arg: tuple[str, ...] = ()
-    bind: tuple[str, ...] = ()
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-    workdir: str = ""
-    gpu: str = ""
-    contain: bool = False
-    runtime: str = ""
-    signed_by: tuple[str, ...] = ()
 
 
 class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

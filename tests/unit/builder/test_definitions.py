@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from argosy.builder.bases.definitions import Format, definition_format, read_definition
 from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.builder.bases.for_site import naming_bases, refuse_elsewhere
+from argosy.builder.options import make_build_request
 from argosy.builder.python.conflicts import CannotHave
 from argosy.builder.report import BuildRequest
 from argosy.builder.request import (
@@ -23,7 +24,6 @@ from argosy.builder.request import (
     split_sources,
 )
 from argosy.cli.app import app
-from argosy.cli.building import make_build_request
 from argosy.cli.cmd_build import build
 from argosy.cli.cmd_lock import bundle, lock
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
@@ -347,7 +347,7 @@ def test_images_without_a_file_are_told_from_files() -> None:
 def test_a_project_says_what_the_command_line_does_not(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").write_text(
         "[image]\nbase = 'debian:bookworm'\nconda = 'e.yml'\npip = 'r.txt'\noutput = 'mine.sif'\n"
-        "[image.build_args]\nA = '1'\n"
+        "[image.build_arg]\nA = '1'\n"
     )
     project = read_project(tmp_path / "argosy.toml")
     request = request_of_project(project, BuildRequest((), "", NO_PATH))

@@ -11,6 +11,7 @@ from argosy.builder.report import BuildRequest
 from argosy.cli.cmd_launch import launch
 from argosy.core.errors import UsageError
 from argosy.images.find import find_image
+from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.project_file import find_project, read_project
 from argosy.recipes.project_tables import JobTable, Project
 from tests.unit.machines import make_host, make_session
@@ -96,11 +97,10 @@ def test_a_folder_without_a_project_file_has_none(tmp_path: Path) -> None:
 
 
 def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None:
-    only_on_the_line = {"--dry-run", "--script", "--in-allocation", "--follow", "--json", "--verbose", "--help"}
-    only_on_the_line |= {"--interactive", "--smoke", "--smoke-first", "--ssh"}
-    options = {max(option.opts, key=len) for option in launch.params} - only_on_the_line
-    names = {name.removeprefix("--").replace("-", "_") for name in options}
-    assert names <= set(JobTable.__struct_fields__), "add the new option to JobTable, or to the list above"
+    not_of_the_job = {"command", "image", "dry_run", "script", "in_allocation", "follow", "as_json", "verbose"}
+    not_of_the_job |= {"interactive", "smoke", "smoke_first", "ssh"}
+    assert {option.name for option in launch.params} - not_of_the_job == set(LAUNCH)
+    assert set(LAUNCH) <= set(JobTable.__struct_fields__)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None
         ),
         ("[[stage]]\nname='a'\nbase='b'\nrun='c'\nresults={a='/b'}\n" * 2, 7, "two stages"),
         ("[step]\nrun = 'a'\n", 1, "[[step]]"),
-        ("[image]\nbuild_args = { A = 1 }\n", 2, "image.build_args.KEY: text in quotes"),
+        ("[image]\nbuild_arg = { A = 1 }\n", 2, "image.build_arg.KEY: text in quotes"),
     ],
 )
 def test_what_cannot_be_meant_is_said_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:

@@ -15,8 +15,9 @@ from argosy.core.errors import CheckFailed
 from argosy.core.redact import redact
 from argosy.core.store import digest_of_file
 from argosy.recipes.lock import Lock, LockedSource, LockedStage, LockedStep
+from argosy.recipes.option_row import OneOrMore
 from argosy.recipes.project_file import check_project
-from argosy.recipes.project_tables import Fetch, OneOrMore, Project, ProjectTable, StageTable, StepTable, words
+from argosy.recipes.project_tables import Fetch, Project, ProjectTable, StageTable, StepTable, words
 from argosy.recipes.relock import changed_steps
 
 NO_BASES: Mapping[str, Base] = {}

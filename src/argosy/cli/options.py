@@ -1,0 +1,104 @@
+"""Make the options of the command line from the rows of a table, and show them in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from argosy.cli.common import NAMED, SITE, Decorated
+from argosy.recipes.option_row import GROUPS, Row, is_list, option_name, rows, types
+
+RUN_MODE, GENERAL = "What to do", "General"
+GROUP_ORDER = (*GROUPS, RUN_MODE, GENERAL)
+
+
+class GroupedOption(click.Option):
+    """An option with a group in the help, and synonyms that are accepted but not shown."""
+
+    def __init__(self, *args: Any, group: str = GENERAL, synonyms: tuple[str, ...] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.group = group
+        self.synonyms = synonyms
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the help without the synonyms."""
+        with self._without_synonyms():
+            return super().get_help_record(ctx)
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Return the option's name in errors, without the synonyms."""
+        with self._without_synonyms():
+            return super().get_error_hint(ctx)
+
+    def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
+        """Return click's additions to the help text, without the range of a number."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
+
+    @contextmanager
+    def _without_synonyms(self) -> Iterator[None]:
+        every = self.opts
+        self.opts = [name for name in every if name not in self.synonyms]
+        try:
+            yield
+        finally:
+            self.opts = every
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows the options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, one section for each group."""
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUP_ORDER}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                groups[getattr(parameter, "group", GENERAL)].append(record)
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+
+def table_options(table: Any) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds the options of a table to a command."""
+    kinds = types(table)
+    options = [_option(name, row, kinds[name]) for name, row in rows(table).items()]
+
+    def add(command: Decorated) -> Decorated:
+        for each in reversed(options):
+            command = each(command)
+        return command
+
+    return add
+
+
+def _option(name: str, row: Row, kind: Any) -> Callable[[Decorated], Decorated]:
+    names = (*filter(None, (row.short,)), option_name(name), *row.synonyms, name)
+    form = {"synonyms": row.synonyms, "help": row.help, "metavar": row.metavar or None, **_form(row, kind)}
+    return option(*names, group=row.group, **form)
+
+
+def _form(row: Row, kind: Any) -> dict[str, Any]:
+    """Return the arguments of click's option for a type."""
+    if kind is bool:
+        return {"is_flag": True}
+    if row.bare:
+        default = 0 if isinstance(row.bare, int) else ""
+        return {"is_flag": False, "flag_value": row.bare, "default": default, "type": type(row.bare)}
+    if is_list(kind):
+        return {"multiple": True}
+    if kind is not int and not row.choices and row.kind != "file":
+        return {"default": "", "type": SITE if row.kind == "site" else str}
+    plain = click.IntRange(min=1) if kind is int else click.Choice(row.choices) if row.choices else NAMED
+    return {"type": plain, "default": None}
+
+
+def option(*names: str, group: str = GENERAL, **form: Any) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds one option of a group."""
+    return click.option(*names, cls=GroupedOption, group=group, **form)

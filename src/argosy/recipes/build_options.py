@@ -1,0 +1,175 @@
+"""The options of a build: one row for each.
+
+The command line, the keys of ``[image]`` in ``argosy.toml``, the arguments of `argosy.api.build` and the reference
+pages are made from these rows (see `argosy.recipes.launch_options`).
+
+Annotations are the table: this module must not have ``from __future__ import annotations``.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, TypedDict
+
+from argosy.recipes.option_row import BASE, IMAGE, NODE, PACKAGES, OneOrMore, Row, rows
+
+
+class PackageOptions(TypedDict, total=False):
+    """Options that choose packages."""
+
+    site: Annotated[
+        str,
+        Row(
+            PACKAGES,
+            "Site that the image is for; it chooses the build of torch for the site's GPUs.",
+            "NAME",
+            kind="site",
+            toml=False,
+        ),
+    ]
+    cuda: Annotated[
+        str, Row(PACKAGES, "CUDA version of the nodes' driver; conda chooses its GPU builds by it.", "VERSION")
+    ]
+    torch_backend: Annotated[
+        str,
+        Row(
+            PACKAGES,
+            "PyTorch index: cu128, rocm6.4, xpu, cpu or none. Default: by the site. [uv: --torch-backend]",
+            "NAME",
+            toml=False,
+        ),
+    ]
+    no_build_isolation: Annotated[
+        OneOrMore,
+        Row(
+            PACKAGES,
+            "Build this package last, against the installed packages; repeatable. [pip: --no-build-isolation]",
+            "NAME",
+            field="unisolated",
+        ),
+    ]
+    allow_replace: Annotated[
+        OneOrMore,
+        Row(PACKAGES, "Package of the base that another version may replace; repeatable.", "NAME", field="replaceable"),
+    ]
+
+
+class InstallOptions(PackageOptions, total=False):
+    """Options of the commands that install packages over a base: build, lock and bundle."""
+
+    base: Annotated[
+        str, Row(BASE, "Base image: a SIF, squashfs, folder, tar, docker://NAME or debian:SUITE[+PACKAGE…].", "BASE")
+    ]
+    arch: Annotated[
+        str,
+        Row(
+            BASE,
+            "Architecture of the image, for example aarch64. Default: the site's, else this machine's.",
+            "NAME",
+            synonyms=("--platform",),
+            toml=False,
+        ),
+    ]
+    file: Annotated[
+        str,
+        Row(
+            BASE,
+            "The Dockerfile, if SOURCE is its folder. [docker: --file]",
+            "FILE",
+            "-f",
+            record="engine",
+            field="dockerfile",
+            toml=False,
+        ),
+    ]
+    build_arg: Annotated[
+        Mapping[str, str],
+        Row(
+            BASE,
+            "Build argument of a definition file or Dockerfile, repeatable. [docker: --build-arg]",
+            "NAME=VALUE",
+            record="engine",
+            field="arguments",
+        ),
+    ]
+    build_backend: Annotated[
+        str,
+        Row(
+            BASE,
+            "How programs run in the base during the build. Default: the first method that works here.",
+            field="backend",
+            choices=("root", "userns", "apptainer", "singularity", "proot"),
+        ),
+    ]
+    work_dir: Annotated[
+        str, Row(BASE, "Folder for temporary files. Default: TMPDIR or the cache.", "DIR", record="call", toml=False)
+    ]
+
+
+class BuildOptions(InstallOptions, total=False):
+    """Options of `argosy build` that describe the image."""
+
+    locked: Annotated[
+        str | bool,
+        Row(
+            PACKAGES,
+            "Install exactly what a lock file, or the lock in an image, lists (default argosy.lock).",
+            "[LOCK]",
+            bare="argosy.lock",
+            toml=False,
+        ),
+    ]
+    bundle: Annotated[
+        str, Row(PACKAGES, "Build from a bundle, without a network.", "FILE", record="call", toml=False, kind="file")
+    ]
+    force: Annotated[bool, Row(IMAGE, "Replace the output if it exists.", toml=False)]
+    flatten: Annotated[bool, Row(IMAGE, "Write one partition instead of base and layer: the image starts faster.")]
+    format: Annotated[
+        str,
+        Row(
+            IMAGE,
+            "Format of the output. Default: sif.",
+            field="form",
+            choices=("sif", "sqsh", "layer", "oci", "oci-archive", "docker-archive"),
+            toml=False,
+        ),
+    ]
+    no_cache: Annotated[
+        bool,
+        Row(
+            IMAGE,
+            "Do not use the cache: copy no earlier image, reuse no layer of a Dockerfile. [docker: --no-cache]",
+            record="engine",
+            toml=False,
+        ),
+    ]
+
+
+class NodeJobOptions(TypedDict, total=False):
+    """Options of the job in which an image is built."""
+
+    account: Annotated[str, Row(NODE, "Account to charge. [Slurm: --account]", "NAME", "-A", record="call")]
+    partition: Annotated[
+        str, Row(NODE, "Partition. Default: the site's. [Slurm: --partition]", "NAME", "-p", record="call")
+    ]
+    qos: Annotated[str, Row(NODE, "Quality of service. Default: the site's. [Slurm: --qos]", "NAME", record="call")]
+    time: Annotated[
+        str,
+        Row(
+            NODE,
+            "Time limit. Default: the site's, else 1 hour. [Slurm: --time]",
+            "TIME",
+            "-t",
+            record="call",
+            kind="time",
+        ),
+    ]
+    mem: Annotated[str, Row(NODE, "Memory. Default: the site's. [Slurm: --mem]", "SIZE", record="call")]
+    cpus: Annotated[
+        int, Row(NODE, "Cores. Default: the site's. [Slurm: --cpus-per-task]", "N", "-c", ("--cpus-per-task",), "call")
+    ]
+
+
+PACKAGE_ROWS = rows(PackageOptions)
+INSTALL_ROWS = rows(InstallOptions)
+BUILD_ROWS = rows(BuildOptions)
+NODE_ROWS = rows(NodeJobOptions)
+"""The rows by name."""

@@ -1,0 +1,122 @@
+"""One option of the command line as a row: the record, the groups of the help, and readers of a table of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+OneOrMore = str | tuple[str, ...]
+
+SHAPE, SLURM, CONTAINER, OUTPUT, DEBUGGING = "Shape", "Slurm", "Container", "Output", "Debugging"
+LAUNCHER, PACKAGES, BASE, IMAGE, NODE = "Launcher", "Packages", "Base", "Image", "Compute node"
+
+GROUPS = (SHAPE, LAUNCHER, SLURM, CONTAINER, PACKAGES, BASE, IMAGE, NODE, OUTPUT, DEBUGGING)
+"""The groups of options, in the order of the help."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One option.
+
+    Attributes
+    ----------
+    group
+        Heading in the help.
+    help
+        Help text.
+    metavar
+        Name of the value in the help.
+    short
+        Short form, for example ``-N``.
+    synonyms
+        Names that Slurm, Apptainer or torchrun use for the option; the command line accepts them.
+    record
+        Record of the request that takes the value: ``shape``, ``slurm``, ``request``, ``container``, ``engine``, or
+        ``call`` if the value is an argument of the verb itself.
+    field
+        Field of that record; empty: the option's own name.
+    toml
+        Whether ``argosy.toml`` has a key of this name.
+    choices
+        Values that are accepted; empty: any.
+    bare
+        Value if the option is given without one.
+    path
+        Whether the value is a path: it is resolved against the current folder.
+    kind
+        What the value means where the type does not say it: the command line completes and checks it.
+    """
+
+    group: str
+    help: str
+    metavar: str = ""
+    short: str = ""
+    synonyms: tuple[str, ...] = ()
+    record: Literal["shape", "slurm", "request", "container", "engine", "call"] = "request"
+    field: str = ""
+    toml: bool = True
+    choices: tuple[str, ...] = ()
+    bare: str | int = ""
+    path: bool = False
+    kind: Literal["", "site", "time", "file", "folder"] = ""
+
+
+def rows(table: Any) -> dict[str, Row]:
+    """Return the rows of a table of options: name -> row, in the table's order."""
+    found = {name: getattr(kind, "__metadata__", (None,))[0] for name, kind in table.__annotations__.items()}
+    return {name: row for name, row in found.items() if isinstance(row, Row)}
+
+
+def types(table: Any) -> dict[str, Any]:
+    """Return the plain types of a table's fields: name -> type without its row."""
+    annotations: dict[str, Any] = table.__annotations__
+    return {name: kind.__origin__ if hasattr(kind, "__metadata__") else kind for name, kind in annotations.items()}
+
+
+def is_list(kind: Any) -> bool:
+    """Return whether an option of this type may be repeated."""
+    return kind == OneOrMore or getattr(kind, "__origin__", None) in {tuple, Mapping}
+
+
+def toml_fields(table: Any) -> list[tuple[str, Any, Any]]:
+    """Return the fields of the ``argosy.toml`` table that holds these options: name, type and default."""
+    named = rows(table)
+    return [
+        (name, kind, _default(kind)) for name, kind in types(table).items() if name not in named or named[name].toml
+    ]
+
+
+def _default(kind: Any) -> Any:
+    if is_list(kind):
+        return msgspec.field(default_factory=dict) if getattr(kind, "__origin__", None) is Mapping else ()
+    return {int: 0, bool: False, int | bool: 0}.get(kind, "")
+
+
+def plain_values(values: Mapping[str, Any], table: Any) -> dict[str, Any]:
+    """Return values of options in one form: lists as tuples, variables as ``NAME=VALUE``, true as the bare value.
+
+    Keys that are not options of the table are returned unchanged.
+    """
+    named, kinds = rows(table), types(table)
+    return {name: _plain(value, named[name], kinds[name]) if name in named else value for name, value in values.items()}
+
+
+def _plain(value: Any, row: Row, kind: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(f"{name}={text}" for name, text in value.items())
+    if is_list(kind):
+        return (value,) if isinstance(value, str) else tuple(value)
+    return row.bare if value is True and row.bare else value
+
+
+def option_name(name: str) -> str:
+    """Return the option of a field, for example ``--gpu-type`` for ``gpu_type``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def option_names(named: Mapping[str, Row]) -> frozenset[str]:
+    """Return every name that the command line accepts for these options, for example ``-f`` and ``--file``."""
+    return frozenset(
+        text for name, row in named.items() for text in (option_name(name), row.short, *row.synonyms) if text
+    )
