@@ -291,7 +291,7 @@ def test_a_full_disk_is_said_with_the_way_out_and_is_left_empty(shop: Shop, whic
     if which == "work":
         words += ["--work-dir", small, "--format", "sqsh"]
     if which == "cache":
-        words += ["--carrier", "proot"]
+        words += ["--build-backend", "proot"]
         own = replace(shop, cache=small)
     around = ("unshare", "--mount", "--propagation", "private", "--", "sh", "-c", SMALL_DISK, str(small))
     done = own.argosy(*words, around=around)

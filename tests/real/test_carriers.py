@@ -58,19 +58,19 @@ def need(program: str) -> None:
 @pytest.mark.parametrize("carrier", ["root", "userns", "proot"])
 def test_root_builds_by_each_carrier_alone(shop: Shop, backend: str, digests: set[str]) -> None:
     need("proot" if backend == "proot" else "bwrap")
-    check(shop, build(shop, "--carrier", backend), backend, digests)
+    check(shop, build(shop, "--build-backend", backend), backend, digests)
 
 
 @pytest.mark.parametrize("carrier", ["userns", "proot"])
 def test_an_ordinary_user_builds_by_each_carrier_alone(alices: Shop, backend: str, digests: set[str]) -> None:
     need("proot" if backend == "proot" else "bwrap")
-    check(alices, build(alices, "--carrier", backend), backend, digests)
+    check(alices, build(alices, "--build-backend", backend), backend, digests)
 
 
 def test_a_carrier_that_was_asked_for_and_is_not_here_is_named_with_what_is_missing(shop: Shop) -> None:
     if shutil.which("singularity"):
         pytest.skip("singularity is installed here")
-    done = build(shop, "--carrier", "singularity")
+    done = build(shop, "--build-backend", "singularity")
     assert done.code == 4
     assert "singularity: not found" in done.err
 
@@ -104,7 +104,7 @@ def test_without_user_namespaces_the_next_carrier_is_taken_and_the_reason_is_sai
 
 
 def test_without_user_namespaces_and_proot_the_error_shows_what_each_carrier_said(alices: Shop) -> None:
-    done = blocked(alices, "--carrier", "userns")
+    done = blocked(alices, "--build-backend", "userns")
     assert done.code == 5
     assert "no way to run a program inside the base image works here" in done.err
     assert "userns: exit code" in done.err
@@ -150,7 +150,7 @@ def test_a_user_of_a_cluster_builds_by_each_carrier_alone(shop: Shop, backend: s
         os.chown(path, ALICE, ALICE)
     names = ("ARGOSY_CACHE", "PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_FIND_LINKS")
     env = {name: mine.environment()[name] for name in names} | LEFTOVERS
-    words = ("build", recipe, "--base", mine.base, "-o", mine.folder / "x.sif", "--json", "--carrier", backend)
+    words = ("build", recipe, "--base", mine.base, "-o", mine.folder / "x.sif", "--json", "--build-backend", backend)
     done = mine.lab("argosy", *words, **env)
     assert done.code == 0, done.err
     report = json.loads(done.out)

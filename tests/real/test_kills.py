@@ -34,7 +34,7 @@ CARRIERS = ("root", "userns", "proot")
 
 def start(shop: Shop, backend: str) -> subprocess.Popen[str]:
     recipe = shop.write("r.txt", "tinypkg\nanother\n")
-    words = ("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "--force", "--carrier", backend)
+    words = ("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "--force", "--build-backend", backend)
     return shop.start(*words)
 
 

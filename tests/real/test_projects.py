@@ -76,7 +76,7 @@ def project(shop: Shop) -> Shop:
     return shop
 
 
-@pytest.mark.parametrize("more", [(), ("--carrier", "userns", "--flatten")], ids=["layer", "userns, flat"])
+@pytest.mark.parametrize("more", [(), ("--build-backend", "userns", "--flatten")], ids=["layer", "userns, flat"])
 def test_what_steps_add_change_and_remove_is_so_in_the_image(project: Shop, more: tuple[str, ...]) -> None:
     done = project.argosy("build", *more)
     assert done.code == 0, done.err
@@ -136,7 +136,7 @@ def test_what_steps_removed_is_gone_for_an_ordinary_user_and_over_her_image_as_b
     need(backend)
     for name, base, gone, kept in IMAGES:
         alices.write("argosy.toml", LINE.format(base=base.format(tiny=tiny), name=name, gone=gone))
-        built = alices.argosy("build", "--carrier", backend)
+        built = alices.argosy("build", "--build-backend", backend)
         assert built.code == 0, built.err
         alices.nothing_left(alices.folder / f"{name}.sif")
         ran = alices.run(alices.folder / f"{name}.sif", "sh", "-c", f"cat /etc/new; {LOOK}")
@@ -156,7 +156,7 @@ def test_steps_and_a_stage_run_where_apptainer_alone_carries(shop: Shop, tiny: P
     shutil.copytree(shop.cache / "tools", own.cache / "tools")
     for path in (shop.folder, *own.cache.rglob("*"), own.cache):
         os.chown(path, ALICE, ALICE)
-    done = own.lab("argosy", "build", "--carrier", "apptainer", ARGOSY_CACHE=str(own.cache))
+    done = own.lab("argosy", "build", "--build-backend", "apptainer", ARGOSY_CACHE=str(own.cache))
     assert done.code == 0, done.err
     own.nothing_left(own.folder / "one.sif")
     ran = own.lab("apptainer", "exec", "one.sif", "sh", "-c", f"cat /etc/new /opt/made; {LOOK}")

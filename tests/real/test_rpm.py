@@ -61,7 +61,7 @@ def test_packages_with_owners_are_installed(shop: Shop, backend: str, line: str)
     ):
         subprocess.run(words, cwd=shop.folder, check=True, capture_output=True)
     shop.write("argosy.toml", PROJECT.format(line=line))
-    done = shop.argosy("build", "--carrier", backend)
+    done = shop.argosy("build", "--build-backend", backend)
     assert done.code == 0, done.err
     shop.nothing_left(shop.folder / "out.sif")
     ran = shop.run(shop.folder / "out.sif", "sh", "-c", "owned; stat -c '%a %n' /usr/share/owned/*")

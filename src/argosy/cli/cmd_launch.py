@@ -43,9 +43,7 @@ from argosy.recipes.option_row import option_name
     metavar="HOST[:DIR]",
     help="Submit on HOST by ssh, from DIR; HOST does not need Argosy.",
 )
-@option(
-    "--in-allocation", group=RUN_MODE, is_flag=True, help="Start as steps of the current allocation, not as a new job."
-)
+@option("--in-allocation", group=RUN_MODE, is_flag=True, help="Start in the current allocation, not as a new job.")
 @option(
     "--interactive",
     group=RUN_MODE,
