@@ -6,9 +6,10 @@ import time
 from pathlib import Path
 
 from argosy.core.session import Session
+from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
-from argosy.launch.resolve import plan_here
+from argosy.launch.resolve import prepare_launch
 from argosy.launch.shape import Wanted
 from argosy.runtimes.open_container import open_container
 from argosy.sites.conditions import Facts
@@ -48,7 +49,8 @@ def run_planning(inputs: Inputs, *, quick: bool) -> Outcome:
     taken = []
     for _ in range(count):
         start = time.perf_counter()
-        plan_launch(request, container, site, session.host)
+        target = choose_target(request, site, session.host)
+        plan_launch(LaunchContext(request, target, container, session.host))
         taken.append(time.perf_counter() - start)
     return Outcome(
         (
@@ -86,6 +88,6 @@ def _large(session: Session, *, times: int) -> Row:
     taken = []
     for _ in range(times):
         start = time.perf_counter()
-        plan_here(request, session, dry=True)
+        prepare_launch(request, session, dry=True)
         taken.append((time.perf_counter() - start) * 1000)
     return many("planning.large", f"plan of a job on {NODES:,} nodes", taken, "ms", budget=LARGE_MS)

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 
 from argosy.launch.model import LaunchRequest
-from argosy.launch.resolve import plan_here
+from argosy.launch.resolve import prepare_launch
 from argosy.launch.shape import Wanted
 from bench.inputs import Inputs, bench_cache, open_session
 from bench.place import REPO, open_folder, why_no_lab
@@ -56,7 +56,7 @@ def run_script(_inputs: Inputs, *, quick: bool) -> Outcome:  # noqa: ARG001 - co
 
 def _counted(nodes: int) -> list[Row]:
     request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), Wanted(nodes=nodes, gpus_per_node=8))
-    text = plan_here(request, open_session(bench_cache()), dry=True, record=RECORD).script
+    text = prepare_launch(request, open_session(bench_cache()), dry=True, record=RECORD).script
     before = run_until_srun(text, nodes)
     what = f"script of {nodes:,} nodes"
     return [

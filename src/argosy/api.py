@@ -46,7 +46,7 @@ from argosy.launch.explain import Explained, explain_plan
 from argosy.launch.interactive import attach, launch_interactive
 from argosy.launch.model import LaunchRequest
 from argosy.launch.request import make_request, with_defaults, with_job
-from argosy.launch.resolve import plan_here as plan_launch
+from argosy.launch.resolve import prepare_launch as plan_launch
 from argosy.launch.shape import Wanted
 from argosy.launch.submit import Launched, launch, launch_after_smoke, write_script
 from argosy.launch.submit_ssh import launch_by_ssh

@@ -22,8 +22,8 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import refuse_existing, write_text
-from argosy.launch.site_overrides import refuse_missing_options
-from argosy.launch.submit import make_private, runs_folder, submission_environment
+from argosy.launch.site_settings import refuse_missing_options
+from argosy.launch.submit import make_private_folder, new_record_folder, submission_environment
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions
 from argosy.recipes.option_row import option_names, types
 from argosy.sites.profile import Site
@@ -70,7 +70,7 @@ def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str,
     SiteError
         When it requires an option that nobody gave.
     """
-    if site.scheduler != "slurm":
+    if not site.has_slurm:
         raise UsageError(
             f"{site.name} has no compute nodes: --on-node and --submit need a site with Slurm",
             hint="name it with --site, or leave the option out: the image is then built here",
@@ -213,13 +213,13 @@ def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildReques
     archive = ""
     if needs_download(site, request):
         archive = _download(request, session)
-    folder = runs_folder(session)
+    folder = new_record_folder(session)
     output = f"{session.host.cwd}/argosy-build-%j.out"
     command = _plan_command(words, site, archive)
     title = f"Builds {request.output.name}; made by argosy build --submit."
     script = render_node_script(options, command, output=output, title=title, bundle=archive, unload=site.build.unload)
     with translate_os_errors(folder):
-        make_private(folder)
+        make_private_folder(folder)
         write_text(folder / "job.sh", script)
     submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
@@ -228,7 +228,7 @@ def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildReques
     reply = run_slurm(session, submit)
     if reply.code != 0:
         Path(archive).unlink() if archive and not may_be_done(reply.stderr) else None
-        raise explain_sbatch(submit, reply, site)
+        raise explain_sbatch(submit, reply, site.name)
     job = parse_job_id(reply.stdout)
     told |= {"job": job, "output": output.replace("%j", job)}
     write_text(folder / "submitted.json", json.dumps(told) + "\n")

@@ -61,7 +61,7 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[Laun
     launched = cmd_launch.start(request, session, ssh)
     if not launched.job:
         ctx.exit(launched.code)
-    code = cmd_launch.submitted(launched.job, request, session, follow=follow)
+    code = cmd_launch.submitted(launched, session, follow=follow)
     if follow and (code == 0 or request.apart):
         from argosy.cli.cmd_verify import verify  # noqa: PLC0415 - where there is something to judge
 
@@ -88,7 +88,7 @@ def _settings(
     wanted = parse_variants(tries, session.host.environment)
     request = replace(cmd_launch.read_request(session, **options), in_allocation=in_allocation)
     launched = launch_variants(request, wanted, session, rounds=rounds, phrase=phrase)
-    code = cmd_launch.submitted(launched.job, request, session, follow=follow) if launched.job else launched.code
+    code = cmd_launch.submitted(launched, session, follow=follow) if launched.job else launched.code
     if follow or not launched.job:
         _print_variants(*read_report(Path(launched.record)), as_json=as_json)
     ctx.exit(code)

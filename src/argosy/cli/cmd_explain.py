@@ -15,7 +15,7 @@ from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.explain import GROUPS, Explained, explain_plan
-from argosy.launch.resolve import plan_here
+from argosy.launch.resolve import prepare_launch
 
 NOT_HERE = ("dry_run", "script", "ssh", "in_allocation", "follow", "interactive", "smoke_first")
 """Options of launch that start or write something."""
@@ -52,7 +52,7 @@ def _plan(session: Session, options: dict[str, Any]) -> LaunchPlan:
         from argosy.jobs.history import kept_plan  # noqa: PLC0415 - where it is asked for
 
         return kept_plan(session, word)
-    return plan_here(cmd_launch.read_request(session, **options), session, dry=True)
+    return prepare_launch(cmd_launch.read_request(session, **options), session, dry=True)
 
 
 def short_line(row: Explained, width: int) -> str:

@@ -16,7 +16,7 @@ from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
 from argosy.launch.request import make_request, with_defaults, with_job
-from argosy.launch.resolve import find_site, plan_here
+from argosy.launch.resolve import prepare_launch
 from argosy.launch.submit import Launched, write_script
 from argosy.launch.submit import launch as launch_story
 from argosy.recipes.launch_options import LaunchOptions
@@ -107,7 +107,7 @@ def _launch(
     launched = start(request, session, ssh)
     if not launched.job:
         return launched.code
-    return submitted(launched.job, request, session, follow=follow)
+    return submitted(launched, session, follow=follow)
 
 
 def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:
@@ -158,10 +158,10 @@ def show_plan(
     request: LaunchRequest, session: Session, script: Path | None, *, as_json: bool, kept: bool, ssh: str = ""
 ) -> int:
     """Print a plan, or write its script; give the exit code."""
-    plan = _preview(request, session, ssh) if ssh else plan_here(request, session, dry=True, kept=kept)
+    plan = _preview(request, session, ssh) if ssh else prepare_launch(request, session, dry=True, script_only=kept)
     if script is not None:
         write_script(plan, script)
-        click.echo(f"{script}: start it with '{'sbatch' if plan.scheduler == 'slurm' else 'sh'} {script}'")
+        click.echo(f"{script}: start it with '{'sbatch' if plan.is_job else 'sh'} {script}'")
     elif as_json:
         print_json(asdict(plan))
     else:
@@ -175,25 +175,25 @@ def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: 
 
     smoke, launched = launch_after_smoke(request, session, parse_remote(ssh) if ssh else None)
     if follow:
-        code = _follow(session, smoke.job, request)
+        code = _follow(session, smoke)
         if code:
             return code
-    return submitted(launched.job, request, session, follow=follow)
+    return submitted(launched, session, follow=follow)
 
 
-def submitted(job: str, request: LaunchRequest, session: Session, *, follow: bool) -> int:
+def submitted(launched: Launched, session: Session, *, follow: bool) -> int:
     """Say the number of a job, or follow it to its end; give the exit code."""
     if follow:
-        return _follow(session, job, request)
-    click.echo(job)
-    click.echo(f"job {job} is submitted; watch it with: argosy logs -f {job}", err=True)
+        return _follow(session, launched)
+    click.echo(launched.job)
+    click.echo(f"job {launched.job} is submitted; watch it with: argosy logs -f {launched.job}", err=True)
     return 0
 
 
-def _follow(session: Session, job: str, request: LaunchRequest) -> int:
+def _follow(session: Session, launched: Launched) -> int:
     from argosy.cli.cmd_jobs import follow_to_end  # noqa: PLC0415 - only where it is asked for
 
-    return follow_to_end(session, job, every=find_site(request.site, session.host).slurm.polling_seconds)
+    return follow_to_end(session, launched.job, every=launched.polling_seconds)
 
 
 def read_request(session: Session, *, smoke: bool = False, **options: Any) -> LaunchRequest:

@@ -80,3 +80,8 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     directives: tuple[str, ...] = ()
     polling_seconds: float = 5.0
     private: bool = False
+
+    @property
+    def is_job(self) -> bool:
+        """Whether the script is a job of Slurm; otherwise it runs on this machine."""
+        return self.scheduler == "slurm"

@@ -46,7 +46,7 @@ def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
     """
     environment = host.environment
     job = environment.get("SLURM_JOB_ID", "")
-    if not job or site.scheduler != "slurm":
+    if not job or not site.has_slurm:
         raise UsageError(
             "--in-allocation needs an allocation of Slurm, and a site with Slurm",
             evidence=f"SLURM_JOB_ID is {job or 'not set'}; {site.name} starts jobs by {site.scheduler}",

@@ -8,7 +8,6 @@ from argosy.core.model import Choice, Host, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.site_overrides import SiteOverrides
 from argosy.sites.binding import plan_masks, render_core_list, usable_cores
 from argosy.sites.profile import Site
 from argosy.sites.resolve import evident_choice
@@ -33,13 +32,12 @@ def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
     return ()
 
 
-def for_whole_nodes(overrides: SiteOverrides, shape: Shape, *, asked: bool) -> SiteOverrides:
-    """Ask for whole nodes where ranks are bound to cores: on a shared node a job may get other cores than the map's."""
-    if asked or overrides.site.slurm.whole_nodes or not choose_masks(shape, overrides.site):
-        return overrides
-    why = "the site's map of cores holds on whole nodes, and jobs of this partition may share them"
-    row = Choice("--exclusive", "yes", why, f"site {overrides.site.name}")
-    return replace(overrides, whole=True, alone=True, choices=(*overrides.choices, row))
+def binding_needs_whole_nodes(shape: Shape, site: Site) -> bool:
+    """Return whether ranks are bound to cores at a site that lets jobs share a node.
+
+    On a shared node a job may get other cores than those of the site's map.
+    """
+    return not site.slurm.whole_nodes and bool(choose_masks(shape, site))
 
 
 def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
@@ -63,7 +61,7 @@ def spare_cores(shape: Shape, site: Site) -> int:
     return len(usable_cores(site.node)) - shape.cpus_per_rank * shape.ranks_per_node if masked else 0
 
 
-def without_map(site: Site, allocated: str) -> Site:
+def without_core_map(site: Site, allocated: str) -> Site:
     """Give the site without its map of cores where an allocation (SLURM_JOB_CPUS_PER_NODE) has but part of a node."""
     given = [int(number) for number in re.findall(r"(?:^|,)(\d+)", allocated)]
     if not site.node.gpu_cpus or not given or min(given) >= len(usable_cores(site.node)):
@@ -80,7 +78,7 @@ def plan_threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
     if given:
         return given, Choice(NAME, given, "set by the caller", "environment")
     cores = shape.cpus_per_rank
-    if site.scheduler == "local":
+    if not site.has_slurm:
         threads = str(cores or max(1, host.cpus // shape.ranks_per_node))
         return threads, Choice(NAME, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
     if not cores:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,30 +10,20 @@ from argosy.core.errors import UsageError
 from argosy.core.process import Argv, Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import (
-    ShellExpr,
-    escape_colons,
-    extract_functions,
-    literal_argv,
-    quote,
-    render_command,
-    render_functions,
-)
+from argosy.core.shell import escape_colons, literal_argv, quote
 from argosy.core.store import write_text
 from argosy.jobs.query import find_job, session_of
 from argosy.jobs.record import read_submitted
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import given_options, refuse_options
-from argosy.launch.resolve import find_site, plan_here
-from argosy.launch.script.container_step import has_document, render_document, step_lines, step_of, step_prefix
-from argosy.launch.script.local import ScriptFacts, render_environment
-from argosy.launch.submit import Launched, keep_record, runs_folder, submission_environment
+from argosy.launch.resolve import prepare_launch
+from argosy.launch.script.attach import ATTACH
+from argosy.launch.submit import Launched, new_record_folder, submission_environment, write_record
+from argosy.sites.load import load_profile
 from argosy.slurm.text import RUNNING
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 """What a job is attached to with, where no command is said: images need not have bash."""
-
-ATTACH = "attach.sh"
 
 
 def _plan_attach(job: str, script: str, command: Argv, *, node: str, terminal: bool) -> Argv:
@@ -104,17 +93,17 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     UsageError
         When the site has no Slurm, or an option is one of a batch job only.
     """
-    site = find_site(request.site, session.host)
-    if site.scheduler != "slurm":
+    profile = load_profile(request.site, session.host)
+    if not profile.site.has_slurm:
         raise UsageError("--interactive needs a site with Slurm", hint=f"here: argosy shell {quote(request.image)}")
     refuse_options(
         request, dict(given_options(request)), INSTEAD, needs="a job", evidence="--interactive opens a shell"
     )
-    folder = runs_folder(session)
+    folder = new_record_folder(session)
     command = request.command or SHELL
-    plan = plan_here(replace(request, command=command), session, record=str(folder))
-    keep_record(plan, folder)
-    write_text(folder / SHELL_SCRIPT, render_shell(folder, site.name, terminal=sys.stdin.isatty()))
+    plan = prepare_launch(replace(request, command=command), session, profile=profile, record=str(folder))
+    write_record(plan, folder)
+    write_text(folder / SHELL_SCRIPT, render_shell(folder, plan.site, terminal=sys.stdin.isatty()))
     words = plan_allocation(plan.directives, ("sh", str(folder / SHELL_SCRIPT), *literal_argv(escape_colons(command))))
     session.reporter.note("leaving the shell gives the nodes back; argosy launch --in-allocation uses them meanwhile")
     code = session.runner.run_foreground(Command(words, env=submission_environment(session)))
@@ -140,37 +129,3 @@ def render_shell(folder: Path, site: str, *, terminal: bool) -> str:
         f'exec {step} sh {quote(str(folder / ATTACH))} "$@"',
     ]
     return "\n".join(lines) + "\n"
-
-
-OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION"
-"""What srun of the outer step sets, and srun of the inner one would take for options."""
-
-
-def render_attach(facts: ScriptFacts) -> str:
-    """Render the script that becomes its words in the container of a job."""
-    programs, words = extract_functions(facts.container.argv((ShellExpr("$@"),)))
-    start = render_command(words)
-    lines = [
-        "#!/bin/sh",
-        "# Become the words of this script in the container of a job: srun --overlap --jobid=JOB sh attach.sh COMMAND…",
-        "# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
-        "set -eu",
-        *render_environment(facts),
-        *render_functions(programs),
-        *(_in_step(facts, start) if step_of(facts.container) else ("exec " + start,)),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _in_step(facts: ScriptFacts, start: str) -> Iterator[str]:
-    """Start a container by srun, on the node at hand: no other program can."""
-    yield f"unset {OF_OUTER_STEP}"
-    yield "terminal=; [ ! -t 0 ] || terminal=--pty"
-    yield from render_document(facts.container)
-    step = 'srun --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" --cpu-bind=none --mpi=none --export=ALL'
-    command = " \\\n    ".join([f"{step_prefix(facts.container)}{step} $terminal", *step_lines(facts.container), start])
-    if not has_document(facts.container):
-        yield f"exec {command}"
-        return
-    yield "trap 'rm -f \"$environment\"' EXIT"
-    yield command

@@ -89,7 +89,7 @@ def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
     yield from (Choice(option(name), value, why, "option") for name, value in given.items())
 
 
-def noted_choices(choices: tuple[Choice, ...]) -> Iterator[str]:
+def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
     """Say in lines what users should know of a plan before it is carried out."""
     yield from (f"profile {choice.value}: {choice.why}" for choice in choices if choice.what == PROFILE)
     yield from unused_options(choices)
@@ -188,7 +188,7 @@ def check_launcher_options(
 
 def _judge_mpi(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choice, ...]:
     """Judge --mpi: with a launcher that does not use it the option is refused; from the project file it is noted."""
-    if not request.mpi or site.scheduler != "slurm":
+    if not request.mpi or not site.has_slurm:
         return ()
     if not re.fullmatch(r"pmix(_v\d)?|pmi2|cray_shasta", request.mpi):
         raise UsageError(
@@ -224,7 +224,7 @@ def _refuse_by_launcher(request: LaunchRequest, launcher: str) -> None:
 
 
 def _refuse_by_site(request: LaunchRequest, site: Site) -> None:
-    is_slurm = site.scheduler == "slurm"
+    is_slurm = site.has_slurm
     if (request.gpu_type or request.elastic) and not is_slurm:
         option = "--gpu-type" if request.gpu_type else "--elastic"
         raise UsageError(f"{option} needs a site with Slurm", hint="leave it out here")

@@ -6,7 +6,7 @@ from argosy.core.errors import SiteError, UsageError
 from argosy.core.layout import NOT_FROM_CALLER
 from argosy.core.model import Choice, ContainerRequest, Host, Image, ImageKind
 from argosy.core.records import replace
-from argosy.launch.site_overrides import shown_of_overlays
+from argosy.launch.site_settings import proved_overlay_mode
 from argosy.runtimes.apptainer import FAMILIES
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container
 from argosy.runtimes.runtime import load_runtime
@@ -16,9 +16,9 @@ FROM_CALLER = ("SBATCH_", "OMP_NUM_THREADS")
 """What a plan may still read of the caller's environment: the user's defaults."""
 
 
-def is_elsewhere(site: Site, host: Host, *, image_is_here: bool) -> bool:
-    """Tell whether a plan for a site with a scheduler is made on another machine: one without sbatch, or the image."""
-    return site.scheduler == "slurm" and not (image_is_here and "sbatch" in host.programs)
+def is_elsewhere(host: Host, *, image_is_here: bool) -> bool:
+    """Return whether a plan for a site with Slurm is made away from it: sbatch or the image is not here."""
+    return not (image_is_here and "sbatch" in host.programs)
 
 
 def assume_host(site: Site, host: Host, runtime: str) -> Host:
@@ -52,15 +52,15 @@ def assume_host(site: Site, host: Host, runtime: str) -> Host:
 
 def assume_runtime(site: Site, host: Host, runtime: str) -> Host:
     """Give this machine with the site's runtime, which a module may bring to the job only."""
-    if site.scheduler != "slurm" or not runtime:
+    if not runtime:
         return host
     program = load_runtime(runtime).program
     return replace(host, arch=site.node.arch or host.arch, programs={program: "", **host.programs})
 
 
-def as_proved(site: Site, host: Host, runtime: str) -> Host:
+def with_proved_overlay(site: Site, host: Host, runtime: str) -> Host:
     """Give the machine with what a run at the site showed of overlays: that beats what its configuration says."""
-    shown = shown_of_overlays(site, runtime)
+    shown = proved_overlay_mode(site, runtime)
     return replace(host, overlay=shown) if shown else host
 
 
@@ -70,14 +70,14 @@ def assume_container(
     site: Site,
     host: Host,
     *,
-    kept: bool,
-    found: Image | None,
+    script_only: bool,
+    remote_image: Image | None,
 ) -> ContainerPlan:
     """Plan a container for an image that is not here: one with torch, made by somebody else; and say so.
 
     Parameters
     ----------
-    found
+    remote_image
         What the image is, where it was looked at from afar; one without a lock may still have torch.
 
     Raises
@@ -86,18 +86,22 @@ def assume_container(
         When the script is kept for somebody to submit, and the image has yet to be fetched.
     """
     unfetched = "://" in reference
-    if kept and unfetched:
+    if script_only and unfetched:
         raise UsageError(
             f"a script that is kept needs an image that is a file at {site.name}",
             evidence=f"{reference} is fetched where a job is launched",
             hint="fetch it there with 'argosy images pull', and give its name there; or see --dry-run",
         )
     kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
-    signed = _not_verified(request, found)
-    if found is not None and found.argosy:
-        plan = plan_container(request, found, host)
+    signed = _not_verified(request, remote_image)
+    if remote_image is not None and remote_image.argosy:
+        plan = plan_container(request, remote_image, host)
         return replace(plan, choices=(*plan.choices, *signed))
-    image = found or fileless_image(reference, request.runtime) or Image(path=reference, kind=kind, digest="", arch="")
+    image = (
+        remote_image
+        or fileless_image(reference, request.runtime)
+        or Image(path=reference, kind=kind, digest="", arch="")
+    )
     plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
     fetched = "; its file stands here where it is launched" if unfetched else ""
     said = (

@@ -72,7 +72,7 @@ def choose_shape(wanted: Wanted, site: Site, host: Host, why_gpus: str = "") -> 
         if getattr(wanted, name) < 0:
             raise UsageError(f"{option(name)} cannot be negative", evidence=f"{option(name)} {getattr(wanted, name)}")
     nodes = wanted.nodes or 1
-    if site.scheduler == "local":
+    if not site.has_slurm:
         return _local_shape(wanted, host, nodes)
     gpus = _gpus_per_node(wanted, site, nodes)
     ranks, why = _ranks_per_node(wanted, site, nodes, gpus)

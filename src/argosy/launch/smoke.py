@@ -26,7 +26,7 @@ def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
     UsageError
         Where there is no queue.
     """
-    if site.scheduler != "slurm":
+    if not site.has_slurm:
         raise UsageError("--smoke needs a site with Slurm", hint="here, launch it as it is: there is no queue")
     wanted = request.wanted
     nodes = min(NODES, wanted.nodes or 1)

@@ -21,8 +21,7 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
-from argosy.launch.resolve import find_site, plan_here
-from argosy.sites.profile import Site
+from argosy.launch.resolve import prepare_launch
 from argosy.slurm.text import parse_job_id
 
 if TYPE_CHECKING:
@@ -45,49 +44,54 @@ class Launched(msgspec.Struct, frozen=True):
         The scheduler's id; empty where there is none.
     record
         Folder with the script and what is known of the run.
+    polling_seconds
+        How often Slurm may be asked about the job.
     """
 
     code: int
     job: str
     record: str
+    polling_seconds: float = 5.0
 
 
 def launch(request: LaunchRequest, session: Session) -> Launched:
     """Plan a launch, write it down, and start it here or submit it."""
     from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
-    from argosy.launch.option_checks import noted_choices  # noqa: PLC0415 - a dry run needs none
+    from argosy.launch.option_checks import plan_notes  # noqa: PLC0415 - a dry run needs none
 
-    site = find_site(request.site, session.host)
-    folder = runs_folder(session)
-    plan = plan_here(request, session, record=str(folder))
+    folder = new_record_folder(session)
+    plan = prepare_launch(request, session, record=str(folder))
     if request.logs:
         with translate_os_errors(Path(request.logs)):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
-    say_where(session, site, in_allocation=request.in_allocation)
-    for line in noted_choices(plan.choices):
+    note_target(session, plan, in_allocation=request.in_allocation)
+    for line in plan_notes(plan.choices):
         session.reporter.note(line)
-    keep_record(plan, folder)
-    return start_kept(plan, folder, session, site, request)
+    write_record(plan, folder)
+    return start_launch(plan, folder, session, request)
 
 
-def start_kept(plan: LaunchPlan, folder: Path, session: Session, site: Site, request: LaunchRequest) -> Launched:
-    """Start the script of a record here, or submit it."""
+def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: LaunchRequest) -> Launched:
+    """Start the script of a record on this machine, or submit it as a job."""
     from argosy.core.store import write_text  # noqa: PLC0415 - a dry run writes nothing
 
     script = folder / "job.sh"
-    words = tuple(word.replace("{script}", str(script)) for word in plan.submit)
     profile = absolute_profile(request.site, session.host)
-    if request.in_allocation or plan.scheduler == "local":
-        words = ("sh", str(script))
+    if request.in_allocation or not plan.is_job:
+        argv = ("sh", str(script))
         if request.in_allocation:
-            note_job(plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, in_allocation="yes")
-        code = _carry_out(Command(words, env=dict(session.host.environment)), session, site)
+            write_submission(
+                plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, in_allocation="yes"
+            )
+        code = _run_script(Command(argv, env=dict(session.host.environment)), session, judge=plan.is_job)
         write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
         return Launched(code, "", str(folder))
-    return submit(plan, words, folder, session, site, profile=profile)
+    return submit(plan, folder, session, profile=profile)
 
 
-def note_job(plan: LaunchPlan, folder: Path, job: str, *, profile: str, in_allocation: str = "", **more: str) -> None:
+def write_submission(
+    plan: LaunchPlan, folder: Path, job: str, *, profile: str, in_allocation: str = "", **more: str
+) -> None:
     """Write the job's number into its record; `in_allocation` is ``yes`` for steps of an existing allocation."""
     from argosy.core.store import write_text  # noqa: PLC0415 - likewise
 
@@ -118,7 +122,7 @@ def launch_after_smoke(
         Where both are submitted by ssh; None for here.
     """
     if remote is None:
-        plan_here(request, session, dry=True)
+        prepare_launch(request, session, dry=True)
         submit_one = partial(launch, session=session)
     else:
         from argosy.launch.submit_ssh import launch_by_ssh, preview  # noqa: PLC0415 - only where it is asked for
@@ -132,12 +136,16 @@ def launch_after_smoke(
     return smoke, submit_one(replace(request, options=replace(request.options, dependency=after), extra=extra))
 
 
-def _carry_out(command: Command, session: Session, site: Site) -> int:
-    """Run a script here and now; give the exit code of the rank that failed first, where the output tells it.
+def _run_script(command: Command, session: Session, *, judge: bool) -> int:
+    """Run a script on this machine and return its exit code.
 
-    srun's own code is the highest of all ranks: the 143 of those that it ended would hide the code of the first.
+    Parameters
+    ----------
+    judge
+        Whether to return the code of the rank that failed first, if the output shows it: srun's own code is the highest
+        of all ranks, so that the 143 of the ranks that srun ended would hide it.
     """
-    if site.scheduler != "slurm":
+    if not judge:
         return session.runner.run_foreground(command)
     from argosy.jobs.first_failure import judge_end  # noqa: PLC0415 - where there is Slurm
     from argosy.jobs.query import LAST_BYTES  # noqa: PLC0415 - likewise
@@ -155,22 +163,22 @@ def _carry_out(command: Command, session: Session, site: Site) -> int:
     return first.code if first else code
 
 
-def runs_folder(session: Session) -> Path:
-    """Give a name for the record of a new run; nothing is made."""
+def new_record_folder(session: Session) -> Path:
+    """Return a new path for the record of a launch; the folder is not created."""
     return session.paths.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
 
 
-def make_private(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Make the folder of a record, which its owner alone may read: it may hold values of variables."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.mkdir(mode=0o700)
 
 
-def keep_record(plan: LaunchPlan, folder: Path) -> Path:
+def write_record(plan: LaunchPlan, folder: Path) -> Path:
     """Write a plan down before it is carried out; give its script."""
     from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.core.store import write_text  # noqa: PLC0415 - likewise
-    from argosy.launch.interactive import ATTACH  # noqa: PLC0415 - a dry run writes nothing
+    from argosy.launch.script.attach import ATTACH  # noqa: PLC0415 - a dry run writes nothing
     from argosy.launch.script.record_files import (  # noqa: PLC0415 - likewise
         END_FILE,
         RANK_FILE,
@@ -179,26 +187,25 @@ def keep_record(plan: LaunchPlan, folder: Path) -> Path:
     )
 
     with translate_os_errors(folder, "ARGOSY_STATE"):
-        make_private(folder)
+        make_private_folder(folder)
         script = folder / "job.sh"
         write_text(script, plan.script)
         write_text(folder / "job.json", _render_record(plan))
-        slurm = plan.scheduler == "slurm"
-        own = {END_FILE: render_end(plan.cores), RANK_FILE: render_rank(plan.image)} if slurm else {}
+        own = {END_FILE: render_end(plan.cores), RANK_FILE: render_rank(plan.image)} if plan.is_job else {}
         for name, text in {ATTACH: plan.attach, **own}.items():
             if text:
                 write_text(folder / name, text)
     return script
 
 
-def say_where(session: Session, site: Site, *, in_allocation: bool) -> None:
+def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> None:
     """Say where a launch runs, if something else may be meant: in an allocation, or on a login node without a site."""
     job = session.host.environment.get("SLURM_JOB_ID", "")
     if in_allocation:
         session.reporter.note(f"carried out as steps of job {job}")
-    elif job and site.scheduler == "slurm":
+    elif job and plan.is_job:
         session.reporter.note(f"inside job {job}: submitted as a job of its own; --in-allocation would use this one")
-    elif not job and site.name == "local" and "sbatch" in session.host.programs:
+    elif not job and plan.site == "local" and "sbatch" in session.host.programs:
         from argosy.sites.detect import sites_here  # noqa: PLC0415 - profiles take 0.1 s to read
 
         names = [each.name for each in sites_here(session.host)]
@@ -211,9 +218,7 @@ def absolute_profile(name: str, host: Host) -> str:
     return str(Path(host.cwd, name)) if name.endswith(".toml") else name
 
 
-def submit(
-    plan: LaunchPlan, words: tuple[str, ...], folder: Path, session: Session, site: Site, *, profile: str
-) -> Launched:
+def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) -> Launched:
     """Submit a plan whose record lies in a folder.
 
     Raises
@@ -229,22 +234,23 @@ def submit(
     refuse_missing_chdir(plan)
     for line in warn_before(plan, session.host.cwd):
         session.reporter.note(line)
-    command = Command(words, env=submission_environment(session))
-    note_job(plan, folder, "", profile=profile)  # who is killed from here on leaves a job that is found by its script
+    argv = tuple(argument.replace("{script}", str(folder / "job.sh")) for argument in plan.submit)
+    command = Command(argv, env=submission_environment(session))
+    write_submission(plan, folder, "", profile=profile)
     try:
         reply = run_slurm(session, command)
     except Interrupted as stopped:
         raise _explain_stop(session, plan, folder, stopped, profile=profile) from stopped
     if reply.code != 0:
-        raise explain_sbatch(command, reply, site, plan.choices)
+        raise explain_sbatch(command, reply, plan.site, plan.choices)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
     try:
-        note_job(plan, folder, job, profile=profile)
+        write_submission(plan, folder, job, profile=profile)
     except (OSError, ArgosyError) as error:  # the job is there all the same, and is found by its script
         session.reporter.note(f"job {job} is submitted; its number could not be noted: {error}")
-    return Launched(0, job, str(folder))
+    return Launched(0, job, str(folder), plan.polling_seconds)
 
 
 def submission_environment(session: Session) -> dict[str, str]:
@@ -297,7 +303,7 @@ def _explain_stop(session: Session, plan: LaunchPlan, folder: Path, stopped: Int
             "stopped while the job was submitted; no such job is seen",
             hint="look with 'argosy jobs' before you launch it again",
         )
-    note_job(plan, folder, job, profile=profile)
+    write_submission(plan, folder, job, profile=profile)
     return Stopped(
         stopped.signal_number, f"stopped; job {job} is submitted, and goes on", hint=f"to end it: argosy cancel {job}"
     )

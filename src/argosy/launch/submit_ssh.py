@@ -24,14 +24,15 @@ from argosy.images.open import Opened
 from argosy.images.send import open_far
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch.interactive import ATTACH
 from argosy.launch.model import LaunchRequest
 from argosy.launch.names import output_folders
-from argosy.launch.option_checks import noted_choices
-from argosy.launch.resolve import find_site, plan_here
+from argosy.launch.option_checks import plan_notes
+from argosy.launch.resolve import prepare_launch
+from argosy.launch.script.attach import ATTACH
 from argosy.launch.script.record_files import END_FILE, RANK_FILE
-from argosy.launch.submit import Launched, absolute_profile, keep_record, note_job, runs_folder
+from argosy.launch.submit import Launched, absolute_profile, new_record_folder, write_record, write_submission
 from argosy.runtimes.runtime import AUTOMATIC
+from argosy.sites.load import load_profile
 from argosy.slurm.calls import explain_sbatch
 from argosy.slurm.text import parse_job_id
 
@@ -111,8 +112,9 @@ def _plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, reco
     CheckFailed, ImageError
         As `find_signers`, where the launch is no preview.
     """
-    site = find_site(request.site, session.host)
-    if site.scheduler != "slurm":
+    profile = load_profile(request.site, session.host)
+    site = profile.site
+    if not site.has_slurm:
         raise UsageError(
             f"--ssh submits to Slurm, and the site {site.name} has none",
             hint="name the profile of the cluster with --site; 'argosy sites ls' lists them",
@@ -124,10 +126,13 @@ def _plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, reco
         find_signers(sif, request.image, keys, there.runner, there.host.programs)
     if not (request.container.runtime or site.runtime.name) and there.host.programs:
         request = replace(request, container=replace(request.container, runtime=next(iter(there.host.programs))))
-    # Profiles are looked for from the folder here.
-    host = replace(there.host, cwd=session.host.cwd)
-    return plan_here(
-        request, replace(session, host=host), kept=True, found=opened.image if opened else None, record=record
+    return prepare_launch(
+        request,
+        replace(session, host=replace(there.host, cwd=session.host.cwd)),
+        profile=profile,
+        script_only=True,
+        record=record,
+        remote_image=opened.image if opened else None,
     )
 
 
@@ -147,12 +152,12 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     """
     there = reach(session, remote)
     request = moved(request, session.host.cwd, there.cwd)
-    folder = runs_folder(session)
+    folder = new_record_folder(session)
     record = str(PurePosixPath(there.state, "runs", folder.name))
     plan = _plan_by_ssh(request, session, there, record=record)
-    for line in noted_choices(plan.choices):
+    for line in plan_notes(plan.choices):
         session.reporter.note(line)
-    keep_record(plan, folder)
+    write_record(plan, folder)
     try:
         reply = run_text(there.runner, "".join(_submission(plan, request, there, folder, record)))
     except Interrupted as stopped:
@@ -168,15 +173,14 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
             hint=f"it may be there: look with 'argosy jobs --ssh {remote.host}' before you submit it again",
         )
     if reply.code != 0:
-        site = find_site(request.site, session.host)
         words = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)
-        raise explain_sbatch(Command(("ssh", remote.host, *words)), reply, site, plan.choices, ssh=remote.host)
+        raise explain_sbatch(Command(("ssh", remote.host, *words)), reply, plan.site, plan.choices, ssh=remote.host)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
     far = {"ssh": remote.host, "there": record, "output": str(PurePosixPath(there.cwd, plan.output))}
-    note_job(plan, folder, job, profile=absolute_profile(request.site, session.host), **far)
-    return Launched(0, job, str(folder))
+    write_submission(plan, folder, job, profile=absolute_profile(request.site, session.host), **far)
+    return Launched(0, job, str(folder), plan.polling_seconds)
 
 
 def _submission(plan: LaunchPlan, request: LaunchRequest, there: There, folder: Path, record: str) -> Iterator[str]:

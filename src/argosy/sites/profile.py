@@ -342,6 +342,11 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not re.fullmatch(r"[A-Za-z0-9._-]*", self.name):
             raise ValueError(f"name = {self.name!r} is no plain word: letters, digits, '.', '_' and '-'")
 
+    @property
+    def has_slurm(self) -> bool:
+        """Whether jobs are submitted to Slurm; otherwise programs run on this machine."""
+        return self.scheduler == "slurm"
+
     def partition(self, name: str) -> Partition | None:
         """Give the partition of that name, if the profile has it."""
         return next((each for each in self.partitions if each.name == name), None)

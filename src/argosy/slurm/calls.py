@@ -9,7 +9,6 @@ from argosy.core.errors import ArgosyError, CheckFailed, SiteError, ToolMissing
 from argosy.core.model import Choice
 from argosy.core.process import Argv, Command, Reply, tool_error
 from argosy.core.session import Session
-from argosy.sites.profile import Site
 from argosy.slurm.text import may_be_done, says_no_answer
 
 NO_CLUSTER = "Could not establish a configuration source"
@@ -123,7 +122,7 @@ HINTS = (
 
 
 def explain_sbatch(
-    command: Command, reply: Reply, site: Site, choices: Iterable[Choice] = (), *, ssh: str = ""
+    command: Command, reply: Reply, site: str, choices: Iterable[Choice] = (), *, ssh: str = ""
 ) -> ArgosyError:
     """Say what Slurm refused, in its own words, and what to do.
 
@@ -146,5 +145,5 @@ def explain_sbatch(
         )
     for pattern, hint in HINTS:
         if re.search(pattern, text):
-            return SiteError(f"{site.name} refuses this job", evidence=error.evidence, hint=hint)
+            return SiteError(f"{site} refuses this job", evidence=error.evidence, hint=hint)
     return error

@@ -160,6 +160,19 @@ def unread_defaults(environment: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
+def plan_sbatch(directives: Argv) -> Argv:
+    """Plan the command that submits a script with these directives; ``{script}`` is replaced by the script's path.
+
+    A job that Slurm starts again, after a lost node or a preemption, truncates its output.  It appends instead if the
+    file names hold the job's number, so that no other job can have written them.
+    """
+    files = [option for option in directives if option.startswith(("--output=", "--error="))]
+    is_own = files and all(re.search(r"%\d*[jJA]", option) for option in files)
+    has_mode = any(option.startswith("--open-mode") for option in directives)
+    append = ("--open-mode=append",) if is_own and not has_mode else ()
+    return ("sbatch", "--parsable", *append, "{script}")
+
+
 def render_directive(option: str) -> str:
     r"""Render one ``#SBATCH`` line; sbatch reads it as a shell would, in double quotes where it needs them.
 

@@ -18,8 +18,8 @@ from argosy.cli.app import app
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import ContainerRequest, Image, ImageKind
 from argosy.diagnostics.validate.merge import Fact, Result, merge_result, read_result, with_table, with_value
-from argosy.launch.resolve_elsewhere import as_proved
-from argosy.launch.site_overrides import told_by_site
+from argosy.launch.resolve_elsewhere import with_proved_overlay
+from argosy.launch.site_settings import explain_container
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
@@ -101,8 +101,8 @@ def test_what_a_run_shows_of_overlays_chooses_how_a_layer_attaches_and_explain_t
     site = parse(merge_result(PROFILE, parse(PROFILE), result).text)
     image = Image("/x.sif", ImageKind.SIF, "", "amd64", layer_offset=1, layer_part=2, argosy=True)
     request = ContainerRequest(runtime="apptainer")
-    plan = plan_container(request, image, as_proved(site, HOST, "apptainer"))
-    told = {choice.what: choice for choice in told_by_site(plan.choices, request, site, gpus=1)}["layer"]
+    plan = plan_container(request, image, with_proved_overlay(site, HOST, "apptainer"))
+    told = {choice.what: choice for choice in explain_container(plan.choices, request, site, gpus=1)}["layer"]
     assert (plan.entry.attach.value, told.proof) == (attached, proof)
     assert told.checked == ("2026-11-21" if proof else "")
     assert ("apptainer 1.4.5" in told.evidence) == bool(proof)

@@ -23,7 +23,6 @@ from argosy.jobs.logs import RankLines, read_output
 from argosy.jobs.query import JobFacts, find_job, list_jobs
 from argosy.jobs.record import find_record, read_submitted
 from argosy.launch.submit import submit
-from argosy.sites.profile import Site
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
@@ -433,9 +432,8 @@ def test_who_is_stopped_while_a_job_is_submitted_hears_whether_it_is(tmp_path: P
     rows = f"5|/other/job.sh\n{seen}|{folder}/job.sh\n" if seen else "5|/other/job.sh\n"
     there = make_session(tmp_path, HOST, Stopping([(("timeout",), Reply(0, rows, ""))]))
     plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
-    site = Site(name="lab", title="the lab", scheduler="slurm")
     with pytest.raises(Stopped) as caught:
-        submit(plan, ("sbatch", f"{folder}/job.sh"), folder, there, site, profile="lab")
+        submit(plan, folder, there, profile="lab")
     assert said in str(caught.value)
     assert caught.value.code == 143
     assert read_submitted(folder)["job"] == seen
@@ -485,6 +483,5 @@ def test_a_job_whose_number_cannot_be_noted_is_submitted_all_the_same(tmp_path: 
     folder = tmp_path / "runs/a"
     folder.mkdir(parents=True)
     plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
-    site = Site(name="lab", title="the lab", scheduler="slurm")
     there = make_session(tmp_path, HOST, Filling())
-    assert submit(plan, ("sbatch", f"{folder}/job.sh"), folder, there, site, profile="lab").job == "7"
+    assert submit(plan, folder, there, profile="lab").job == "7"

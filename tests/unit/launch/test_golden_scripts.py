@@ -17,9 +17,9 @@ import pytest
 from argosy.core.model import ContainerRequest
 from argosy.core.session import Session
 from argosy.launch.model import LaunchRequest
-from argosy.launch.resolve import plan_here
+from argosy.launch.resolve import prepare_launch
 from argosy.launch.shape import Wanted
-from argosy.launch.site_overrides import OF_SCRIPTS
+from argosy.launch.site_settings import OF_SCRIPTS
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 
@@ -151,7 +151,7 @@ def script_of(case: Case) -> str:
         options=case.options,
         container=ContainerRequest(runtime=case.runtime),
     )
-    return plan_here(request, laptop(), dry=True).script
+    return prepare_launch(request, laptop(), dry=True).script
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.site}-{case.name}")

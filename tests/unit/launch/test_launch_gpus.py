@@ -8,7 +8,7 @@ from argosy.core.model import ContainerRequest, GpuMode
 from argosy.jobs.advice import warn_before
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
-from argosy.launch.resolve import plan_here
+from argosy.launch.resolve import prepare_launch
 from argosy.launch.shape import Wanted
 from argosy.slurm.text import JobOptions
 from tests.unit.launch.test_golden_scripts import SQUASHFS, laptop
@@ -23,7 +23,7 @@ def plan(site: str, wanted: Wanted, *, gpu: GpuMode = GpuMode.AUTO, partition: s
         options=JobOptions(account="project_1", qos="acc_debug", time="00:15:00", partition=partition),
         container=ContainerRequest(gpu=gpu),
     )
-    return plan_here(request, laptop(), dry=True)
+    return prepare_launch(request, laptop(), dry=True)
 
 
 def code(planned: LaunchPlan) -> list[str]:

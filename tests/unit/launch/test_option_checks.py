@@ -16,6 +16,8 @@ from argosy.core.model import ContainerRequest, Gpu, Host, Image, ImageKind, Var
 from argosy.core.records import replace
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.complete import complete_request
+from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.explain import explain_plan
 from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.launchers.programs import ELASTIC, TORCHRUN
@@ -24,12 +26,11 @@ from argosy.launch.names import make_output_folders, output_folders
 from argosy.launch.option_checks import UNUSED, unused_options
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request, with_defaults, with_job
-from argosy.launch.resolve import complete_request
 from argosy.launch.script.record_files import render_well
 from argosy.launch.script.staging import render_staging
 from argosy.launch.shape import Wanted
 from argosy.launch.smoke import as_smoke
-from argosy.launch.submit import keep_record, note_job, write_script
+from argosy.launch.submit import write_record, write_script, write_submission
 from argosy.recipes.project_file import read_project
 from argosy.recipes.project_tables import Project
 from argosy.runtimes.container_plan import plan_container
@@ -60,7 +61,8 @@ def plan(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: A
     asked = complete_request(asked, site, host)
     gpus = asked.wanted.gpus_per_node or asked.wanted.gpus
     there = replace(host, gpus=tuple(Gpu("nvidia", n, "") for n in range(gpus)))
-    return plan_launch(asked, plan_container(asked.container, image, there), site, there)
+    container = plan_container(asked.container, image, there)
+    return plan_launch(LaunchContext(asked, choose_target(asked, site, there), container, there))
 
 
 # Elastic
@@ -304,7 +306,8 @@ def test_the_plan_tells_file_and_line(project: Project) -> None:
 
 
 def plan_of(request: LaunchRequest) -> LaunchPlan:
-    return plan_launch(request, plan_container(request.container, IMAGE, HOST), LAB, HOST)
+    container = plan_container(request.container, IMAGE, HOST)
+    return plan_launch(LaunchContext(request, choose_target(request, LAB, HOST), container, HOST))
 
 
 def test_a_launch_that_is_no_job_of_the_file_still_takes_its_defaults(project: Project) -> None:
@@ -518,8 +521,8 @@ def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
     made = plan(GPUS, options=JobOptions(account="a", time="5"), wanted=Wanted(nodes=2, gpus_per_node=4))
     session = make_session(tmp_path)
     folder = tmp_path / "runs/1"
-    keep_record(made, folder)
-    note_job(made, folder, "7", profile="gpus")
+    write_record(made, folder)
+    write_submission(made, folder, "7", profile="gpus")
     assert explain_plan(kept_plan(session, "7")) == explain_plan(made)
     with pytest.raises(UsageError, match="there is no record of a job 8"):
         kept_plan(session, "8")
@@ -639,5 +642,5 @@ def test_a_script_with_a_value_of_the_callers_environment_is_its_owners_alone(tm
 
 
 def test_the_record_of_a_launch_is_its_owners_alone(tmp_path: Path) -> None:
-    script = keep_record(plan(), tmp_path / "state/runs/one")
+    script = write_record(plan(), tmp_path / "state/runs/one")
     assert [folder.stat().st_mode & 0o777 for folder in (script.parent, script.parent.parent)] == [0o700, 0o700]

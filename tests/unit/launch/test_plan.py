@@ -24,6 +24,7 @@ from argosy.core.model import Bind, ContainerRequest, Gpu, GpuMode, Host, Image,
 from argosy.core.records import replace
 from argosy.core.shell import ShellFunction
 from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.launchers.launcher import Counts, LauncherSpec, as_torchrun_program, choose_launcher, torchrun
 from argosy.launch.launchers.programs import BECOME, BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
 from argosy.launch.model import LaunchRequest
@@ -63,7 +64,8 @@ def plan(site: Site = LAB, host: Host = HOST, image: Image = IMAGE, **request: A
     asked = LaunchRequest(image=image.path, **{"command": COMMAND, "site": site.name, **request})
     gpus = asked.wanted.gpus_per_node or asked.wanted.gpus // max(1, asked.wanted.nodes)
     there = replace(host, gpus=tuple(Gpu(site.node.gpu_vendor, n, "") for n in range(gpus)))
-    return plan_launch(asked, plan_container(asked.container, image, there), site, there)
+    container = plan_container(asked.container, image, there)
+    return plan_launch(LaunchContext(asked, choose_target(asked, site, there), container, there))
 
 
 def directives(script: str) -> list[str]:

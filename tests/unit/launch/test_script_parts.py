@@ -257,7 +257,7 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
 )
 def test_what_slurm_refuses_stands_in_its_own_words_with_a_way_out(said: str, hint: str) -> None:
     line = f"sbatch: error: Batch job submission failed: {said}"
-    error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", line), SITE)
+    error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", line), SITE.name)
     assert line in str(error)
     assert hint in error.hint
 
@@ -268,7 +268,7 @@ def test_a_refused_option_that_nobody_typed_is_traced_to_its_variable() -> None:
         Choice("SBATCH_X", "not used", "y", "environment"),
     )
     reply = Reply(1, "", "sbatch: error: Batch job submission failed: Invalid feature specification")
-    error = explain_sbatch(Command(("sbatch", "x")), reply, SITE, rows)
+    error = explain_sbatch(Command(("sbatch", "x")), reply, SITE.name, rows)
     assert error.evidence.endswith("\n--constraint=zz is your default, SBATCH_CONSTRAINT")
 
 

@@ -16,14 +16,14 @@ from argosy.core.model import ContainerRequest, Variable
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.core.shell import quote
+from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.launch.model import LaunchRequest
-from argosy.launch.resolve import plan_here
+from argosy.launch.resolve import prepare_launch
 from argosy.launch.shape import Wanted
-from argosy.launch.site_overrides import parse_torch_version, set_by_caller
-from argosy.launch.submit import say_where
+from argosy.launch.site_settings import caller_variables, parse_torch_version
+from argosy.launch.submit import note_target
 from argosy.sites.detect import Machine, detect_sites, machine_here
-from argosy.sites.profile import Site
 from argosy.sites.read import DATA, read_site, site_names
 from argosy.sites.show import diff_sites, profile_schema, tell_site
 from argosy.slurm.text import JobOptions
@@ -44,7 +44,7 @@ def translate_os_errors(**environment: str) -> tuple[Explained, ...]:
         wanted=Wanted(nodes=2, gpus_per_node=8),
         options=JobOptions(account="project_1", time="15"),
     )
-    return explain_plan(plan_here(request, laptop(**environment), dry=True))
+    return explain_plan(prepare_launch(request, laptop(**environment), dry=True))
 
 
 @pytest.mark.parametrize(("workdir", "inside"), [("", "/scratch/a b"), ("/opt", "/opt")])
@@ -52,7 +52,7 @@ def test_a_program_runs_in_the_folder_of_its_job_unless_another_one_is_named(wor
     options = JobOptions(account="project_1", time="10", chdir="/scratch/a b")
     container = ContainerRequest(workdir=workdir)
     request = LaunchRequest("train.sif", ("true",), site="lumi-c", options=options, container=container)
-    script = plan_here(request, laptop(), dry=True).script
+    script = prepare_launch(request, laptop(), dry=True).script
     assert '#SBATCH --chdir="/scratch/a b"' in script
     assert f"--pwd {quote(inside)}" in script
     assert ("/scratch/a b" in script.partition("argosy-node ")[2]) == (not workdir)
@@ -321,11 +321,11 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
 
 def test_what_the_caller_tunes_the_network_by_is_forced_and_nothing_else() -> None:
     environment = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "cxi", "PMI_RANK": "3", "NCCLX": "1", "PATH": "/bin"}
-    assert set_by_caller(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))
+    assert caller_variables(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))
 
 
 def test_a_variable_that_the_script_has_for_itself_reaches_the_program_as_the_caller_has_it() -> None:
-    assert set_by_caller({"n": "5", "N": "6"}) == (Variable("n", "5"),)
+    assert caller_variables({"n": "5", "N": "6"}) == (Variable("n", "5"),)
 
 
 def test_a_cluster_is_known_by_the_configuration_that_slurm_is_told_of(tmp_path: Path) -> None:
@@ -355,10 +355,13 @@ def test_a_launch_on_a_login_node_says_that_it_is_no_job(
     heard: list[str] = []
     session = make_session(tmp_path, make_host(*programs, cwd=str(tmp_path), environment=environment))
     session = replace(session, reporter=Hearing(heard))
-    say_where(
-        session, Site(name=site, title=site, scheduler="local" if site == "local" else "slurm"), in_allocation=False
-    )
+    note_target(session, launch_plan(site), in_allocation=False)
     assert heard == said
+
+
+def launch_plan(site: str) -> LaunchPlan:
+    scheduler = "local" if site == "local" else "slurm"
+    return LaunchPlan("n", site, scheduler, "x.sif", "", Shape(1, 1), "", (), ())
 
 
 def test_a_default_of_sbatch_that_is_not_read_is_told() -> None:
@@ -373,11 +376,11 @@ def test_the_cluster_that_is_here_needs_no_name_and_another_is_refused(word: str
     session = make_session(tmp_path, make_host("apptainer", "sbatch", cwd=str(tmp_path), environment=environment))
     options = JobOptions(account="project_1", time="00:15:00")
     asked = LaunchRequest("/images/a.sif", ("true",), "lumi-c", options=options, extra=(word, "--hold"))
-    directives = plan_here(asked, session, dry=True).directives
+    directives = prepare_launch(asked, session, dry=True).directives
     assert "--hold" in directives
     assert "here" not in " ".join(directives)
     with pytest.raises(UsageError, match="another cluster"):
-        plan_here(replace(asked, extra=(word.replace("here", "there"),)), session, dry=True)
+        prepare_launch(replace(asked, extra=(word.replace("here", "there"),)), session, dry=True)
 
 
 class Hearing(QuietReporter):

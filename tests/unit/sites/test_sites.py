@@ -17,9 +17,9 @@ from argosy.cli.__main__ import run_app
 from argosy.core.errors import SiteError
 from argosy.core.shell import ShellExpr
 from argosy.core.toml_lines import find_line
-from argosy.launch.resolve import find_site
 from argosy.sites.binding import parse_ranges, plan_masks
 from argosy.sites.conditions import Facts, judge_condition, parse_condition, render_condition
+from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition, parse_minutes, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Evident
@@ -435,7 +435,7 @@ def test_a_map_that_contradicts_its_node_is_refused_with_file_and_line(tmp_path:
     path = tmp_path / "x.toml"
     path.write_text(f"{HEAD}[node]\ncores = 8\ngpus = 2\n{node}\n")
     with pytest.raises(SiteError, match=said) as caught:
-        find_site(str(path), make_host())
+        load_site(str(path), make_host())
     assert re.search(r"x\.toml:[89]: node\.gpu_cpus", caught.value.evidence)
 
 

@@ -14,8 +14,9 @@ from argosy.core.session import Session
 from argosy.core.store import write_text
 from argosy.jobs.record import find_record
 from argosy.launch.model import LaunchRequest
-from argosy.launch.resolve import find_site, plan_here
-from argosy.launch.submit import Launched, keep_record, runs_folder, start_kept
+from argosy.launch.resolve import prepare_launch
+from argosy.launch.submit import Launched, new_record_folder, start_launch, write_record
+from argosy.sites.load import load_profile
 
 NOTE, RUNS = "ways.json", "ways.txt"
 """In a record: what is compared, and a line for each run."""
@@ -33,20 +34,21 @@ def launch_variants(
     phrase
         What the compared number follows in the program's output; empty compares the seconds of a run.
     """
-    folder = runs_folder(session)
+    folder = new_record_folder(session)
     paths = [folder / f"way-{number}" for number in range(len(variants))]
+    profile = load_profile(request.site, session.host)
     plans = [
-        plan_here(with_variant(request, variant), session, record=str(place))
+        prepare_launch(with_variant(request, variant), session, profile=profile, record=str(place))
         for variant, place in zip(variants, paths, strict=True)
     ]
     scripts = [str(place / "job.sh") for place in paths]
     driver = render_driver(plans[0], variants, scripts, rounds=rounds, phrase=phrase, runs=str(folder / RUNS))
-    keep_record(replace(plans[0], script=driver), folder)
+    write_record(replace(plans[0], script=driver), folder)
     for plan, place in zip(plans, paths, strict=True):
-        keep_record(plan, place)
+        write_record(plan, place)
     what = f"the number after {phrase!r}" if phrase else "seconds of a run"
     write_text(folder / NOTE, json.dumps({"ways": [variant.name for variant in variants], "what": what}) + "\n")
-    return start_kept(plans[0], folder, session, find_site(request.site, session.host), request)
+    return start_launch(plans[0], folder, session, request)
 
 
 def read_report(record: Path) -> tuple[tuple[Compared, ...], str]:

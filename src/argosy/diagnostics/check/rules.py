@@ -18,10 +18,10 @@ from argosy.images.find import find_image
 from argosy.images.open import GO_ARCH, Opened, open_image
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.torch_build import BACKENDS
-from argosy.launch.resolve import find_site
 from argosy.runtimes.choose import one_partition
 from argosy.runtimes.open_container import open_container
 from argosy.runtimes.runtime import RUNTIMES, load_runtime, refuse_image
+from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 
 OK, BAD, MIND, UNKNOWN = "ok", "bad", "mind", "not known"
@@ -188,7 +188,7 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
     ArgosyError
         When there is no such image or site.
     """
-    profile = find_site(site, session.host)
+    profile = load_site(site, session.host)
     if "://" in reference:
         raise UsageError(f"{reference} is not here", hint="fetch it first: argosy images pull, or argosy build over it")
     opened = open_image(find_image(reference, session))

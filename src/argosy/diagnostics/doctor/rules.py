@@ -10,10 +10,10 @@ import msgspec
 from argosy.core.layout import NOT_FROM_CALLER
 from argosy.core.session import Session
 from argosy.diagnostics.doctor.collect import Folder, Seen, look
-from argosy.launch.resolve import find_site
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
 from argosy.sites.detect import sites_here
+from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 
 OK, MIND, MISSING = "ok", "mind", "missing"
@@ -142,7 +142,7 @@ def _quota(seen: Seen) -> Iterator[Finding]:
 
 
 def _slurm(seen: Seen, site: Site | None) -> Iterator[Finding]:
-    wanted = bool(site and site.scheduler == "slurm")
+    wanted = bool(site and site.has_slurm)
     if "sbatch" not in seen.host.programs:
         if wanted:
             yield Finding("Slurm", MISSING, "no sbatch here", "go to a login node of the site")
@@ -160,7 +160,7 @@ def _gpus(seen: Seen, site: Site | None) -> Iterator[Finding]:
     if gpus:
         driver = f", driver {seen.driver}" if seen.driver else ", and no driver that tells its version"
         yield Finding("GPUs", OK, f"{len(gpus)} of {gpus[0].vendor}{driver}")
-    elif site and site.scheduler == "slurm":
+    elif site and site.has_slurm:
         yield Finding("GPUs", OK, "none here, as on a login node; jobs see those of their nodes")
     else:
         yield Finding("GPUs", OK, "none: programs compute on the CPU")
@@ -210,6 +210,6 @@ def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
 
 def _profile(session: Session, name: str) -> Site | None:
     if name:
-        return find_site(name, session.host)
+        return load_site(name, session.host)
     found = sites_here(session.host)
     return found[0] if len(found) == 1 else None

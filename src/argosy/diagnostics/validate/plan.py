@@ -7,21 +7,19 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.model import ImageKind, Variable
+from argosy.core.model import ImageKind
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, extract_functions, quote, render_assignment, render_command, render_functions
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.context import LaunchContext
 from argosy.launch.cores import choose_masks, planned_threads
-from argosy.launch.launchers.launcher import LauncherCommand
 from argosy.launch.model import LaunchRequest
-from argosy.launch.plan import plan_launch, plan_variables, with_variables
-from argosy.launch.resolve import LaunchContext
+from argosy.launch.plan_slurm import choose_job_facts, plan_job, slurm_facts
 from argosy.launch.script.container_step import has_document, render_document, step_lines, step_prefix
-from argosy.launch.script.local import ScriptFacts
 from argosy.launch.script.rendezvous import PORT
 from argosy.launch.script.slurm import SlurmFacts, node_command, render_modules
-from argosy.launch.shape import Wanted, choose_shape
-from argosy.launch.site_overrides import plan_site_overrides, resolve_site_overrides, with_site_binds, with_site_words
+from argosy.launch.shape import Wanted
+from argosy.launch.site_settings import with_variables
 from argosy.launch.smoke import as_smoke
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.binding import render_core_list, render_mask_option
@@ -78,7 +76,7 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
     return replace(request, options=replace(asked, partition=queue.partition, qos=queue.qos))
 
 
-def plan_validation(context: LaunchContext, record: str) -> ProvePlan:
+def plan_validation(context: LaunchContext) -> ProvePlan:
     """Plan the job.
 
     Raises
@@ -86,13 +84,11 @@ def plan_validation(context: LaunchContext, record: str) -> ProvePlan:
     ArgosyError
         As `argosy.launch.plan.plan_launch`.
     """
-    by = context.request, context.container, context.site, context.host
-    launch = plan_launch(*by, record=record, versions=context.versions)
-    facts = _facts(context)
+    launch, facts = plan_job(context), _facts(context)
     lines = [
         "#!/bin/sh",
         *map(render_directive, launch.directives),
-        f"# Tries what plans assume of the site {context.site.name}.  Made by Argosy {VERSION}; needs none here.",
+        f"# Tries what plans assume of the site {facts.site.name}.  Made by Argosy {VERSION}; needs none here.",
         "# It writes argosy-prove-JOB.json into the folder that it is submitted from: 'argosy sites merge' takes it.",
         f"# shellcheck disable={SHELL_CHECKS}  # quoted texts are for other shells, options are several words",
         "set -eu",
@@ -111,29 +107,21 @@ def plan_validation(context: LaunchContext, record: str) -> ProvePlan:
 
 
 def _facts(context: LaunchContext) -> SlurmFacts:
-    """Plan the facts of a script as a launch with these options would, so that its container starts as launches' do."""
-    request, host = context.request, context.host
-    settled = resolve_site_overrides(request, context.site, host)
-    shape, _ = choose_shape(request.wanted, settled.site, host)
-    runtime = context.container.runtime.name
-    site_overrides = plan_site_overrides(settled, shape, launcher="srun", runtime=runtime, versions=context.versions)
-    variables, _ = plan_variables(request, settled.site, host, shape, site_overrides, launcher="srun")
-    meeting = (Variable("MASTER_ADDR", ShellExpr("$MASTER_ADDR")), Variable("MASTER_PORT", ShellExpr("$MASTER_PORT")))
-    container = with_variables(context.container, (*meeting, *planned_threads(variables, shape)))
-    container = with_site_binds(container, site_overrides.binds)
-    container = with_site_words(container, site_overrides)
-    script = ScriptFacts(NAME, context.site.name, container, LauncherCommand(()), shape, ())
-    return SlurmFacts(script=script, site=settled.site, options=request.options, site_overrides=site_overrides)
+    """Return the facts of a launch's script; this script counts no cores, so the number of threads is the plan's."""
+    facts = slurm_facts(choose_job_facts(context))
+    shape, container = facts.script.shape, facts.script.container
+    container = with_variables(container, planned_threads(container.entry.variables, shape))
+    return replace(facts, script=replace(facts.script, container=container))
 
 
 def _values(context: LaunchContext, facts: SlurmFacts) -> Iterator[str]:
     """Give the values that the body reads."""
     image, masks = context.container.entry.image, choose_masks(facts.script.shape, facts.site)
     is_file = image.kind is not ImageKind.HOST
-    runtime = context.container.runtime.name if is_file else context.site.runtime.name
+    runtime = context.container.runtime.name if is_file else facts.site.runtime.name
     program = load_runtime(runtime).program if runtime else ""
     values = {
-        "site": context.site.name,
+        "site": facts.site.name,
         "image": image.path if is_file else "",
         "runtime": runtime,
         "program": "" if program == "srun" else program,

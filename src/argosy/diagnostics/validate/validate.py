@@ -13,9 +13,10 @@ from argosy.core.session import Session
 from argosy.diagnostics.validate.merge import Merged, Result, merge_result, read_result
 from argosy.diagnostics.validate.plan import ProvePlan, plan_validation, validation_request
 from argosy.jobs.follow import follow_job
-from argosy.launch.resolve import find_site, resolve_launch
-from argosy.launch.submit import absolute_profile, keep_record, runs_folder, submit
+from argosy.launch.resolve import resolve_launch
+from argosy.launch.submit import absolute_profile, new_record_folder, submit, write_record
 from argosy.sites.detect import sites_here
+from argosy.sites.load import load_profile
 from argosy.sites.read import find_profile, read_site, search_path, user_profiles
 from argosy.slurm.text import JobOptions
 
@@ -74,12 +75,12 @@ def plan_validation_here(
     UsageError
         For a site without Slurm.
     """
-    profile = find_site(site, session.host)
-    if profile.scheduler != "slurm":
+    profile = load_profile(site, session.host)
+    if not profile.site.has_slurm:
         hint = "argosy doctor looks at this machine"
-        raise UsageError(f"{profile.name} has no Slurm, and so no job to try it by", hint=hint)
-    request = validation_request(profile, image, options, gpus, site)
-    return plan_validation(resolve_launch(request, session, kept=kept, record=record), record)
+        raise UsageError(f"{profile.site.name} has no Slurm, and so no job to try it by", hint=hint)
+    request = validation_request(profile.site, image, options, gpus, site)
+    return plan_validation(resolve_launch(request, session, profile=profile, script_only=kept, record=record))
 
 
 def prove(
@@ -105,14 +106,11 @@ def prove(
     ToolFailed
         When the job ended without a result.
     """
-    folder = runs_folder(session)
+    folder = new_record_folder(session)
     plan = plan_validation_here(session, site, image=image, options=options, gpus=gpus, record=str(folder))
     launch = replace(plan.launch, script=plan.script, attach="")
-    script = keep_record(launch, folder)
-    profile = find_site(site, session.host)
-    words = tuple(word.replace("{script}", str(script)) for word in launch.submit)
-    place = absolute_profile(site, session.host)
-    launched = submit(launch, words, folder, session, profile, profile=place)
+    script = write_record(launch, folder)
+    launched = submit(launch, folder, session, profile=absolute_profile(site, session.host))
     session.reporter.note(f"job {launched.job} is submitted; its script: {script}")
     facts = follow_job(session, launched.job, pause=launch.polling_seconds, stream=stream)
     file = Path(session.host.cwd, f"argosy-prove-{launched.job}.json")

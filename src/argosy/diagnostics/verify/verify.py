@@ -18,7 +18,7 @@ from argosy.diagnostics.verify.rules import UNKNOWN, Check, Expected, Verdict, j
 from argosy.jobs.query import JobFacts, find_job, read_plan, session_of
 from argosy.jobs.ranks import RankFacts
 from argosy.jobs.record import can_read, read_submitted
-from argosy.launch.resolve import find_site
+from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.text import ENDED
@@ -123,7 +123,7 @@ def _planned_profile(session: Session, facts: JobFacts) -> Site:
 
 
 def _profile(session: Session, name: str) -> Site:
-    return find_site(name, session.host) if name else Site(name="any-site")
+    return load_site(name, session.host) if name else Site(name="any-site")
 
 
 def _read_evidence(facts: JobFacts) -> Evidence:

@@ -31,7 +31,7 @@ def check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Choi
     """
     if not folder:
         return ()
-    if site.scheduler != "slurm":
+    if not site.has_slurm:
         raise UsageError("--stage-to needs a site with Slurm", hint="leave it out: the image is on this machine")
     if not re.fullmatch(r"/[\w./-]*", folder):
         raise UsageError(f"{folder!r} is no folder for --stage-to", hint="write an absolute path, as --stage-to=/local")

@@ -74,7 +74,7 @@ def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[Find
 
 
 def _without_source(profile: Profile) -> Iterator[Found]:
-    if profile.site.scheduler == "local" and not profile.site.settings:
+    if not profile.site.has_slurm and not profile.site.settings:
         return
     for keys, part in profile.parts():
         sources = [*filter(None, (part.source, *part.sources.values()))]
@@ -253,7 +253,7 @@ def _no_questions(profile: Profile) -> Iterator[Found]:
     unknown = [
         n for n, known in (("the runtime", site.runtime.name), ("a GPU -> CPU map", site.node.gpu_cpus)) if not known
     ]
-    if site.scheduler == "slurm" and site.node.gpus and unknown and not site.open_questions:
+    if site.has_slurm and site.node.gpus and unknown and not site.open_questions:
         yield Found(1, f"{unknown[0]} is not known, and no question says so", 'add open_questions = ["…"]')
 
 

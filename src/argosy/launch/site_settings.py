@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import NO_VALUES, Bind, Choice, ContainerRequest, GpuMode, Host, Variable
+from argosy.core.model import NO_VALUES, Bind, Choice, ContainerRequest, GpuMode, Variable
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
-from argosy.jobs.launch_plan import Shape
-from argosy.launch.model import LaunchRequest
+from argosy.launch.context import LaunchTarget
 from argosy.launch.names import option
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts
 from argosy.sites.profile import Site
-from argosy.sites.resolve import SiteDemands, at_partition, choose_mode, evident_choice, full_address, gpus_of, resolve
-from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults
-
-if TYPE_CHECKING:
-    from argosy.sites.partitions import Demand
-
+from argosy.sites.resolve import SiteDemands, evident_choice, full_address, resolve
+from argosy.slurm.text import USER_DEFAULTS, JobOptions
 
 TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
 """Variables of the libraries that move data between ranks."""
@@ -35,116 +29,6 @@ OF_SCRIPTS = re.compile(
     r"warned)\Z"
 )
 """The variables of a script, which its programs would see where the caller's environment has one of that name."""
-
-
-class SiteOverrides(msgspec.Struct, frozen=True):
-    """A site once mode and partition are chosen.
-
-    Attributes
-    ----------
-    site
-        As its nodes are in that mode and partition.
-    partition
-        Name; empty where Slurm decides.
-    whole
-        Whether the job has its nodes for itself, as far as the profile tells.
-    alone
-        Whether it must ask for that (``--exclusive``), since its ranks are bound to cores.
-    """
-
-    site: Site
-    mode: str = ""
-    partition: str = ""
-    whole: bool = False
-    alone: bool = False
-    choices: tuple[Choice, ...] = ()
-
-
-def resolve_site_overrides(request: LaunchRequest, site: Site, host: Host) -> SiteOverrides:
-    """Choose mode and partition.
-
-    Raises
-    ------
-    UsageError
-        When an option of the job is none that Slurm takes, or says what another one says.
-    SiteError
-        When the site has no such mode, or no partition allows the job.
-    """
-    moded, mode = choose_mode(site, request.mode)
-    rows = (evident_choice(site, site.modes[mode], "mode", mode),) if mode else ()
-    if site.scheduler != "slurm":
-        return SiteOverrides(moded, mode, choices=(*rows, *_unqueued(request, site)))
-    from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - likewise
-    from argosy.slurm.option_checks import check_options  # noqa: PLC0415 - Slurm's sites only
-
-    usual = {} if request.in_allocation else choose_defaults(request.options, host.environment)
-    asked = replace(request.options, **usual)  # type: ignore[arg-type]  # the names are those of text fields
-    check_options(asked, request.extra)
-    wanted, nodes = request.wanted, request.wanted.nodes or 1
-    gpus = wanted.gpus_per_node or wanted.gpus // max(1, nodes)
-    demand = Demand(nodes, gpus, asked.time, exclusive=asked.exclusive)
-    partition, why = choose_partition(moded, asked.partition, demand)
-    there, whole = at_partition(moded, partition), is_whole(moded, partition, demand)
-    _check_whole_nodes(there, demand)
-    name = partition.name if partition else asked.partition
-    if request.in_allocation:
-        from argosy.launch.cores import without_map  # noqa: PLC0415 - inside of an allocation only
-
-        there = without_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    return SiteOverrides(there, mode, name, whole, choices=(*rows, *why))
-
-
-def with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Give the request with GPUs, if the nodes have some and the user says nothing of GPUs.
-
-    Whoever names nodes, or gets whole nodes, has all GPUs of each; a job on a part of a node has one for each rank.
-    ``--gpu none`` asks for a job without GPUs.  A launch in an allocation has what that has.
-    """
-    wanted = request.wanted
-    allocated = request.in_allocation and site.slurm.gpu_option != "none"
-    says = wanted.gpus or wanted.gpus_per_node or request.container.gpu is GpuMode.NONE
-    if site.scheduler != "slurm" or says or allocated:
-        return request
-    from argosy.sites.partitions import Demand, choose_partition, is_whole  # noqa: PLC0415 - Slurm's sites only
-
-    asked = request.options
-    if not request.in_allocation:
-        asked = replace(asked, **choose_defaults(asked, host.environment))  # type: ignore[arg-type]  # text fields
-    moded, _ = choose_mode(site, request.mode)
-    gpus = gpus_of(moded, moded.partition(asked.partition))
-    if not gpus:
-        return request
-    if wanted.nodes:
-        why = "all of each node: nodes were asked for"
-    else:
-        demand = Demand(1, 1, asked.time, exclusive=asked.exclusive)
-        partition, _ = choose_partition(moded, asked.partition, demand)
-        if is_whole(moded, partition, demand):
-            gpus, why = gpus_of(moded, partition), "all of the node: jobs have whole nodes there"
-        else:
-            needed = -(-max(1, wanted.ranks) // moded.node.devices_per_gpu)
-            gpus, why = min(gpus, needed), "one for each rank: nobody said how many"
-    why += "; --gpu none asks for none"
-    return replace(request, wanted=replace(wanted, gpus_per_node=gpus), why_gpus=why)
-
-
-def _unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
-    if request.options == JobOptions() and not (request.extra or request.restarts or request.checkpoint or request.mpi):
-        return ()
-    from argosy.launch.option_checks import judge_unqueued  # noqa: PLC0415 - where there is something to judge
-
-    return judge_unqueued(request, site)
-
-
-def _check_whole_nodes(site: Site, demand: Demand) -> None:
-    gpus = site.node.gpus
-    if site.slurm.several_nodes_whole and demand.nodes > 1 and demand.gpus_per_node not in {0, gpus}:
-        raise SiteError(
-            f"on several nodes {site.name} takes only jobs that use all {gpus} GPUs of each",
-            evidence=f"{demand.nodes} nodes with {demand.gpus_per_node} GPUs each were asked for",
-            hint=f"say --gpus-per-node {gpus}, or use one node",
-            key="slurm.several_nodes_whole",
-        )
 
 
 def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest:
@@ -169,21 +53,19 @@ def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest
     return replace(request, runtime=name, gpu=gpu, signed_by=request.signed_by or asked)
 
 
-def facts_of(
-    overrides: SiteOverrides, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]
-) -> Facts:
+def facts_of(target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
     """Say what conditions of a profile may ask about a job."""
-    site, proved = overrides.site, overrides.site.proved.versions
+    site, shape, proved = target.site, target.shape, target.site.proved.versions
     documented = site.runtime.version if runtime == site.runtime.name else ""
     return Facts(
         nodes=str(shape.nodes),
         ranks=str(shape.ranks),
         ranks_per_node=str(shape.ranks_per_node),
         gpus_per_node=str(shape.gpus_per_node),
-        whole_nodes="yes" if overrides.whole else "no",
-        partition=overrides.partition,
+        whole_nodes="yes" if target.whole_nodes else "no",
+        partition=target.partition,
         launcher=launcher,
-        mode=overrides.mode,
+        mode=target.mode,
         vendor=site.node.gpu_vendor if shape.gpus_per_node else "none",
         runtime=runtime,
         runtime_version=proved.get(runtime, documented),
@@ -195,12 +77,10 @@ def facts_of(
     )
 
 
-def plan_site_overrides(
-    overrides: SiteOverrides, shape: Shape, *, launcher: str, runtime: str, versions: Mapping[str, str]
-) -> SiteDemands:
-    """Give what the profile adds to a job of this shape."""
-    facts = facts_of(overrides, shape, launcher=launcher, runtime=runtime, versions=versions)
-    return resolve(overrides.site, facts, shape.gpus_per_node * overrides.site.node.devices_per_gpu)
+def plan_demands(target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> SiteDemands:
+    """Return what the profile adds to a job."""
+    facts = facts_of(target, launcher=launcher, runtime=runtime, versions=versions)
+    return resolve(target.site, facts, target.shape.gpus_per_node * target.site.node.devices_per_gpu)
 
 
 class JobDefaults(msgspec.Struct, frozen=True):
@@ -210,15 +90,15 @@ class JobDefaults(msgspec.Struct, frozen=True):
     choices: tuple[Choice, ...] = ()
 
 
-def default_options(asked: JobOptions, overrides: SiteOverrides, shape: Shape) -> JobDefaults:
+def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
     """Give partition and memory where the user names none."""
-    site = overrides.site
+    site = target.site
     given: dict[str, str] = {}
     rows: list[Choice] = []
-    if overrides.partition and not asked.partition:
-        given["partition"] = overrides.partition
+    if target.partition and not asked.partition:
+        given["partition"] = target.partition
     if not asked.mem and not asked.mem_per_gpu:
-        key = "mem_per_gpu" if shape.gpus_per_node and site.slurm.mem_per_gpu else "mem"
+        key = "mem_per_gpu" if target.shape.gpus_per_node and site.slurm.mem_per_gpu else "mem"
         value = getattr(site.slurm, key)
         if value:
             given[key] = value
@@ -255,7 +135,7 @@ def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> Contai
     return replace(container, entry=replace(container.entry, binds=(*container.entry.binds, *new)))
 
 
-def told_by_site(
+def explain_container(
     choices: tuple[Choice, ...], request: ContainerRequest, site: Site, *, gpus: int
 ) -> tuple[Choice, ...]:
     """Replace the reasons for runtime, GPU way and signature by the profile's, where it chose and not the user.
@@ -273,7 +153,7 @@ def told_by_site(
     if facts.gpu and request.gpu is GpuMode.AUTO and request.runtime in {"", facts.name}:
         value = BY_DEVICES if facts.gpu == GpuMode.NONE.value else facts.gpu
         own["gpu"] = evident_choice(site, facts, "gpu", value, key="gpu")
-    if site.scheduler == "slurm" and request.gpu is GpuMode.AUTO and not gpus:
+    if site.has_slurm and request.gpu is GpuMode.AUTO and not gpus:
         own["gpu"] = Choice("gpu", GpuMode.NONE.value, "the job has no GPUs", "default")
     own |= _layer_as_proved(choices, site)
     asked = next((choice for choice in choices if choice.what == "signed by"), None)
@@ -284,7 +164,7 @@ def told_by_site(
     return tuple(own.get(choice.what, choice) for choice in choices)
 
 
-def shown_of_overlays(site: Site, runtime: str) -> str:
+def proved_overlay_mode(site: Site, runtime: str) -> str:
     """Say whether a run at the site showed that an image's overlay partition is mounted there.
 
     ``yes``; ``no``, where a bind mount of the layer was shown to work in its place; empty where nothing was shown.
@@ -298,7 +178,7 @@ def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choic
     """Give the reason for how the layer attaches, where a run at the site showed it."""
     chosen = {choice.what: choice for choice in choices}
     runtime, layer = chosen.get("runtime"), chosen.get("layer")
-    shown = shown_of_overlays(site, runtime.value) if runtime else ""
+    shown = proved_overlay_mode(site, runtime.value) if runtime else ""
     if not layer or (shown, layer.value) not in {("yes", "overlay"), ("no", "bind")}:
         return {}
     how = "its overlay partition is mounted there" if shown == "yes" else "overlay partitions are skipped there"
@@ -307,7 +187,7 @@ def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choic
     return {"layer": replace(told, checked=site.proved.date, proof="proved")}
 
 
-def set_by_caller(environment: Mapping[str, str]) -> tuple[Variable, ...]:
+def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
     """Give what a plan forces by name as the caller has it.
 
     What tunes the network, since an image's own value would win; and variables that a script has for itself, since what
@@ -317,9 +197,7 @@ def set_by_caller(environment: Mapping[str, str]) -> tuple[Variable, ...]:
     return tuple(Variable(name, environment[name]) for name in forced)
 
 
-def refuse_launch(
-    container: ContainerPlan, launcher: str, site_overrides: SiteDemands, site: Site, *, mpi: str
-) -> None:
+def refuse_launch(container: ContainerPlan, launcher: str, demands: SiteDemands, site: Site, *, mpi: str) -> None:
     """Refuse what the runtime cannot do in a job, by name.
 
     Parameters
@@ -333,7 +211,7 @@ def refuse_launch(
         With what would be needed.
     """
     runtime, hint = container.runtime, "name another runtime with --runtime"
-    if site.scheduler != "slurm":
+    if not site.has_slurm:
         refuse_outside_jobs(container)
     if launcher == "mpi" and not runtime.traits.host_mpi:
         raise SiteError(
@@ -355,17 +233,22 @@ def refuse_launch(
             hint=hint,
             key="launcher.mpiexec",
         )
-    if site_overrides.late_binds and not runtime.traits.late_binds:
+    if demands.late_binds and not runtime.traits.late_binds:
         raise SiteError(
             f"{runtime.name} cannot mount what is looked for on each node",
-            evidence=f"the profile {site.name} binds {site_overrides.late_binds[0]} where a node has it",
+            evidence=f"the profile {site.name} binds {demands.late_binds[0]} where a node has it",
             hint=hint,
         )
 
 
-def with_site_words(container: ContainerPlan, site_overrides: SiteDemands) -> ContainerPlan:
+def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) -> ContainerPlan:
+    """Return the container with other forced variables."""
+    return replace(container, entry=replace(container.entry, variables=variables))
+
+
+def with_runtime_options(container: ContainerPlan, demands: SiteDemands) -> ContainerPlan:
     """Give the container with what the site tells its runtime."""
-    entry = replace(container.entry, options=site_overrides.runtime, annotations=site_overrides.annotations)
+    entry = replace(container.entry, options=demands.runtime, annotations=demands.annotations)
     return replace(container, entry=entry)
 
 
