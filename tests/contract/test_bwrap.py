@@ -57,7 +57,7 @@ def test_where_the_kernel_refuses_an_overlay_fuse_makes_it(stage_called: Callabl
     if not stage.lab and not (shutil.which("fuse-overlayfs") and os.access("/dev/fuse", os.W_OK)):
         pytest.skip("needs fuse-overlayfs and a /dev/fuse that this user may open")
     # The daemon holds a pipe of its own: its end shows that the daemon is gone.
-    around = 'mkfifo alive; PATH="$STUB:$PATH"; "$@" 8> alive & timeout 20 cat alive || echo stays; rm alive; wait $!'
+    around = 'mkfifo alive; PATH="$STUB:$PATH"; "$@" 8> alive & timeout 600 cat alive || echo stays; rm alive; wait $!'
     reply = stage.start(stage.entry(), ("hello",), env={"STUB": str(stub)}, around=around)
     assert reply.stdout == "hello from /opt/argosy\n", reply.stderr
 

@@ -18,10 +18,10 @@ from tests.kept import LAB
 from tests.lab import conftest as lab_fixtures
 from tests.lab.slurm import conftest as slurm_fixtures
 from tests.memory import scratch_folder
+from tests.patience import PATIENCE_S
 
 KEPT = LAB / "cache"
 FOLDER_IN_DOCS = "/home/ada/project"
-PATIENCE_S = 300  # a hang ends here; no test is about time
 PROGRAMS = ("bwrap", "mksquashfs", "unsquashfs", "mmdebstrap")
 DIGITS = "argosy build examples/digits/environment.yml --base debian:bookworm -o digits.sif"
 TRAIN = "argosy launch digits.sif --ranks 2 --site local -- python examples/digits/train.py --epochs 20"

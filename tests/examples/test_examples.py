@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.real
 
 ALONE = 0
-PATIENCE_S = 240  # a hang ends here; no test is about time
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 REPO = Path(__file__).parents[2]
 BUILD_SECONDS = 1200
-PATIENCE_S = 300  # a hang ends here; no test is about time
 TIMED_OUT = 124
 """Of timeout(1)."""
 ENDED = """\

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 # srun waits for ever on a drained node; a test must not.
-SRUN = "timeout 60 srun"
+SRUN = "timeout 600 srun"
 
 
 def test_all_nodes_are_idle_when_up_returns(cluster: Cluster) -> None:
@@ -218,7 +220,7 @@ def test_a_cluster_ends_with_the_process_that_holds_its_lifeline(lab: Lab, clust
     run = tmp_path / "run"
     own = type(cluster)(run, ("node1",))
     theirs, ours = os.pipe()
-    subprocess.run(own.words("up", "--lifeline", str(theirs), "1"), pass_fds=[theirs], check=True, timeout=120)
+    subprocess.run(own.words("up", "--lifeline", str(theirs), "1"), pass_fds=[theirs], check=True, timeout=PATIENCE_S)
     fabric = os.pidfd_open(int((run / "pid" / "fabric").read_text().split()[0]))
     os.close(theirs)
     os.close(ours)

@@ -26,10 +26,10 @@ from argosy.images.sif.read import read_sif, verify_sif
 from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
 from tests.kept import LAB
 from tests.memory import scratch_folder
+from tests.patience import PATIENCE_S
 
 REPO = Path(__file__).parents[2]
 CACHE = LAB / "cache"
-PATIENCE_S = 240  # a hang ends here; no test is about time
 LAB_IN = REPO / "lab" / "in"
 PROGRAMS = ("bwrap", "mksquashfs", "unsquashfs", "mmdebstrap", "setpriv", "unshare")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from argosy.builder.backends.backends import WITHOUT_NEW_CALLS
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop
@@ -193,7 +194,7 @@ def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices:
     (project / "cache/tools").symlink_to(alices.cache / "tools")
     builds = [shop.start(*words, around=shared, PATH=path) for shop in shops]
     for shop, child in zip(shops, builds, strict=True):
-        _, said = child.communicate(timeout=240)
+        _, said = child.communicate(timeout=PATIENCE_S)
         assert child.returncode == 0, said
         ran = shop.argosy("run", "x.sif", "--", "tinypkg", around=shared, PATH=path)
         assert ran.out == "tinypkg 2.0\n", ran.err
@@ -236,7 +237,7 @@ def test_what_runs_under_a_proot_that_is_ended_never_goes_on_outside(tmp_path: P
             assert running.stdout
             assert running.stdout.readline() == b"started\n"
             running.send_signal(number)
-            running.communicate(timeout=60)  # until each program that could write there is gone
+            running.communicate(timeout=PATIENCE_S)  # until each program that could write there is gone
     assert [*inside.iterdir()] != []
     assert [*outside.iterdir()] == [], "a program whose proot is gone writes to this machine's own files"
 

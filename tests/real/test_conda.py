@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.real.channel import PLACEHOLDER, Channel, CondaPackage, File, python_package
 from tests.real.indexes import serve_busy
 
@@ -470,7 +471,7 @@ def test_a_killed_worker_is_an_error_and_leaves_nothing(shop: Shop, server: Serv
         while not server.asked and time.monotonic() < deadline and build.poll() is None:
             threading.Event().wait(0.05)
         os.kill(worker_of(build.pid), signal.SIGKILL)
-        _, err = build.communicate(timeout=240)
+        _, err = build.communicate(timeout=PATIENCE_S)
     assert build.returncode == 5
     assert "ended without an answer" in err
     assert "more memory" in err

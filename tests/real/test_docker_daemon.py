@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import dockerd
+from tests.patience import PATIENCE_S
 from tests.real.conftest import ALICE, BUSYBOX, make_root
 
 if TYPE_CHECKING:
@@ -114,12 +115,12 @@ def test_a_build_that_is_interrupted_leaves_no_container(
         assert events.stdout is not None
         made = events.stdout.readline().decode().strip()
         os.killpg(child.pid, signal.SIGINT)
-        _, err = child.communicate(timeout=240)
+        _, err = child.communicate(timeout=PATIENCE_S)
         events.terminate()
     assert (child.returncode, "stopped" in err) == (130, True)
     # It is there no more, or ends within this.
     wait = ("docker", "--host", daemon.address, "wait", made)
-    subprocess.run(wait, capture_output=True, check=False, timeout=240)
+    subprocess.run(wait, capture_output=True, check=False, timeout=PATIENCE_S)
     assert daemon.docker("ps", "--quiet") == ""
 
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
 
 pytestmark = pytest.mark.real
 
-PATIENCE_S = 240  # a hang ends here; no test is about time
 
 GATED = """\
 #!/bin/sh

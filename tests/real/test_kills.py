@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from argosy.images.sif.read import verify_sif
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.real
 
 SAMPLE = 4
 FULL = 67
-PATIENCE_S = 240  # a hang ends here; no test is about time
 SEED = int(os.environ.get("ARGOSY_SEED", "20"))
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 CARRIERS = ("root", "userns", "proot")

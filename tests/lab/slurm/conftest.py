@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kept import LAB
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.lab.conftest import Cluster, Ran
 
 REPO = Path(__file__).parents[3]
 TELL = ("python", str(Path(__file__).with_name("tell.py")))
-PATIENCE_S = 300  # a hang ends here; no test is about time
 BASE = "debian:bookworm"
 ARGOSY = (sys.executable, "-m", "argosy.cli")
 

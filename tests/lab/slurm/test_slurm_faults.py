@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
@@ -121,7 +123,7 @@ def test_leaving_off_following_leaves_the_job_alone_and_says_how_to_come_back(de
         assert child.stdout
         assert child.stdout.readline() == "begun\n"
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=300)
+        _, said = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 130
     assert f"job {job} goes on; come back with: argosy logs -f {job}" in said
     assert desk.sh(f"squeue -h -j {job} -o %T").stdout == "RUNNING\n"
@@ -145,7 +147,7 @@ def test_a_controller_that_is_down_is_explained_and_following_outlives_it(
             assert desk.argosy("jobs", check=False).code == 7
             desk.cluster.sh("slurmctld", user="root")
             desk.write("go", "")
-            out, said = follower.communicate(timeout=300)
+            out, said = follower.communicate(timeout=PATIENCE_S)
         assert follower.returncode == 0, said
         assert out.count("over") == 2
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from tests.lab.slurm.conftest import Desk
 
@@ -30,7 +32,7 @@ def test_lightning_shares_its_steps_out_over_two_nodes(
 ) -> None:
     options = ("--nodes", "2", "--ranks", str(ranks), "--cpus-per-rank", "2", "--launcher", launcher)
     command = ("python", TRAIN, "--epochs", "2")
-    text = desk.with_image(lightning_image).follow(*options, command=command, timeout=400).stdout
+    text = desk.with_image(lightning_image).follow(*options, command=command, timeout=PATIENCE_S).stdout
     found = sorted(re.findall(rf"^rank (\d) of {ranks} on (node\d): (\d+) steps an epoch$", text, re.MULTILINE))
     assert found == [(str(rank), f"node{rank * 2 // ranks + 1}", steps) for rank in range(ranks)]
     (accuracy,) = re.findall(rf"^test accuracy ([0-9.]+) · {ranks} ranks$", text, re.MULTILINE)

@@ -12,6 +12,7 @@ import pytest
 
 from argosy.sites.binding import parse_ranges
 from argosy.sites.read import read_site
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.lab.conftest import Cluster, Lab
@@ -34,7 +35,7 @@ def run_golden(
     shutil.copyfile(GOLDEN / site / f"{name}.sh", cluster.shared / f"{name}.sh")
     shutil.copyfile(program, cluster.shared / "train.py")
     job = cluster.sh(f"{before}sbatch --parsable {name}.sh").stdout.strip()
-    state = cluster.wait_for(job, timeout=900)
+    state = cluster.wait_for(job, timeout=PATIENCE_S)
     output = (cluster.shared / f"train-{job}.out").read_text()
     assert state == "COMPLETED", output[-2000:]
     rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]

@@ -64,7 +64,7 @@ def test_a_job_meets_elsewhere_when_somebody_listens_on_its_first_port(torch_des
 def test_two_launches_in_one_allocation_never_share_a_port(desk: Desk) -> None:
     desk.script(*FOUR, *SRUN, command=desk.telling)
     both = "sh job.sh > one & sh job.sh > two & wait %1; wait %2"
-    desk.sh(f"{BARE} timeout 60 salloc --nodes=2 --ntasks-per-node=4 bash -c '{both}'")
+    desk.sh(f"{BARE} timeout 600 salloc --nodes=2 --ntasks-per-node=4 bash -c '{both}'")
     one, two = (set(ports(desk, (desk.here / name).read_text())) for name in ("one", "two"))
     assert len(one) == len(two) == 1
     assert one != two
@@ -103,7 +103,7 @@ def test_torchruns_script_scales_too(torch_desk: Desk) -> None:
 @pytest.mark.parametrize("step", ["--overlap --nodelist=node2", "--nodelist=node1 --cpus-per-task=8"])
 def test_in_a_shell_that_srun_started_a_script_has_all_of_the_allocation(desk: Desk, step: str) -> None:
     script = desk.script(*FOUR, "--launcher", "srun", command=desk.telling)
-    within = f"timeout 60 salloc --nodes=2 --exclusive srun --nodes=1 --ntasks=1 {step} sh {script}"
+    within = f"timeout 600 salloc --nodes=2 --exclusive srun --nodes=1 --ntasks=1 {step} sh {script}"
     told = desk.told(desk.sh(f"{BARE} {within}").stdout)
     assert sorted(row["host"] for row in told) == ["node1", "node1", "node2", "node2"]
 
@@ -116,7 +116,7 @@ def test_a_script_outside_any_allocation_says_so(desk: Desk) -> None:
 
 def test_inside_an_allocation_launch_says_which_of_the_two_it_does(desk: Desk) -> None:
     launch = f"argosy launch {desk.image} --site {desk.site} --nodes 2 --ranks 4 --launcher srun"
-    inside = "timeout 60 salloc --nodes=2 --ntasks-per-node=2 --cpus-per-task=1"
+    inside = "timeout 600 salloc --nodes=2 --ntasks-per-node=2 --cpus-per-task=1"
     tell = " ".join(desk.telling)
     here = desk.sh(f"{inside} {launch} --in-allocation -- {tell}")
     job = re.findall(r"job allocation (\d+)", here.stderr)[0]
@@ -134,7 +134,7 @@ def test_inside_an_allocation_launch_says_which_of_the_two_it_does(desk: Desk) -
 
 def test_a_code_from_a_step_here_is_the_commands(desk: Desk) -> None:
     launch = f"argosy launch {desk.image} --site {desk.site} --in-allocation -- sh -c 'exit 7'"
-    assert desk.sh(f"timeout 60 salloc {launch}", check=False).code == 7
+    assert desk.sh(f"timeout 600 salloc {launch}", check=False).code == 7
 
 
 def test_here_without_an_allocation_is_refused(desk: Desk) -> None:

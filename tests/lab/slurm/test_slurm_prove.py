@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -51,7 +53,7 @@ def test_a_site_is_proved_by_one_job_and_its_profile_says_so(desk: Desk, torch_i
     plain = (desk.cluster.shared / "gpu-site.toml").read_text()
     site = desk.write("desk.toml", plain.replace("cores = 8", "cores = 16"))
     image = desk.with_image(torch_image).image
-    said = desk.argosy("prove", site, "--image", image, "--json", timeout=240)
+    said = desk.argosy("prove", site, "--image", image, "--json", timeout=PATIENCE_S)
     (file,) = desk.here.glob("argosy-prove-*.json")
     facts = {fact["name"]: fact["value"] for fact in json.loads(said.stdout)["facts"]}
     assert {name: facts.get(name) for name in EXPECTED} == EXPECTED, said.stderr

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
@@ -44,7 +46,7 @@ def timed(cluster: Cluster, small_image: Path, new_desk_at: Callable[[Cluster, P
     resume = ("--resume", "20", "--checkpoint", "steps.txt", "--time", "1", "--signal", "USR2@55")
     command = (*COUNTER, "steps.txt", "540", "leave")
     with ThreadPoolExecutor() as beside:
-        chain = beside.submit(desk.follow, *TWO, *resume, "--name", "chain", command=command, timeout=1500)
+        chain = beside.submit(desk.follow, *TWO, *resume, "--name", "chain", command=command, timeout=2 * PATIENCE_S)
         yield Timed(desk, (to_steps, to_shell), chain)
 
 

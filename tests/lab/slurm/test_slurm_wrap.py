@@ -60,7 +60,7 @@ from dask_jobqueue import SLURMCluster
 if __name__ == "__main__":
     with SLURMCluster(cores=1, processes=1, memory="300MB", walltime="00:02:00") as cluster, Client(cluster) as client:
         cluster.scale(jobs=2)
-        client.wait_for_workers(2, timeout=240)
+        client.wait_for_workers(2, timeout=PATIENCE_S)
         for told in client.run(where).values():
             print("told", *told)
 """
@@ -74,7 +74,7 @@ def test_submitit_and_dask_jobqueue_submit_from_inside_and_their_workers_are_the
     python = f"{desk.folder}/env/bin/python"
     for name, text, workers in (("submitit.py", SUBMITIT, 1), ("jobqueue.py", JOBQUEUE, 2)):
         desk.write(f"by-{name}", text)
-        lines = desk.sh(f"timeout 120 env/bin/python by-{name}").stdout.splitlines()
+        lines = desk.sh(f"timeout 600 env/bin/python by-{name}").stdout.splitlines()
         told = [line.split()[1:] for line in lines if line.startswith("told ")]
         assert [words[1:] for words in told] == [[python, "True"]] * workers
         assert {words[0] for words in told} <= {"node1", "node2"}
@@ -85,7 +85,7 @@ def test_a_wrapped_python_is_the_same_on_every_node_and_gets_its_signals(desk: D
     desk.write("tell.py", TELL)
     desk.write("save.py", SAVE)
     python = f"{desk.folder}/env one/bin/python"
-    ran = desk.sh("timeout 100 srun -N2 -n2 'env one/bin/python' tell.py")
+    ran = desk.sh("timeout 600 srun -N2 -n2 'env one/bin/python' tell.py")
     image = f"{desk.folder}/env one/versions/1/image.sif"
     assert sorted(ran.stdout.splitlines()) == [f"{node} {python} {python} {image}" for node in ("node1", "node2")]
     job = desk.sh("sbatch --parsable -N2 -n2 --wrap 'srun \"env one/bin/python\" save.py'").stdout.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tarfile
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def test_a_name_that_begins_with_a_dash_is_shown_as_no_option() -> None:
 def test_a_squashfs_is_named_to_pyxis_by_its_whole_path_since_it_takes_others_for_references() -> None:
     none = Activation((), (), ())
     told = render_use(OutputFormat.SQSH, Path("img/torch.sqsh"), base="", program="python", activation=none)
-    assert told[2] == f"or:     srun --container-image={Path.cwd()}/img/torch.sqsh python"
+    assert told[2] == f"or:     srun --container-image={shlex.quote(f'{Path.cwd()}/img/torch.sqsh')} python"
 
 
 def test_of_a_started_programs_environment_the_images_own_part_is_kept() -> None:
