@@ -81,7 +81,6 @@ RULES = (
     _rule(r"\bhas no word\b", "use 'has no option'"),
     _rule(r"\bwhere (none|it is not|it has|there (is|are)|nothing|nobody)\b", "use 'if' for a condition"),
     _rule(r"\bgoes? on\b(?! PATH)", "use 'continues'"),
-    _rule(r"\bof (it|them) (is|are|has|have|was|were)\b", "name the subject"),
     _rule(r"\bcarriers?\b", "use 'build backend'"),
     _rule(r"\b(in the )?own words\b", "use 'syntax', 'options' or 'message'"),
     _rule(r"\bfound wanting\b|\bcannot be had\b|\bis to be had\b", "use 'is not available'"),
@@ -178,6 +177,7 @@ def _blank(text: str, pattern: str, instead: str = "") -> str:
 def read_markdown(text: str) -> Iterator[Sentence]:
     """Read the prose of a page: no code, no comments, no addresses of links."""
     text = _blank(text, r"^ *```.*?^ *```$")
+    text = _blank(text, r"(?<=\n\n)( {4}[^\n]*\n)+")
     text = _blank(text, r"<!--.*?-->")
     text = _blank(text, r"``?[^`]+``?", "CODE")
     yield from split_sentences(_blank(text, r"\]\([^)]*\)"))
