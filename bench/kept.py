@@ -17,19 +17,19 @@ REPO = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results")
 PAGE = REPO / "docs/reference/figures.md"
 README = REPO / "README.md"
-CLAIM = re.compile(r"\[\d+ times faster\](?=\(docs/reference/figures\.md#packing\))")
-CLAIMED = "packing.delta.faster"
-"""The claim of the README's first page, and the row that it tells."""
+CLAIM = re.compile(r"\[\d+ times faster\](?=\(docs/reference/figures\.md#building\))")
+CLAIMED = "building.cold.faster"
+"""The claim of the README, and the key of the row that it quotes."""
 
 INTRODUCTION = """\
 # Figures
 
-What Argosy costs, set beside the usual ways: everything in one table was measured in one run on one machine; the runs
-are described at the end.  A figure that was taken several times is a median, with its quartiles; *ratio* sets it in
-proportion to the usual way of its table, and *budget* is the limit that the project holds itself to.
+This page compares Argosy with the usual methods. All figures of a table come from one run on one machine; the last
+section describes the runs. A figure with several runs is the median, with its quartiles. *Ratio* compares a figure with
+the usual method of its table, and *budget* is the project's own limit.
 
-Made by `make bench` and `python -m bench --only PART --write-docs` of the runs that are kept in `bench/results/`, for
-each part of the last that measured it; `python -m bench --compare FILE` sets a run beside a kept one.
+`make bench` and `python -m bench --only PART --write-docs` generate this page from the runs in `bench/results/`: each part
+is from the last run that measured it. `python -m bench --compare FILE` compares a run with an earlier one.
 
 """
 
