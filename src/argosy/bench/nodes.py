@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice
+from argosy.core.model import Choice, ChoiceKey
 from argosy.core.records import replace
 from argosy.launch.model import LaunchRequest
 
 __all__ = ["TRIAL", "as_trial", "leave_out", "trial_command"]
 
-TRIAL: Final = "trial"
+TRIAL: Final = ChoiceKey.NODE_TEST
 """What the choice is called by which a plan tells that it tries nodes."""
 NAME = "bench-nodes"
 PROGRAM = Path(__file__).with_name("nodes_program.py")
@@ -60,6 +60,8 @@ def leave_out(request: LaunchRequest, bad_nodes_of: Callable[[str], tuple[str, .
             raise UsageError(f"--exclude {word}: {job!r} is no number of a job", hint="as in --exclude @12345")
         nodes = bad_nodes_of(job)
         words += nodes
-        told.append(Choice("left out", ",".join(nodes) or "no node", f"what job {job} found bad", "option"))
+        told.append(
+            Choice(ChoiceKey.EXCLUDED_NODES, ",".join(nodes) or "no node", f"what job {job} found bad", "option")
+        )
     options = replace(request.options, exclude=",".join(words))
     return replace(request, options=options, choices=(*request.choices, *told))

@@ -88,7 +88,7 @@ def _start(
     plan, planned = plan_run(request, session, dry=True)
     click.echo(render_run(plan, planned))
     for choice in plan.choices:
-        click.echo(f"# {choice.what} = {choice.value}: {choice.why} [{choice.source}]", err=True)
+        click.echo(f"# {choice.label} = {choice.value}: {choice.why} [{choice.source}]", err=True)
     return 0
 
 

@@ -32,9 +32,6 @@ class GpuMode(StrEnum):
     CDI = "cdi"
 
 
-PROFILE = "profile"
-"""What a plan calls the file that describes its site, where that is not a shipped one."""
-
 BARE_PREFIX = "bare:"
 """What stands in place of an image where there is no container; the folder of an installation may follow."""
 
@@ -85,13 +82,65 @@ class Variable(msgspec.Struct, frozen=True):
     inherited: bool = False
 
 
+class ChoiceKey(StrEnum):
+    """Keys of the choices that are neither a variable nor an option."""
+
+    ASSUMED = "assumed"
+    BILLED = "billed"
+    BIND = "bind"
+    CORES_PER_RANK = "cores-per-rank"
+    ELASTIC = "elastic"
+    EXCLUDED_NODES = "excluded-nodes"
+    GPU = "gpu"
+    GPUS_PER_NODE = "gpus-per-node"
+    LAUNCHER = "launcher"
+    LAYER = "layer"
+    MODE = "mode"
+    NODES = "nodes"
+    NODE_TEST = "node-test"
+    PARTITION = "partition"
+    PROFILE = "profile"
+    QUEUE = "queue"
+    RANKS = "ranks"
+    RANKS_PER_NODE = "ranks-per-node"
+    RANK_CORES = "rank-cores"
+    RUNTIME = "runtime"
+    RUNTIME_OPTION = "runtime-option"
+    SBATCH = "sbatch"
+    SIGNED_BY = "signed-by"
+    SRUN = "srun"
+    STAGE_TO = "stage-to"
+    TORCH = "torch"
+    VARIANT = "variant"
+
+
+LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        ChoiceKey.CORES_PER_RANK: "cores per rank",
+        ChoiceKey.EXCLUDED_NODES: "excluded nodes",
+        ChoiceKey.GPUS_PER_NODE: "GPUs per node",
+        ChoiceKey.NODE_TEST: "node test",
+        ChoiceKey.RANKS_PER_NODE: "ranks per node",
+        ChoiceKey.RANK_CORES: "cores of each rank",
+        ChoiceKey.RUNTIME_OPTION: "runtime",
+        ChoiceKey.SIGNED_BY: "signed by",
+    }
+)
+"""Keys that users see under another text."""
+
+
+def choice_label(key: str) -> str:
+    """Return the text that users see for the key of a choice."""
+    return LABELS.get(key, key)
+
+
 class Choice(msgspec.Struct, frozen=True):
     """One choice of a plan, with its reason: what ``--dry-run`` and ``explain`` print.
 
     Attributes
     ----------
-    what
-        The thing chosen, in the field's word: ``runtime``, ``launcher``, ``OMP_NUM_THREADS``.
+    key
+        What was chosen: a `ChoiceKey`, a variable's name (``OMP_NUM_THREADS``), or an option (``--time``).
     value
         What was chosen.
     why
@@ -102,13 +151,18 @@ class Choice(msgspec.Struct, frozen=True):
         For what a site profile says: the public address, the date, and ``documented`` or ``proved``.
     """
 
-    what: str
+    key: str
     value: str
     why: str
     source: str
     evidence: str = ""
     checked: str = ""
     proof: str = ""
+
+    @property
+    def label(self) -> str:
+        """The text that users see for the key."""
+        return choice_label(self.key)
 
 
 class Gpu(msgspec.Struct, frozen=True):

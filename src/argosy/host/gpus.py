@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from argosy.core.errors import CheckFailed
 from argosy.core.layout import GPU_LIBRARIES
-from argosy.core.model import Bind, Choice, Devices, GpuMode, Host
+from argosy.core.model import Bind, Choice, ChoiceKey, Devices, GpuMode, Host
 
 if TYPE_CHECKING:
     from argosy.host.cdi import CdiSpec
@@ -72,7 +72,7 @@ def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, 
         When GPUs are asked for by name and none of that vendor is seen: a container would start without a word.
     """
     if asked is GpuMode.NONE:
-        return asked, Choice("gpu", asked.value, "asked for", "option")
+        return asked, Choice(ChoiceKey.GPU, asked.value, "asked for", "option")
     if asked is GpuMode.AUTO:
         return _choose_by_machine(host, runtime)
     vendor = WAY_VENDOR.get(asked)
@@ -84,7 +84,7 @@ def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, 
             evidence="\n".join(f"looked for {LOOKED_FOR[name]}: none" for name in wanted),
             hint="start on a node with GPUs, or say --gpu none",
         )
-    return asked, Choice("gpu", asked.value, f"asked for; {_counted(host)}", "option")
+    return asked, Choice(ChoiceKey.GPU, asked.value, f"asked for; {_counted(host)}", "option")
 
 
 def parse_ldconfig(text: str) -> tuple[tuple[str, str], ...]:
@@ -146,11 +146,13 @@ def _choose_by_machine(host: Host, runtime: str) -> tuple[GpuMode, Choice]:
     vendors = [vendor for vendor in VENDOR_WAYS if any(gpu.vendor == vendor for gpu in host.gpus)]
     if not vendors:
         if host.gpus:
-            return GpuMode.NONE, Choice("gpu", BY_DEVICES, f"{_counted(host)}: they come in with /dev", "machine")
-        return GpuMode.NONE, Choice("gpu", GpuMode.NONE.value, "no GPU is seen here", "machine")
+            return GpuMode.NONE, Choice(
+                ChoiceKey.GPU, BY_DEVICES, f"{_counted(host)}: they come in with /dev", "machine"
+            )
+        return GpuMode.NONE, Choice(ChoiceKey.GPU, GpuMode.NONE.value, "no GPU is seen here", "machine")
     way = VENDOR_WAYS[vendors[0]]
     how = "carried in by specification or device nodes" if runtime == "bwrap" else f"{runtime} finds the driver"
-    return way, Choice("gpu", way.value, f"{_counted(host)}; {how}", "machine")
+    return way, Choice(ChoiceKey.GPU, way.value, f"{_counted(host)}; {how}", "machine")
 
 
 def _counted(host: Host) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
+from argosy.core.model import ChoiceKey
 from argosy.jobs.launch_plan import SHARE, LaunchPlan
 
 OUT_OF_MEMORY = re.compile(r"\boom[-_ ]kill|\bOut Of Memory\b|OUT_OF_MEMORY", re.IGNORECASE)
@@ -30,9 +31,9 @@ OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
 def warn_before(plan: LaunchPlan, cwd: str) -> Iterator[str]:
     """Give the warnings of a submission: of a bill for more than the job uses, and of files that may be lost."""
     for choice in plan.choices:
-        if choice.what == "billed":
+        if choice.key == ChoiceKey.BILLED:
             yield f"billed: {choice.value}; {choice.why}"
-        if choice.what == "cores per rank" and choice.value == SHARE and choice.source == "default":
+        if choice.key == ChoiceKey.CORES_PER_RANK and choice.value == SHARE and choice.source == "default":
             yield f"cores: {choice.why}"
     if _is_of_a_node(cwd):
         yield f"nodes may not see {cwd}, since each machine has its own: start from a folder that all nodes see"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.model import choice_label
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import Run, find_record, last_run, read_first, read_runs, read_submitted
@@ -114,7 +115,7 @@ def _settings(plan: dict[str, Any]) -> dict[str, str]:
     said = [(key, str(plan.get(key, ""))) for key in PLAIN]
     for group in GROUPS:
         said += [(f"{group} {key}", str(value)) for key, value in (plan.get(group) or {}).items()]
-    said += [(str(row.get("what", "")), str(row.get("value", ""))) for row in plan.get("choices") or ()]
+    said += [(choice_label(str(row.get("key", ""))), str(row.get("value", ""))) for row in plan.get("choices") or ()]
     found: dict[str, str] = {}
     for key, value in said:
         found[key] = f"{found[key]}, {value}" if found.get(key) else value

@@ -294,7 +294,7 @@ def _line_to_change(state: str, record: Path | None) -> str:
     try:
         script = (record / "job.sh").read_text(encoding="utf-8") if record else ""
         choices = json.loads((record / "job.json").read_text(encoding="utf-8"))["choices"] if record else []
-        sources = {str(choice["what"]): str(choice["source"]) for choice in choices}
+        sources = {str(choice["key"]): str(choice["source"]) for choice in choices}
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return advise_end(state, script, sources)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import NO_VALUES, Choice, GpuMode, Host
+from argosy.core.model import NO_VALUES, Choice, ChoiceKey, GpuMode, Host
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.launchers.launcher import ONE_PER_NODE
@@ -77,7 +77,7 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
         When the site has no such mode, or none of its partitions allows the job.
     """
     site, mode = choose_mode(site, request.mode)
-    rows = (evident_choice(site, site.modes[mode], "mode", mode),) if mode else ()
+    rows = (evident_choice(site, site.modes[mode], ChoiceKey.MODE, mode),) if mode else ()
     if not site.has_slurm:
         rows = (*rows, *_unused_options(request, site))
         here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host

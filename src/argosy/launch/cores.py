@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from argosy.core.model import Choice, Host, Variable
+from argosy.core.model import Choice, ChoiceKey, Host, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import Shape
@@ -25,10 +25,10 @@ def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
     if masks:
         where = " ".join(map(render_core_list, masks))
         why = "those nearest to its GPU, on whole nodes"
-        return (evident_choice(site, site.node, "cores of each rank", where, key="gpu_cpus", why=why),)
+        return (evident_choice(site, site.node, ChoiceKey.RANK_CORES, where, field="gpu_cpus", why=why),)
     if site.node.gpu_cpus and shape.gpus_per_node:
         why = f"the site's map is for {site.node.gpus} ranks with a GPU each, on a whole node, with its own cores"
-        return (Choice("cores of each rank", "Slurm's choice", why, f"site {site.name}"),)
+        return (Choice(ChoiceKey.RANK_CORES, "Slurm's choice", why, f"site {site.name}"),)
     return ()
 
 

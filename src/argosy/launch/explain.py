@@ -3,38 +3,61 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
-from argosy.core.model import Choice
+from argosy.core.model import Choice, ChoiceKey
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.runtimes.runtime import load_runtime
 
 GROUPS = ("job", "ranks", "container", "variables", "not decided")
 
-BEHIND = {
-    "nodes": "nodes",
-    "gpus-per-node": "GPUs per node",
-    "gres": "GPUs per node",
-    "ntasks-per-node": "launcher",
-    "cpus-per-task": "cores per rank",
-    "partition": "partition",
-    "mem-per-gpu": "--mem-per-gpu",
-    "mem": "--mem",
-}
-"""Option of sbatch -> the choice that it follows from."""
+GROUP_OF_KEY: Mapping[str, str] = MappingProxyType(
+    {
+        ChoiceKey.BIND: "container",
+        ChoiceKey.GPU: "container",
+        ChoiceKey.LAYER: "container",
+        ChoiceKey.RUNTIME: "container",
+        ChoiceKey.RUNTIME_OPTION: "container",
+        ChoiceKey.CORES_PER_RANK: "ranks",
+        ChoiceKey.LAUNCHER: "ranks",
+        ChoiceKey.RANKS: "ranks",
+        ChoiceKey.RANKS_PER_NODE: "ranks",
+        ChoiceKey.RANK_CORES: "ranks",
+        ChoiceKey.SRUN: "ranks",
+    }
+)
+"""Key of a choice -> its group; every other choice is in ``job``."""
 
-OWN = {
-    "job-name": ("the program's name, unless --name is given", "default"),
-    "output": ("one file per job, unless --output is given", "default"),
-    "open-mode": ("a job that starts again goes on with its file", "default"),
-}
+CHOICE_OF_OPTION: Mapping[str, str] = MappingProxyType(
+    {
+        "nodes": ChoiceKey.NODES,
+        "gpus-per-node": ChoiceKey.GPUS_PER_NODE,
+        "gres": ChoiceKey.GPUS_PER_NODE,
+        "ntasks-per-node": ChoiceKey.LAUNCHER,
+        "cpus-per-task": ChoiceKey.CORES_PER_RANK,
+        "partition": ChoiceKey.PARTITION,
+    }
+)
+"""Option of sbatch -> key of the choice that it follows from; any other option is a key itself."""
 
+SHOWN_BY_OPTIONS = frozenset({ChoiceKey.NODES, ChoiceKey.GPUS_PER_NODE, ChoiceKey.PARTITION, ChoiceKey.SBATCH})
+"""Choices that the options of sbatch show already."""
+
+DEFAULT_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "job-name": "the program's name, unless --name is given",
+        "output": "one file per job, unless --output is given",
+        "open-mode": "a job that starts again goes on with its file",
+    }
+)
+"""Option of sbatch that a plan adds by itself -> the reason."""
 
 PROOFS = {
     "ran": "the tests start it for real",
-    "rendered": "its words are tested against its documentation; nobody has started it here",
+    "rendered": "its command line is tested against its documentation; no test has started it",
 }
 
 
@@ -45,6 +68,8 @@ class Explained(msgspec.Struct, frozen=True):
     ----------
     group
         One of `GROUPS`.
+    what
+        Name of the value, as users see it.
     source
         Who chose it: ``option``, ``environment``, ``site NAME``, ``image``, ``default``, ``assumed``.
     evidence, checked, proof
@@ -62,29 +87,29 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 def explain_plan(plan: LaunchPlan) -> tuple[Explained, ...]:
-    """Give every value of a planned job, in the order of `GROUPS`."""
-    directives = tuple(_directives(plan))
-    policy = tuple(_policy(plan))
-    if not directives:
-        return _sorted((*map(_of_choice, plan.choices), *policy))
-    said = {row.what for row in directives} | {"nodes", "GPUs per node", "partition", "sbatch"}
-    rows = (*directives, *(_of_choice(choice) for choice in plan.choices if choice.what not in said))
-    return _sorted((*rows, *policy, *_told_by_ranks(plan)))
+    """Return every value of a planned job, in the order of `GROUPS`."""
+    policy = tuple(_explain_policy(plan))
+    if not plan.directives:
+        return _sorted((*map(_explain_choice, plan.choices), *policy))
+    options = tuple(_explain_options(plan))
+    shown = {row.what for row in options} | SHOWN_BY_OPTIONS
+    others = (_explain_choice(choice) for choice in plan.choices if choice.key not in shown)
+    return _sorted((*options, *others, *policy, *_explain_rank_logs(plan)))
 
 
-def _told_by_ranks(plan: LaunchPlan) -> tuple[Explained, ...]:
-    """Explain what ranks with GPUs set by themselves, so that the end can tell which network was used (rank.sh)."""
-    if not plan.shape.gpus_per_node or any(choice.what == "NCCL_DEBUG" for choice in plan.choices):
+def _explain_rank_logs(plan: LaunchPlan) -> tuple[Explained, ...]:
+    """Explain NCCL_DEBUG, which ranks with GPUs set by themselves so that the end can name the network (rank.sh)."""
+    if not plan.shape.gpus_per_node or any(choice.key == "NCCL_DEBUG" for choice in plan.choices):
         return ()
     value = "INFO, subsystems INIT,NET, into the job's record"
-    why = "so that the verdict can tell the network; left alone where the image or the caller sets it"
+    why = "so that the verdict can name the network; not set if the image or the caller sets it"
     return (Explained("variables", "NCCL_DEBUG", value, why, "default"),)
 
 
-def _policy(plan: LaunchPlan) -> Iterator[Explained]:
-    """Say what of the caller's environment the runtime lets in, and whether it has been started for real in tests."""
+def _explain_policy(plan: LaunchPlan) -> Iterator[Explained]:
+    """Explain which variables of the caller the runtime passes on, and whether the tests start it for real."""
     for choice in plan.choices:
-        if choice.what == "runtime":
+        if choice.key == ChoiceKey.RUNTIME:
             runtime = load_runtime(choice.value)
             source = f"runtime {runtime.name}"
             yield Explained("container", "caller's variables", "by policy", runtime.traits.caller, source)
@@ -95,32 +120,32 @@ def _sorted(rows: Iterable[Explained]) -> tuple[Explained, ...]:
     return tuple(sorted(rows, key=lambda row: GROUPS.index(row.group)))
 
 
-def _directives(plan: LaunchPlan) -> Iterator[Explained]:
-    """Explain each ``#SBATCH`` line by the choice behind it."""
-    choices = {choice.what: choice for choice in plan.choices}
-    words = {choice.value: choice for choice in plan.choices if choice.what == "sbatch"}
-    for option in re.findall(r"^#SBATCH (--.*)$", plan.script, re.MULTILINE):
+def _explain_options(plan: LaunchPlan) -> Iterator[Explained]:
+    """Explain each option of sbatch by the choice behind it."""
+    choices = {choice.key: choice for choice in plan.choices}
+    by_site = {choice.value: choice for choice in plan.choices if choice.key == ChoiceKey.SBATCH}
+    for option in plan.directives:
         name, _, value = option[2:].partition("=")
-        choice = words.get(option) or choices.get(BEHIND.get(name, ""), choices.get(f"--{name}"))
+        choice = by_site.get(option) or choices.get(CHOICE_OF_OPTION.get(name, ""), choices.get(f"--{name}"))
+        shown = value or "yes"
         if choice:
-            why = choice.why if choice.value == value else f"{choice.what} = {choice.value}: {choice.why}"
+            why = choice.why if choice.value == value else f"{choice.label} = {choice.value}: {choice.why}"
             evidence = (choice.evidence, choice.checked, choice.proof)
-            yield Explained("job", f"--{name}", value or "yes", why, choice.source, *evidence)
+            yield Explained("job", f"--{name}", shown, why, choice.source, *evidence)
+        elif name in DEFAULT_OPTIONS:
+            yield Explained("job", f"--{name}", shown, DEFAULT_OPTIONS[name], "default")
         else:
-            why, source = OWN.get(name, ("asked for", "option"))
-            yield Explained("job", f"--{name}", value or "yes", why, source)
+            yield Explained("job", f"--{name}", shown, "asked for", "option")
 
 
-def _of_choice(choice: Choice) -> Explained:
+def _explain_choice(choice: Choice) -> Explained:
     evidence = (choice.evidence, choice.checked, choice.proof)
-    return Explained(_group(choice), choice.what, choice.value, choice.why, choice.source, *evidence)
+    return Explained(_group_of(choice), choice.label, choice.value, choice.why, choice.source, *evidence)
 
 
-def _group(choice: Choice) -> str:
+def _group_of(choice: Choice) -> str:
     if choice.value == "not set" or choice.source == "assumed":
         return "not decided"
-    if choice.what in {"runtime", "layer", "gpu", "bind"}:
-        return "container"
-    if re.fullmatch(r"[A-Z][A-Z0-9_]+(, [A-Z][A-Z0-9_]+)*", choice.what):
+    if re.fullmatch(r"[A-Z][A-Z0-9_]+(, [A-Z][A-Z0-9_]+)*", choice.key):
         return "variables"
-    return "ranks" if choice.what in {"launcher", "srun", "srun-always"} or "rank" in choice.what else "job"
+    return GROUP_OF_KEY.get(choice.key, "job")

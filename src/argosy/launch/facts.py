@@ -174,9 +174,9 @@ def _plan_variables(
     by_name = {variable.name: variable for variable in planned}
     kept = tuple(variable for name, variable in by_name.items() if name not in given)
     caller_names = {variable.name for variable in from_caller}
-    why_site = (row for row in demands.choices if row.what not in caller_names)
+    why_site = (row for row in demands.choices if row.key not in caller_names)
     why_caller = (Choice(v.name, str(v.value), "set by the caller", "environment") for v in from_caller)
-    rows = tuple(row for row in (why_threads, *why_site, *why_caller, *why_debug) if row.what not in given)
+    rows = tuple(row for row in (why_threads, *why_site, *why_caller, *why_debug) if row.key not in given)
     options = tuple(Choice(v.name, str(v.value), "asked for", "option") for v in request.container.variables)
     return (*kept, *request.container.variables), (*rows, *options)
 

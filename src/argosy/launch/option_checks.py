@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from argosy.core.errors import UsageError
-from argosy.core.model import PROFILE, Choice
+from argosy.core.model import Choice, ChoiceKey
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.model import LaunchRequest
@@ -91,7 +91,7 @@ def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
 
 def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
     """Say in lines what users should know of a plan before it is carried out."""
-    yield from (f"profile {choice.value}: {choice.why}" for choice in choices if choice.what == PROFILE)
+    yield from (f"profile {choice.value}: {choice.why}" for choice in choices if choice.key == ChoiceKey.PROFILE)
     yield from unused_options(choices)
 
 
@@ -100,7 +100,7 @@ def unused_options(choices: Iterable[Choice]) -> Iterator[str]:
     unused: dict[str, list[str]] = {}
     for choice in choices:
         if choice.why.startswith(NOT_USED):
-            unused.setdefault(choice.why, []).append(choice.what)
+            unused.setdefault(choice.why, []).append(choice.label)
     yield from (f"{', '.join(names)}: {why}" for why, names in unused.items())
 
 
@@ -182,7 +182,7 @@ def check_launcher_options(
     _refuse_by_site(request, site)
     rows = (*_judge_mpi(request, site, launcher), *check_stage(request.stage_to, container, site))
     if request.elastic:
-        rows += (Choice("elastic", f"{request.elastic} nodes", f"asked for; {PRICE}", "option"),)
+        rows += (Choice(ChoiceKey.ELASTIC, f"{request.elastic} nodes", f"asked for; {PRICE}", "option"),)
     return rows
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, Host
+from argosy.core.model import Choice, ChoiceKey, Host
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
 from argosy.launch.model import LaunchRequest
@@ -175,22 +175,22 @@ def _text(value: object) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-SAID_AS: Mapping[str, str] = {
-    "gpus": "GPUs per node",
-    "gpus_per_node": "GPUs per node",
-    "cpus_per_rank": "cores per rank",
-    "nodes": "nodes",
-    "launcher": "launcher",
-    "runtime": "runtime",
-    "gpu": "gpu",
-    "mode": "mode",
-    "partition": "partition",
+CHOICE_OF_KEY: Mapping[str, str] = {
+    "gpus": ChoiceKey.GPUS_PER_NODE,
+    "gpus_per_node": ChoiceKey.GPUS_PER_NODE,
+    "cpus_per_rank": ChoiceKey.CORES_PER_RANK,
+    "nodes": ChoiceKey.NODES,
+    "launcher": ChoiceKey.LAUNCHER,
+    "runtime": ChoiceKey.RUNTIME,
+    "gpu": ChoiceKey.GPU,
+    "mode": ChoiceKey.MODE,
+    "partition": ChoiceKey.PARTITION,
     "image": "image",
     "command": "command",
     "site": "site",
-    "signed_by": "signed by",
+    "signed_by": ChoiceKey.SIGNED_BY,
 }
-"""Key of a job in the project file -> how plans call the choice that it makes; others are options of that name."""
+"""Key of a job in the project file -> key of the choice that it makes; any other key is an option of that name."""
 
 
 def with_sources(choices: tuple[Choice, ...], given: Mapping[str, tuple[str, str]]) -> tuple[Choice, ...]:
@@ -203,13 +203,13 @@ def with_sources(choices: tuple[Choice, ...], given: Mapping[str, tuple[str, str
     """
     names = {_name(key, choices): (value, source) for key, (value, source) in given.items()}
     told = tuple(
-        replace(choice, source=names[choice.what][1])
-        if choice.what in names and choice.source in {"option", "default"}
+        replace(choice, source=names[choice.key][1])
+        if choice.key in names and choice.source in {"option", "default"}
         else choice
         for choice in choices
     )
-    missing = set(names) - {choice.what for choice in choices}
-    rows = (Choice(what, value, "asked for", source) for what, (value, source) in names.items() if what in missing)
+    missing = set(names) - {choice.key for choice in choices}
+    rows = (Choice(key, value, "asked for", source) for key, (value, source) in names.items() if key in missing)
     return (*told, *rows)
 
 
@@ -217,6 +217,7 @@ def _name(key: str, choices: tuple[Choice, ...]) -> str:
     if key.startswith("env."):
         return key.removeprefix("env.")
     if key == "ranks":
-        return "ranks" if any(choice.what == "ranks" for choice in choices) else "ranks per node"
+        is_local = any(choice.key == ChoiceKey.RANKS for choice in choices)
+        return ChoiceKey.RANKS if is_local else ChoiceKey.RANKS_PER_NODE
     said = option(key)  # also of what has a name of its own, where it is told as not used
-    return said if any(choice.what == said for choice in choices) else SAID_AS.get(key, said)
+    return said if any(choice.key == said for choice in choices) else CHOICE_OF_KEY.get(key, said)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from argosy.core.errors import SiteError, UsageError
-from argosy.core.model import BARE_PREFIX, PROFILE, Bind, Choice, ContainerRequest, Gpu, GpuMode, Host, Image
+from argosy.core.model import BARE_PREFIX, Bind, Choice, ChoiceKey, ContainerRequest, Gpu, GpuMode, Host, Image
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.gpus import WAY_VENDOR
@@ -88,7 +88,7 @@ def resolve_launch(
     with locate_profile_errors(request.site, host):
         request = complete_request(_without_own_cluster(request, host), profile.site, host)
         if profile.note:
-            row = Choice(PROFILE, profile.path, profile.note, "search path")
+            row = Choice(ChoiceKey.PROFILE, profile.path, profile.note, "search path")
             request = replace(request, choices=(*request.choices, row))
         target = choose_target(request, profile.site, host)
         resolve = _resolve_job if profile.site.has_slurm else _resolve_local

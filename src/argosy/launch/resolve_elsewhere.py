@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.layout import NOT_FROM_CALLER
-from argosy.core.model import Choice, ContainerRequest, Host, Image, ImageKind
+from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
 from argosy.core.records import replace
 from argosy.launch.site_settings import proved_overlay_mode
 from argosy.runtimes.apptainer import FAMILIES
@@ -106,12 +106,12 @@ def assume_container(
     fetched = "; its file stands here where it is launched" if unfetched else ""
     said = (
         Choice(
-            "assumed",
+            ChoiceKey.ASSUMED,
             reference,
             f"the image is not here: taken for one with torch, without a layer{fetched}",
             "assumed",
         ),
-        Choice("assumed", "home, folder", f"not this machine's: the job's own at {site.name}", "assumed"),
+        Choice(ChoiceKey.ASSUMED, "home, folder", f"not this machine's: the job's own at {site.name}", "assumed"),
     )
     return replace(plan, choices=(*plan.choices, *signed, *said))
 
@@ -121,4 +121,4 @@ def _not_verified(request: ContainerRequest, found: Image | None) -> tuple[Choic
     if not request.signed_by:
         return ()
     why = "verified there at the start" if found else "not verified: the image is not here; there: apptainer verify"
-    return (Choice("signed by", " or ".join(request.signed_by), why, "option"),)
+    return (Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), why, "option"),)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, Host
+from argosy.core.model import Choice, ChoiceKey, Host
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.names import option
@@ -78,12 +78,11 @@ def choose_shape(wanted: Wanted, site: Site, host: Host, why_gpus: str = "") -> 
     ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
     cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus)
     why_cpus += _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
+    why_nodes = "asked for" if wanted.nodes else "nothing else was asked for"
     rows = (
-        Choice(
-            "nodes", str(nodes), "asked for" if wanted.nodes else "nothing else was asked for", _source(wanted.nodes)
-        ),
+        Choice(ChoiceKey.NODES, str(nodes), why_nodes, _source(wanted.nodes)),
         _gpus_choice(gpus, why_gpus, site),
-        Choice("ranks per node", str(ranks), why, _source(wanted.ranks)),
+        Choice(ChoiceKey.RANKS_PER_NODE, str(ranks), why, _source(wanted.ranks)),
         _cores_choice(cpus, why_cpus, wanted, site),
     )
     return Shape(nodes, ranks, gpus, cpus), rows
@@ -91,13 +90,13 @@ def choose_shape(wanted: Wanted, site: Site, host: Host, why_gpus: str = "") -> 
 
 def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
     if why and gpus:
-        return Choice("GPUs per node", str(gpus), why, "default")
-    return Choice("GPUs per node", str(gpus), "asked for" if gpus else _why_no_gpu(site), _source(gpus))
+        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why, "default")
+    return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), "asked for" if gpus else _why_no_gpu(site), _source(gpus))
 
 
 def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site) -> Choice:
     source = _source(wanted.cpus_per_rank) if cpus or site.slurm.cpus_option else f"site {site.name}"
-    return Choice("cores per rank", str(cpus) if cpus else SHARE, why, source)
+    return Choice(ChoiceKey.CORES_PER_RANK, str(cpus) if cpus else SHARE, why, source)
 
 
 def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
@@ -140,12 +139,12 @@ def _local_shape(wanted: Wanted, host: Host, nodes: int) -> tuple[Shape, tuple[C
         )
     cpus = wanted.cpus_per_rank
     if wanted.ranks:
-        return Shape(1, wanted.ranks, gpus, cpus), (Choice("ranks", str(wanted.ranks), "asked for", "option"),)
+        return Shape(1, wanted.ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(wanted.ranks), "asked for", "option"),)
     count = gpus or len(host.gpus)
     if count:
-        return Shape(1, count, gpus, cpus), (Choice("ranks", str(count), "one per GPU", "machine"),)
+        return Shape(1, count, gpus, cpus), (Choice(ChoiceKey.RANKS, str(count), "one per GPU", "machine"),)
     why = "no GPU is visible here, and no number was asked for"
-    return Shape(1, 1, 0, cpus), (Choice("ranks", "1", why, "machine"),)
+    return Shape(1, 1, 0, cpus), (Choice(ChoiceKey.RANKS, "1", why, "machine"),)
 
 
 def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import NO_VALUES, Bind, Choice, ContainerRequest, GpuMode, Variable
+from argosy.core.model import NO_VALUES, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Variable
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
@@ -103,7 +103,7 @@ def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
         if value:
             given[key] = value
             why = "none was asked for; the site's own"
-            rows.append(evident_choice(site, site.slurm, option(key), value, key=key, why=why))
+            rows.append(evident_choice(site, site.slurm, option(key), value, field=key, why=why))
     return JobDefaults(given, tuple(rows))
 
 
@@ -149,19 +149,26 @@ def explain_container(
     version = f"; the site documents {facts.version}" if facts.version else ""
     own: dict[str, Choice] = {}
     if facts.name and not request.runtime:
-        own["runtime"] = evident_choice(site, facts, "runtime", facts.name, why=f"the site's runtime{version}")
+        own[ChoiceKey.RUNTIME] = evident_choice(
+            site, facts, ChoiceKey.RUNTIME, facts.name, why=f"the site's runtime{version}"
+        )
     if facts.gpu and request.gpu is GpuMode.AUTO and request.runtime in {"", facts.name}:
         value = BY_DEVICES if facts.gpu == GpuMode.NONE.value else facts.gpu
-        own["gpu"] = evident_choice(site, facts, "gpu", value, key="gpu")
+        own[ChoiceKey.GPU] = evident_choice(site, facts, ChoiceKey.GPU, value, field="gpu")
     if site.has_slurm and request.gpu is GpuMode.AUTO and not gpus:
-        own["gpu"] = Choice("gpu", GpuMode.NONE.value, "the job has no GPUs", "default")
+        own[ChoiceKey.GPU] = Choice(ChoiceKey.GPU, GpuMode.NONE.value, "the job has no GPUs", "default")
     own |= _layer_as_proved(choices, site)
-    asked = next((choice for choice in choices if choice.what == "signed by"), None)
+    asked = next((choice for choice in choices if choice.key == ChoiceKey.SIGNED_BY), None)
     if asked and not request.signed_by:
-        own["signed by"] = evident_choice(
-            site, site.images, "signed by", asked.value, key="signed_by", why=f"the site asks for it; {asked.why}"
+        own[ChoiceKey.SIGNED_BY] = evident_choice(
+            site,
+            site.images,
+            ChoiceKey.SIGNED_BY,
+            asked.value,
+            field="signed_by",
+            why=f"the site asks for it; {asked.why}",
         )
-    return tuple(own.get(choice.what, choice) for choice in choices)
+    return tuple(own.get(choice.key, choice) for choice in choices)
 
 
 def proved_overlay_mode(site: Site, runtime: str) -> str:
@@ -176,15 +183,15 @@ def proved_overlay_mode(site: Site, runtime: str) -> str:
 
 def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choice]:
     """Give the reason for how the layer attaches, where a run at the site showed it."""
-    chosen = {choice.what: choice for choice in choices}
-    runtime, layer = chosen.get("runtime"), chosen.get("layer")
+    chosen = {choice.key: choice for choice in choices}
+    runtime, layer = chosen.get(ChoiceKey.RUNTIME), chosen.get(ChoiceKey.LAYER)
     shown = proved_overlay_mode(site, runtime.value) if runtime else ""
     if not layer or (shown, layer.value) not in {("yes", "overlay"), ("no", "bind")}:
         return {}
     how = "its overlay partition is mounted there" if shown == "yes" else "overlay partitions are skipped there"
     by = ", ".join((f"job {site.proved.job}", *(f"{name} {text}" for name, text in site.proved.versions.items())))
-    told = Choice("layer", layer.value, how, f"site {site.name}", evidence=f"argosy prove: {by}")
-    return {"layer": replace(told, checked=site.proved.date, proof="proved")}
+    told = Choice(ChoiceKey.LAYER, layer.value, how, f"site {site.name}", evidence=f"argosy prove: {by}")
+    return {ChoiceKey.LAYER: replace(told, checked=site.proved.date, proof="proved")}
 
 
 def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
@@ -263,7 +270,7 @@ def launcher_at_site(choice: Choice, site: Site) -> Choice:
         return replace(choice, why=why, evidence=full_address(site, policy.source), checked=site.checked)
     if choice.source == "option" or choice.value != "torchrun" or policy.default in {"", choice.value}:
         return choice
-    return evident_choice(site, policy, "launcher", policy.default)
+    return evident_choice(site, policy, ChoiceKey.LAUNCHER, policy.default)
 
 
 def parse_torch_version(text: str) -> dict[str, str]:

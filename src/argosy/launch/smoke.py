@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice
+from argosy.core.model import Choice, ChoiceKey
 from argosy.core.records import replace
 from argosy.launch.model import LaunchRequest
 from argosy.sites.profile import Site
@@ -52,13 +52,15 @@ def _debug_queue(request: LaunchRequest, site: Site) -> tuple[dict[str, str], tu
     debug = next((each for each in site.partitions if each.debug), None)
     if debug:
         why = "the site's partition for short tests"
-        return {"partition": debug.name}, (evident_choice(site, debug, "partition", debug.name, why=why),)
+        return {"partition": debug.name}, (evident_choice(site, debug, ChoiceKey.PARTITION, debug.name, why=why),)
     if site.slurm.debug_qos:
         why = "the site's QOS for short tests"
-        row = evident_choice(site, site.slurm, "--qos", site.slurm.debug_qos, key="debug_qos", why=why)
+        row = evident_choice(site, site.slurm, "--qos", site.slurm.debug_qos, field="debug_qos", why=why)
         return {"qos": site.slurm.debug_qos}, (row,)
     queue = request.options.partition or "the usual one"
-    return {}, (Choice("queue", queue, "the profile names no partition or QOS for short tests", f"site {site.name}"),)
+    return {}, (
+        Choice(ChoiceKey.QUEUE, queue, "the profile names no partition or QOS for short tests", f"site {site.name}"),
+    )
 
 
 def render_timer() -> Iterator[str]:

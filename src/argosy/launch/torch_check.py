@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from argosy.core.errors import ArgosyError, CheckFailed
-from argosy.core.model import Choice, ContainerRequest, GpuMode, Image, ImageKind
+from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -62,7 +62,7 @@ def check_torch_build(
     wrong = describe_wrong_build(torch, vendor)
     if wrong and not start:
         why = f"a launch is refused: {wrong}, and {site.name} has GPUs of {vendor}"
-        return replace(container, choices=(*container.choices, Choice("torch", image.torch, why, "image")))
+        return replace(container, choices=(*container.choices, Choice(ChoiceKey.TORCH, image.torch, why, "image")))
     if wrong:
         raise CheckFailed(
             f"the torch in this image cannot use the GPUs of {site.name}",

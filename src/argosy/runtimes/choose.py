@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing
-from argosy.core.model import Attach, Choice, Entry, GpuMode, Host, Image, ImageKind
+from argosy.core.model import Attach, Choice, ChoiceKey, Entry, GpuMode, Host, Image, ImageKind
 from argosy.core.shell import quote
 from argosy.runtimes.runtime import AUTOMATIC, Runtime, load_runtime, refuse_image
 
@@ -31,7 +31,7 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
     """
     if image.kind is ImageKind.HOST and not asked:
         return load_runtime("bare"), Choice(
-            "runtime", "bare", "no image is named: the machine's own software", "option"
+            ChoiceKey.RUNTIME, "bare", "no image is named: the machine's own software", "option"
         )
     if asked:
         runtime = load_runtime(asked)
@@ -40,7 +40,7 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
             raise ImageError(f"{runtime.name} cannot start this", evidence=refusal, hint=hint)
         if runtime.program not in host.programs and image.kind is not ImageKind.HOST:
             raise _missing_runtime(runtime, host)
-        return runtime, Choice("runtime", runtime.name, "asked for", "option")
+        return runtime, Choice(ChoiceKey.RUNTIME, runtime.name, "asked for", "option")
     bare = bare_entry(image, host)
     passed: list[str] = []
     for runtime in map(load_runtime, AUTOMATIC):
@@ -48,7 +48,7 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
             f"{runtime.program} is not here" if runtime.program not in host.programs else runtime.refuse(bare, host)
         )
         if not why_not:
-            return runtime, Choice("runtime", runtime.name, "; ".join(["found on PATH", *passed]), "machine")
+            return runtime, Choice(ChoiceKey.RUNTIME, runtime.name, "; ".join(["found on PATH", *passed]), "machine")
         passed.append(why_not)
     raise ToolMissing(
         "no container runtime works here",
@@ -125,4 +125,4 @@ def _skipper(environment: Mapping[str, str]) -> str:
 
 
 def _attach(attach: Attach, why: str, source: str) -> Choice:
-    return Choice("layer", attach.value, why, source)
+    return Choice(ChoiceKey.LAYER, attach.value, why, source)

@@ -9,7 +9,7 @@ from pathlib import Path
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import CONSTRAINT_VARIABLES, CONSTRAINTS, LOCK
 from argosy.core.locks import CLOCK, STALE_AFTER_SECONDS, Clock, Owner, hold_lock
-from argosy.core.model import Attach, Host, Image, Variable
+from argosy.core.model import Attach, ChoiceKey, Host, Image, Variable
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import replace
@@ -86,7 +86,7 @@ def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan
     if plan.entry.attach is Attach.BIND:
         raise CheckFailed(
             "no writable folder can be laid over this image here",
-            evidence=next((choice.why for choice in plan.choices if choice.what == "layer"), ""),
+            evidence=next((choice.why for choice in plan.choices if choice.key == ChoiceKey.LAYER), ""),
             hint="--dev needs overlays: ask for enable overlay = yes, or use --runtime bwrap",
         )
     place = folder or f"{FOLDER}/{_short(image)}-{runtime.name}"

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, ContainerRequest, Host, Image, ImageKind
+from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.gpu_probe import probe_devices
@@ -106,12 +106,12 @@ def _refuse_unverified(reference: str, image: Image, runtime: str) -> None:
 def _signed(request: ContainerRequest, opened: Opened, session: Session, *, dry: bool) -> Choice:
     """Verify who signed an image, and say it; in a dry run only which signers will do."""
     if dry:
-        return Choice("signed by", " or ".join(request.signed_by), "verified at the start", "option")
+        return Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), "verified at the start", "option")
     from argosy.images.signatures import find_signers  # noqa: PLC0415 - where it is asked for
 
     path, host = opened.image.path, session.host
     signer = find_signers(opened.sif, path, request.signed_by, session.runner, host.programs)[0]
-    return Choice("signed by", signer.fingerprint, f"verified; {signer.name}", "option")
+    return Choice(ChoiceKey.SIGNED_BY, signer.fingerprint, f"verified; {signer.name}", "option")
 
 
 def _present(plan: ContainerPlan) -> ContainerPlan:

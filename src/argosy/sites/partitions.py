@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import Choice
+from argosy.core.model import Choice, ChoiceKey
 from argosy.core.suggest import suggest_word
 from argosy.sites.profile import Partition, Site
 from argosy.sites.resolve import at_partition, evident_choice, gpus_of
@@ -55,7 +55,7 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
     with_gpus = [p for p in fitting if demand.gpus_per_node <= gpus_of(site, p)] or fitting
     chosen = next((p for p in with_gpus if p.whole_nodes == whole), with_gpus[0])
     why = "the job uses whole nodes" if whole else "the job uses parts of nodes"
-    row = evident_choice(site, chosen, "partition", chosen.name, why=f"{why}; none was asked for")
+    row = evident_choice(site, chosen, ChoiceKey.PARTITION, chosen.name, why=f"{why}; none was asked for")
     return chosen, (row, *_billing(site, chosen, demand))
 
 
@@ -81,7 +81,7 @@ def _unknown(site: Site, asked: str) -> Iterator[Choice]:
         return
     near = suggest_word(asked, known)
     meant = f"asked for; did you mean {near}" if near else f"asked for; known: {', '.join(known)}"
-    yield Choice("partition", asked, f"{meant}; the profile of {site.name} does not name it", "option")
+    yield Choice(ChoiceKey.PARTITION, asked, f"{meant}; the profile of {site.name} does not name it", "option")
 
 
 def refuse_demand(partition: Partition, demand: Demand) -> str:
@@ -123,16 +123,16 @@ def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterato
     billed, used = f"{gpus} GPUs per node", f"{demand.gpus_per_node} of {gpus} GPUs are used"
     if site.slurm.whole_nodes:
         why = f"every job there gets whole nodes, and {used}"
-        yield evident_choice(site, site.slurm, "billed", billed, key="whole_nodes", why=why)
+        yield evident_choice(site, site.slurm, ChoiceKey.BILLED, billed, field="whole_nodes", why=why)
         return
     if partition is None or not by_partition:
-        yield Choice("billed", billed, f"--exclusive takes whole nodes, and {used}", "option")
+        yield Choice(ChoiceKey.BILLED, billed, f"--exclusive takes whole nodes, and {used}", "option")
         return
     shared = [p for p in site.partitions if not (p.whole_nodes or p.debug or refuse_demand(p, demand))]
     cheaper = [p.name for p in shared if at_partition(site, p).node == at_partition(site, partition).node]
     way_out = f"; --partition {cheaper[0]} bills what is used" if cheaper else ""
     why = f"{partition.name} gives whole nodes, and {used}{way_out}"
-    yield evident_choice(site, partition, "billed", billed, why=why)
+    yield evident_choice(site, partition, ChoiceKey.BILLED, billed, why=why)
 
 
 def parse_minutes(text: str) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import Bind, Choice, Variable
+from argosy.core.model import Bind, Choice, ChoiceKey, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import suggest_word
 from argosy.sites.conditions import Facts, judge_condition, render_condition, unknown_facts
@@ -68,18 +68,20 @@ def full_address(site: Site, source: str) -> str:
     return "; ".join(whole)
 
 
-def evident_choice(site: Site, part: Evident, what: str, value: str, *, key: str = "", why: str = "") -> Choice:
+def evident_choice(site: Site, part: Evident, key: str, value: str, *, field: str = "", why: str = "") -> Choice:
     """Say one value of a profile as a choice of a plan.
 
     Parameters
     ----------
     key
-        The part's key that it comes from, where the part holds several.
+        As of `Choice`.
+    field
+        The key of the part that the value comes from, if the part holds several values.
     """
-    source = part.sources.get(key, part.source)
-    shown = part.proofs.get(key, "")
+    source = part.sources.get(field, part.source)
+    shown = part.proofs.get(field, "")
     return Choice(
-        what,
+        key,
         value,
         why or part.why or "the site's own",
         f"site {site.name}",
@@ -166,8 +168,8 @@ def resolve(site: Site, facts: Facts, devices: int) -> SiteDemands:
     rows = (
         *(evident_choice(site, s, s.name, s.value or s.late) for s in settings),
         *(evident_choice(site, c, ", ".join(c.variables), c.path) for c in caches),
-        *(evident_choice(site, bind, "bind", ", ".join(bind.paths)) for bind in binds),
-        *(evident_choice(site, option, option.to.partition("-")[0], option.word) for option in options),
+        *(evident_choice(site, bind, ChoiceKey.BIND, ", ".join(bind.paths)) for bind in binds),
+        *(evident_choice(site, option, _option_key(option), option.word) for option in options),
         *_left_out(site, facts),
     )
     return SiteDemands(
@@ -182,6 +184,12 @@ def resolve(site: Site, facts: Facts, devices: int) -> SiteDemands:
         annotations=tuple(_pair(word) for word in _words(options, "annotation")),
         choices=rows,
     )
+
+
+def _option_key(option: Option) -> str:
+    """Return the key of the choice for a word that the profile adds: the program that it is for."""
+    program = option.to.partition("-")[0]
+    return ChoiceKey.RUNTIME_OPTION if program == "runtime" else program
 
 
 def _words(options: list[Option], to: str) -> tuple[str, ...]:

@@ -135,8 +135,8 @@ def explain_sbatch(
     """
     error = tool_error(command, reply, doing="submitting the job", hint="")
     text = reply.stderr
-    usual = (row for row in choices if row.source == "environment" and row.what.startswith("--"))
-    error.evidence = "\n".join((error.evidence, *(f"{row.what}={row.value} is {row.why}" for row in usual)))
+    usual = (row for row in choices if row.source == "environment" and row.key.startswith("--"))
+    error.evidence = "\n".join((error.evidence, *(f"{row.key}={row.value} is {row.why}" for row in usual)))
     if says_no_answer(text):
         look = f"argosy jobs{f' --ssh {ssh}' if ssh else ''}"
         return no_answer(

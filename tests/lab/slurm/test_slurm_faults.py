@@ -64,7 +64,7 @@ def test_variables_of_the_caller_change_nothing_but_what_they_are_defaults_for(d
     assert all(row["hostile"] == {} for row in told)
     assert "TimeLimit=00:07:00" in desk.sh(f"scontrol show job {job}").stdout
     plan = json.loads(desk.argosy("jobs", "show", job, "--json").stdout)["plan"]
-    assert ["--time", "7", "environment"] in [[row["what"], row["value"], row["source"]] for row in plan["choices"]]
+    assert ["--time", "7", "environment"] in [[row["key"], row["value"], row["source"]] for row in plan["choices"]]
 
 
 def test_each_node_uses_its_own_folder_for_temporary_files(desk: Desk) -> None:

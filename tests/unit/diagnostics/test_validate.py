@@ -81,7 +81,7 @@ def test_values_that_a_run_shows_become_proved_with_date_and_versions() -> None:
     assert [row.key for row in merged.added] == ["node.arch", "node.tmp_in_memory"]
     assert (site.node.arch, site.node.tmp_in_memory, site.node.numa) == ("x86_64", True, 0)
     assert site.node.proofs["cores"] == "2026-11-21, job 7, slurm 24.11.5, apptainer 1.4.5"
-    choice = evident_choice(site, site.node, "cores", "8", key="cores")
+    choice = evident_choice(site, site.node, "cores", "8", field="cores")
     assert (choice.proof, choice.checked) == ("proved", "2026-11-21")
     rows = {row.key: row for row in rows_of(site)}
     assert (rows["node.cores"].proof, rows["node.gpus"].proof) == ("proved", "documented")
@@ -102,7 +102,7 @@ def test_what_a_run_shows_of_overlays_chooses_how_a_layer_attaches_and_explain_t
     image = Image("/x.sif", ImageKind.SIF, "", "amd64", layer_offset=1, layer_part=2, argosy=True)
     request = ContainerRequest(runtime="apptainer")
     plan = plan_container(request, image, with_proved_overlay(site, HOST, "apptainer"))
-    told = {choice.what: choice for choice in explain_container(plan.choices, request, site, gpus=1)}["layer"]
+    told = {choice.key: choice for choice in explain_container(plan.choices, request, site, gpus=1)}["layer"]
     assert (plan.entry.attach.value, told.proof) == (attached, proof)
     assert told.checked == ("2026-11-21" if proof else "")
     assert ("apptainer 1.4.5" in told.evidence) == bool(proof)

@@ -193,7 +193,7 @@ def test_no_log_at_all_is_bad_only_for_gpus_on_several_nodes_of_a_site_that_has_
 def test_the_gpus_that_each_rank_should_see_follow_from_the_plan(word: str, own: int) -> None:
     plan: dict[str, object] = {
         "shape": {"nodes": 2, "ranks_per_node": 8, "gpus_per_node": 8},
-        "choices": [{"what": "srun", "value": word}],
+        "choices": [{"key": "srun", "value": word}],
     }
     assert expect(plan, ()).own_gpus == own
 

@@ -65,7 +65,7 @@ def test_an_image_that_lists_a_torch_without_the_back_end_is_refused_with_what_t
 def test_a_plan_that_is_only_shown_has_a_row_that_says_what_a_launch_is_refused_for() -> None:
     container = container_of(Image("/x.sif", ImageKind.SIF, "", "amd64", torch="2.6.0+cpu"))
     shown = check_torch_build(REQUEST, container, AMD, "amd", make_session(host=HOST), start=False)
-    (row,) = (choice for choice in shown.choices if choice.what == "torch")
+    (row,) = (choice for choice in shown.choices if choice.key == "torch")
     assert (row.value, "built for the CPU only" in row.why) == ("2.6.0+cpu", True)
 
 

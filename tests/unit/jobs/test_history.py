@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
 
-NET, MEM = {"what": "NCCL_NET", "value": "Socket"}, {"what": "sbatch", "value": "--mem=4G"}
+NET, MEM = {"key": "NCCL_NET", "value": "Socket"}, {"key": "sbatch", "value": "--mem=4G"}
 PLAN = {
     "name": "train",
     "image": "/p/a.sif",

@@ -232,7 +232,7 @@ def test_a_job_that_left_the_queue_is_asked_for_in_the_accounting(
 def test_memory_that_ran_out_says_which_line_to_change(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/x/%j.out")
     (record / "job.sh").write_text("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --mem=4G\n")
-    (record / "job.json").write_text('{"choices": [{"what": "--mem", "value": "4G", "source": "argosy.toml:7"}]}')
+    (record / "job.json").write_text('{"choices": [{"key": "--mem", "value": "4G", "source": "argosy.toml:7"}]}')
     told = Reply(0, "7|OUT_OF_MEMORY|0:125|n1|7\n", "")
     facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), told)]), "7")
     assert facts.verdict.splitlines() == [

@@ -36,7 +36,7 @@ def code(planned: LaunchPlan) -> list[str]:
 def test_nodes_of_a_gpu_partition_come_with_all_their_gpus(site: str, gpus: int, ranks: int) -> None:
     planned = plan(site, Wanted(nodes=2))
     assert (planned.shape.nodes, planned.shape.gpus_per_node, planned.shape.ranks_per_node) == (2, gpus, ranks)
-    (row,) = (choice for choice in planned.choices if choice.what == "GPUs per node")
+    (row,) = (choice for choice in planned.choices if choice.key == "gpus-per-node")
     assert (row.source, "--gpu none" in row.why) == ("default", True)
     assert code(planned) == code(plan(site, Wanted(nodes=2, gpus_per_node=gpus)))
 

@@ -95,7 +95,7 @@ def test_an_elastic_job_ends_well_where_its_least_number_of_nodes_did(tmp_path: 
 
 
 def test_the_price_of_an_elastic_job_is_said() -> None:
-    (row,) = (choice for choice in plan(elastic="2:4").choices if choice.what == "elastic")
+    (row,) = (choice for choice in plan(elastic="2:4").choices if choice.key == "elastic")
     assert "rank 0 may be on any node" in row.why
 
 
@@ -299,7 +299,7 @@ def test_each_value_tells_its_line_and_an_option_wins(project: Project) -> None:
 def test_the_plan_tells_file_and_line(project: Project) -> None:
     words = with_job(project, "train", {})
     request = replace(make_request({**words, "resume": 0, "site": "lab"}, HOST), image=IMAGE.path)
-    rows = {choice.what: choice for choice in plan_of(request).choices}
+    rows = {choice.key: choice for choice in plan_of(request).choices}
     assert rows["nodes"].source == "argosy.toml:9"
     assert rows["--account"].source == "argosy.toml:5"
     assert rows["B"].source == "argosy.toml:12"
@@ -379,7 +379,7 @@ def test_an_output_that_nobody_could_write_is_refused_before_the_queue(tmp_path:
 @pytest.mark.parametrize("option", ["account", "partition", "qos", "constraint", "reservation", "nodelist", "exclude"])
 def test_what_only_a_queue_heeds_is_told_as_not_used_where_there_is_none(option: str) -> None:
     made = plan(HERE, options=make_request({option: "x"}, HOST).options)
-    (row,) = [row for row in made.choices if row.what == f"--{option}"]
+    (row,) = [row for row in made.choices if row.key == f"--{option}"]
     assert (row.value, row.why) == ("x", UNUSED)
     assert f"#   --{option} = x: {UNUSED}" in made.script
 
@@ -410,7 +410,7 @@ def test_what_would_change_what_runs_is_refused_without_a_queue_and_told_where_t
     with pytest.raises(UsageError, match=f"--{name} needs a site with Slurm"):
         plan(HERE, **asked)
     made = plan(HERE, **asked, given={name: ("", "argosy.toml:3")})
-    assert [row.what for row in made.choices if row.why == UNUSED] == [f"--{name}"]
+    assert [row.key for row in made.choices if row.why == UNUSED] == [f"--{name}"]
 
 
 @pytest.mark.parametrize("site", [HERE, LAB], ids=lambda site: site.name)
@@ -445,7 +445,7 @@ def test_what_only_slurms_sites_have_is_told_where_the_project_file_says_it(name
         plan(HERE, **asked)
     made = plan(HERE, **asked, given={name: (value, "argosy.toml:3")})
     option = f"--{name.replace('_', '-')}"
-    assert [(row.what, row.source) for row in made.choices if row.why == UNUSED] == [(option, "argosy.toml:3")]
+    assert [(row.key, row.source) for row in made.choices if row.why == UNUSED] == [(option, "argosy.toml:3")]
 
 
 def test_a_wire_up_without_mpi_is_refused_and_told_where_the_project_file_says_it() -> None:
@@ -537,9 +537,9 @@ def test_more_cores_than_a_node_has_are_refused_and_hardware_threads_said(arch: 
     with pytest.raises(UsageError, match=rf"a node of lab has 8 cores, and 2 rank\(s\) with {most + 1} each"):
         plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most + 1))
     plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most))
-    (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=8)).choices if row.what == "cores per rank"]
+    (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=8)).choices if row.key == "cores-per-rank"]
     assert "more than its 8 cores" in row.why
-    (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=4)).choices if row.what == "cores per rank"]
+    (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=4)).choices if row.key == "cores-per-rank"]
     assert row.why == "asked for"
 
 
@@ -572,7 +572,7 @@ def inside(site: Site = GPUS, /, *, environment: Mapping[str, str] = INSIDE, **r
 def test_steps_of_an_allocation_have_its_nodes_and_gpus_and_ask_for_no_account() -> None:
     made = inside()
     assert (made.shape.nodes, made.shape.gpus_per_node, made.shape.ranks) == (2, 4, 8)
-    assert {row.source for row in made.choices if row.what in {"nodes", "GPUs per node"}} == {"job 7"}
+    assert {row.source for row in made.choices if row.key in {"nodes", "GPUs per node"}} == {"job 7"}
     assert not [word for word in made.directives if word.startswith(("--mem", "--time", "--account"))]
     assert made.shape == inside(wanted=Wanted(nodes=2, gpus=8)).shape
     assert inside(wanted=Wanted(ranks=2)).shape.ranks == 2
@@ -586,7 +586,7 @@ def test_steps_of_an_allocation_cannot_have_other_numbers_than_it_has(wanted: Wa
     (name,) = [name for name in ("nodes", "gpus", "gpus_per_node") if getattr(wanted, name)]
     made = inside(wanted=wanted, given={name: ("1", "argosy.toml:3")})
     assert made.shape == inside().shape
-    (row,) = [row for row in made.choices if row.what == f"--{name.replace('_', '-')}"]
+    (row,) = [row for row in made.choices if row.key == f"--{name.replace('_', '-')}"]
     assert (row.value, row.source) == ("1", "argosy.toml:3")
 
 

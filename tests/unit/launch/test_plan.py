@@ -226,7 +226,7 @@ def test_another_number_of_cores_than_the_maps_is_given_without_the_map(cores: i
 def test_whole_nodes_that_the_user_asked_for_are_no_choice_of_the_sites() -> None:
     for exclusive, said in ((False, ["yes"]), (True, [])):
         made = plan(FULL, wanted=Wanted(gpus_per_node=8), options=JobOptions(exclusive=exclusive))
-        assert [row.value for row in made.choices if row.what == "--exclusive"] == said
+        assert [row.value for row in made.choices if row.key == "--exclusive"] == said
         assert "--exclusive" in directives(made.script)
 
 
@@ -237,7 +237,7 @@ def test_what_the_user_or_the_caller_says_of_a_variable_is_all_that_is_said_of_i
     host = replace(HOST, environment={**HOST.environment, "NCCL_DEBUG": "INFO"})
     own = ContainerRequest(variables=(Variable("X_MINE", "option"),))
     made = plan(site, host, container=own, launcher="srun")
-    rows = [(row.what, row.value, row.source) for row in made.choices if row.what in {"NCCL_DEBUG", "X_MINE"}]
+    rows = [(row.key, row.value, row.source) for row in made.choices if row.key in {"NCCL_DEBUG", "X_MINE"}]
     assert rows == [("NCCL_DEBUG", "INFO", "environment"), ("X_MINE", "option", "option")]
     assert made.script.count("X_MINE=") == 1
 

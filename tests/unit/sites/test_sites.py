@@ -302,10 +302,10 @@ def test_whole_nodes_and_parts_of_nodes_choose_their_partition() -> None:
 
 def test_a_part_of_a_node_is_said_to_be_billed_whole() -> None:
     _, rows = choose_partition(read_site("lumi-g"), "standard-g", Demand(1, 2))
-    assert [(row.what, row.value) for row in rows] == [("billed", "8 GPUs per node")]
+    assert [(row.key, row.value) for row in rows] == [("billed", "8 GPUs per node")]
     assert "small-g" in rows[0].why
     _, rows = choose_partition(read_site("alps-daint"), "", Demand(1, 1))
-    assert [(row.what, row.value) for row in rows if row.what == "billed"] == [("billed", "4 GPUs per node")]
+    assert [(row.key, row.value) for row in rows if row.key == "billed"] == [("billed", "4 GPUs per node")]
 
 
 def test_a_partition_may_have_no_gpus_beside_others_that_have(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_a_partition_that_does_not_allow_the_job_is_refused_with_both_numbers(
 def test_a_partition_that_the_profile_does_not_know_is_left_to_slurm_and_said() -> None:
     partition, (row,) = choose_partition(read_site("lumi-g"), "secret", Demand(1, 8))
     assert partition is None
-    assert (row.what, row.value, row.source) == ("partition", "secret", "option")
+    assert (row.key, row.value, row.source) == ("partition", "secret", "option")
     assert "standard-g" in row.why
 
 
@@ -369,7 +369,7 @@ def test_what_cannot_be_decided_is_left_out_and_said() -> None:
     facts = Facts(nodes="2", vendor="amd", mode="cray", gpus_per_node="8", launcher="torchrun")
     site_overrides = resolve(read_site("lumi-g"), facts, 8)
     assert "NCCL_NET_GDR_LEVEL" not in {variable.name for variable in site_overrides.variables}
-    assert [row.value for row in site_overrides.choices if row.what == "NCCL_NET_GDR_LEVEL"] == ["not set"]
+    assert [row.value for row in site_overrides.choices if row.key == "NCCL_NET_GDR_LEVEL"] == ["not set"]
 
 
 @pytest.mark.parametrize(("rocm", "is_set"), [("6.1.3", True), ("6.2", False), ("6.2.4", False), ("7.0.2", False)])

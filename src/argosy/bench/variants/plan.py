@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, Variable
+from argosy.core.model import Choice, ChoiceKey, Variable
 from argosy.core.records import replace
 from argosy.core.shell import quote
 from argosy.jobs.launch_plan import LaunchPlan
@@ -75,7 +75,7 @@ def with_variant(request: LaunchRequest, variant: Variant) -> LaunchRequest:
     """Give the request that sets what a way sets, whatever was set before."""
     own = {variable.name for variable in variant.variables}
     kept = tuple(each for each in request.container.variables if each.name not in own)
-    told = Choice("way", variant.name, "tried beside others", "bench settings")
+    told = Choice(ChoiceKey.VARIANT, variant.name, "tried beside others", "bench settings")
     container = replace(request.container, variables=(*kept, *variant.variables))
     return replace(request, container=container, choices=(*request.choices, told))
 

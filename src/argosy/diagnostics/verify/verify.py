@@ -134,7 +134,7 @@ def _read_evidence(facts: JobFacts) -> Evidence:
     files = [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]
     files += [facts.output] if can_read(facts.output) else []
     text = "\n".join(map(read_ends_of, files))
-    trials = parse_trials(text) if any(row.get("what") == TRIAL for row in _rows(plan.get("choices"))) else None
+    trials = parse_trials(text) if any(row.get("key") == TRIAL for row in _rows(plan.get("choices"))) else None
     return Evidence(parse_netlog(text), facts.ranks, expect(plan, facts.ranks), tuple(files), trials)
 
 
@@ -150,7 +150,7 @@ def _asked_logs(plan: dict[str, object]) -> list[Path]:
     """Give the logs that the user asked for by ``--debug net``, whose names NCCL completes."""
     for choice in _rows(plan.get("choices")):
         value = str(choice.get("value", ""))
-        if choice.get("what") == "NCCL_DEBUG_FILE" and value:
+        if choice.get("key") == "NCCL_DEBUG_FILE" and value:
             path = Path(value.replace("%h", "*").replace("%p", "*"))
             return sorted(path.parent.glob(path.name))
     return []
@@ -179,7 +179,7 @@ GPUS_APART = ("--gpus-per-task", "--gpu-bind", "--ntasks-per-gpu", "--tres-bind"
 
 def own_gpus(plan: dict[str, object], gpus: int, ranks: int) -> int:
     """Give how many GPUs each rank should see: its node's, or its share where srun keeps them apart."""
-    words = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("what") == "srun")
+    words = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("key") == "srun")
     apart = any(word.startswith(GPUS_APART) for word in words)
     return max(1, gpus // ranks) if gpus and ranks and apart else gpus
 

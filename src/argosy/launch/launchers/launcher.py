@@ -17,7 +17,7 @@ from types import MappingProxyType
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, Image
+from argosy.core.model import Choice, ChoiceKey, Image
 from argosy.core.shell import ShellExpr, ShellFunction, Word
 from argosy.core.suggest import suggest_word
 from argosy.jobs.launch_plan import Shape
@@ -278,18 +278,18 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
     """Choose how ranks are started: torchrun for Python programs in an image with torch, else none."""
     if asked:
         find_launcher(asked)
-        return Choice("launcher", asked, "asked for", "option")
+        return Choice(ChoiceKey.LAUNCHER, asked, "asked for", "option")
     if shape.ranks > 1:
         _refuse_starter(command)
     is_python = bool(command) and command[0] in PYTHON_NAMES
     if is_python and "torch" in image.packages:
-        return Choice("launcher", "torchrun", "a Python program, and the image has torch", "image")
+        return Choice(ChoiceKey.LAUNCHER, "torchrun", "a Python program, and the image has torch", "image")
     if shape.ranks > 1 and is_python and not image.complete:
         why = "a Python program on several ranks; the image does not list " + (
             "the packages of its base" if image.argosy else "packages"
         )
-        return Choice("launcher", "torchrun", why, "image")
-    return Choice("launcher", "none", "no Python program with torch: the command runs once per rank", "image")
+        return Choice(ChoiceKey.LAUNCHER, "torchrun", why, "image")
+    return Choice(ChoiceKey.LAUNCHER, "none", "no Python program with torch: the command runs once per rank", "image")
 
 
 def refuse_without_torch(launcher: str, image: Image, *, needed: bool = False) -> None:

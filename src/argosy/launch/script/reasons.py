@@ -32,7 +32,7 @@ def split_choices(
     head: list[Choice] = []
     beside: dict[str, Choice] = {}
     for choice in choices:
-        names = choice.what.split(", ")
+        names = choice.key.split(", ")
         if exported.issuperset(names):
             beside |= dict.fromkeys(names, choice)
         else:
@@ -73,13 +73,13 @@ def _name_inside(variable: Variable) -> str:
 
 
 def _row(group: tuple[Choice, ...]) -> str:
-    pairs = ", ".join(f"{choice.what} = {choice.value}" for choice in group)
+    pairs = ", ".join(f"{choice.label} = {choice.value}" for choice in group)
     return as_comment(f"#   {pairs}: {group[0].why} [{_source(group[0])}]")
 
 
 def _short_row(choice: Choice) -> str:
     value = textwrap.shorten(choice.value, LONGEST_VALUE, placeholder=" …")
-    return as_comment(f"#   {choice.what} = {value}: {choice.why} [{_source(choice)}]")
+    return as_comment(f"#   {choice.label} = {value}: {choice.why} [{_source(choice)}]")
 
 
 def _source(choice: Choice) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from argosy.core.errors import SiteError, UsageError
-from argosy.core.model import Choice, ImageKind
+from argosy.core.model import Choice, ChoiceKey, ImageKind
 from argosy.core.shell import ShellExpr, Word, quote
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
@@ -50,7 +50,9 @@ def check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Choi
             hint="leave --stage-to out" if not site.node.local_disk else "name the node's disk: --stage-to=DIR",
         )
     known = "the node's own disk" if site.node.local_disk else "asked for; the profile does not tell what disk that is"
-    return (Choice("stage-to", folder, f"{known}; the image is copied there once and removed at the end", "option"),)
+    return (
+        Choice(ChoiceKey.STAGE_TO, folder, f"{known}; the image is copied there once and removed at the end", "option"),
+    )
 
 
 def staged_words(words: tuple[Word, ...], image: str) -> tuple[Word, ...]:
