@@ -28,8 +28,8 @@ This page compares Argosy with the usual methods. All figures of a table come fr
 section describes the runs. A figure with several runs is the median, with its quartiles. *Ratio* compares a figure with
 the usual method of its table, and *budget* is the project's own limit.
 
-`make bench` and `python -m bench --only PART --write-docs` generate this page from the runs in `bench/results/`: each part
-is from the last run that measured it. `python -m bench --compare FILE` compares a run with an earlier one.
+`make bench` and `python -m bench --only PART --write-docs` generate this page from `bench/results/`: each part is from
+the last run that measured it. `python -m bench --compare FILE` compares a run with an earlier one.
 
 """
 

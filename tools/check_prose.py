@@ -22,6 +22,7 @@ REPO = Path(__file__).parents[1]
 
 CHECKED = (
     "README.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs/*.md",
     "docs/explanation/**/*.md",
