@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from argosy.builder.build import build
+from argosy.builder.build import build_image
 from argosy.builder.report import BuildRequest
 from argosy.core.process import RealRunner
 from argosy.core.session import Paths, PlainReporter, QuietReporter, Session
@@ -189,7 +189,7 @@ def _remove_others(prefix: str, session: Session) -> None:
 def _build(lines: tuple[str, ...], base: str, output: Path, session: Session, *, flatten: bool) -> Path:
     requirements = output.with_suffix(".txt")
     requirements.write_text("".join(f"{line}\n" for line in lines))
-    build(BuildRequest((requirements,), base, output, flatten=flatten), session)
+    build_image(BuildRequest((requirements,), base, output, flatten=flatten), session)
     return output
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from argosy.bench.startup.cases import SHARED, render_scripted
-from argosy.builder.build import build
+from argosy.builder.build import build_image
 from argosy.builder.report import BuildRequest
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.store import fill_once
@@ -96,7 +96,7 @@ def made_image() -> Path:
     session = open_session(bench_cache(), quiet=False)
     with fill_once(place, what="making the image with torch", waiting=session.waiting) as folder:
         if folder is not None:
-            build(BuildRequest((recipe,), SUITE, folder / "ddp.sif"), session)
+            build_image(BuildRequest((recipe,), SUITE, folder / "ddp.sif"), session)
             (folder / "ddp.sif").chmod(0o644)
     return place / "ddp.sif"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.bench.startup.model import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
-from argosy.builder.build import build
+from argosy.builder.build import build_image
 from argosy.builder.report import BuildRequest
 from argosy.core.layout import ROOT
 from argosy.images.open import open_image
@@ -131,7 +131,7 @@ def _image_of_many(inputs: Inputs, folder: Path) -> Path:
     (folder / "none.txt").write_text("")
     (folder / "many.sh").write_text(MANY)
     request = BuildRequest((folder / "none.txt",), str(inputs.base), folder / "many.sif", after=(folder / "many.sh",))
-    build(request, open_session(bench_cache()))
+    build_image(request, open_session(bench_cache()))
     return folder / "many.sif"
 
 

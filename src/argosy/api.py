@@ -21,7 +21,7 @@ from typing import Any
 from argosy.bench.variants.compare import Compared
 from argosy.bench.variants.launch import launch_variants, read_report
 from argosy.bench.variants.plan import Variant, parse_variants
-from argosy.builder.build import build
+from argosy.builder.build import build_image as build
 from argosy.builder.bundle import BundleReport, build_bundle, bundle
 from argosy.builder.compare import Comparison, compare_images
 from argosy.builder.freeze import freeze

@@ -223,7 +223,7 @@ def test_a_build_reports_its_times_and_digests_as_json_alone_on_standard_output(
     cost = report["cost"]
     assert 0 < cost["new"] < cost["disk"]
     assert cost["memory"] > 0
-    assert report["carrier"] == "root"
+    assert report["backend"] == "root"
 
 
 def test_what_is_printed_to_a_pipe_holds_no_control_codes(shop: Shop) -> None:

@@ -304,7 +304,7 @@ def test_an_image_with_a_conda_environment_takes_pip_packages(shop: Shop, channe
     recipe = shop.write("environment.yml", environment(channel.url, "greet"))
     refused = shop.argosy("build", recipe, "--base", first, "-o", shop.folder / "no.sif")
     assert refused.code == 2
-    assert "holds an environment already" in refused.err
+    assert "already holds an environment" in refused.err
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ def group_is_empty(group: int) -> bool:
     "moment",
     [
         "base      ",
-        "finding a way into the base",
+        "choosing a build backend",
         "choosing versions",
         "fetching ",
         "compiling the byte code",

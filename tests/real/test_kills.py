@@ -29,7 +29,7 @@ SAMPLE = 4
 FULL = 67
 SEED = int(os.environ.get("ARGOSY_SEED", "20"))
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
-CARRIERS = ("root", "userns", "proot")
+BUILD_BACKENDS = ("root", "userns", "proot")
 
 
 def start(shop: Shop, backend: str) -> subprocess.Popen[str]:
@@ -42,7 +42,7 @@ def start(shop: Shop, backend: str) -> subprocess.Popen[str]:
 def duration(pool: Shop) -> dict[str, float]:
     """Measure one build by each carrier, after one that fills the cache."""
     took: dict[str, float] = {}
-    for backend in CARRIERS:
+    for backend in BUILD_BACKENDS:
         start(pool, backend).communicate()
         begin = time.monotonic()
         child = start(pool, backend)
@@ -82,7 +82,7 @@ def test_a_build_that_is_killed_leaves_the_image_absent_or_whole(
     shop: Shop, duration: dict[str, float], turn: int
 ) -> None:
     chance = random.Random(SEED * 1000 + turn)  # noqa: S311 - the same moments each time
-    number, backend = SIGNALS[turn % len(SIGNALS)], CARRIERS[turn % len(CARRIERS)]
+    number, backend = SIGNALS[turn % len(SIGNALS)], BUILD_BACKENDS[turn % len(BUILD_BACKENDS)]
     output = shop.folder / "x.sif"
     child = start(shop, backend)
     with suppress(subprocess.TimeoutExpired):

@@ -129,7 +129,7 @@ IMAGES: tuple[tuple[str, str, str, list[str]], ...] = (
 )
 
 
-@pytest.mark.parametrize("carrier", ["userns", "proot"])
+@pytest.mark.parametrize("backend", ["userns", "proot"])
 def test_what_steps_removed_is_gone_for_an_ordinary_user_and_over_her_image_as_base(
     alices: Shop, tiny: Path, backend: str
 ) -> None:

@@ -47,7 +47,7 @@ run = "{line}"
 """
 
 
-@pytest.mark.parametrize("carrier", ["root", "userns", "proot"])
+@pytest.mark.parametrize("backend", ["root", "userns", "proot"])
 @pytest.mark.parametrize("line", [DNF, ZYPPER], ids=["dnf", "zypper"])
 def test_packages_with_owners_are_installed(shop: Shop, backend: str, line: str) -> None:
     for tool in ("rpmbuild", "createrepo_c", "bwrap" if backend != "proot" else backend):

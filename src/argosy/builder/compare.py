@@ -1,4 +1,4 @@
-"""Compare two images: packages, settings, and the files of their layers; it changes neither."""
+"""Compare two images: packages, settings, and the files of their layers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from argosy.recipes.lock_diff import Change, compare_locks
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """One difference between two trees: ``+`` only in the second, ``-`` only in the first, ``~`` other."""
+    """Record a difference between two trees: ``+`` only in the second, ``-`` only in the first, ``~`` changed."""
 
     sign: str
     path: str
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What differs between two images.
+    """Report the differences between two images.
 
     Attributes
     ----------
     changes
-        Packages, variables, base, Python, content.
+        Differences of packages, variables, base, Python and content.
     files
-        Of the layers; empty where these are the same.
+        Differences of the layers' files.
     notes
-        What was not compared, and why.
+        Parts that were not compared, and why.
     """
 
     changes: tuple[Change, ...]
@@ -47,14 +47,14 @@ def compare_images(one: str, other: str, session: Session) -> Comparison:
     Raises
     ------
     ArgosyError
-        When one is not there, or cannot be read.
+        If an image does not exist or cannot be read.
     """
     changes = compare_locks(freeze(one, session), freeze(other, session))
     if not any(change.name in ("content", "base") for change in changes):
         return Comparison(changes, ())
     opened = [refined(open_image(find_image(name, session)), session) for name in (one, other)]
     if any(each.image.layer_part == 0 for each in opened):
-        note = "files are compared where both images have a layer of their own; one of these has none"
+        note = "files were not compared: one of the images has no separate layer"
         return Comparison(changes, (), (note,))
     with work_folder(session.work_parent()) as work:
         trees = [_layer(each, session, work / str(number)) for number, each in enumerate(opened)]
@@ -69,7 +69,7 @@ def _layer(opened: Opened, session: Session, tree: Path) -> dict[str, str]:
 
 
 def _compare_trees(one: dict[str, str], other: dict[str, str]) -> tuple[FileChange, ...]:
-    """Give what differs by path; of a folder that is only in one tree, its own line says enough."""
+    """Return the differences by path; a folder that only one tree has is listed without its content."""
     found = []
     for path in sorted(one.keys() | other.keys()):
         if one.get(path) != other.get(path):

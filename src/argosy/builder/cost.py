@@ -1,4 +1,4 @@
-"""Measure what a build cost beside time: disk and memory at their highest."""
+"""Measure the peak disk and memory use of a build."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ KIBIBYTE = 1024
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a build took.
+    """Record the peak use of a build.
 
     Attributes
     ----------
     new
-        Bytes of the layer's tree on disk: what is new in the image, unpacked.
+        Bytes of the layer's tree on disk: the unpacked new files of the image.
     disk
-        Bytes on disk at the highest point seen: work files and the output; the cache, which stays, is not counted.
+        Peak bytes on disk of work files and output, without the cache.
     memory
-        Bytes of the largest process, this one and all that it started.
+        Bytes of the largest process among this one and its children.
     """
 
     new: int
@@ -33,7 +33,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def disk_use(path: Path, *, without: Path | None = None) -> int:
-    """Add up the blocks of a file or a tree, a file with several names once; 0 where there is nothing."""
+    """Return the bytes of a file or tree on disk, counting hard links once; 0 if it does not exist."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def disk_use(path: Path, *, without: Path | None = None) -> int:
     folders = [str(path)]
     skipped = str(without)
     while folders:
-        # A folder that the kernel keeps to itself, as an overlay's work folder, is not ours to count.
+        # Some folders are readable only for the kernel, for example the work folder of an overlay.
         with suppress(PermissionError), os.scandir(folders.pop()) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
@@ -60,13 +60,13 @@ def disk_use(path: Path, *, without: Path | None = None) -> int:
 
 
 def measure_cost(work: Path, tree: Path, output: Path | None = None, *, before: Cost | None = None) -> Cost:
-    """Measure now; with what was measured `before`, the higher of both, and the tree is not walked again."""
+    """Measure the use now, and return the maximum of this and `before`; with `before`, the tree is not walked again."""
     new = before.new if before else disk_use(tree)
     disk = new + disk_use(work, without=tree) + (disk_use(output) if output else 0)
     return Cost(new, max(disk, before.disk if before else 0), _peak_memory())
 
 
 def _peak_memory() -> int:
-    """Give the bytes of the largest process since this one began: itself, and each that it waited for."""
+    """Return the peak memory in bytes of this process and of the children that it waited for."""
     both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return max(resource.getrusage(who).ru_maxrss for who in both) * KIBIBYTE

@@ -1,4 +1,4 @@
-"""Fetch a file whose digest is known into the cache; a file with another digest is never used."""
+"""Download a file with a known digest into the cache."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from argosy.core.store import atomic_file
 BLOCK = 1 << 20
 PATIENCE_SECONDS = 60.0
 BUSY = frozenset({429, 502, 503, 504})
-"""What a server answers that may soon answer otherwise."""
+"""HTTP status codes of a temporary problem."""
 PAUSES_SECONDS = (1, 2, 4)
 LONGEST_PAUSE_SECONDS = 60
-LATER = "it asks us to come later: wait some minutes"
-CHECK = "check the address and the network; where nodes have no network, build on a login node"
+LATER = "the server is busy; wait some minutes and try again"
+CHECK = "check the address and the network; if the nodes have no network, build on a login node"
 DOWNLOADS = "downloads"
 
 
 def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
-    """Give the file at `url`, from the cache where it is there.
+    """Return the file at `url`, from the cache if it is there.
 
     Raises
     ------
     ToolFailed, CheckFailed
-        When it cannot be fetched, or is another file than the one meant.
+        If the download fails, or the file has another digest.
     """
-    place = kept_file(sha256, session)
-    if place.is_file():
-        return place
-    with translate_os_errors(place.parent):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(place, force=True) as beside:
+    file = cached_file(sha256, session)
+    if file.is_file():
+        return file
+    with translate_os_errors(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(file, force=True) as beside:
         found = _write(url, beside, where)
         if found != sha256:
             raise CheckFailed(
-                f"{redact(url)} is not the file that was meant",
-                evidence=f"{where}: sha256 {sha256}\nfetched: sha256 {found}",
-                hint="look at what has changed there, and only then write the new digest",
+                f"{redact(url)} has another digest than expected",
+                evidence=f"{where}: sha256 {sha256}\ndownloaded: sha256 {found}",
+                hint="find out why the file changed before you write the new digest",
             )
-    return place
+    return file
 
 
-def kept_file(sha256: str, session: Session) -> Path:
-    """Give where the cache has a file that was fetched."""
+def cached_file(sha256: str, session: Session) -> Path:
+    """Return the path of a downloaded file in the cache."""
     return session.paths.cache / DOWNLOADS / sha256
 
 
@@ -71,11 +71,11 @@ def _write(url: str, out: Path, where: str) -> str:
 
 
 def _not_fetched(url: str, where: str, error: OSError, hint: str) -> ToolFailed:
-    return ToolFailed(f"{redact(url)} cannot be fetched", evidence=f"{where}: {error}", hint=hint)
+    return ToolFailed(f"cannot download {redact(url)}", evidence=f"{where}: {error}", hint=hint)
 
 
 def _opened(url: str) -> HTTPResponse:
-    """Open an address; one that is busy is asked again, as late as it says, at most so late as we can wait."""
+    """Open an address; if the server is busy, retry after its Retry-After time, up to a maximum."""
     for pause in PAUSES_SECONDS:
         try:
             return _open(url)
@@ -83,11 +83,11 @@ def _opened(url: str) -> HTTPResponse:
             if error.code not in BUSY:
                 raise
             error.close()
-            told = error.headers.get("Retry-After", "")
-            time.sleep(min(int(told), LONGEST_PAUSE_SECONDS) if told.isdecimal() else pause)
+            delay = error.headers.get("Retry-After", "")
+            time.sleep(min(int(delay), LONGEST_PAUSE_SECONDS) if delay.isdecimal() else pause)
     return _open(url)
 
 
 def _open(url: str) -> HTTPResponse:
-    # The scheme was checked when the project file was read: http, https, file.
+    # Reading the project file has checked the scheme: http, https or file.
     return urllib.request.urlopen(url, timeout=PATIENCE_SECONDS)  # type: ignore[no-any-return]  # noqa: S310

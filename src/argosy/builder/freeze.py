@@ -13,6 +13,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from argosy.builder.backends.backends import list_backends
 from argosy.builder.backends.container import find_build_container
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.python.uv import static_uv
@@ -141,7 +142,9 @@ def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage
     if not any(path.startswith(RPM_FOLDERS) for path in _list_files(base, session)):
         return
     uv = static_uv(session, UvSettings())
-    yield from _parsed(parse_rpm, find_build_container(session, base, uv, work).run(*RPM_QUERY).stdout)
+    yield from _parsed(
+        parse_rpm, find_build_container(session, base, uv, work, list_backends(session.host)).run(*RPM_QUERY).stdout
+    )
 
 
 def _joined(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:

@@ -1,6 +1,7 @@
-"""The image of a lock, made before: noted where it stands, and copied where it still stands as it was.
+"""Avoid builds: report an output that is already right, or copy an unmodified image of the same lock.
 
-A note is a few bytes and keeps no image alive: a file that is gone, has changed or is another user's is passed over.
+The cache holds only small records of where images are.  They keep no image alive: a file that is missing, has changed
+or belongs to another user is ignored.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.build_plan import BuildPlan, differences, is_whole_order, report_standing
+from argosy.builder.inputs import BuildInputs
 from argosy.builder.report import BuildReport, BuildRequest
 from argosy.builder.timing import Clock
 from argosy.core.errors import CheckFailed, ImageError
-from argosy.core.layout import NO_PREFIX_LAYOUT
+from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
+from argosy.core.model import Image
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, final_name, is_owned, make_folder, write_text
-from argosy.images.formats import OutputFormat
-from argosy.images.identify import render_size
+from argosy.images.formats import OutputFormat, render_use
+from argosy.images.identify import Kind, identify_file, render_size
 from argosy.images.open import Opened, open_image
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import FileSlice, write_pieces
@@ -31,14 +33,14 @@ from argosy.recipes.lock import Lock, Tools, render_lock
 from argosy.version import VERSION
 
 NOTES = "made"
-"""Folder of the cache: a file for each lock."""
+"""Folder of the cache with one file for each lock."""
 
-KEPT = 4
-"""Images noted of one lock, the newest first."""
+MAX_NOTES = 4
+"""Images remembered for one lock, the newest first."""
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """What tells one state of a file from another: its path, inode, size and times (in nanoseconds)."""
+    """Identify one state of a file: path, inode, size in bytes, and time of the last change in nanoseconds."""
 
     path: str
     inode: int
@@ -46,98 +48,103 @@ class Stamp(msgspec.Struct, frozen=True):
     changed: int
 
 
-def stamp_of(path: Path) -> Stamp | None:
-    """Give a file's stamp now; None where there is none of this user's."""
+def read_stamp(path: Path) -> Stamp | None:
+    """Return a file's current stamp, or None if the file is missing or belongs to another user."""
     with suppress(OSError):
         status = path.stat()
-        if status.st_uid == os.geteuid():  # what others noted in a shared cache is theirs
+        if status.st_uid == os.geteuid():  # a shared cache may hold other users' records
             return Stamp(str(path), status.st_ino, status.st_size, status.st_mtime_ns)
     return None
 
 
 def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
-    """Note where an image stands that was made just now."""
-    stamp = stamp_of(request.output)
+    """Remember where a new image is."""
+    stamp = read_stamp(request.output)
     if request.form is not OutputFormat.SIF or stamp is None:
         return
     file = notes_file(lock, session.paths.cache, flat=request.flatten)
     others = (each for each in read_notes(file) if each.path != stamp.path)
-    with suppress(OSError, CheckFailed, UnicodeEncodeError):  # nothing was asked of the cache; JSON takes no odd bytes
+    # The record is optional: an unwritable cache, or a path that JSON cannot hold, must not fail the build.
+    with suppress(OSError, CheckFailed, UnicodeEncodeError):
         make_folder(file.parent)
-        write_text(file, msgspec.json.encode((stamp, *others)[:KEPT]).decode())
+        write_text(file, msgspec.json.encode((stamp, *others)[:MAX_NOTES]).decode())
 
 
 def notes_file(lock: Lock, cache: Path, *, flat: bool) -> Path:
-    """Name the file of notes on images of a lock: of this Argosy, and of whatever versions of other programs."""
-    known = f"{VERSION} {flat} {render_lock(replace(lock, tools=Tools('')))}"
-    return cache / NOTES / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
+    """Return the file that remembers a lock's images: by Argosy's version, ignoring versions of other programs."""
+    key = f"{VERSION} {flat} {render_lock(replace(lock, tools=Tools('')))}"
+    return cache / NOTES / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def read_notes(file: Path) -> tuple[Stamp, ...]:
-    """Read what was noted; nothing where the file is not there, or is none of ours."""
+    """Read the remembered images; return nothing if the file is missing or belongs to another user."""
     with suppress(OSError, msgspec.DecodeError):
-        if is_owned(file):  # others could note an image that only looks like one of this lock
+        if is_owned(file):  # another user could point to an image that only looks like one of this lock
             return msgspec.json.decode(file.read_bytes(), type=tuple[Stamp, ...])
     return ()
 
 
-def copy_made_before(request: BuildRequest, build_plan: BuildPlan, clock: Clock) -> BuildReport | None:
-    """Copy an image of the same lock that was made before; None where none stands, or the user wants it made.
+def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: Clock) -> BuildReport | None:
+    """Copy an image that was built earlier from the same lock.
+
+    Returns
+    -------
+    None if there is no such image, or if the request needs a build.
 
     Raises
     ------
     ArgosyError
-        When the output cannot be written.
+        If the output cannot be written.
     """
-    lock = build_plan.lock
-    if lock is None or not is_whole_order(request, lock) or not _is_plain(request, lock):
+    lock = inputs.lock
+    if lock is None or not covers_whole_image(request, lock) or not _can_copy(request, lock):
         return None
     file = notes_file(lock, clock.session.paths.cache, flat=request.flatten)
     for stamp in read_notes(file):
-        there = _open_unchanged(stamp, file, clock.session, lock=lock)
-        if there and there.lock and _copy(stamp, request, clock):
+        found = _open_unchanged(stamp, file, clock.session, lock=lock)
+        if found and found.lock and _copy(stamp, request, clock):
             note_image(request, lock, clock.session)
-            notes = (f"the same image stands at {stamp.path}: copied", *differences(build_plan, there.lock))
-            report = report_standing(request, there.image, there.lock, notes)
+            notes = (f"copied from {stamp.path}, which has the same content", *describe_differences(inputs, found.lock))
+            report = report_existing(request, found.image, found.lock, notes)
             return replace(report, timings=tuple(clock.timings), seconds=time.monotonic() - clock.started)
     return None
 
 
-def _is_plain(request: BuildRequest, lock: Lock) -> bool:
-    """Tell whether a copy will do: nothing is asked that only a build does, such as a check of the base or of torch."""
-    asked = request.engine.no_cache or request.site or request.prefix_layout != NO_PREFIX_LAYOUT
-    return not asked and request.base in ("", lock.base.reference)
+def _can_copy(request: BuildRequest, lock: Lock) -> bool:
+    """Tell whether a copy is enough: a request for a site, for example, also checks torch."""
+    needs_build = request.engine.no_cache or request.site or request.prefix_layout != NO_PREFIX_LAYOUT
+    return not needs_build and request.base in ("", lock.base.reference)
 
 
 def _open_unchanged(stamp: Stamp, file: Path, session: Session, *, lock: Lock) -> Opened | None:
-    """Open a noted image if it has not changed, is of this lock, and was packed as the lock or this machine would."""
-    if stamp_of(Path(stamp.path)) != stamp:
+    """Open a remembered image if it has not changed, belongs to the lock, and was packed by the expected version."""
+    if read_stamp(Path(stamp.path)) != stamp:
         return None
     with suppress(ImageError):
-        there = open_image(Path(stamp.path))
-        flat = there.image.layer_part == 0
-        if there.lock and notes_file(there.lock, file.parents[1], flat=flat) == file:
-            packer = there.lock.tools.mksquashfs
-            return there if packer == lock.tools.mksquashfs or packer == packer_version(session) else None
+        found = open_image(Path(stamp.path))
+        flat = found.image.layer_part == 0
+        if found.lock and notes_file(found.lock, file.parents[1], flat=flat) == file:
+            packer = found.lock.tools.mksquashfs
+            return found if packer == lock.tools.mksquashfs or packer == packer_version(session) else None
     return None
 
 
 def copy_unchanged(stamp: Stamp, target: Path) -> None:
-    """Copy an image that is as it was noted, and does not change while it is copied.
+    """Copy an image that still matches its stamp.
 
     Raises
     ------
     ImageError
-        When it does not, cannot be read, or is damaged.
+        If the image changes meanwhile, cannot be read, or is damaged.
     """
     write_pieces(target, (FileSlice(Path(stamp.path), 0, stamp.size),))
     verify_sif(target)
-    if stamp_of(Path(stamp.path)) != stamp:
-        raise ImageError(f"{stamp.path} changed while it was copied", hint="build again")
+    if read_stamp(Path(stamp.path)) != stamp:
+        raise ImageError(f"cannot copy {stamp.path}: it changed during the copy", hint="build again")
 
 
 def _copy(stamp: Stamp, request: BuildRequest, clock: Clock) -> bool:
-    """Copy an image whole; false where it was damaged, or changed meanwhile: then it is built."""
+    """Copy an image; return False if it is damaged or changed meanwhile, so that it must be built."""
     try:
         with (
             clock.step("copy", f"the same image, from {stamp.path}") as step,
@@ -148,3 +155,60 @@ def _copy(stamp: Stamp, request: BuildRequest, clock: Clock) -> bool:
     except ImageError:
         return False
     return True
+
+
+def report_finished_output(request: BuildRequest, inputs: BuildInputs) -> BuildReport | None:
+    """Return the report for an output that already matches the lock, or None if it must be built."""
+    if inputs.lock is None or not covers_whole_image(request, inputs.lock):
+        return None
+    if identify_file(request.output).kind is not Kind.SIF:
+        return None
+    found = open_image(request.output)
+    flat = found.image.layer_part == 0
+    if found.lock is None or flat != request.flatten or not has_same_content(found.lock, inputs.lock):
+        return None
+    note = f"{request.output} already matches the lock; nothing was done"
+    return report_existing(request, found.image, found.lock, (note,))
+
+
+def covers_whole_image(request: BuildRequest, lock: Lock) -> bool:
+    """Tell whether a lock determines the whole image file."""
+    scripts = request.before or request.after  # a lock does not record what scripts write
+    return request.form is OutputFormat.SIF and bool(lock.content) and not scripts
+
+
+def report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tuple[str, ...]) -> BuildReport:
+    """Report an output for which nothing was installed or packed."""
+    return BuildReport(
+        output=str(request.output),
+        digest=lock.content,
+        base=lock.base.reference,
+        base_digest=lock.base.digest,
+        base_bytes=image.base_size,
+        layer_bytes=image.layer_size,
+        python=lock.python,
+        packages=len(lock.packages),
+        backend="",
+        timings=(),
+        notes=notes,
+        use=render_use(request.form, request.output, base="", program="python", activation=plan_activation()),
+    )
+
+
+def has_same_content(one: Lock, other: Lock) -> bool:
+    """Tell whether two locks have the same content over the same base, made by the same steps."""
+    same_steps = (one.steps, one.stages) == (other.steps, other.stages)
+    return same_steps and one.content == other.content and one.base.digest == other.base.digest
+
+
+def describe_differences(inputs: BuildInputs, built: Lock) -> tuple[str, ...]:
+    """Describe how an image built from a lock differs, or may differ, from the one that was locked."""
+    lock = inputs.lock
+    if lock is None or not lock.content:
+        return ()
+    if lock.content != built.content:
+        return (f"the content differs from the lock: {built.content} instead of {lock.content}",)
+    if lock.tools.mksquashfs != built.tools.mksquashfs:
+        versions = f"mksquashfs {built.tools.mksquashfs} instead of {lock.tools.mksquashfs}"
+        return (f"same content, packed by another version ({versions}): the bytes of the file may differ",)
+    return ()

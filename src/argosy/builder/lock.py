@@ -1,4 +1,4 @@
-"""Lock an environment: everything that a build does but packing, so that the lock knows the content itself."""
+"""Lock an environment: install it as a build does, but write only its lock, which holds the content digest."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.bases.base import Base, open_base
-from argosy.builder.bases.for_site import aimed
-from argosy.builder.build import make_layer
-from argosy.builder.build_plan import BuildPlan, read_build_plan, read_lock, refuse_changed, refuse_other_base
-from argosy.builder.finish import Made, finish_layer
+from argosy.builder.bases.for_site import resolve_target_session
+from argosy.builder.finish import InstalledLayer, finish_layer
+from argosy.builder.inputs import read_inputs, read_lock, refuse_changed, refuse_other_base
+from argosy.builder.layer import install_layer
 from argosy.builder.needs import plan_needs
+from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.report import BuildRequest
 from argosy.builder.request import complete_request
+from argosy.builder.resolve import BuildContext, resolve_build
 from argosy.builder.steps.locks import refuse_changed_steps
 from argosy.builder.timing import Clock
 from argosy.core.errors import CheckFailed, UsageError
@@ -27,14 +29,14 @@ from argosy.recipes.relock import held_recipe
 
 
 class LockRequest(msgspec.Struct, frozen=True):
-    """What the user asks of `argosy lock`.
+    """Request a lock file.
 
     Attributes
     ----------
     build
-        Files, base and choices, as for a build; its output is the lock file.
+        Files, base and options, as for a build; the output is the lock file.
     upgrade
-        Packages that may change, while all others stay as the lock has them; empty: all are chosen anew.
+        Packages that may change; all others keep the versions of the existing lock.  Empty to choose all again.
     """
 
     build: BuildRequest
@@ -42,12 +44,12 @@ class LockRequest(msgspec.Struct, frozen=True):
 
 
 class LockReport(msgspec.Struct, frozen=True):
-    """What came of it.
+    """Report a new lock file.
 
     Attributes
     ----------
     changes
-        Differences to the lock that was there; empty where there was none.
+        Differences from the previous lock; empty if there was none.
     """
 
     output: str
@@ -66,75 +68,78 @@ def lock(request: LockRequest, session: Session) -> LockReport:
     Raises
     ------
     ArgosyError
-        As a build does; the lock file is then as it was.
+        As for a build; the lock file is then unchanged.
     """
-    session = aimed(request.build, session)
-    request = replace(request, build=complete_request(request.build, session.host))
-    output = request.build.output
+    context = resolve_build(request.build, session)
+    session, output = context.session, context.request.output
     refuse_existing(output, force=True)
     require_writable_folder(output.parent)
-    build_plan = read_build_plan(request.build, session)
-    before = read_lock(str(output), session) if output.exists() else None
+    previous = read_lock(str(output), session) if output.exists() else None
     if request.upgrade:
-        if before is None:
-            raise UsageError(f"there is no lock {output} to upgrade", hint="lock once without --upgrade")
-        build_plan = replace(build_plan, recipe=held_recipe(build_plan.recipe, before, request.upgrade))
-    clock = Clock(session)
+        context = _keep_other_versions(context, previous, request.upgrade)
+    plan, clock = plan_build(context), Clock(session)
     with work_folder(session.work_parent()) as work:
-        base, made = _make(build_plan, request, clock, work)
+        base, layer = _install(plan, clock, work, upgrade=bool(request.upgrade))
         with clock.step("lock", "the content") as step:
-            made_lock = finish_layer(build_plan.recipe, base, made, session).lock
-            step.result = f"{made_lock.content}"
+            new = finish_layer(plan.inputs.recipe, base, layer, session).lock
+            step.result = f"{new.content}"
     with atomic_file(output, force=True) as beside:
-        beside.write_text(render_lock(made_lock), encoding="utf-8")
-    return _report(output, made_lock, before, made.notes)
+        beside.write_text(render_lock(new), encoding="utf-8")
+    return _report(output, new, previous, layer.notes)
 
 
-def _make(build_plan: BuildPlan, request: LockRequest, clock: Clock, work: Path) -> tuple[Base, Made]:
+def _keep_other_versions(context: BuildContext, previous: Lock | None, upgrade: tuple[str, ...]) -> BuildContext:
+    """Keep the versions of the previous lock except those of the packages in `upgrade`."""
+    if previous is None:
+        raise UsageError(
+            f"cannot upgrade: there is no lock {context.request.output}", hint="run argosy lock once without --upgrade"
+        )
+    recipe = held_recipe(context.inputs.recipe, previous, upgrade)
+    return replace(context, inputs=replace(context.inputs, recipe=recipe))
+
+
+def _install(plan: BuildPlan, clock: Clock, work: Path, *, upgrade: bool) -> tuple[Base, InstalledLayer]:
     try:
-        return make_layer(build_plan, request.build, clock, work)
+        return install_layer(plan, clock, work)
     except CheckFailed as error:
-        if request.upgrade:
-            error.hint = "versions that you did not write are the lock's: name those too by --upgrade, or lock all anew"
+        if upgrade:
+            error.hint = "the lock fixes all other versions: add more packages to --upgrade, or lock without --upgrade"
         raise
 
 
-def _report(output: Path, made: Lock, before: Lock | None, notes: tuple[str, ...]) -> LockReport:
+def _report(output: Path, new: Lock, previous: Lock | None, notes: tuple[str, ...]) -> LockReport:
     return LockReport(
         output=str(output),
-        digest=made.content,
-        base=made.base.reference,
-        base_digest=made.base.digest,
-        packages=len(made.packages),
-        first=before is None,
-        changes=compare_locks(before, made) if before else (),
+        digest=new.content,
+        base=new.base.reference,
+        base_digest=new.base.digest,
+        packages=len(new.packages),
+        first=previous is None,
+        changes=compare_locks(previous, new) if previous else (),
         notes=notes,
     )
 
 
 def check_lock(request: LockRequest, session: Session) -> Lock:
-    """Check that a lock is of these files and, where one is given, of this base; nothing is chosen or installed.
+    """Check that a lock was made from these files and, if one is given, this base; nothing is installed.
 
     Raises
     ------
     CheckFailed
-        When a file has changed, or a step, or the base.
+        If a file, a step or the base has changed.
     """
     output = str(request.build.output)
-    asked = complete_request(replace(request.build, locked=output), session.host)  # the lock may be what names the base
+    asked = complete_request(replace(request.build, locked=output), session.host)  # the lock may name the base
     found = read_lock(output, session)
     if asked.project:
         refuse_changed_steps(found, asked.project, output)
     if asked.sources:
-        refuse_changed(
-            found, read_build_plan(replace(asked, base=asked.base or "-", locked=""), session).recipe, output
-        )
-    build_plan = read_build_plan(replace(asked, sources=(), project=None), session)
+        files = read_inputs(replace(asked, base=asked.base or "-", locked=""), session).recipe
+        refuse_changed(found, files, output)
+    inputs = read_inputs(replace(asked, sources=(), project=None), session)
     if asked.base:
-        session = aimed(asked, session)
+        session = resolve_target_session(asked, session)
         with work_folder(session.work_parent()) as work:
-            refuse_other_base(
-                build_plan,
-                open_base(asked.base, session, work, needs=plan_needs(build_plan.recipe), options=asked.engine),
-            )
+            needs = plan_needs(inputs.recipe)
+            refuse_other_base(inputs, open_base(asked.base, session, work, needs=needs, options=asked.engine))
     return found

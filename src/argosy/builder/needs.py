@@ -1,4 +1,4 @@
-"""What a recipe needs of its base, whatever is installed over it; pure but for folders that are installed."""
+"""Find out which Debian packages a recipe needs in its base."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ PYTHON_PACKAGES = ("python3", "python3-venv")
 
 
 def needs_python(recipe: Recipe) -> bool:
-    """Tell whether a recipe needs a Python in its base: a conda environment brings its own."""
+    """Tell whether a recipe needs Python in its base; a conda environment has its own."""
     return bool(recipe.pip or recipe.python) and not recipe.wants_conda
 
 
 def plan_needs(recipe: Recipe) -> tuple[str, ...]:
-    """Name what a Debian base gets beside the packages asked for, so that the recipe can be installed over it."""
+    """Return the Debian packages that the recipe needs in its base; local repositories are read for this."""
     return (*(PYTHON_PACKAGES if needs_python(recipe) else ()), *plan_git_packages(recipe))

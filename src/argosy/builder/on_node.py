@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.bases.for_site import site_named
+from argosy.builder.bases.for_site import read_named_site
 from argosy.builder.bundle import bundle
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import UsageError
@@ -245,7 +245,7 @@ def find_build_site(request: BuildRequest, session: Session) -> Site:
     """
     if not request.site:
         raise UsageError("--on-node and --submit need the site", hint="add --site NAME; see 'argosy sites ls'")
-    return site_named(request.site, session.host)
+    return read_named_site(request.site, session.host)
 
 
 def needs_download(site: Site, request: BuildRequest) -> bool:

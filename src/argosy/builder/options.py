@@ -9,7 +9,7 @@ from typing import Any
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.on_node import NodeOptions
 from argosy.builder.report import BuildRequest
-from argosy.builder.request import NO_PATH, request_asked, split_sources
+from argosy.builder.request import NO_PATH, apply_project_file, split_sources
 from argosy.core.model import Host
 from argosy.core.records import replace
 from argosy.images.formats import OutputFormat
@@ -59,7 +59,7 @@ def resolve_build_request(
     bundle = given.get("bundle")
     request = asked
     if asked.sources or not (sources or bundle):  # an image or a bundle alone needs no project file
-        request = request_asked(asked, host)
+        request = apply_project_file(asked, host)
     return replace(request, base=asked.base, bundle=Path(bundle)) if bundle else request
 
 

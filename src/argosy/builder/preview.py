@@ -1,4 +1,4 @@
-"""Say what a build would do: it reads the user's files and asks the machine, and makes nothing."""
+"""Show what a build would do: print its plan, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -8,55 +8,51 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.backends import candidates
-from argosy.builder.bases.base import base_file, is_copied, is_made
-from argosy.builder.bases.engines import foretell_engine
-from argosy.builder.bases.for_site import aimed, site_of
+from argosy.builder.bases.base import base_file, is_copied, is_made_by_engine
+from argosy.builder.bases.engines import describe_expected_engine
 from argosy.builder.bases.mmdebstrap import debian_file, is_known, parse_debian
-from argosy.builder.build_plan import BuildPlan, read_build_plan
-from argosy.builder.needs import plan_needs
+from argosy.builder.inputs import BuildInputs
 from argosy.builder.on_node import NodeOptions, find_build_site, needs_download, plan_node_options
 from argosy.builder.output.export import refuse_output
-from argosy.builder.python.torch_index import aim_torch, choose_target, explain_machines, foretell_index
+from argosy.builder.plan import BuildPlan, plan_build
+from argosy.builder.python.torch_index import describe_expected_index, explain_machines
 from argosy.builder.report import BuildRequest
-from argosy.builder.request import complete_request
+from argosy.builder.resolve import resolve_build
 from argosy.core.os_errors import require_writable_folder
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.images.identify import render_size
 from argosy.images.registry.references import is_reference
-from argosy.recipes.pip_settings import read_pip_config
 from argosy.recipes.recipe import Recipe
-from argosy.recipes.uv_options import plan_uv_settings
 
 
 class BuildPreview(msgspec.Struct, frozen=True):
-    """What a build would do.
+    """Describe what a build would do.
 
     Attributes
     ----------
     base_bytes
-        Size of the base's file; 0 where there is none here yet.
+        Size of the base's file; 0 if it does not exist yet.
     base_how
-        What is done with it, in words.
+        How the base is obtained.
     pip, conda
-        What is asked for by name, or stands in the lock.
+        Packages that are requested by name, or listed in the lock.
     locked
         Whether versions are fixed already.
     torch
-        From which index torch comes if it is wanted, and why; empty: from the usual ones.
+        The index that torch comes from, and why; empty for the usual indexes.
     machines
-        For which machines conda's packages are chosen, and why.
-    carrier
-        The first way that is tried to run programs in the base, and why.
+        The machines that conda packages are chosen for, and why.
+    backend
+        The first build backend that is tried, and why.
     work, work_free, output_free
-        Folder for work files; bytes that are free there and where the image will be.  On a compute node the folder is
-        empty where the node chooses it, and 0 bytes are known of.
+        Folder for work files, and the free bytes there and at the output.  On a compute node the folder may be empty,
+        because the node chooses it, and the free bytes are 0, because they are unknown.
     node
-        What a job on a compute node asks for; empty where it is built here.
+        Slurm options of a build on a compute node; empty for a build on this machine.
     notes
-        What was understood differently from how it was written, or is probably not meant.
+        Warnings about the input.
     """
 
     output: str
@@ -77,113 +73,119 @@ class BuildPreview(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-MOST_NAMES = 40
-"""Of more packages the first are named for people; ``--json`` names all."""
+MAX_NAMED_PACKAGES = 40
+"""Packages listed in the text; ``--json`` lists all."""
 
 
 def preview_build(request: BuildRequest, session: Session, *, here: bool = True) -> BuildPreview:
-    """Read what is asked for, and give what would be done, on this machine where that is not a compute node's task.
+    """Resolve and plan a build, and describe the plan.
+
+    Parameters
+    ----------
+    here
+        Whether the build runs on this machine.
 
     Raises
     ------
     ArgosyError
-        As a build does, for what can be seen before it begins.
+        If the build would fail before it starts.
     """
-    request, session = complete_request(request, session.host), aimed(request, session)
-    build_plan = read_build_plan(request, session)
+    context = resolve_build(request, session)
+    request, session = context.request, context.session
     refuse_output(request.output, request.form, force=request.force)
     require_writable_folder(request.output.parent)
-    target = choose_target(request.torch_backend, request.cuda, site_of(request, session.host), build_plan.base)
-    config = read_pip_config(session.host.environment, Path(session.host.person.home))
-    settings = aim_torch(plan_uv_settings(config, build_plan.recipe), build_plan.recipe, target.backend)
-    backend = next(iter(candidates(session.host, request.backend)))
-    size, how = _judge_base(build_plan.base, plan_needs(build_plan.recipe), request, session, here=here)
-    work = session.work_parent()
-    pip, conda = _asked(build_plan)
+    return describe_plan(plan_build(context), session, here=here)
+
+
+def describe_plan(plan: BuildPlan, session: Session, *, here: bool = True) -> BuildPreview:
+    """Describe a plan, with the free space and the state of the base on this machine."""
+    request, inputs, recipe = plan.request, plan.inputs, plan.inputs.recipe
+    backend, work = plan.backends[0], session.work_parent()
+    size, how = _describe_base(plan, session, here=here)
+    pip, conda = _requested_names(inputs)
     return BuildPreview(
         output=str(request.output),
         form=request.form.value,
-        base=build_plan.base,
+        base=inputs.base,
         base_bytes=size,
         base_how=how,
         pip=pip,
         conda=conda,
-        locked=build_plan.lock is not None or _is_locked(build_plan.recipe),
+        locked=inputs.lock is not None or _is_locked(recipe),
         backend=f"{backend.value}: {backend.why}",
         work=str(work),
         work_free=_free(work),
         output_free=_free(request.output.parent),
-        torch=foretell_index(target, settings, build_plan.recipe) if build_plan.recipe.pip else "",
-        machines=tuple(explain_machines(target)) if build_plan.recipe.wants_conda else (),
-        notes=(*map(str, build_plan.recipe.notes), *_judge_python(build_plan.recipe)),
+        torch=describe_expected_index(plan.target, plan.settings, recipe) if recipe.pip else "",
+        machines=tuple(explain_machines(plan.target)) if recipe.wants_conda else (),
+        notes=(*map(str, recipe.notes), *_explain_python(recipe)),
     )
 
 
-def preview_on_node(request: BuildRequest, wishes: NodeOptions, session: Session) -> BuildPreview:
-    """Give what a build on a compute node of the request's site would do; this machine may be of another architecture.
+def preview_on_node(request: BuildRequest, options: NodeOptions, session: Session) -> BuildPreview:
+    """Describe a build on a compute node of the request's site, which may have another architecture.
 
     Raises
     ------
     ArgosyError
-        As `preview_build`; also when the site has no compute nodes, or requires an option that nobody gave.
+        As for `preview_build`; also if the site has no compute nodes, or requires an option that is missing.
     """
     site = find_build_site(request, session)
-    there = replace(session, host=replace(session.host, arch=site.node.arch or session.host.arch))
-    preview = preview_build(request, there, here=False)
-    fetched = ("the nodes have no network: base and packages are fetched here first",)
+    node_session = replace(session, host=replace(session.host, arch=site.node.arch or session.host.arch))
+    preview = preview_build(request, node_session, here=False)
+    downloads = ("the nodes have no network; this machine downloads the base and the packages first",)
     return replace(
         preview,
-        node=plan_node_options(wishes, site, session.host.environment),
-        backend="chosen on the node, by what works there",
+        node=plan_node_options(options, site, session.host.environment),
+        backend="chosen on the node",
         work=site.build.work_dir,
         work_free=0,
-        notes=(*(fetched if needs_download(site, request) else ()), *preview.notes),
+        notes=(*(downloads if needs_download(site, request) else ()), *preview.notes),
     )
 
 
-def _judge_base(
-    base: str, needs: tuple[str, ...], request: BuildRequest, session: Session, *, here: bool
-) -> tuple[int, str]:
-    """Give the size of the base's file and what is done with it; that of another site need not be on this machine."""
+def _describe_base(plan: BuildPlan, session: Session, *, here: bool) -> tuple[int, str]:
+    """Return the size of the base's file and how it is obtained; a site's base may be missing on this machine."""
+    request, base = plan.request, plan.inputs.base
     if base.startswith("debian:"):
-        made = debian_file(base, session, needs)
-        if made.is_file():
-            return made.stat().st_size, f"{render_size(made.stat().st_size)}, made before"
+        file = debian_file(base, session, plan.needs)
+        if file.is_file():
+            return file.stat().st_size, f"{render_size(file.stat().st_size)}, in the cache"
         suite, _ = parse_debian(base, session.host.environment)
-        return 0, "made first" if is_known(suite) else f"made first, if there is a suite {suite}"
+        return 0, "created first" if is_known(suite) else f"created first, if the suite {suite} exists"
     if is_reference(base):
-        return 0, "fetched first, where it is not here yet"
-    if request.site and not is_made(base, request.engine) and not Path(base).exists():
-        return 0, f"not on this machine, looked for at {request.site}"
-    if is_made(base, request.engine):
-        return 0, foretell_engine(base, request.engine, session, here=here)
+        return 0, "downloaded first, unless the cache has it"
+    if request.site and not is_made_by_engine(base, request.engine) and not Path(base).exists():
+        return 0, f"not on this machine, expected at {request.site}"
+    if is_made_by_engine(base, request.engine):
+        return 0, describe_expected_engine(base, request.engine, session, here=here)
     file = base_file(base, session)
     size = file.stat().st_size if is_copied(file, session) else 0
-    return size, f"{render_size(size)}, copied as it is" if size else "packed first"
+    return size, f"{render_size(size)}, copied unchanged" if size else "packed first"
 
 
 def _is_locked(recipe: Recipe) -> bool:
-    """Tell whether a lock of another tool leaves nothing to choose."""
+    """Tell whether the lock of another tool fixes all versions."""
     hashed = all(line.hashes for line in recipe.pip)
     return bool(recipe.pip or recipe.conda_pins) and hashed and not recipe.conda
 
 
-def _judge_python(recipe: Recipe) -> Iterator[str]:
-    """Say where the Python that an environment file asks for may come from: the base is not open yet."""
+def _explain_python(recipe: Recipe) -> Iterator[str]:
+    """Explain where the Python of an environment file comes from; the base is not open yet."""
     if recipe.interpreter and recipe.python and not recipe.wants_conda:
-        yield f"Python {recipe.python.lstrip('=')} is the base's where that fits; else conda brings it"
+        yield f"Python {recipe.python.lstrip('=')} comes from the base if it has that version; otherwise from conda"
 
 
-def _asked(build_plan: BuildPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name what is asked of pip and of conda, each package once: two lines may ask for one."""
-    recipe = build_plan.recipe
-    asked = (*recipe.interpreter, *recipe.conda) if recipe.conda else ()
-    conda = (*(pin.name for pin in recipe.conda_pins), *(spec.name for spec in asked))
+def _requested_names(inputs: BuildInputs) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the pip and conda packages, each once: two lines may request the same package."""
+    recipe = inputs.recipe
+    specs = (*recipe.interpreter, *recipe.conda) if recipe.conda else ()
+    conda = (*(pin.name for pin in recipe.conda_pins), *(spec.name for spec in specs))
     return tuple(dict.fromkeys(line.name or line.text for line in recipe.pip)), tuple(dict.fromkeys(conda))
 
 
 def _free(folder: Path) -> int:
-    """Give the free bytes of the disk that a folder is, or will be, on."""
+    """Return the free bytes of the file system of a folder, which need not exist yet."""
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free
@@ -192,26 +194,26 @@ def _free(folder: Path) -> int:
 def _describe_work(preview: BuildPreview) -> str:
     if preview.node:
         return f"{preview.work or 'TMPDIR or the cache'} on the node"
-    return f"{preview.work}: {preview.work_free / 1e9:.1f} GB free"
+    return f"{preview.work}; {preview.work_free / 1e9:.1f} GB free"
 
 
 def render_preview(preview: BuildPreview) -> str:
-    """Render a preview for people."""
-    how = "as locked" if preview.locked else "versions are chosen by the build"
-    asked = (*preview.conda, *preview.pip)
-    more = f" and {len(asked) - MOST_NAMES} more" if len(asked) > MOST_NAMES else ""
-    names = (", ".join(asked[:MOST_NAMES]) or "none") + more
-    copies = f"{render_size(preview.base_bytes)} for the base, and" if preview.base_bytes else "the base, and"
+    """Render a preview as text."""
+    how = "as locked" if preview.locked else "the build chooses versions"
+    names = (*preview.conda, *preview.pip)
+    more = f" and {len(names) - MAX_NAMED_PACKAGES} more" if len(names) > MAX_NAMED_PACKAGES else ""
+    listed = (", ".join(names[:MAX_NAMED_PACKAGES]) or "none") + more
+    base = f"{render_size(preview.base_bytes)} for the base" if preview.base_bytes else "the base"
     return "\n".join(
         (
             f"would build  {preview.output} ({preview.form})",
             f"base         {preview.base}: {preview.base_how}",
-            f"packages     {len(preview.conda)} of conda, {len(preview.pip)} of pip, {how}: {names}",
+            f"packages     {len(preview.conda)} from conda, {len(preview.pip)} from pip, {how}: {listed}",
             *((f"torch        from {preview.torch}",) if preview.torch else ()),
             *(f"conda        for {machines}" for machines in preview.machines),
-            f"carrier      {preview.backend}",
-            f"disk         {copies} the packages packed, beside the image: {preview.output_free / 1e9:.1f} GB free",
-            f"work files   the packages unpacked, in {_describe_work(preview)}",
+            f"backend      {preview.backend}",
+            f"disk         {base} and the packed packages; {preview.output_free / 1e9:.1f} GB free",
+            f"work files   the unpacked packages, in {_describe_work(preview)}",
             *(f"note         {note}" for note in preview.notes),
             *((f"on a node    {' '.join(map(quote, preview.node))}",) if preview.node else ()),
         )

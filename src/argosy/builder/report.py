@@ -1,4 +1,4 @@
-"""What a build is asked and what it reports: records only."""
+"""Define the records of a build: its request and its report."""
 
 from __future__ import annotations
 
@@ -14,53 +14,52 @@ from argosy.recipes.project_tables import Project
 
 
 class BuildRequest(msgspec.Struct, frozen=True):
-    """What the user asks of `argosy build`.
+    """Request a build.
 
     Attributes
     ----------
     sources
-        Environment files and requirements files, merged in this order; one definition file or Dockerfile among them
-        is the base.
+        Environment files and requirements files, merged in this order; a definition file or Dockerfile among them is
+        the base.
     base
         See `argosy.builder.bases.base.open_base`.
     form
-        What is written: see `OutputFormat`.
+        Format of the output.
     flatten
-        One partition instead of base and layer: for runtimes that attach no second one.
-    carrier
-        Name of the carrier to use; empty tries all.
+        Write one partition instead of base and layer, for runtimes that cannot attach a second one.
+    backend
+        The build backend to use; empty to try all.
     cuda
-        Version of CUDA that the driver of the nodes supports, for which conda packages are chosen; empty: none.
+        CUDA version of the nodes' driver, for conda packages; empty for none.
     locked
-        A lock file, or an image with its lock, whose packages are installed to the byte; empty: versions are chosen.
-        The base may then be empty: the lock names it.
+        A lock file, or an image with a lock, whose packages are installed exactly; empty to choose versions.  With a
+        lock, the base may be empty.
     site
-        Name of the site that the image is for: torch is taken from the index for the GPUs there, and checked; empty:
-        neither.
+        The site that the image is for, or empty: its GPUs decide which index torch comes from, and torch is checked.
     torch_backend
-        Last word of PyTorch's index that torch comes from (``cu128``); ``none``: no such index; empty: by the site.
+        Last part of the address of PyTorch's index (``cu128``); ``none`` for the usual indexes; empty for the site's.
     bundle
-        Folder of an unpacked bundle, from which packages are taken: no network is needed; None: from the network.
+        Folder of an unpacked bundle with all packages, so that no network is needed; None to use the network.
     portable
-        Whether all must come as files that can be taken along: a wheel is made of what has none.
+        Whether every package must be a file: packages without a wheel are built.
     arch
-        Architecture of the machines that the image is for; empty: the site's, else this machine's.
-    guise
-        What makes the image look as another tool would have made it; a lock brings its own.
+        Architecture that the image is for; empty for the site's, or this machine's.
+    prefix_layout
+        The layout that another tool would produce; a lock has its own.
     before, after
-        Scripts run inside before and after the packages are installed; what they leave in the layer stays, unlocked.
+        Scripts that run in the container before and after the packages are installed; the lock does not record them.
     engine
-        What the engine of a definition file or Dockerfile is told.
+        Options for the engine that builds a definition file or Dockerfile.
     unisolated
-        Names of packages that are built after all others, and see them: extensions that compile against torch.
+        Packages that are built last and see all others, for example extensions that compile against torch.
     replaceable
-        Names of packages of the base that may be hidden by another version in the layer; all others are kept.
+        Packages of the base that another version in the layer may hide.
     project
-        The project file whose steps and stages are carried out; None for none.
+        The project file whose steps and stages run, or None.
     keep
-        Whether the layer's tree stays in the cache, for the next build over this image.
+        Whether to keep the layer's tree in the cache for the next build over this image.
     default_base
-        Whether the user named no base: another one is taken if this one cannot be made here.
+        Whether the user gave no base: another one may replace the default.
     """
 
     sources: tuple[Path, ...]
@@ -89,31 +88,31 @@ class BuildRequest(msgspec.Struct, frozen=True):
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Seconds spent in one step of a build."""
+    """Record the seconds of one step."""
 
     step: str
     seconds: float
 
 
 class BuildReport(msgspec.Struct, frozen=True):
-    """What a build did.
+    """Report a build.
 
     Attributes
     ----------
     digest
         Content digest of the layer.
     base_bytes, layer_bytes
-        Sizes of the two squashfs, in bytes; a flat image has no layer.
+        Sizes of both squashfs file systems, in bytes; a flat image has no layer.
     python
-        Version of the Python inside.
+        Python version of the environment, or empty.
     packages
-        How many packages the layer holds.
+        Number of packages in the layer.
     seconds
-        How long the whole build took, the removal of its work files included.
+        Duration of the whole build, including the removal of work files.
     use
-        Lines that say how the output is used.
+        Lines that show how to use the output.
     cost
-        What it took of disk and memory; None where nothing was done.
+        Peak disk and memory use; None if nothing was built.
     """
 
     output: str

@@ -84,7 +84,7 @@ def _refuse_missing(sources: Sequence[Path], cwd: Path, because: str) -> None:
             raise missing
 
 
-def request_asked(request: BuildRequest, host: Host) -> BuildRequest:
+def apply_project_file(request: BuildRequest, host: Host) -> BuildRequest:
     """Take what is not said from a project file: the one named as the source, else, for want of sources, this folder's.
 
     Raises

@@ -1,4 +1,4 @@
-"""Keep the times of a build's steps, for its closing lines."""
+"""Measure the time of each step of a build."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from argosy.core.session import Session, Step
 
 
 class Clock(msgspec.Struct):
-    """The times of a build's steps, in the order they ended."""
+    """Collect the times of the steps, in the order in which they end."""
 
     session: Session
     timings: list[Timing] = msgspec.field(default_factory=list)
@@ -21,7 +21,7 @@ class Clock(msgspec.Struct):
 
     @contextmanager
     def step(self, name: str, what: str) -> Iterator[Step]:
-        """Report a step and remember its time."""
+        """Report a step and record its time."""
         with self.session.step(name, what) as step:
             yield step
         self.timings.append(Timing(name, step.seconds))

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from argosy.builder.build import build as build_image
+from argosy.builder.build import build_image
 from argosy.builder.bundle import build_bundle
 from argosy.builder.on_node import build_on_node, submit_build
 from argosy.builder.options import make_node_options, resolve_build_request

@@ -66,7 +66,7 @@ def cotainr_build(
     accept_licenses: bool, verbose: int, quiet: bool, log_to_file: bool, no_color: bool, force: bool,
 ) -> None:  # fmt: skip
     """Build the image IMAGE_PATH: a conda environment over a base."""
-    from argosy.builder.build import build  # noqa: PLC0415 - 'cotainr info' and --help build nothing
+    from argosy.builder.build import build_image  # noqa: PLC0415 - 'cotainr info' and --help build nothing
     from argosy.cli.cmd_build import render_report  # noqa: PLC0415 - likewise
     from argosy.cli.common import build_log, open_session  # noqa: PLC0415 - likewise
     from argosy.cli.compat.cotainr import CotainrWords, plan_request  # noqa: PLC0415 - likewise
@@ -78,7 +78,7 @@ def cotainr_build(
     with build_log(file) as log:
         session = open_session(verbose=bool(verbose), quiet=quiet, plain=no_color, work=work_dir, log=log)
         request = plan_request(words, _systems(session) if system else {})
-        report = build(request, session)
+        report = build_image(request, session)
     if not quiet:
         click.echo(render_report(report, image_path))
 

@@ -76,11 +76,11 @@ def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> N
 
 def _list_of_site(name: str, *, as_json: bool) -> None:
     """Print what a profile knows of images."""
-    from argosy.builder.bases.for_site import site_named  # noqa: PLC0415 - likewise
+    from argosy.builder.bases.for_site import read_named_site  # noqa: PLC0415 - likewise
     from argosy.sites.bases import render_images  # noqa: PLC0415 - likewise
 
     host = open_session(quiet=True).host
-    found = site_named(name, host)
+    found = read_named_site(name, host)
     if as_json:
         print_json(msgspec.to_builtins(found.images))
     else:

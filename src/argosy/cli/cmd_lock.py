@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from argosy.builder.build_plan import LOCK_FILE
 from argosy.builder.bundle import BundleReport
 from argosy.builder.bundle import bundle as write_bundle
+from argosy.builder.inputs import LOCK_FILE
 from argosy.builder.lock import LockReport, LockRequest, check_lock
 from argosy.builder.lock import lock as lock_files
 from argosy.builder.options import make_build_request
-from argosy.builder.request import request_asked
+from argosy.builder.request import apply_project_file
 from argosy.cli.building import building_options
 from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
 from argosy.core.progress import render_packages
@@ -51,7 +51,7 @@ def lock(
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
     build = make_build_request(sources, output, given)
     alone = check and not sources and find_project(Path(session.host.cwd)) is None
-    request = LockRequest(build if alone else request_asked(build, session.host), upgrade)
+    request = LockRequest(build if alone else apply_project_file(build, session.host), upgrade)
     if check:
         found = check_lock(request, session)
         if as_json:
@@ -110,7 +110,7 @@ def bundle(
     """  # noqa: D301
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
     request = replace(make_build_request(sources, output, given), force=force, locked=locked)
-    report = write_bundle(request_asked(request, session.host), session)
+    report = write_bundle(apply_project_file(request, session.host), session)
     if as_json:
         print_json(asdict(report))
     elif not quiet:

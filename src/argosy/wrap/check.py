@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from argosy.builder.bases.for_site import site_named
+from argosy.builder.bases.for_site import read_named_site
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.process import Command
 from argosy.core.progress import render_commands
@@ -139,7 +139,7 @@ def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, se
     """
     if not recipe.site or recipe.kind is SourceKind.FILES:
         return
-    site = site_named(recipe.site, session.host)
+    site = read_named_site(recipe.site, session.host)
     python = next((each for each in inside.programs if PurePosixPath(each).name in {"python", "python3"}), "")
     if not python or site.node.gpu_vendor not in BACKENDS:
         return

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.builder.backends.backends import list_backends
 from argosy.builder.backends.container import find_build_container
 from argosy.builder.bases.base import Base, open_base
-from argosy.builder.bases.default_base import open_default
+from argosy.builder.bases.default_base import open_default_base
 from argosy.builder.output.assemble import write_delta
 from argosy.builder.python.uv import static_uv
 from argosy.core.errors import CheckFailed, UsageError
@@ -86,7 +87,7 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
     source = Path(recipe.sources[0])
     with work_folder(session.work_parent()) as work:
         with session.step("base", recipe.base) as step:
-            opening = open_default if recipe.default_base else open_base
+            opening = open_default_base if recipe.default_base else open_base
             base = opening(recipe.base, session, work)
             step.result = base.reference
         with session.step("copy", str(source)) as step:
@@ -146,7 +147,9 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
 def _relocate(tree: Path, at: str, base: Base, session: Session, work: Path) -> None:
     """Let conda-pack's own program write the new path into the files, inside, by the environment's own Python."""
     settings = plan_uv_settings(read_pip_config(session.host.environment, Path(session.host.person.home)), Wanted())
-    build_container = find_build_container(session, base, static_uv(session, settings), work)
+    build_container = find_build_container(
+        session, base, static_uv(session, settings), work, list_backends(session.host)
+    )
     build_container = build_container.with_mounts(Bind(str(tree / at.lstrip("/")), at))
     words = (f"{at}/bin/python", f"{at}/{UNPACK}")
     build_container.run_checked(*words, doing="writing the new path into the files")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.build import build
+from argosy.builder.build import build_image
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import ArgosyError, NoVersions, UsageError
 from argosy.core.layout import PrefixLayout
@@ -153,7 +153,7 @@ def _built(
         default_base=recipe.default_base and base == recipe.base,
     )
     try:
-        report = build(request, session)
+        report = build_image(request, session)
     except ArgosyError as error:
         error.evidence = error.evidence.replace(str(folder / ADDED), "argosy wrap update")
         raise

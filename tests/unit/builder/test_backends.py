@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from argosy.builder.backends.backends import (
-    CARRIERS,
+    BUILD_BACKENDS,
     JOIN,
     PRIVATE_NAMESPACE,
     ExecSpec,
     RootfsSpec,
-    candidates,
-    changes_a_copy,
+    list_backends,
     needs_tree,
+    needs_writable_copy,
     plan_exec,
 )
 from argosy.builder.backends.container import follow_links
@@ -43,13 +43,13 @@ def host(*programs: str, root: bool = False, namespaces: bool = True, environmen
 
 
 def names(where: Host, asked: str = "") -> list[str]:
-    return [choice.value for choice in candidates(where, asked)]
+    return [choice.value for choice in list_backends(where, asked)]
 
 
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        (host(*ALL, root=True), list(CARRIERS)),
+        (host(*ALL, root=True), list(BUILD_BACKENDS)),
         (host(*ALL), ["userns", "apptainer", "singularity", "proot"]),
         (host(*ALL, namespaces=False), ["apptainer", "singularity", "proot"]),
         (host("proot"), ["proot"]),
@@ -62,29 +62,29 @@ def test_the_carriers_of_a_machine_are_tried_best_first(where: Host, expected: l
     assert names(where) == expected
 
 
-@pytest.mark.parametrize("asked", CARRIERS)
+@pytest.mark.parametrize("asked", BUILD_BACKENDS)
 def test_the_one_asked_for_is_the_only_one(asked: str) -> None:
     assert names(host(*ALL, root=True), asked) == [asked]
-    assert candidates(host(*ALL, root=True), asked)[0].source == "option"
+    assert list_backends(host(*ALL, root=True), asked)[0].source == "option"
 
 
-@pytest.mark.parametrize("asked", ["", *CARRIERS])
+@pytest.mark.parametrize("asked", ["", *BUILD_BACKENDS])
 def test_where_none_can_work_one_error_says_what_is_missing(asked: str) -> None:
     with pytest.raises(ToolMissing) as raised:
-        candidates(host(namespaces=False), asked)
+        list_backends(host(namespaces=False), asked)
     said = str(raised.value)
-    for text in ("switched off on this machine", "bwrap: not found", "apptainer: not found", "proot: not found"):
+    for text in ("disabled on this machine", "bwrap: not found", "apptainer: not found", "proot: not found"):
         assert text in said
     assert raised.value.code == 4
 
 
-@pytest.mark.parametrize("backend", CARRIERS)
+@pytest.mark.parametrize("backend", BUILD_BACKENDS)
 def test_the_words_of_the_program_stay_as_they_are_and_come_last(backend: str) -> None:
     command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
-    assert command.argv[-3:] == INSIDE.words
+    assert command.argv[-3:] == INSIDE.argv
 
 
-@pytest.mark.parametrize("backend", CARRIERS)
+@pytest.mark.parametrize("backend", BUILD_BACKENDS)
 def test_nothing_of_the_callers_settings_reaches_a_build(backend: str) -> None:
     leaks = {"PYTHONPATH": "/evil", "PIP_INDEX_URL": "x", "UV_INDEX": "x", "APPTAINER_BIND": "/", "CONDA_PREFIX": "/c"}
     command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL, environment=leaks))
@@ -93,7 +93,7 @@ def test_nothing_of_the_callers_settings_reaches_a_build(backend: str) -> None:
     assert not any("evil" in word for word in command.argv)
 
 
-@pytest.mark.parametrize("backend", CARRIERS)
+@pytest.mark.parametrize("backend", BUILD_BACKENDS)
 def test_the_variables_of_the_step_arrive_and_show_in_no_process_list(backend: str) -> None:
     command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
     assert command.env is not None
@@ -130,15 +130,15 @@ def test_the_programs_outside_are_found_on_the_callers_path_and_those_inside_on_
 
 
 def test_a_runtime_runs_the_file_itself_or_the_tree_where_it_was_unpacked() -> None:
-    for rootfs_spec, image in ((GROUND, "/base.sif"), (RootfsSpec("/base.sif", 0, "/tree"), "/tree")):
-        words = plan_exec("apptainer", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).argv
+    for rootfs, image in ((GROUND, "/base.sif"), (RootfsSpec("/base.sif", 0, "/tree"), "/tree")):
+        words = plan_exec("apptainer", rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
         assert words[:3] == ("apptainer", "--silent", "exec")
         assert image in words
     assert "--contain" in words
 
 
 def test_only_proot_needs_an_unpacked_tree_from_the_start() -> None:
-    assert [name for name in CARRIERS if needs_tree(name)] == ["proot"]
+    assert [name for name in BUILD_BACKENDS if needs_tree(name)] == ["proot"]
 
 
 def test_what_joins_base_and_layer_quotes_every_word_it_is_given() -> None:
@@ -151,15 +151,15 @@ def test_what_joins_base_and_layer_quotes_every_word_it_is_given() -> None:
     ("backend", "copied"), [("root", False), ("userns", False), ("apptainer", True), ("proot", True)]
 )
 def test_who_has_no_overlay_changes_a_copy_of_the_base(backend: str, copied: bool) -> None:  # noqa: FBT001 - a parameter
-    assert changes_a_copy(backend) is copied
+    assert needs_writable_copy(backend) is copied
 
 
 def test_programs_that_change_a_copy_run_as_what_they_take_for_root_and_leave_the_machine_alone() -> None:
-    rootfs_spec = RootfsSpec("/base.sif", tree="/copy", changes="/changes", writable=True)
-    words = plan_exec("apptainer", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).argv
+    rootfs = RootfsSpec("/base.sif", tree="/copy", changes="/changes", writable=True)
+    words = plan_exec("apptainer", rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert words[words.index("--fakeroot") :][:4] == ("--fakeroot", "--writable", "--workdir", "/changes")
     assert "/copy" in words
-    words = plan_exec("proot", rootfs_spec, INSIDE, scratch="/s", host=host(*ALL)).argv
+    words = plan_exec("proot", rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert words[3:7] == ("/usr/bin/proot", "-0", "-r", "/copy")
     assert "/etc/hosts" not in words
     assert "/etc/hosts" in plan_exec("proot", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
@@ -260,6 +260,6 @@ def test_a_machine_whose_calls_are_not_known_gets_no_filter() -> None:
 
 
 def test_a_carrier_of_no_known_name_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match="no carrier is called 'foo'") as caught:
-        candidates(make_host(), "foo")
+    with pytest.raises(UsageError, match="unknown build backend 'foo'") as caught:
+        list_backends(make_host(), "foo")
     assert "userns" in caught.value.hint

@@ -52,17 +52,17 @@ def build_container(tmp_path: Path) -> BuildContainer:
     paths = Paths(tmp_path / "cache", tmp_path / "state", ())
     session = Session(probe_host(), runner, paths, QuietReporter())
     return BuildContainer(
-        Choice("carrier", "root", "a test", "machine"), RootfsSpec("", 0, "/"), str(tmp_path), session
+        Choice("build-backend", "root", "a test", "machine"), RootfsSpec("", 0, "/"), str(tmp_path), session
     )
 
 
-def site_of(build_container: BuildContainer) -> Path:
+def find_target_site(build_container: BuildContainer) -> Path:
     return Path(build_container.scratch) / f"layer{ENV_PREFIX}/lib/python3.11/site-packages"
 
 
 def put(build_container: BuildContainer, name: str, text: str) -> Path:
     """Install a package of one module; give where its byte code will lie."""
-    site = site_of(build_container)
+    site = find_target_site(build_container)
     info = site / f"{name}-1.0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     (site / name).mkdir(exist_ok=True)
@@ -147,7 +147,7 @@ def test_damaged_byte_code_in_the_cache_is_made_anew(build_container: BuildConta
 def test_what_only_pytest_reads_gets_no_byte_code(build_container: BuildContainer) -> None:
     put(build_container, "one", "A = 1\n")
     for name in ("one/tests/sub/test_a.py", "one/tests/conftest.py", "one/tests/runner.py", "one/test_of_mine.py"):
-        file = site_of(build_container) / name
+        file = find_target_site(build_container) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("T = 1\n")
     assert compile_now(build_container, "one") == 1
@@ -158,7 +158,7 @@ def test_what_only_pytest_reads_gets_no_byte_code(build_container: BuildContaine
 
 def test_a_module_that_is_no_python_and_a_module_of_no_package_hinder_nothing(build_container: BuildContainer) -> None:
     bad = put(build_container, "bad", "def\n")
-    site = site_of(build_container)
+    site = find_target_site(build_container)
     (site / "_alone.py").write_text("C = 1\n")
     assert compile_now(build_container, "bad") == 1
     assert not bad.exists()
@@ -207,7 +207,7 @@ def test_byte_code_of_pip_packages_serves_environments_of_conda_and_others(build
     (place,) = (Path(build_container.scratch) / "cache/bytecode").iterdir()
     put_conda(build_container)
     compile_as(compile_conda, build_container, "one")
-    code = site_of(build_container) / f"one/__pycache__/__init__.{TAG}.pyc"
+    code = find_target_site(build_container) / f"one/__pycache__/__init__.{TAG}.pyc"
     assert code.samefile(place / "0")
 
 
@@ -234,7 +234,7 @@ def test_a_module_that_is_a_link_is_compiled_each_time_and_one_to_nowhere_never(
 ) -> None:
     for times in (1, 1):
         put_conda(build_container)
-        site = site_of(build_container)
+        site = find_target_site(build_container)
         (site / "linked.py").symlink_to("a/__init__.py")
         (site / "nowhere.py").symlink_to("gone.py")
         assert compile_as(compile_conda, build_container, "one") == times
@@ -315,12 +315,12 @@ def test_a_package_is_compiled_in_the_same_order_whatever_else_there_is_and_on_h
         shutil.rmtree(Path(build_container.scratch) / "layer", ignore_errors=True)
         for name in names:
             put(build_container, name, f"'{name}'\n")
-            site = site_of(build_container)
+            site = find_target_site(build_container)
             for number in range(70):
                 (site / name / f"{name}{number:02}.py").write_text(f"A = {number} in {{'x', 'y'}}\n" * (number + 1))
             record = site / f"{name}-1.0.dist-info/RECORD"
             record.write_text("".join(f"{name}/{file.name},,\n" for file in (site / name).glob("*.py")))
-        (site_of(build_container) / "loose.py").write_text("A = 1\n")
+        (find_target_site(build_container) / "loose.py").write_text("A = 1\n")
 
     ones = sorted(("__init__", *(f"one{number:02}" for number in range(70))))
     fill("one")

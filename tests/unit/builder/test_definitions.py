@@ -11,15 +11,15 @@ from packaging.requirements import Requirement
 
 from argosy.builder.bases.definitions import Format, definition_format, read_definition
 from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile, run_export
-from argosy.builder.bases.for_site import naming_bases, refuse_elsewhere
+from argosy.builder.bases.for_site import refuse_base_of_other_machine, suggesting_site_bases
 from argosy.builder.options import make_build_request
 from argosy.builder.python.conflicts import CannotHave
 from argosy.builder.report import BuildRequest
 from argosy.builder.request import (
     NO_PATH,
+    apply_project_file,
     complete_request,
     named_project,
-    request_asked,
     request_of_project,
     split_sources,
 )
@@ -320,7 +320,7 @@ def test_of_a_site_without_bases_that_is_said(here: Host) -> None:
 
 def test_where_another_torch_is_needed_the_bases_of_the_site_that_have_it_are_named() -> None:
     wanted = Requirement("torch>=2.3")
-    with pytest.raises(CheckFailed, match="cannot be had") as error, naming_bases(read_site("mn5-acc")):
+    with pytest.raises(CheckFailed, match="cannot be had") as error, suggesting_site_bases(read_site("mn5-acc")):
         raise CannotHave(wanted, "torch>=2.3 cannot be had", evidence="the base has torch==2.1")
     assert "docker://nvcr.io/nvidia/pytorch:24.04-py3" in error.value.evidence
     assert bases_with(read_site("mn5-acc").images, Requirement("torch>=2.4")) == ()
@@ -330,10 +330,10 @@ def test_where_another_torch_is_needed_the_bases_of_the_site_that_have_it_are_na
 def test_a_base_that_lies_at_the_site_alone_is_said_to() -> None:
     lumi = read_site("lumi-g")
     with pytest.raises(UsageError, match="is not on this machine") as error:
-        refuse_elsewhere(lumi.images.bases[0].name, lumi)
+        refuse_base_of_other_machine(lumi.images.bases[0].name, lumi)
     assert error.value.evidence == "the profile of lumi-g names it: it lies there"
-    refuse_elsewhere("debian:bookworm", lumi)
-    refuse_elsewhere("/nowhere", None)
+    refuse_base_of_other_machine("debian:bookworm", lumi)
+    refuse_base_of_other_machine("/nowhere", None)
 
 
 def test_images_without_a_file_are_told_from_files() -> None:
@@ -375,7 +375,7 @@ def in_project(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("named", ["", "argosy.toml"])
 def test_a_project_file_or_its_folder_as_the_source_is_the_project(in_project: Path, named: str) -> None:
-    request = request_asked(BuildRequest((in_project / named,), "", NO_PATH), HOST)
+    request = apply_project_file(BuildRequest((in_project / named,), "", NO_PATH), HOST)
     assert (request.base, request.sources) == ("debian:bookworm", (in_project / "r.txt",))
     assert request.output == in_project / f"{in_project.name}.sif"
     assert request.project is not None

@@ -64,17 +64,17 @@ def test_a_server_that_is_busy_is_asked_again(server: tuple[str, type[Server]], 
 def test_one_that_stays_busy_is_said_to_be_so(server: tuple[str, type[Server]], session: Session) -> None:
     address, handler = server
     handler.codes += [429] * 9
-    with pytest.raises(ToolFailed, match="cannot be fetched") as error:
+    with pytest.raises(ToolFailed, match="cannot download") as error:
         fetch_file(address, DIGEST, session, "argosy.toml:4")
     assert error.value.evidence == "argosy.toml:4: HTTP Error 429: Too Many Requests"
-    assert error.value.hint == "it asks us to come later: wait some minutes"
+    assert error.value.hint == "the server is busy; wait some minutes and try again"
     assert len(handler.asked) == len(PAUSES_SECONDS) + 1
 
 
 def test_an_address_that_is_wrong_is_not_asked_twice(server: tuple[str, type[Server]], session: Session) -> None:
     address, handler = server
     handler.codes += [404]
-    with pytest.raises(ToolFailed, match="cannot be fetched") as error:
+    with pytest.raises(ToolFailed, match="cannot download") as error:
         fetch_file(address, DIGEST, session, "argosy.toml:4")
     assert "check the address" in error.value.hint
     assert len(handler.asked) == 1

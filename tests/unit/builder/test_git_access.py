@@ -10,7 +10,13 @@ import pytest
 
 from argosy.builder.backends.container import BuildContainer
 from argosy.builder.needs import plan_needs
-from argosy.builder.python.git_access import advise_on_git, plan_git_packages, reach_git, write_git_home
+from argosy.builder.python.git_access import (
+    add_git_access,
+    advise_on_git,
+    find_git_access,
+    plan_git_packages,
+    write_git_home,
+)
 from argosy.builder.python.uv_output import explain_uv
 from argosy.core.model import Person
 from argosy.core.process import Reply
@@ -59,12 +65,12 @@ def test_ssh_inside_has_the_users_agent_and_known_hosts_and_asks_nothing(tmp_pat
     with socket.socket(socket.AF_UNIX) as agent:
         agent.bind(str(tmp_path / "agent"))
         host = make_host(person=ada, environment={"SSH_AUTH_SOCK": str(tmp_path / "agent")})
-        found = reach_git(UvSettings(), recipe, host)
+        found = add_git_access(UvSettings(), recipe, find_git_access(host))
     words = dict(found.environment)
     assert words["SSH_AUTH_SOCK"] == str(tmp_path / "agent")
     assert "BatchMode=yes" in words["GIT_SSH_COMMAND"]
     assert set(found.local_paths) == {str(tmp_path / "agent"), str(tmp_path / ".ssh/known_hosts")}
-    assert reach_git(UvSettings(), Recipe(), host) == UvSettings()
+    assert add_git_access(UvSettings(), Recipe(), find_git_access(host)) == UvSettings()
 
 
 def test_git_reads_the_netrc_that_uv_reads(tmp_path: Path) -> None:

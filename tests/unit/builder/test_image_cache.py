@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from argosy.builder.bases.engines import EngineOptions
-from argosy.builder.build_plan import BuildPlan
 from argosy.builder.image_cache import (
-    KEPT,
-    copy_made_before,
+    MAX_NOTES,
+    copy_cached_image,
     copy_unchanged,
     note_image,
     notes_file,
     read_notes,
-    stamp_of,
+    read_stamp,
 )
+from argosy.builder.inputs import BuildInputs
 from argosy.builder.report import BuildRequest
 from argosy.builder.timing import Clock
 from argosy.core.errors import ImageError, UsageError
@@ -83,7 +83,7 @@ def spec(tmp_path: Path) -> BuildRequest:
 
 def notes_of(spec: BuildRequest, session: Session, lock: Lock = LOCK) -> tuple[str, ...] | None:
     """Say what a build tells that copies; None where it would go on to install."""
-    report = copy_made_before(spec, BuildPlan(Recipe(), "", lock), Clock(session))
+    report = copy_cached_image(spec, BuildInputs(Recipe(), "", lock), Clock(session))
     return report.notes if report else None
 
 
@@ -92,11 +92,11 @@ def test_an_image_of_the_same_lock_is_copied_and_the_copy_serves_when_the_first_
 ) -> None:
     first = make("first.sif", LOCK)
     data = first.read_bytes()
-    assert notes_of(spec, session) == (f"the same image stands at {first}: copied",)
+    assert notes_of(spec, session) == (f"copied from {first}, which has the same content",)
     assert spec.output.read_bytes() == data
     first.unlink()
     later = replace(spec, output=spec.output.with_name("later.sif"))
-    assert notes_of(later, session) == (f"the same image stands at {spec.output}: copied",)
+    assert notes_of(later, session) == (f"copied from {spec.output}, which has the same content",)
     with pytest.raises(UsageError, match="exists already"):
         notes_of(later, session)
 
@@ -137,10 +137,10 @@ def test_an_image_that_is_written_to_while_it_is_copied_is_refused(
     make: Callable[[str, Lock], Path], tmp_path: Path
 ) -> None:
     path = make("first.sif", LOCK)
-    stamp = stamp_of(path)
+    stamp = read_stamp(path)
     assert stamp
     os.utime(path, (5, 5))
-    with pytest.raises(ImageError, match="changed while it was copied"):
+    with pytest.raises(ImageError, match="changed during the copy"):
         copy_unchanged(stamp, tmp_path / "copy")
 
 
@@ -198,4 +198,4 @@ def test_the_newest_few_images_of_a_lock_are_noted_once_each(
 ) -> None:
     paths = [make(f"{number % 6}.sif", LOCK) for number in range(7)]
     noted = read_notes(notes_file(LOCK, session.paths.cache, flat=False))
-    assert [each.path for each in noted] == [str(path) for path in paths[: -KEPT - 1 : -1]]
+    assert [each.path for each in noted] == [str(path) for path in paths[: -MAX_NOTES - 1 : -1]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.output.layer_update import Before, Changes, join_changes, plan_changes
+from argosy.builder.output.layer_update import BaseLayer, Changes, join_changes, plan_changes
 from argosy.core.layout import LOCK
 from argosy.core.session import Session
 from argosy.images.rootfs_cache import run_unsquashfs
@@ -36,13 +36,13 @@ def layer(tmp_path: Path) -> Path:
     return tree
 
 
-def packed(session: Session, tree: Path) -> Before:
+def packed(session: Session, tree: Path) -> BaseLayer:
     out = tree.with_name("before.sqfs")
     run_pack(session, tree, out, time=7)
-    return Before(whole_of(out), describe_noted(tree))
+    return BaseLayer(whole_of(out), describe_noted(tree))
 
 
-def joined(session: Session, tree: Path, before: Before) -> Path | None:
+def joined(session: Session, tree: Path, before: BaseLayer) -> Path | None:
     """Give the new squashfs; None where all is to be packed."""
     now = {name: entry for name, entry in describe_noted(tree).items() if name != INSIDE}
     pieces = join_changes(session, tree, before, now, time=7)
@@ -121,5 +121,5 @@ def test_all_is_packed_anew_once_much_of_the_old_layer_is_dead(session: Session,
         after = after.rename(after.with_name(f"round-{rounds}.sqfs"))
         for left in ("changes", "changes.sqfs"):
             layer.with_name(left).rename(layer.with_name(f"round-{rounds}-{left}"))
-        before = Before(whole_of(after), describe_noted(layer))
+        before = BaseLayer(whole_of(after), describe_noted(layer))
     assert 2 <= rounds <= 6

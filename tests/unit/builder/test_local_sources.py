@@ -28,7 +28,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def build_container(folder: Path) -> BuildContainer:
-    return BuildContainer(Choice("carrier", "root", "", ""), RootfsSpec("", 0), "", make_session(folder))
+    return BuildContainer(Choice("build-backend", "root", "", ""), RootfsSpec("", 0), "", make_session(folder))
 
 
 def test_a_package_is_a_copy_without_what_is_no_source(tmp_path: Path, package: Path) -> None:

@@ -28,7 +28,7 @@ from argosy.builder.python.conflicts import (
     replaceable,
     vendor_builds,
 )
-from argosy.builder.python.packages import write_namesakes
+from argosy.builder.python.packages import write_entry_point_shims
 from argosy.builder.python.pins import (
     found_hashes,
     package_of,
@@ -93,7 +93,7 @@ def test_each_console_script_of_the_base_gets_a_namesake_that_starts_the_layers_
         ("d", "m:c.f"),
     )
     python = BasePython("3.11.2", "/usr/bin/python3", (), rows)
-    assert write_namesakes(tmp_path, python) == 2
+    assert write_entry_point_shims(tmp_path, python) == 2
     assert (folder / "pip").read_text() == "the layer's own"
     text = (folder / "torchrun").read_text()
     assert text.startswith("#!/opt/argosy/env/bin/python\n")

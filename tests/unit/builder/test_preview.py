@@ -60,11 +60,11 @@ def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Se
 @pytest.mark.parametrize(
     ("base", "site", "how"),
     [
-        ("debian:bookworm", "", "made first"),
-        ("debian:zurg", "", "made first, if there is a suite zurg"),
-        ("docker://ubuntu", "", "fetched first, where it is not here yet"),
-        ("tools:1", "", "3.0 MB, copied as it is"),
-        ("/appl/x.sif", "lumi-g", "not on this machine, looked for at lumi-g"),
+        ("debian:bookworm", "", "created first"),
+        ("debian:zurg", "", "created first, if the suite zurg exists"),
+        ("docker://ubuntu", "", "downloaded first, unless the cache has it"),
+        ("tools:1", "", "3.0 MB, copied unchanged"),
+        ("/appl/x.sif", "lumi-g", "not on this machine, expected at lumi-g"),
     ],
 )
 def test_what_is_done_with_the_base_is_told(
@@ -116,7 +116,7 @@ def test_a_debian_that_is_in_the_cache_is_told_with_its_size(session: Session, r
     file.parent.mkdir(parents=True)
     file.write_bytes(b"\0" * 2_000_000)
     preview = preview_build(replace(request_, base="debian:bookworm"), session)
-    assert (preview.base_bytes, preview.base_how) == (2_000_000, "2.0 MB, made before")
+    assert (preview.base_bytes, preview.base_how) == (2_000_000, "2.0 MB, in the cache")
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_base_that_is_none_is_refused_in_a_dry_run_with_what_was_meant(
 def test_a_preview_reads_as_a_table(session: Session, request_: BuildRequest) -> None:
     preview = preview_build(request_, session)
     text = render_preview(replace(preview, node=("--time=5", "--comment=a b")))
-    assert "base.sif: 3.0 MB, copied as it is" in text
-    assert "2 of conda, 2 of pip, versions are chosen by the build" in text
+    assert "base.sif: 3.0 MB, copied unchanged" in text
+    assert "2 from conda, 2 from pip, the build chooses versions" in text
     assert text.endswith("on a node    --time=5 '--comment=a b'")
 
 
@@ -182,7 +182,7 @@ def test_a_dry_run_names_the_machines_that_condas_packages_are_for(session: Sess
     text = render_preview(preview_build(replace(request_, site="mn5-acc"), session))
     assert "conda        for CUDA 12.2: the driver of mn5-acc supports it; --cuda changes it\n" in text
     assert "conda        for processors like sapphirerapids: the site's profile says so\n" in text
-    assert "torch " not in render_preview(preview_build(request_, session)).split("carrier")[1]
+    assert "torch " not in render_preview(preview_build(request_, session)).split("\nbackend")[1]
 
 
 def test_a_dry_run_refuses_a_site_of_other_machines_as_a_build_does(
@@ -196,7 +196,7 @@ def test_a_dry_run_refuses_a_site_of_other_machines_as_a_build_does(
 def test_a_build_on_a_node_of_other_machines_can_be_planned_here(session: Session, request_: BuildRequest) -> None:
     preview = preview_on_node(replace(request_, site="alps-daint"), NodeOptions(account="g1", time="5"), session)
     assert {"--account=g1", "--time=5"} < set(preview.node)
-    assert "work files   the packages unpacked, in TMPDIR or the cache on the node\n" in render_preview(preview)
+    assert "work files   the unpacked packages, in TMPDIR or the cache on the node\n" in render_preview(preview)
 
 
 def test_a_build_on_nodes_without_a_network_says_what_is_done_before(session: Session, request_: BuildRequest) -> None:
@@ -205,7 +205,7 @@ def test_a_build_on_nodes_without_a_network_says_what_is_done_before(session: Se
         'name = "far"\ntitle = "Far"\nscheduler = "slurm"\nchecked = "2026-11-20"\n[build]\nnetwork = false\n'
     )
     preview = preview_on_node(replace(request_, site=str(profile)), NodeOptions(), session)
-    assert preview.notes[0] == "the nodes have no network: base and packages are fetched here first"
+    assert preview.notes[0] == "the nodes have no network; this machine downloads the base and the packages first"
 
 
 def test_a_dry_run_says_that_a_configured_index_goes_before_the_sites(session: Session, request_: BuildRequest) -> None:
@@ -230,7 +230,7 @@ def test_what_another_tool_locked_is_told_to_be_locked(session: Session, request
 
 def test_where_a_python_comes_from_is_foretold(session: Session, request_: BuildRequest) -> None:
     recipe = request_.sources[0]
-    said = "Python 3.11 is the base's where that fits; else conda brings it"
+    said = "Python 3.11 comes from the base if it has that version; otherwise from conda"
     assert said not in preview_build(request_, session).notes
     recipe.write_text("dependencies: [python=3.11, {pip: [six]}]\n")
     assert said in preview_build(request_, session).notes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from argosy.builder.bases.base import Base
-from argosy.builder.build_plan import is_same
+from argosy.builder.image_cache import has_same_content
 from argosy.builder.steps.locks import (
     digest_copied,
     locked_project,
@@ -123,11 +123,11 @@ def test_a_changed_new_or_missing_step_is_named(project: Project) -> None:
 
 def test_an_image_made_by_other_steps_is_not_what_the_lock_says(project: Project) -> None:
     lock = locked(project)
-    assert is_same(lock, lock)
-    assert not is_same(lock, replace(lock, steps=lock.steps[1:]))
-    assert not is_same(lock, replace(lock, stages=()))
-    assert not is_same(lock, replace(lock, content=f"sha256:{'f' * 64}"))
-    assert not is_same(lock, replace(lock, base=replace(lock.base, digest=f"sha256:{'f' * 64}")))
+    assert has_same_content(lock, lock)
+    assert not has_same_content(lock, replace(lock, steps=lock.steps[1:]))
+    assert not has_same_content(lock, replace(lock, stages=()))
+    assert not has_same_content(lock, replace(lock, content=f"sha256:{'f' * 64}"))
+    assert not has_same_content(lock, replace(lock, base=replace(lock.base, digest=f"sha256:{'f' * 64}")))
 
 
 def test_who_may_run_a_copied_file_counts_and_its_group_does_not(tmp_path: Path) -> None:

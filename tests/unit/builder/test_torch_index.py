@@ -7,13 +7,13 @@ import pytest
 from argosy.builder.bundle import pip_variables
 from argosy.builder.python.torch_index import (
     Target,
+    adding_torch_hints,
     aim_torch,
-    aimed_index,
     choose_backend,
     choose_cuda,
     choose_target,
     explain_target,
-    explaining_torch,
+    torch_index_of,
 )
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.records import replace
@@ -85,7 +85,7 @@ def test_who_says_where_packages_come_from_is_followed(settings: UvSettings, rec
 
 def test_an_index_that_was_asked_for_wins_over_pips_configuration() -> None:
     mirror = UvSettings(("--default-index", "https://mirror.example/simple"))
-    assert aimed_index(aim_torch(mirror, PLAIN, choose_backend("cu128", None))).endswith("/whl/cu128")
+    assert torch_index_of(aim_torch(mirror, PLAIN, choose_backend("cu128", None))).endswith("/whl/cu128")
 
 
 def test_where_torch_came_from_is_told_with_its_reason_and_the_way_out() -> None:
@@ -99,7 +99,7 @@ def test_where_torch_came_from_is_told_with_its_reason_and_the_way_out() -> None
 
 
 def hint_of(about: str, target: Target, recipe: Recipe, settings: UvSettings) -> str:
-    with pytest.raises(CheckFailed) as error, explaining_torch(target, recipe, settings):
+    with pytest.raises(CheckFailed) as error, adding_torch_hints(target, recipe, settings):
         raise CheckFailed("no versions go together", evidence=about, hint="change one")
     return error.value.hint
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from pathlib import Path
 
-from argosy.builder.finish import judge_records
+from argosy.builder.finish import find_altered_packages
 from argosy.images.squashfs.pack import describe_noted
 
 SITE = "opt/argosy/env/lib/python3.11/site-packages"
@@ -18,7 +18,7 @@ def row(name: str, text: str) -> str:
 
 
 def judged(tree: Path, *packages: str) -> list[str]:
-    return list(judge_records(tree / "layer", describe_noted(tree / "layer"), packages))
+    return list(find_altered_packages(tree / "layer", describe_noted(tree / "layer"), packages))
 
 
 def test_a_file_that_was_damaged_in_the_cache_is_named(tmp_path: Path) -> None:
@@ -34,5 +34,5 @@ def test_a_file_that_was_damaged_in_the_cache_is_named(tmp_path: Path) -> None:
     assert judged(tmp_path, "my-pkg") == []
     (site / "my_pkg/one,two.py").write_text("half")
     [said] = judged(tmp_path, "my-pkg")
-    assert said.startswith("my-pkg has files that are not those of its own list: my_pkg/one,two.py; ")
+    assert said.startswith("my-pkg has files that differ from its RECORD: my_pkg/one,two.py; ")
     assert judged(tmp_path, "another") == []

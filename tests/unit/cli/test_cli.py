@@ -174,7 +174,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("cache", "ls"), 2, "No such command 'ls'. Known: gc, info."),
         (("images", "export", "x.sif", "-o", "y"), 2, "'--format'. Choose from: sif, sqsh,"),
         (("build", "numpy", "--base", "debian:bookworm", "-o", "x.sif"), 2, "echo numpy > requirements.txt"),
-        (("build", "--locked", __file__, "-o", "x.sif"), 6, "is no lock\n  -> name what 'argosy lock' wrote"),
+        (("build", "--locked", __file__, "-o", "x.sif"), 6, "is not a lock\n  -> use a file that argosy lock wrote"),
         ((*DAWN, "--script", "no/dir/job.sh", "--", "true"), 2, "mkdir -p no/dir"),
         ((*DAWN, "--nodes", "999", "--dry-run", "--", "true"), 3, "at most 256"),
         ((*DAWN, "--sbatch-arg=--nodes=4", "--dry-run", "--", "true"), 2, "say it by --nodes"),

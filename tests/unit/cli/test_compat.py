@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 from click.testing import CliRunner
 
-from argosy.builder.compat_layout import plan_names
+from argosy.builder.compat_layout import rename_prefix
 from argosy.cli.app import app
 from argosy.cli.cmd_cotainr import speaks_cotainr
 from argosy.cli.compat.cotainr import PREFIX, CotainrWords, plan_request
@@ -82,7 +82,7 @@ def test_an_option_that_cotainr_has_not_names_our_command() -> None:
 
 
 def test_the_environments_variables_name_the_folder_that_cotainr_has() -> None:
-    named = plan_names(parse_activation("", "tiny", (("DATA", "/opt/argosy/env/share:/data"),)), PREFIX)
+    named = rename_prefix(parse_activation("", "tiny", (("DATA", "/opt/argosy/env/share:/data"),)), PREFIX)
     assert dict(named.prepend) == {"PATH": f"{PREFIX}/bin"}
     assert dict(named.identity)["CONDA_PREFIX"] == PREFIX
     assert dict(named.identity)["CONDA_DEFAULT_ENV"] == "conda_container_env"
@@ -91,7 +91,7 @@ def test_the_environments_variables_name_the_folder_that_cotainr_has() -> None:
 
 
 def test_a_folder_that_only_begins_alike_is_left_alone() -> None:
-    named = plan_names(plan_activation(extra=(("A", "/opt/argosy/envy"),)), "/else")
+    named = rename_prefix(plan_activation(extra=(("A", "/opt/argosy/envy"),)), "/else")
     assert dict(named.default) == {"A": "/opt/argosy/envy"}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from argosy.builder.bases import for_site
 from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile
-from argosy.builder.bases.for_site import aimed
+from argosy.builder.bases.for_site import resolve_target_session
 from argosy.builder.bases.mmdebstrap import make_debian
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
@@ -120,7 +120,7 @@ def test_an_image_is_for_the_machine_asked_for_or_the_sites(
     binfmt: Path, session: Session, more: dict[str, str]
 ) -> None:
     (binfmt / "qemu-aarch64").write_text(ARM)
-    assert aimed(request(**more), session).host.target == "aarch64"
+    assert resolve_target_session(request(**more), session).host.target == "aarch64"
 
 
 @pytest.mark.parametrize("more", [{}, {"site": "lumi-g"}, {"arch": "amd64"}])
@@ -128,7 +128,7 @@ def test_an_image_for_this_kind_of_machine_asks_for_no_emulator(
     binfmt: Path, session: Session, more: dict[str, str]
 ) -> None:
     assert list(find_emulators(binfmt)) == []
-    assert aimed(request(**more), session) == session
+    assert resolve_target_session(request(**more), session) == session
 
 
 def test_a_site_whose_programs_do_not_run_here_is_named_with_the_way_to_plan_from_here(
@@ -136,7 +136,7 @@ def test_a_site_whose_programs_do_not_run_here_is_named_with_the_way_to_plan_fro
 ) -> None:
     assert list(find_emulators(binfmt)) == []
     with pytest.raises(CheckFailed, match="alps-daint is aarch64: programs for aarch64 do not run") as caught:
-        aimed(request(site="alps-daint"), session)
+        resolve_target_session(request(site="alps-daint"), session)
     assert "--on-node --dry-run" in caught.value.hint
 
 
@@ -146,7 +146,7 @@ def test_a_site_whose_programs_do_not_run_here_is_named_with_the_way_to_plan_fro
 )
 def test_a_word_that_cannot_be_meant_is_refused(session: Session, more: dict[str, str], what: str) -> None:
     with pytest.raises(UsageError, match=what):
-        aimed(request(**more), session)
+        resolve_target_session(request(**more), session)
 
 
 def make_of_dockerfile(there: Session, folder: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from click import Command
 
-from argosy.builder.backends.backends import CARRIERS
+from argosy.builder.backends.backends import BUILD_BACKENDS
 from argosy.builder.bases.engines import EngineOptions
-from argosy.builder.build_plan import LOCK_FILE
+from argosy.builder.inputs import LOCK_FILE
 from argosy.builder.on_node import NodeOptions
 from argosy.builder.report import BuildRequest
 from argosy.cli.cmd_build import build
@@ -54,7 +54,7 @@ def test_the_job_of_a_build_has_the_options_of_its_record() -> None:
 def test_values_to_choose_from_are_those_of_the_program() -> None:
     assert LAUNCH["gpu"].choices == tuple(mode.value for mode in GpuMode)
     assert BUILD_ROWS["format"].choices == FORMATS
-    assert BUILD_ROWS["build_backend"].choices == CARRIERS
+    assert BUILD_ROWS["build_backend"].choices == BUILD_BACKENDS
     assert BUILD_ROWS["locked"].bare == LOCK_FILE
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.build_plan import read_build_plan
+from argosy.builder.inputs import read_inputs
 from argosy.builder.report import BuildRequest
 from argosy.cli.cmd_launch import launch
 from argosy.core.errors import UsageError
@@ -158,7 +158,7 @@ def test_what_is_to_be_copied_and_is_not_there_is_told_before_anything_is_made(
     project = read_project(tmp_path / "argosy.toml")
     request = BuildRequest((), "debian:bookworm", tmp_path / "x.sif", project=project)
     with pytest.raises(UsageError, match="the project has no file gone") as caught:
-        read_build_plan(request, make_session(tmp_path))
+        read_inputs(request, make_session(tmp_path))
     assert caught.value.evidence.startswith("argosy.toml:2:")
 
 

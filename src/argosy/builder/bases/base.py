@@ -136,7 +136,7 @@ def open_base(
     """
     if reference.startswith("debian:"):
         return _debian_base(reference, session, needs)
-    if is_made(reference, options):
+    if is_made_by_engine(reference, options):
         return _made_by_engine(reference, session, work, options, step)
     if is_reference(reference):
         return _fetched_base(parse_reference(reference), session)
@@ -172,7 +172,7 @@ def _open_here(path: Path, session: Session) -> Opened:
     return opened
 
 
-def is_made(reference: str, options: EngineOptions) -> bool:
+def is_made_by_engine(reference: str, options: EngineOptions) -> bool:
     """Tell whether an engine makes the base: of a description, or out of its own store."""
     return reference.startswith(STORE) or definition_format(Path(reference), options.dockerfile) is not None
 
@@ -258,19 +258,19 @@ def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Ba
     return Base(reference, opened, digest_ahead(opened.image, session), added)
 
 
-def take_over_layer(base: Base, session: Session, tree: Path, *, kept: bool) -> None:
-    """Unpack the layer of an image of ours that serves as base, to begin with it: an image has one layer only.
+def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: bool) -> None:
+    """Unpack the layer of a base that Argosy built; the new layer contains it, because an image has only one layer.
 
     Parameters
     ----------
-    kept
-        Whether its tree may be one that was kept when it was built: files in it are the cache's, too.
+    from_cache
+        Whether to take the tree that an earlier build left in the cache; its files are hard links to the cache.
     """
     image = base.image
     if not base.lock:
         tree.mkdir()
         return
-    if kept and take_layer(session, layer_key(base.lock), tree):
+    if from_cache and take_layer(session, layer_key(base.lock), tree):
         return
     delta = image.layer_offset >= 0
     offset = image.layer_offset if delta else image.base_offset
@@ -279,7 +279,7 @@ def take_over_layer(base: Base, session: Session, tree: Path, *, kept: bool) -> 
 
 
 @contextmanager
-def putting_back(base: Base, session: Session, tree: Path) -> Iterator[None]:
+def restoring_cached_layer(base: Base, session: Session, tree: Path) -> Iterator[None]:
     """Put the tree of a kept layer back into the cache if the build fails and left it unchanged."""
     try:
         yield

@@ -26,7 +26,7 @@ HINT = (
 )
 
 
-def open_default(
+def open_default_base(
     reference: str,
     session: Session,
     work: Path,

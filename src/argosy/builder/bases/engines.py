@@ -67,7 +67,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
                 raise UsageError(f"{argument!r} is no build argument", hint="write --build-arg NAME=VALUE")
 
 
-class Made(msgspec.Struct, frozen=True):
+class EngineOutput(msgspec.Struct, frozen=True):
     """What an engine made.
 
     Attributes
@@ -80,7 +80,9 @@ class Made(msgspec.Struct, frozen=True):
     how: str
 
 
-def run_definition(path: Path, options: EngineOptions, session: Session, work: Path, step: Step | None = None) -> Made:
+def run_definition(
+    path: Path, options: EngineOptions, session: Session, work: Path, step: Step | None = None
+) -> EngineOutput:
     """Build a definition file and give the SIF file.
 
     Raises
@@ -107,10 +109,12 @@ def run_definition(path: Path, options: EngineOptions, session: Session, work: P
             error.hint = NEEDS_SUB_USERS
         error.hint = explain_pull(error.evidence) or error.hint
         raise
-    return Made(out, _why(engine, RUNTIMES, session))
+    return EngineOutput(out, _why(engine, RUNTIMES, session))
 
 
-def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: Path, step: Step | None = None) -> Made:
+def run_dockerfile(
+    path: Path, options: EngineOptions, session: Session, work: Path, step: Step | None = None
+) -> EngineOutput:
     """Build a Dockerfile, or the one of a context, and give the image as an archive.
 
     Raises
@@ -136,10 +140,10 @@ def run_dockerfile(path: Path, options: EngineOptions, session: Session, work: P
         error.hint = daemon_hint(error.evidence) or explain_pull(error.evidence) or error.hint
         raise
     image = told.read_text(encoding="utf-8").strip().removeprefix("sha256:")
-    return Made(_save(engine, image, session, work), _why(engine, BUILDERS, session))
+    return EngineOutput(_save(engine, image, session, work), _why(engine, BUILDERS, session))
 
 
-def foretell_engine(reference: str, options: EngineOptions, session: Session, *, here: bool) -> str:
+def describe_expected_engine(reference: str, options: EngineOptions, session: Session, *, here: bool) -> str:
     """Say by what a base would be made; which engines another machine has is not known.
 
     Raises
@@ -192,7 +196,7 @@ def _why(engine: str, engines: Argv, session: Session) -> str:
     return f"built by {engine} {person} ({', '.join(['it is here', *missing])})"
 
 
-def run_export(name: str, session: Session, work: Path) -> Made:
+def run_export(name: str, session: Session, work: Path) -> EngineOutput:
     """Take an image out of the store of podman and buildah, and give the archive.
 
     Raises
@@ -206,7 +210,7 @@ def run_export(name: str, session: Session, work: Path) -> Made:
             f"{STORE}{name} lies in podman's store, and neither podman nor buildah is here",
             hint="where podman is: podman save --format oci-archive -o image.tar NAME; then give the file",
         )
-    return Made(_save(engine, name, session, work), f"taken out of the store by {engine}")
+    return EngineOutput(_save(engine, name, session, work), f"taken out of the store by {engine}")
 
 
 def _save(engine: str, image: str, session: Session, work: Path) -> Path:

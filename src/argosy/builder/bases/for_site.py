@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from argosy.builder.build_plan import read_lock
+from argosy.builder.inputs import read_lock
 from argosy.builder.python.conflicts import CannotHave
 from argosy.builder.report import BuildRequest
 from argosy.core.errors import CheckFailed, UsageError
@@ -19,7 +19,7 @@ from argosy.sites.profile import Site
 from argosy.sites.read import read_site, search_path
 
 
-def site_of(request: BuildRequest, host: Host) -> Site | None:
+def find_target_site(request: BuildRequest, host: Host) -> Site | None:
     """Read the profile of the site that the image is for; None where none is named.
 
     Raises
@@ -27,10 +27,10 @@ def site_of(request: BuildRequest, host: Host) -> Site | None:
     SiteError
         When there is no such site.
     """
-    return site_named(request.site, host) if request.site else None
+    return read_named_site(request.site, host) if request.site else None
 
 
-def aimed(request: BuildRequest, session: Session) -> Session:
+def resolve_target_session(request: BuildRequest, session: Session) -> Session:
     """Give the session in which programs are those of the machine that the image is for: as asked, or the site's.
 
     Raises
@@ -41,7 +41,7 @@ def aimed(request: BuildRequest, session: Session) -> Session:
         When there is no such site, or its programs do not run here.
     """
     host = session.host
-    site = site_of(request, host)
+    site = find_target_site(request, host)
     locked = machine_named(read_lock(request.locked, session).base.arch) if request.locked else ""
     asked, there = _architecture(request.arch) or locked, site.node.arch if site else ""
     if site and asked and there and asked != there:
@@ -66,7 +66,7 @@ def _architecture(word: str) -> str:
     return machine
 
 
-def site_named(name: str, host: Host) -> Site:
+def read_named_site(name: str, host: Host) -> Site:
     """Read the profile of a name or a file, as the user of this machine finds it.
 
     Raises
@@ -82,14 +82,14 @@ def explain_no_base(name: str, host: Host) -> UsageError:
     what, hint = "no base was named", "add --base debian:bookworm, a SIF file or docker://NAME"
     if not name:
         return UsageError(what, hint=hint)
-    bases = site_named(name, host).images.bases
+    bases = read_named_site(name, host).images.bases
     if not bases:
         return UsageError(what, evidence=f"the profile of {name} recommends none", hint=hint)
     known = "\n".join((f"bases of {name}:", *render_bases(bases)))
     return UsageError(what, evidence=known, hint=f"add one of them, as in --base {bases[0].name}")
 
 
-def refuse_elsewhere(base: str, site: Site | None) -> None:
+def refuse_base_of_other_machine(base: str, site: Site | None) -> None:
     """Refuse a base by an absolute path that is not on this machine, where the machines of the site may have it.
 
     Raises
@@ -107,7 +107,7 @@ def refuse_elsewhere(base: str, site: Site | None) -> None:
 
 
 @contextmanager
-def naming_bases(site: Site | None) -> Iterator[None]:
+def suggesting_site_bases(site: Site | None) -> Iterator[None]:
     """Where a base has another torch than what is asked for, name those of the site that have it.
 
     Raises

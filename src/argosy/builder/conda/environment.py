@@ -19,7 +19,7 @@ from argosy.builder.conda.prefix import LinkScript, link_scripts, tidy_conda_met
 from argosy.builder.python.bytecode import compile_conda, compile_layer
 from argosy.builder.python.bytecode_cache import BYTECODE, Compiled
 from argosy.builder.python.conflicts import asked_demands, meets
-from argosy.builder.python.packages import Installer, Supply, furnish, install_pins, resolve
+from argosy.builder.python.packages import Installer, PreparePins, install_pins, mount_installation_folders, resolve
 from argosy.builder.python.pins import Pin
 from argosy.core.errors import CheckFailed, NoVersions
 from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
@@ -76,7 +76,7 @@ class CondaContext(msgspec.Struct, frozen=True):
     ----------
     spare
         A folder of unpacked conda packages that is looked at beside the cache: a bundle's; None: there is none.
-    supply, shared
+    prepare, shared
         As of `argosy.builder.python.packages.Installer`.
     """
 
@@ -87,7 +87,7 @@ class CondaContext(msgspec.Struct, frozen=True):
     work: Path
     step: Step
     spare: Path | None = None
-    supply: Supply | None = None
+    prepare: PreparePins | None = None
     shared: Path | None = None
 
     @property
@@ -106,7 +106,7 @@ def open_conda_context(
     spare: Path | None,
 ) -> CondaContext:
     """Furnish a room for an environment of its own."""
-    with_mounts = furnish(
+    with_mounts = mount_installation_folders(
         build_container, settings, layer=layer, work=work, cache=build_container.session.paths.cache / "uv"
     )
     return CondaContext(with_mounts, build_container.session, settings, layer, work, step, spare)
@@ -118,7 +118,13 @@ def holds_conda(layer: Path) -> bool:
 
 
 def make_conda(
-    shop: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], *, cuda: str, archspec: str, time: int
+    context: CondaContext,
+    recipe: Recipe,
+    variables: tuple[tuple[str, str], ...],
+    *,
+    cuda: str,
+    archspec: str,
+    time: int,
 ) -> CondaEnvironment:
     """Choose and install conda's packages, then what stands under ``pip:``.
 
@@ -136,26 +142,26 @@ def make_conda(
     ArgosyError
         As conda and uv say: nothing fits, a channel is not there, bytes are not those announced.
     """
-    host = shop.session.host
-    glibc = parse_glibc(shop.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
+    host = context.session.host
+    glibc = parse_glibc(context.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
     condarc = read_condarc(host.environment, Path(host.person.home))
     target = CondaTarget(host.target, glibc, parse_cuda(cuda), archspec)
     plan = plan_conda(recipe, condarc, target, environment=host.environment, cwd=Path(host.cwd))
-    chosen = _run_worker(shop, plan, condarc)
-    tidy_conda_meta(shop.prefix, requested_specs(recipe), time=time)
-    notes = [*plan.notes, *_run_link_scripts(shop, chosen)]
-    return _complete(shop, recipe, variables, tuple(map(_locked, chosen)), notes, compiling=compile_conda)
+    chosen = _run_worker(context, plan, condarc)
+    tidy_conda_meta(context.prefix, requested_specs(recipe), time=time)
+    notes = [*plan.notes, *_run_link_scripts(context, chosen)]
+    return _complete(context, recipe, variables, tuple(map(_locked, chosen)), notes, compiling=compile_conda)
 
 
 def extend_conda(
-    shop: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
+    context: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
 ) -> CondaEnvironment:
     """Add pip packages to the conda environment that an image of ours, taken as base, has."""
-    return _complete(shop, recipe, variables, held, [], compiling=compile_layer)
+    return _complete(context, recipe, variables, held, [], compiling=compile_layer)
 
 
 def _complete(
-    shop: CondaContext,
+    context: CondaContext,
     recipe: Recipe,
     variables: tuple[tuple[str, str], ...],
     held: tuple[LockedPackage, ...],
@@ -163,12 +169,14 @@ def _complete(
     *,
     compiling: Compile,
 ) -> CondaEnvironment:
-    python = ask_interpreter(shop.build_container, PYTHON) if (shop.prefix / "bin/python").exists() else None
-    activation, said = _ask_activation(shop, recipe.name, variables)
-    pins = _install_pip(shop, recipe, python, held, activation)
+    python = ask_interpreter(context.build_container, PYTHON) if (context.prefix / "bin/python").exists() else None
+    activation, said = _ask_activation(context, recipe.name, variables)
+    pins = _install_pip(context, recipe, python, held, activation)
     if python:
-        code = Compiled(shop.session.paths.cache / BYTECODE, python.build)
-        compiling(shop.build_container, shop.layer, shop.work, code, {pin.package.name for pin in pins}, shop.step)
+        code = Compiled(context.session.paths.cache / BYTECODE, python.build)
+        compiling(
+            context.build_container, context.layer, context.work, code, {pin.package.name for pin in pins}, context.step
+        )
     added = {pin.package.name: pin.package for pin in pins}
     kept = [package for package in held if package.kind is PackageKind.CONDA or package.name not in added]
     packages = tuple(sorted((*kept, *added.values()), key=lambda package: (package.name, package.kind)))
@@ -188,18 +196,18 @@ def _locked(package: CondaPackage) -> LockedPackage:
     )
 
 
-def _run_worker(shop: CondaContext, plan: CondaPlan, condarc: Condarc) -> tuple[CondaPackage, ...]:
-    session = shop.session
+def _run_worker(context: CondaContext, plan: CondaPlan, condarc: Condarc) -> tuple[CondaPackage, ...]:
+    session = context.session
     cache = session.paths.cache / "conda"
     with translate_os_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
-        shop.prefix.parent.mkdir(parents=True, exist_ok=True)
-    request = render_request(plan, cache=cache, tree=shop.prefix, prefix=ENV_PREFIX, spare=shop.spare)
+        context.prefix.parent.mkdir(parents=True, exist_ok=True)
+    request = render_request(plan, cache=cache, tree=context.prefix, prefix=ENV_PREFIX, spare=context.spare)
     words = (sys.executable, "-m", "argosy.recipes.conda_worker")
     command = Command(words, env=_worker_environment(session, condarc), stdin=request)
     # One at a time fills the cache: locks of rattler's own do not hold on every network file system.
     with hold_lock(cache / "lease", what="installing conda packages", waiting=session.waiting):
-        reply = session.runner.run(command, lambda line: shop.step.say(line.strip()))
+        reply = session.runner.run(command, lambda line: context.step.say(line.strip()))
     return parse_answer(reply, plan)
 
 
@@ -213,20 +221,20 @@ def _worker_environment(session: Session, condarc: Condarc) -> dict[str, str]:
     return kept
 
 
-def _run_link_scripts(shop: CondaContext, chosen: tuple[CondaPackage, ...]) -> Iterator[str]:
+def _run_link_scripts(context: CondaContext, chosen: tuple[CondaPackage, ...]) -> Iterator[str]:
     """Run what packages want to be run after they were installed, at the prefix that they were installed for."""
-    scripts = link_scripts(shop.prefix, chosen)
+    scripts = link_scripts(context.prefix, chosen)
     if scripts:
         # A script that appends to a file would change it in the cache too, for all later environments.
-        unshare(shop.prefix)
+        unshare(context.prefix)
     for script in scripts:
-        shop.step.say(f"running {script.inside}")
-        shop.build_container.run_checked(
+        context.step.say(f"running {script.inside}")
+        context.build_container.run_checked(
             *("/bin/sh", "-c", BY_BASH, "sh", script.inside),
             variables=_script_variables(script),
             doing=f"the link script of {script.package.name}",
         )
-    messages = shop.prefix / ".messages.txt"
+    messages = context.prefix / ".messages.txt"
     if messages.is_file():
         yield from messages.read_text(errors="replace", encoding="utf-8").strip().splitlines()
         messages.unlink()
@@ -245,7 +253,7 @@ def _script_variables(script: LinkScript) -> tuple[tuple[str, str], ...]:
 
 
 def _install_pip(
-    shop: CondaContext,
+    context: CondaContext,
     recipe: Recipe,
     python: BasePython | None,
     held: tuple[LockedPackage, ...],
@@ -257,18 +265,18 @@ def _install_pip(
     if python is None:
         raise CheckFailed("the environment has no Python for its pip packages", hint="list python as a dependency")
     judge_pip(recipe, python, held)
-    installer = Installer(shop.build_container, python, shop.settings, shop.layer, shop.work)
-    installer = replace(installer, supply=shop.supply, shared=shop.shared)
+    installer = Installer(context.build_container, python, context.settings, context.layer, context.work)
+    installer = replace(installer, prepare=context.prepare, shared=context.shared)
     installer = replace(installer, activated=render_env_script(activation))
     late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
     pins = _resolve_and_install(
-        installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), shop.step
+        installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), context.step
     )
     if not late:
         return pins
     there = {**dict(python.packages), **{pin.package.name: pin.package.version for pin in pins}}
     second = replace(installer, python=replace(python, packages=tuple(there.items())), fresh=True)
-    return (*pins, *_resolve_and_install(second, replace(recipe, pip=late), shop.step))
+    return (*pins, *_resolve_and_install(second, replace(recipe, pip=late), context.step))
 
 
 def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
@@ -308,15 +316,15 @@ def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...
 
 
 def _ask_activation(
-    shop: CondaContext, name: str, variables: tuple[tuple[str, str], ...]
+    context: CondaContext, name: str, variables: tuple[tuple[str, str], ...]
 ) -> tuple[Activation, tuple[str, ...]]:
     """Compute the activation once; where the scripts of packages break the shell, say so and go without them."""
-    if not any(shop.prefix.glob("etc/conda/activate.d/*.sh")):
+    if not any(context.prefix.glob("etc/conda/activate.d/*.sh")):
         return parse_activation("", name, variables), ()
-    shop.step.say("computing the activation")
+    context.step.say("computing the activation")
     before = plan_before(name, variables)
     script = ("/bin/sh", "-c", BY_BASH, "sh", "-c", render_ask_activation())
-    reply = shop.build_container.run(*script, variables=before)
+    reply = context.build_container.run(*script, variables=before)
     if reply.code != 0:
         last = (reply.stderr.strip().splitlines() or [f"exit code {reply.code}"])[-1]
         return parse_activation("", name, variables), (f"the packages' activation scripts failed: {last}",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree, find_build_container_mounted
+from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree, find_mounting_container
 from argosy.builder.output.assemble import plan_whole
 from argosy.builder.output.content import Content, ask_build_container, unpack_slice
 from argosy.core.session import Session
@@ -32,9 +32,7 @@ def write_sqsh(path: Path, content: Content, session: Session, work: Path) -> in
         When nothing here can run a program of the image, or the disk is full.
     """
     packed = _packed(content, session, work)
-    build_container = find_build_container_mounted(session, packed, scratch=work / "ask") or _unpacked(
-        packed, session, work
-    )
+    build_container = find_mounting_container(session, packed, scratch=work / "ask") or _unpacked(packed, session, work)
     tree, layer = work / "enroot", work / "enroot.sqfs"
     tree.mkdir()
     if build_container.run("/bin/sh", "-c", HAS_ETC).code == 0:

@@ -91,11 +91,13 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
         step.result = f"{render_size(size)} written to {request.output}"
     activation = _activation_of(opened, session) if request.form is OutputFormat.LAYER else plan_activation()
     program = "python" if content.lock and content.lock.python else "COMMAND"
-    use = render_use(request.form, request.output, base=base_word(content.lock), program=program, activation=activation)
+    use = render_use(
+        request.form, request.output, base=name_base_for_use(content.lock), program=program, activation=activation
+    )
     return ExportReport(str(request.output), request.form.value, size, step.seconds, use)
 
 
-def base_word(lock: Lock | None) -> str:
+def name_base_for_use(lock: Lock | None) -> str:
     """Give the word by which a runtime reaches an image's base; ``BASE`` where it is no file and in no registry."""
     reference = lock.base.reference if lock else ""
     return reference if "://" in reference or Path(reference).is_file() else "BASE"

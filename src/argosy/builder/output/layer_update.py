@@ -37,14 +37,14 @@ class Changes(msgspec.Struct, frozen=True):
     gone: tuple[str, ...]
 
 
-class Before(msgspec.Struct, frozen=True):
+class BaseLayer(msgspec.Struct, frozen=True):
     """The layer that was taken over: its squashfs, or that of its image's one partition, and what it holds."""
 
     packed: FileSlice
     entries: Entries
 
 
-def layer_before(base: Base, tree: Path, *, flat: bool) -> Before | None:
+def describe_base_layer(base: Base, tree: Path, *, flat: bool) -> BaseLayer | None:
     """Describe the layer that was just taken over into `tree` from an image of ours.
 
     Parameters
@@ -60,7 +60,7 @@ def layer_before(base: Base, tree: Path, *, flat: bool) -> Before | None:
     if lock is None or lock.system or flat != (image.layer_offset < 0):
         return None
     where = (image.base_offset, image.base_size) if flat else (image.layer_offset, image.layer_size)
-    return Before(FileSlice(Path(image.path), *where), describe_noted(tree))
+    return BaseLayer(FileSlice(Path(image.path), *where), describe_noted(tree))
 
 
 def plan_changes(before: Entries, now: Entries) -> Changes:
@@ -74,7 +74,7 @@ def _kind(entry: bytes) -> int:
     return stat.S_IFMT(int(entry.split(b" ", 1)[0], 8))
 
 
-def join_changes(session: Session, tree: Path, before: Before, now: Entries, *, time: int) -> tuple[Piece, ...]:
+def join_changes(session: Session, tree: Path, before: BaseLayer, now: Entries, *, time: int) -> tuple[Piece, ...]:
     """Pack what changed in a tree, beside it, and plan the squashfs of that and of what was packed before.
 
     Returns
@@ -96,7 +96,7 @@ def join_changes(session: Session, tree: Path, before: Before, now: Entries, *, 
     return join_squashfs(before.packed, whole_of(packed), time=time, without=changes.gone)
 
 
-def _is_worth_it(before: Before, changes: Changes, tree: Path, now: Entries) -> bool:
+def _is_worth_it(before: BaseLayer, changes: Changes, tree: Path, now: Entries) -> bool:
     block = read_superblock(before.packed.path, before.packed.offset)
     if not can_join(block):
         return False

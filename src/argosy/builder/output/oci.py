@@ -39,7 +39,7 @@ LAYER = "application/vnd.oci.image.layer.v1.tar"
 SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYOUT = {"imageLayoutVersion": "1.0.0"}
 WHITEOUT = ".wh."
-"""Before its name: a file of the layers below that is gone (OCI image specification, layer.md)."""
+"""Prefix of the name of a whiteout, which marks a file of a lower layer as removed (OCI specification, layer.md)."""
 
 REF_NAME = "org.opencontainers.image.ref.name"
 TITLE = "org.opencontainers.image.title"

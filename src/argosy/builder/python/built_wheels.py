@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from argosy.builder.backends.container import WORK_INSIDE
-from argosy.builder.python.packages import MADE, Installer
+from argosy.builder.python.packages import BUILT_WHEELS, Installer
 from argosy.builder.python.pins import Pin, package_of
 from argosy.core.errors import CheckFailed
 from argosy.core.records import replace
@@ -17,7 +17,7 @@ from argosy.core.store import digest_of_file
 from argosy.recipes.lock import LockedPackage, SourceKind
 
 
-def make_wheels(installer: Installer, pins: tuple[Pin, ...], step: Step) -> tuple[Pin, ...]:
+def build_missing_wheels(installer: Installer, pins: tuple[Pin, ...], step: Step) -> tuple[Pin, ...]:
     """Give the pins, those of sources, folders and repositories with a wheel of theirs in the folder ``wheels``.
 
     Raises
@@ -25,7 +25,7 @@ def make_wheels(installer: Installer, pins: tuple[Pin, ...], step: Step) -> tupl
     CheckFailed, ToolFailed
         Naming the package of which no wheel can be made.
     """
-    folder = installer.work / MADE
+    folder = installer.work / BUILT_WHEELS
     folder.mkdir(exist_ok=True)
     # uv keeps the wheel of what it builds in its cache: in one of their own they are these and no others.
     apart = replace(installer, fresh=True)

@@ -203,7 +203,9 @@ def _groups(sizes: Mapping[str, int], packages: Iterable[Modules]) -> list[list[
 
 
 @contextmanager
-def following(build_container: BuildContainer, layer: Path, python: BasePython | None, step: Step) -> Iterator[None]:
+def recompiling_changed_modules(
+    build_container: BuildContainer, layer: Path, python: BasePython | None, step: Step
+) -> Iterator[None]:
     """Compile anew what the block writes, as a user's scripts and steps do: their old byte code would be used unseen.
 
     Parameters

@@ -7,8 +7,9 @@ key away, the hosts that she trusts, her names for hosts, and the logins of her 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
 
 from argosy.core.model import Host
 from argosy.core.records import replace
@@ -48,26 +49,45 @@ def _asks_git(line: PipLine) -> bool:
     )
 
 
-def reach_git(settings: UvSettings, recipe: Recipe, host: Host) -> UvSettings:
-    """Let git and ssh inside see what the user's own would go by, where there is a repository to be fetched."""
-    if not any(line.kind is PipKind.VCS for line in recipe.pip):
-        return settings
+class GitAccess(msgspec.Struct, frozen=True):
+    """Hold what git and ssh use on this machine.
+
+    Attributes
+    ----------
+    agent
+        Socket of the ssh agent, or empty.
+    config, known_hosts
+        The user's ssh files; empty if they do not exist.
+    """
+
+    agent: str = ""
+    config: str = ""
+    known_hosts: str = ""
+
+
+def find_git_access(host: Host) -> GitAccess:
+    """Find the user's ssh agent and ssh files."""
     agent = host.environment.get("SSH_AUTH_SOCK", "")
     agent = agent if agent and Path(agent).is_socket() else ""
-    home = Path(host.person.home) / ".ssh"
-    config, known = ([str(path)] if path.is_file() else [] for path in (home / "config", home / "known_hosts"))
-    words = ("ssh", "-o", "BatchMode=yes", *(x for path in config for x in ("-F", path)), *_trusting(known))
-    variables = (("GIT_SSH_COMMAND", " ".join(map(quote, words))), *((("SSH_AUTH_SOCK", agent),) if agent else ()))
+    folder = Path(host.person.home) / ".ssh"
+    config, known_hosts = (str(path) if path.is_file() else "" for path in (folder / "config", folder / "known_hosts"))
+    return GitAccess(agent, config, known_hosts)
+
+
+def add_git_access(settings: UvSettings, recipe: Recipe, access: GitAccess) -> UvSettings:
+    """Add the user's ssh agent and ssh files to uv's settings if the recipe has repositories to fetch."""
+    if not any(line.kind is PipKind.VCS for line in recipe.pip):
+        return settings
+    config = ("-F", access.config) if access.config else ()
+    known = ("-o", f'UserKnownHostsFile="{access.known_hosts}"') if access.known_hosts else ()
+    command = " ".join(map(quote, ("ssh", "-o", "BatchMode=yes", *config, *known)))
+    agent = (("SSH_AUTH_SOCK", access.agent),) if access.agent else ()
+    files = filter(None, (access.config, access.known_hosts, access.agent))
     return replace(
         settings,
-        environment=(*settings.environment, *variables),
-        local_paths=(*settings.local_paths, *config, *known, *((agent,) if agent else ())),
+        environment=(*settings.environment, ("GIT_SSH_COMMAND", command), *agent),
+        local_paths=(*settings.local_paths, *files),
     )
-
-
-def _trusting(known: list[str]) -> Iterator[str]:
-    for path in known:
-        yield from ("-o", f'UserKnownHostsFile="{path}"')
 
 
 def write_git_home(home: Path, settings: UvSettings) -> None:

@@ -44,14 +44,14 @@ from argosy.recipes.uv_options import UvSettings
 
 CACHE_INSIDE = "/.argosy/uv-cache"
 SHARED_INSIDE = "/.argosy/shared"
-MADE = "wheels"
-"""Folder of wheels that were made, in that of the installer's small files."""
+BUILT_WHEELS = "wheels"
+"""Folder of built wheels in the installer's work folder."""
 
 REQUIRE_HASHES = "--require-hashes"
 
 UV_VARIABLES = (
     ("UV_CACHE_DIR", CACHE_INSIDE),
-    ("UV_LINK_MODE", "copy"),  # the cache is another mount inside: no hard links; but see `LINKED`
+    ("UV_LINK_MODE", "copy"),  # the cache is another mount inside: no hard links; but see `LINK_LAYER`
     ("UV_NO_CONFIG", "1"),
     ("UV_NO_INSTALLER_METADATA", "1"),  # leaves direct_url.json, INSTALLER and REQUESTED out: they name this machine
     ("UV_NO_PROGRESS", "1"),
@@ -62,13 +62,11 @@ UV_VARIABLES = (
 )
 
 CANNOT_LINK = 96
+"""Exit code of `LINK_LAYER` if the link cannot be made."""
 
-LINKED = f"""\
-[ ! -e {ROOT} ] && mkdir -p {ROOT.rpartition("/")[0]} && ln -s "$1" {ROOT} || exit {CANNOT_LINK}
-shift; exec "$@"
-"""
-"""Puts a link in the layer's place, into a mount that holds the cache too: hard links do not cross mounts.  Copies of
-20,000 files cost five times as much, and as much again when they are removed (ext4)."""
+LINK_LAYER = Path(__file__).with_name("link-layer.sh").read_text(encoding="utf-8")
+"""Links the layer's path into the mount that also holds the cache: hard links do not cross mounts.  Copies of 20,000
+files take five times as long, and as much again to remove them (ext4)."""
 
 
 class Installer(msgspec.Struct, frozen=True):
@@ -82,7 +80,7 @@ class Installer(msgspec.Struct, frozen=True):
         Whether what was built for another image is built again: it may be for another torch.
     activated
         Shell text that is run before uv, and so before what it builds: the environment's own variables.
-    supply
+    prepare
         Gets the pins that were chosen, and gives those that are installed; None: the same ones.
     shared
         Folder on this machine that holds the cache and the layer, whose files then are hard links to those of the
@@ -96,7 +94,7 @@ class Installer(msgspec.Struct, frozen=True):
     work: Path
     fresh: bool = False
     activated: str = ""
-    supply: Supply | None = None
+    prepare: PreparePins | None = None
     shared: Path | None = None
 
     @property
@@ -134,7 +132,7 @@ class Installer(msgspec.Struct, frozen=True):
         kept = tuple(bind for bind in self.build_container.binds if bind.target not in inside)
         build_container = replace(self.build_container, binds=(*kept, Bind(str(shared), SHARED_INSIDE)))
         linking = (("UV_CACHE_DIR", inside[CACHE_INSIDE]), ("UV_LINK_MODE", "hardlink"))
-        start = ("/bin/sh", "-c", LINKED, "sh", inside[ROOT])
+        start = ("/bin/sh", "-c", LINK_LAYER, "sh", ROOT, inside[ROOT])
         return build_container.run(
             *start, *self._start(words), variables=(*self.variables(), *linking), on_line=on_line
         )
@@ -169,7 +167,7 @@ def _without_option(words: tuple[str, ...], option: str) -> tuple[str, ...]:
     return tuple(word for before, word in zip(("", *words), words, strict=False) if option not in {before, word})
 
 
-Supply = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
+PreparePins = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
 """What stands between choosing and installing: a bundle makes wheels there."""
 
 
@@ -178,7 +176,11 @@ def open_installer(
 ) -> Installer:
     """Furnish the room for `python`, which is the base's, or that of an environment of its own."""
     return Installer(
-        furnish(build_container, settings, layer=layer, work=work, cache=cache), python, settings, layer, work
+        mount_installation_folders(build_container, settings, layer=layer, work=work, cache=cache),
+        python,
+        settings,
+        layer,
+        work,
     )
 
 
@@ -188,12 +190,12 @@ def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
     Users put parts of the cache elsewhere by symbolic links: what counts is where they lead.
     """
     cache = build_container.session.paths.cache
-    over = build_container.backend.value in {"root", "userns"} and not build_container.rootfs_spec.changes
+    over = build_container.backend.value in {"root", "userns"} and not build_container.rootfs.changes
     there = all(path.resolve().is_relative_to(cache.resolve()) for path in (layer, cache / "uv"))
     return cache.resolve() if over and there else None
 
 
-def furnish(
+def mount_installation_folders(
     build_container: BuildContainer, settings: UvSettings, *, layer: Path, work: Path, cache: Path
 ) -> BuildContainer:
     """Bring the layer to its final path, the cache, and what the settings name on this machine."""
@@ -216,7 +218,7 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     """
     with naming_lines((*recipe.pip, *recipe.constraints)):
         pins = _choose(installer, recipe, step)
-    return installer.supply(installer, pins, step) if installer.supply else pins
+    return installer.prepare(installer, pins, step) if installer.prepare else pins
 
 
 def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
@@ -351,7 +353,7 @@ def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
 def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
     """Put exactly these packages into the environment; `exact` ones come from a lock."""
     (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins), encoding="utf-8")
-    made = ("--find-links", f"{WORK_INSIDE}/{MADE}") if installer.supply else ()
+    made = ("--find-links", f"{WORK_INSIDE}/{BUILT_WHEELS}") if installer.prepare else ()
     hashed = (REQUIRE_HASHES,) if all(pin.package.sha256 for pin in pins) else ()
     words = (
         *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps"),
@@ -363,7 +365,7 @@ def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exa
     installer.uv_placing_checked(*words, doing="installing the packages", on_line=UvProgress(step.say).hear)
 
 
-def write_namesakes(layer: Path, python: BasePython) -> int:
+def write_entry_point_shims(layer: Path, python: BasePython) -> int:
     """Give each console script of the base's packages a namesake in the venv; count them.
 
     The base's own ``torchrun`` starts the base's interpreter by its first line, which does not see the layer's

@@ -19,7 +19,9 @@ FREE = frozenset({"pip", "setuptools", "wheel"})
 HOLD = f"export PIP_CONSTRAINT={CONSTRAINTS} UV_CONSTRAINT={CONSTRAINTS}"
 
 
-def holding_packages(build_container: BuildContainer, work: Path, replaceable: Collection[str]) -> BuildContainer:
+def protecting_base_packages(
+    build_container: BuildContainer, work: Path, replaceable: Collection[str]
+) -> BuildContainer:
     """Give a room with a file of the base's packages, for those who install into it.
 
     Parameters

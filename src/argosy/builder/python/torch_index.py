@@ -177,14 +177,14 @@ def _says_build(recipe: Recipe) -> bool:
     return any(line.name in FAMILY and ("+" in line.spec or "@" in line.spec) for line in recipe.pip)
 
 
-def aimed_index(settings: UvSettings) -> str:
+def torch_index_of(settings: UvSettings) -> str:
     """Give the address of the index that `aim_torch` chose; empty where it chose none."""
     words = settings.arguments
     return f"{INDEX}{words[words.index(OPTION) + 1]}" if OPTION in words else ""
 
 
 @contextmanager
-def explaining_torch(target: Target, recipe: Recipe, settings: UvSettings) -> Iterator[None]:
+def adding_torch_hints(target: Target, recipe: Recipe, settings: UvSettings) -> Iterator[None]:
     """Add to a failure that is about torch which index was asked, and which index has the build that is asked for.
 
     Parameters
@@ -195,7 +195,7 @@ def explaining_torch(target: Target, recipe: Recipe, settings: UvSettings) -> It
     try:
         yield
     except ArgosyError as error:
-        asked = aimed_index(settings)
+        asked = torch_index_of(settings)
         if (asked and asked in error.evidence) or re.search(r"\btorch", error.evidence):
             hints = (_explain_asked(asked, target.backend), _advise_on_build(recipe, settings), error.hint)
             error.hint = "; ".join(filter(None, hints))
@@ -220,7 +220,7 @@ def _advise_on_build(recipe: Recipe, settings: UvSettings) -> str:
 
 
 def _addresses(settings: UvSettings) -> tuple[str, ...]:
-    return (*settings.arguments, *settings.own, aimed_index(settings))
+    return (*settings.arguments, *settings.own, torch_index_of(settings))
 
 
 def explain_target(target: Target, settings: UvSettings, packages: Iterable[LockedPackage]) -> Iterator[str]:
@@ -235,18 +235,18 @@ def explain_target(target: Target, settings: UvSettings, packages: Iterable[Lock
 
 def _explain_index(target: Target, settings: UvSettings) -> str:
     """Say from which index torch comes, and why; empty where it comes from the usual ones."""
-    address, backend = aimed_index(settings), target.backend
+    address, backend = torch_index_of(settings), target.backend
     if not backend or not address:
         return ""
     return f"{address}: {backend.why} [{backend.source}]; {OPTION} NAME or {NONE} changes it"
 
 
-def foretell_index(target: Target, settings: UvSettings, recipe: Recipe) -> str:
+def describe_expected_index(target: Target, settings: UvSettings, recipe: Recipe) -> str:
     """Say from which index torch would come, also where one that the user named goes before the site's."""
     backend = target.backend
     fixed = recipe.exact or _says_build(recipe)
     named = not fixed and _names_index(settings)
-    if not backend or not named or aimed_index(settings):
+    if not backend or not named or torch_index_of(settings):
         return _explain_index(target, settings)
     how = f"{OPTION} {backend.value} takes PyTorch's"
     return f"the index that the requirements or pip's configuration name; {how}: {backend.why}"

@@ -1,8 +1,8 @@
-"""Turn what programs changed in a base's root (the upper layer of an overlay) into a part of the image's layer.
+"""Turn the changes of a base (the upper layer of an overlay) into a part of the image's layer.
 
-Whiteouts, the marks of removed files, are character devices 0:0, which the kernel's overlay and fuse-overlayfs
-understand in any layer, a squashfs too.  The mark of a folder that was removed and made again (opaque) is an extended
-attribute, which our squashfs do not keep: it is written as a whiteout for each of the folder's old entries.
+Whiteouts mark removed files.  They are character devices 0:0, which the kernel's overlay and fuse-overlayfs understand
+in any layer, including a squashfs.  An extended attribute marks a folder that was removed and created again (opaque).
+Argosy's squashfs files have no extended attributes, so each old entry of such a folder gets a whiteout instead.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FUSE_OPAQUE = ".wh..wh..opq"
 
 
 def complete_changes(upper: Path, entries_of: Callable[[str], tuple[str, ...]]) -> None:
-    """Give the changes one form.
+    """Convert all kinds of whiteouts and opaque marks into character devices 0:0.
 
     Parameters
     ----------
     entries_of
-        Gives the names in a folder of the base, by its path.
+        Returns the names in a folder of the base.
     """
     for folder in list(_folders(upper)):
         opaque = _is_opaque(folder)
@@ -36,7 +36,7 @@ def complete_changes(upper: Path, entries_of: Callable[[str], tuple[str, ...]]) 
                 entry.unlink()
                 write_whiteout(folder / entry.name.removeprefix(FUSE_WHITEOUT))
             elif is_whiteout(entry) and entry.lstat().st_nlink > 1:
-                # The kernel's are links of one: unsquashfs ends where an ordinary user cannot make the first.
+                # The kernel's whiteouts are hard links of one inode; unsquashfs without root fails on them.
                 entry.unlink()
                 write_whiteout(entry)
         if opaque:
@@ -62,7 +62,7 @@ def _is_opaque(folder: Path) -> bool:
 
 
 def move_changes(upper: Path, tree: Path) -> bool:
-    """Move the changes into a layer's tree, over what stands there; tell whether there were any."""
+    """Move the changes into a layer's tree, replacing what is there; return whether there were any."""
     found = False
     for entry in upper.iterdir():
         there = tree / entry.name
@@ -78,16 +78,16 @@ def move_changes(upper: Path, tree: Path) -> bool:
 
 
 def drop_mount_points(upper: Path, bound: Iterable[str]) -> None:
-    """Remove the empty mount points that were made for what was bound from this machine."""
+    """Remove the empty mount points that bind mounts left behind."""
     for path in bound:
-        place = upper / path.lstrip("/")
-        if place.is_symlink() or not place.exists():
+        target = upper / path.lstrip("/")
+        if target.is_symlink() or not target.exists():
             continue
-        if place.is_file() and place.stat().st_size == 0:
-            place.unlink()
-        elif place.is_dir() and not any(place.iterdir()):
-            place.rmdir()
-        parent = place.parent
-        while not place.exists() and parent != upper and not any(parent.iterdir()):
+        if target.is_file() and target.stat().st_size == 0:
+            target.unlink()
+        elif target.is_dir() and not any(target.iterdir()):
+            target.rmdir()
+        parent = target.parent
+        while not target.exists() and parent != upper and not any(parent.iterdir()):
             parent.rmdir()
             parent = parent.parent

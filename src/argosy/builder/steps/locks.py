@@ -1,6 +1,7 @@
-"""Steps and stages in a lock: what a project file asked for with the digests of its files, and the way back.
+"""Convert steps and stages between a project file and a lock.
 
-project file -> records with digests -> lock; lock -> the same tables, its files looked up beside it and compared.
+The lock records them with the digests of their files.  Reading a lock returns the same tables, after the files beside
+the lock were compared with their digests.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NO_BASES: Mapping[str, Base] = {}
 
 
 def record_steps(project: Project | None) -> tuple[LockedStep, ...]:
-    """Give what a lock keeps of a project's steps; the digest of a file that is not there is empty."""
+    """Return the locked form of a project's steps."""
     return tuple(_step(project, step) for step in project.table.step) if project else ()
 
 
@@ -40,12 +41,12 @@ def _step(project: Project, step: StepTable) -> LockedStep:
 
 
 def record_stages(project: Project | None, bases: Mapping[str, Base] = NO_BASES) -> tuple[LockedStage, ...]:
-    """Give what a lock keeps of a project's stages.
+    """Return the locked form of a project's stages.
 
     Parameters
     ----------
     bases
-        What each stage was carried out in, by its name; without it the lock does not say which bytes these were.
+        The base of each stage by its name; without it, the lock does not contain the digests of the bases.
     """
     return tuple(_stage(project, stage, bases.get(stage.name)) for stage in project.table.stage) if project else ()
 
@@ -63,18 +64,18 @@ def _stage(project: Project, stage: StageTable, base: Base | None) -> LockedStag
 
 
 def refuse_other_stage(locked: LockedStage | None, base: Base) -> None:
-    """Refuse a base of a stage whose bytes are not those that were locked.
+    """Refuse a base of a stage that has other bytes than the one that was locked.
 
     Raises
     ------
     CheckFailed
-        With both digests.
+        The evidence shows both digests.
     """
     if locked and locked.digest not in {"", base.digest}:
         raise CheckFailed(
             f"the base of stage {locked.name} is not the one that was locked",
-            evidence=f"locked: {locked.base}  {locked.digest}\nthere:  {base.digest}",
-            hint="bring the base that was locked, or lock again over this one: argosy lock",
+            evidence=f"locked: {locked.base}  {locked.digest}\nfound:  {base.digest}",
+            hint="use the base that was locked, or run argosy lock again",
         )
 
 
@@ -87,9 +88,9 @@ def _files(project: Project, value: OneOrMore) -> tuple[LockedSource, ...]:
 
 
 def digest_copied(path: Path) -> str:
-    """Give the sha256 of a file, or of the sorted list of a folder's files, links and who may run them.
+    """Return the sha256 of a file, or of the sorted list of a folder's files, links and execute permissions.
 
-    64 zeros where there is nothing.
+    Return 64 zeros if the path does not exist.
     """
     if not path.is_dir():
         return digest_of_file(path) if path.is_file() else "0" * 64
@@ -107,28 +108,28 @@ def digest_copied(path: Path) -> str:
 
 
 def locked_project(lock: Lock, file: str, folder: Path) -> Project | None:
-    """Give the steps and stages of a lock as the project that asks for them; None where it has none.
+    """Return the steps and stages of a lock as a project, or None if the lock has none.
 
     Parameters
     ----------
     file
-        Where the lock was read from, for messages.
+        The file of the lock, for messages.
     folder
-        Where the files lie that the steps copy: they must be those that were locked.
+        Folder of the files that the steps copy; their digests must match.
 
     Raises
     ------
     CheckFailed
-        When one of them has changed, or is not there.
+        If a file has changed or is missing.
     UsageError
-        When a step of the lock is none that a project file could have.
+        If a step of the lock is invalid in a project file.
     """
     if not lock.steps and not lock.stages:
         return None
     table = ProjectTable(step=tuple(map(_step_table, lock.steps)), stage=tuple(map(_stage_table, lock.stages)))
     project = Project(folder / Path(file).name, file, "", table)
     check_project(project)
-    refuse_changed_steps(lock, project, file, hint=f"the files that steps copy are looked for in {folder}: bring them")
+    refuse_changed_steps(lock, project, file, hint=f"put the files that steps copy into {folder}")
     return project
 
 
@@ -148,16 +149,16 @@ def _stage_table(stage: LockedStage) -> StageTable:
 
 
 def refuse_changed_steps(lock: Lock, project: Project | None, file: str, *, hint: str = "") -> None:
-    """Refuse a lock whose steps or stages are not those of a project.
+    """Refuse a lock with other steps or stages than a project.
 
     Raises
     ------
     CheckFailed
-        Naming what differs.
+        The evidence lists the differences.
     """
     if changed := changed_steps(lock, record_steps(project), record_stages(project)):
         raise CheckFailed(
             f"the steps in {file} are not those that were locked",
             evidence="\n".join(changed),
-            hint=hint or "lock again: argosy lock",
+            hint=hint or "run argosy lock again",
         )

@@ -1,7 +1,7 @@
-"""Carry out the steps and stages of a project file inside a base's root, as root or as what looks like it there.
+"""Run the steps and stages of a project file in the base, as root or simulated root.
 
-What a step changes outside ``/opt/argosy`` is kept in a folder of its own (the upper layer of an overlay) and becomes
-part of the image's layer; a file that it removes becomes a whiteout there, which overlays understand.
+The upper layer of an overlay keeps changes outside ``/opt/argosy``, which become part of the image's layer.  A removed
+file becomes a whiteout, which overlays understand.
 """
 
 from __future__ import annotations
@@ -23,41 +23,33 @@ from argosy.builder.steps.changes import complete_changes, drop_mount_points, mo
 from argosy.builder.steps.locks import refuse_other_stage
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.layout import ENV_SCRIPT, ROOT
-from argosy.core.model import Bind
+from argosy.core.model import Bind, Choice
 from argosy.core.process import LAST_LINES, Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.recipes.lock import Lock, LockedStage
 from argosy.recipes.project_tables import Project, StageTable, StepTable, words
 
-BROUGHT = "/.argosy/brought"
-"""Where a file of the project is seen inside while it is copied."""
+COPY_SOURCE = "/.argosy/copy"
+"""Mount point of a file of the project while it is copied."""
 
-TAKEN = "/.argosy/taken"
+RESULTS = "/.argosy/results"
 STAGE_FOLDER = "/build"
 
-COPY = """\
-set -eu
-umask 022
-case $2 in
-*/) mkdir -p "$2" ;;
-*) mkdir -p "$(dirname "$2")" ;;
-esac
-cp -a "$1" "$2"
-"""
+COPY = Path(__file__).with_name("copy.sh").read_text(encoding="utf-8")
 
 APT_INSIDE = "/.argosy/apt.conf"
 QUIET = (("DEBIAN_FRONTEND", "noninteractive"), ("APT_CONFIG", APT_INSIDE))
-"""apt gives up being root while it downloads, which only a machine with several users allows."""
+"""apt drops root while it downloads, which needs a namespace with more than one user; the file disables this."""
 
-GIVE_BACK = "find / -xdev ! -user 0 -exec chown -h 0 {} +"
+CHOWN_ALL = "find / -xdev ! -user 0 -exec chown -h 0 {} +"
 
 NO_LISTS = "E: Unable to locate package"
 APT = 'APT::Sandbox::User "root";\n'
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a stage made: where it lies now, and its path in the image."""
+    """Record a result of a stage: its file on this machine, and its path in the image."""
 
     file: Path
     target: str
@@ -65,21 +57,21 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def has_steps(project: Project | None) -> bool:
-    """Tell whether a project changes the image beside its packages."""
+    """Tell whether a project has steps or stages."""
     return project is not None and bool(project.table.step or project.table.stage)
 
 
 @contextmanager
 def open_changes(build_container: BuildContainer, work: Path, tree: Path) -> Iterator[BuildContainer]:
-    """Give a room that keeps changes in ``work/changes``, with the layer's own folder in its place.
+    """Open the container so that changes are kept in ``work/changes``, with the layer mounted at its final path.
 
-    At the end all files belong to who builds: a namespace with more users than one gives some to others, who alone
-    could remove them.
+    At the end, all files belong to the user who builds.  In a namespace with several users, some files belong to
+    subordinate users, and only these could remove them.
 
     Parameters
     ----------
     tree
-        The layer as far as it is made: of an image of ours that serves as base it may hold a part of the system.
+        The layer so far; the layer of an Argosy base may contain system folders.
     """
     apt, own = work / "apt.conf", tree / ROOT.lstrip("/")
     apt.write_text(APT, encoding="utf-8")
@@ -91,16 +83,16 @@ def open_changes(build_container: BuildContainer, work: Path, tree: Path) -> Ite
         yield build_container.with_mounts(Bind(str(apt), APT_INSIDE, read_only=True), Bind(str(own), ROOT))
     finally:
         if build_container.copy:
-            build_container.run("/bin/sh", "-c", GIVE_BACK)
+            build_container.run("/bin/sh", "-c", CHOWN_ALL)
 
 
 def run_steps(build_container: BuildContainer, project: Project, session: Session, step: Step, *, before: bool) -> None:
-    """Carry out the steps that come before or after the packages, in their order.
+    """Run the steps that come before or after the packages, in order.
 
     Raises
     ------
     ToolFailed, UsageError, CheckFailed
-        When a step fails (its last lines are the evidence), or names a file that is not there or not the right one.
+        If a step fails (its last lines are the evidence), or if a file is missing or has another digest.
     """
     for number, each in enumerate(project.table.step):
         if (each.before == "packages") is not before:
@@ -118,13 +110,13 @@ def run_steps(build_container: BuildContainer, project: Project, session: Sessio
 
 
 def _describe_step(step: StepTable) -> str:
-    """Say a step in a few words."""
+    """Return a short description of a step."""
     return step.fetch.url if step.fetch else (words(step.run) or words(step.copy))[0]
 
 
 def _copy_in(build_container: BuildContainer, source: Path, target: str, where: str, step: Step) -> None:
-    """Copy a file or folder of this machine into the room, by the room's own cp: it follows the base's links."""
-    inside = f"{BROUGHT}/{source.name}"
+    """Copy a file or folder of this machine into the container."""
+    inside = f"{COPY_SOURCE}/{source.name}"
     reply = build_container.with_mounts(Bind(str(source), inside, read_only=True)).run(
         *("/bin/sh", "-c", COPY, "sh", inside, target), on_line=step.say
     )
@@ -133,8 +125,8 @@ def _copy_in(build_container: BuildContainer, source: Path, target: str, where: 
 
 
 def _run_line(build_container: BuildContainer, line: str, where: str, step: Step, *, folder: str = "/") -> None:
-    """Run a line by the room's shell, in the environment of the image so far."""
-    # Both streams in one: what a program says before it fails belongs together.
+    """Run a line with the container's shell, in the environment of the image so far."""
+    # One stream for both outputs keeps the messages of a failing program in order.
     activate = f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}"
     script = f"exec 1>&2; umask 022; cd {folder}; {activate}\n{hold_line(build_container)}\n{line}\n"
     reply = build_container.run("/bin/sh", "-euc", script, variables=QUIET, on_line=step.say)
@@ -143,63 +135,63 @@ def _run_line(build_container: BuildContainer, line: str, where: str, step: Step
 
 
 def _failed(build_container: BuildContainer, reply: Reply, line: str, where: str) -> ArgosyError:
-    """Make the error of a step: where it stands, what it said last."""
+    """Return the error of a failed step: its place in the file, and its last output."""
     error = build_container.failure(("sh", "-c", line), reply, doing=f"the step in {where}")
     said = reply.stderr.strip().splitlines()[-LAST_LINES:]
     error.evidence = "\n".join((f"{where}: {line}", *said, f"(exit code {reply.code})"))
     if not isinstance(error, CheckFailed):
-        error.hint = "try the line by itself in 'argosy shell --contain BASE'; --verbose shows all that it says"
+        error.hint = "run the line in 'argosy shell --contain BASE' to test it; --verbose shows its whole output"
     if NO_LISTS in reply.stderr and "apt-get update" not in line:
-        error.hint = "a base brings no lists of Debian's packages: begin the line with apt-get update &&"
+        error.hint = "the base has no Debian package lists; start the line with: apt-get update &&"
     return error
 
 
-class Staged(msgspec.Struct, frozen=True):
-    """What stages made, and in which base each."""
+class StageResults(msgspec.Struct, frozen=True):
+    """Hold the results of all stages, and the base of each stage by its name."""
 
     results: tuple[Result, ...] = ()
     bases: Mapping[str, Base] = msgspec.field(default_factory=dict)
 
 
 class StepContext(msgspec.Struct, frozen=True):
-    """What stages are carried out with.
+    """Hold what stages run with.
 
     Attributes
     ----------
     uv
-        Tries whether programs of this machine run in a base.
-    carrier
-        The one that was asked for; empty: the first that works.
+        The static uv, which tests whether a build backend works.
+    backends
+        The build backends to try, best first.
     bases
-        Folder with the stages' bases by their digests; None: they are where their names say.
+        Folder of a bundle with the stages' bases by digest, or None.
     """
 
     uv: Path
-    backend: str = ""
+    backends: tuple[Choice, ...]
     bases: Path | None = None
 
 
 def run_stages(
-    project: Project, lock: Lock | None, session: Session, work: Path, step: Step, means: StepContext
-) -> Staged:
-    """Carry out each stage in its own base, the one that was locked where there is a lock.
+    project: Project, lock: Lock | None, session: Session, work: Path, step: Step, context: StepContext
+) -> StageResults:
+    """Run each stage in its own base; with a lock, in the base that was locked.
 
     Raises
     ------
     ArgosyError
-        As `run_steps`; CheckFailed for a result that the stage did not make, and for another base than the locked one.
+        As for `run_steps`; CheckFailed if a result is missing, or if a base is not the one that was locked.
     """
     results: list[Result] = []
     bases: dict[str, Base] = {}
     locked = {stage.name: stage for stage in lock.stages} if lock else {}
     for number, stage in enumerate(project.table.stage):
-        place = work / f"stage-{number}"
-        place.mkdir()
+        folder = work / f"stage-{number}"
+        folder.mkdir()
         bases[stage.name] = base = _open_stage(
-            project, stage, locked.get(stage.name), session, place, step, means.bases
+            project, stage, locked.get(stage.name), session, folder, step, context.bases
         )
-        results += _run_stage(project, number, stage, base, session, place, step, means)
-    return Staged(tuple(results), bases)
+        results += _run_stage(project, number, stage, base, session, folder, step, context)
+    return StageResults(tuple(results), bases)
 
 
 def _open_stage(
@@ -212,8 +204,8 @@ def _open_stage(
     bases: Path | None,
 ) -> Base:
     step.say(f"stage {stage.name}: {stage.base}")
-    there = project.folder / stage.base
-    name = (locked.pinned if locked else "") or (str(there) if there.exists() else stage.base)
+    path = project.folder / stage.base
+    name = (locked.pinned if locked else "") or (str(path) if path.exists() else stage.base)
     if locked and bases:
         name = str(bases / name_of_digest(locked.digest))
     base = open_base(name, session, work, options=EngineOptions(), step=step)
@@ -222,7 +214,7 @@ def _open_stage(
 
 
 def name_of_digest(digest: str) -> str:
-    """Give the name under which a bundle has a stage's base."""
+    """Return the file name of a stage's base in a bundle."""
     return digest.replace(":", "-")
 
 
@@ -234,24 +226,24 @@ def _run_stage(
     session: Session,
     work: Path,
     step: Step,
-    means: StepContext,
+    context: StepContext,
 ) -> list[Result]:
-    build_container = find_build_container(session, base, means.uv, work, asked=means.backend, changing=True)
-    build, taken = work / "build", work / "taken"
-    for folder in (build, taken):
+    build_container = find_build_container(session, base, context.uv, work, context.backends, keep_changes=True)
+    build, results = work / "build", work / "results"
+    for folder in (build, results):
         folder.mkdir()
     with open_changes(build_container, work, work / "layer") as changed:
-        inside = changed.with_mounts(Bind(str(build), STAGE_FOLDER), Bind(str(taken), TAKEN))
-        results = _work_in_stage(project, number, stage, inside, taken, step)
+        container = changed.with_mounts(Bind(str(build), STAGE_FOLDER), Bind(str(results), RESULTS))
+        found = _work_in_stage(project, number, stage, container, results, step)
     session.reporter.note(
         f"stage {stage.name}: {base.image.base_size / 1e6:.0f} MB in {stage.base}, "
-        f"of which the image gets {_size(taken) / 1e6:.1f} MB"
+        f"the image gets {_size(results) / 1e6:.1f} MB of it"
     )
-    return results
+    return found
 
 
 def _work_in_stage(
-    project: Project, number: int, stage: StageTable, build_container: BuildContainer, taken: Path, step: Step
+    project: Project, number: int, stage: StageTable, build_container: BuildContainer, results: Path, step: Step
 ) -> list[Result]:
     for word in words(stage.copy):
         source = project.file_of(word, "stage", number)
@@ -259,40 +251,40 @@ def _work_in_stage(
     for line in words(stage.run):
         _run_line(build_container, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
     return [
-        _take(build_container, project, number, source, target, taken / str(index))
+        _copy_out(build_container, project, number, source, target, results / str(index))
         for index, (source, target) in enumerate(stage.results.items())
     ]
 
 
 def _size(folder: Path) -> int:
-    """Count the bytes of what a stage made."""
+    """Return the bytes of a stage's results."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
-def _take(
+def _copy_out(
     build_container: BuildContainer, project: Project, number: int, source: str, target: str, out: Path
 ) -> Result:
     where = project.where("stage", number, "results")
     out.mkdir()
     inside = source if source.startswith("/") else f"{STAGE_FOLDER}/{source}"
-    reply = build_container.run("cp", "-a", inside, f"{TAKEN}/{out.name}/")
+    reply = build_container.run("cp", "-a", inside, f"{RESULTS}/{out.name}/")
     if reply.code != 0:
         raise CheckFailed(
-            f"the stage made no {source}",
+            f"the stage did not create {source}",
             evidence=f"{where}: {reply.stderr.strip()}",
-            hint=f"a path in results begins at {STAGE_FOLDER}, where the stage's lines run, or is absolute",
+            hint=f"use an absolute path, or a path relative to {STAGE_FOLDER}, where the stage's lines run",
         )
     return Result(next(out.iterdir()), target, where)
 
 
-def bring_results(build_container: BuildContainer, results: tuple[Result, ...], step: Step) -> None:
-    """Copy what stages made into the image."""
+def copy_stage_results(build_container: BuildContainer, results: tuple[Result, ...], step: Step) -> None:
+    """Copy the results of stages into the image."""
     for result in results:
         _copy_in(build_container, result.file, result.target, result.where, step)
 
 
 def take_changes(build_container: BuildContainer, work: Path, tree: Path, base: Base, bound: Iterable[str]) -> bool:
-    """Make what was changed outside the layer's own folder a part of the layer; tell whether anything was."""
+    """Move changes outside the layer's own folder into the layer; return whether there were any."""
     upper = work / "changes/up"
     if build_container.copy:
         gather_changes(build_container.copy, upper, ignored=NO_CHANGES)
@@ -306,7 +298,7 @@ def take_changes(build_container: BuildContainer, work: Path, tree: Path, base: 
 
 
 def _entries_of(folder: str, base: Base, session: Session) -> tuple[str, ...]:
-    """List a folder of the base, whose squashfs is not mounted here."""
+    """List a folder of the base's squashfs without mounting it."""
     options = ("-no-progress", "-l", "-o", str(base.image.base_offset), "-d", "")
     reply = session.runner.run(Command(("unsquashfs", *options, base.image.path, folder)))
     below = (line.removeprefix(f"/{folder}/") for line in reply.stdout.splitlines() if line.startswith(f"/{folder}/"))
@@ -314,7 +306,7 @@ def _entries_of(folder: str, base: Base, session: Session) -> tuple[str, ...]:
 
 
 def _seed_changes(work: Path, tree: Path) -> None:
-    """Show the part of the system that the layer of a base of ours holds to the programs that change it."""
+    """Move the system folders in the layer of an Argosy base to the changes, so that programs see them."""
     for entry in list(tree.iterdir()):
         if entry.name != "opt":
             entry.rename(work / "changes/up" / entry.name)
@@ -325,4 +317,4 @@ def _seed_changes(work: Path, tree: Path) -> None:
 
 
 NO_CHANGES = (".argosy", "tmp", "dev", "proc", "sys", "run", "opt/argosy", "var/cache/apt", "var/lib/apt/lists")
-"""Paths whose changes are not the image's: mount points of ours, what ends with a container, caches of apt."""
+"""Paths whose changes are discarded: Argosy's mount points, temporary folders, and apt's caches."""

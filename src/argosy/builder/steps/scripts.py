@@ -1,4 +1,4 @@
-"""Run a user's own scripts inside the base while its layer is made: what they leave below /opt/argosy stays."""
+"""Run the user's scripts in the base during the installation; what they write below /opt/argosy stays in the layer."""
 
 from __future__ import annotations
 
@@ -14,29 +14,20 @@ from argosy.core.model import Bind
 from argosy.core.session import Step
 
 FOLDER = "/.argosy/scripts"
-HERE = "/.argosy/here"
-HANDED_ON = ("PIP_", "UV_", "SSL_CERT", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "no_proxy")
-"""Variables of the caller that say how packages are reached."""
+CALLER_FOLDER = "/.argosy/here"
+PASSED_ON = ("PIP_", "UV_", "SSL_CERT", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "no_proxy")
+"""Variables of the caller that affect downloads."""
 
-OF_TYKKY = (("CW_INSTALLATION_PATH", ROOT), ("env_root", ENV_PREFIX))
-"""What scripts that were written for tykky go by."""
+TYKKY_VARIABLES = (("CW_INSTALLATION_PATH", ROOT), ("env_root", ENV_PREFIX))
+"""Variables that scripts written for tykky use."""
 
-START = """\
-eval "$3"
-cd "$1" && IFS= read -r argosy_first < "$2"
-case $argosy_first in
-"#!"*) [ ! -x "$2" ] || exec "$2"; set -f; exec ${argosy_first#??} "$2" ;;
-esac
-! command -v bash > /dev/null || exec bash -e "$2"
-exec /bin/sh -e "$2"
-"""
-"""Starts a script by its first line, executable or not; one without ends at the first command that fails."""
+RUN_SCRIPT = Path(__file__).with_name("run-script.sh").read_text(encoding="utf-8")
 
 ADVICE = (
     (re.compile(r"\b(?:conda|mamba): (?:command )?not found"),
-     "no conda is in an image: name the packages in environment.yml, and build or update with it"),
+     "images do not contain conda: list the packages in environment.yml, and build or update with it"),
     (re.compile(r"\bgit: (?:command )?not found"),
-     "the base has no git: take one that has, as --base debian:bookworm+git"),
+     "the base has no git: use one that has, for example --base debian:bookworm+git"),
 )  # fmt: skip
 
 
@@ -46,9 +37,9 @@ def run_scripts(scripts: Iterable[Path], build_container: BuildContainer, layer:
     Raises
     ------
     UsageError
-        When there is no such script.
+        If a script does not exist.
     ToolFailed
-        When one ends with another code than 0: its last lines are the evidence.
+        If a script fails; its last lines are the evidence.
     """
     for script in scripts:
         if not script.is_file():
@@ -56,22 +47,22 @@ def run_scripts(scripts: Iterable[Path], build_container: BuildContainer, layer:
         (layer / ROOT.lstrip("/")).mkdir(parents=True, exist_ok=True)
         inside = f"{FOLDER}/{script.name}"
         cwd = build_container.session.host.cwd
-        here = (Bind(cwd, HERE),) if Path(cwd).is_dir() else ()
-        place = build_container.with_mounts(
+        here = (Bind(cwd, CALLER_FOLDER),) if Path(cwd).is_dir() else ()
+        container = build_container.with_mounts(
             Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(script.resolve()), inside, read_only=True), *here
         )
         step.say(f"running {script.name}")
-        reply = place.run(
-            *("/bin/sh", "-c", START, "sh", HERE if here else ROOT, inside, hold_line(build_container)),
+        reply = container.run(
+            *("/bin/sh", "-c", RUN_SCRIPT, "sh", CALLER_FOLDER if here else ROOT, inside, hold_line(build_container)),
             variables=_variables(build_container.session.host.environment),
             on_line=lambda line: step.say(line.strip()),
         )
         if reply.code != 0:
             hint = next((advice for pattern, advice in ADVICE if pattern.search(reply.stderr)), "")
-            raise place.failure((script.name,), reply, doing=f"running {script}", hint=hint)
+            raise container.failure((script.name,), reply, doing=f"running {script}", hint=hint)
 
 
 def _variables(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    handed_on = ((name, value) for name, value in environment.items() if name.startswith(HANDED_ON))
+    passed_on = ((name, value) for name, value in environment.items() if name.startswith(PASSED_ON))
     own = (("PATH", f"{ENV_PREFIX}/bin:{DEFAULT_PATH}"), ("ARGOSY_PREFIX", ROOT), ("HOME", "/tmp"))  # noqa: S108 - inside
-    return (*handed_on, *own, *OF_TYKKY)
+    return (*passed_on, *own, *TYKKY_VARIABLES)

@@ -1,0 +1,186 @@
+"""Read what a build installs: the user's files and project file, or a lock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from packaging.utils import canonicalize_name
+
+from argosy.builder.bases.base import Base
+from argosy.builder.bases.mmdebstrap import parse_debian
+from argosy.builder.report import BuildRequest
+from argosy.builder.steps.locks import locked_project, refuse_changed_steps
+from argosy.core.errors import CheckFailed, ImageError, UsageError
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.images.catalog import find_held
+from argosy.images.find import refined
+from argosy.images.identify import Kind, identify_file
+from argosy.images.open import open_image
+from argosy.recipes.conda_request import SUBDIRS, CondaTarget
+from argosy.recipes.conda_spec import parse_conda_spec
+from argosy.recipes.lock import Lock, LockedSource, parse_lock
+from argosy.recipes.project_tables import Project
+from argosy.recipes.read import read_recipe
+from argosy.recipes.recipe import PipOption, Recipe, Where
+from argosy.recipes.relock import changed_sources, locked_recipe
+
+LOCK_FILE = "argosy.lock"
+"""Default name of a lock file."""
+
+WHEELS, CONDA, PROJECT, STAGES = "wheels", "conda", "project", "stages"
+"""Folders of a bundle."""
+
+IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
+
+
+class BuildInputs(msgspec.Struct, frozen=True):
+    """Hold what a build installs.
+
+    Attributes
+    ----------
+    base
+        See `argosy.builder.bases.base.open_base`.
+    lock
+        The lock that the image must match; None if the build chooses versions.
+    project
+        The project whose steps and stages run: the user's project file, or what the lock records of it.
+    """
+
+    recipe: Recipe
+    base: str
+    lock: Lock | None = None
+    project: Project | None = None
+
+
+def read_inputs(request: BuildRequest, session: Session) -> BuildInputs:
+    """Read the user's files, or the lock that replaces them.
+
+    Raises
+    ------
+    ArgosyError
+        If a file is missing or invalid, or if the files are not those that were locked.
+    """
+    stages = request.project.table.stage if request.project else ()
+    for base in (request.base, *(stage.base for stage in stages)):
+        if base.startswith("debian:"):
+            parse_debian(base, session.host.environment)
+    if request.project:
+        request.project.refuse_missing()
+    if not request.locked:
+        return BuildInputs(_read_files(request, session), request.base, project=request.project)
+    lock = read_lock(request.locked, session)
+    if request.sources:
+        refuse_changed(lock, _read_files(request, session), request.locked)
+    if request.project:
+        refuse_changed_steps(lock, request.project, request.locked)
+    recipe = locked_recipe(lock, request.locked, from_files=request.bundle is not None)
+    if request.bundle:
+        recipe = replace(recipe, options=(*recipe.options, *_bundle_options(request.bundle)))
+    folder = request.bundle / PROJECT if request.bundle else _folder_of_lock(request.locked, session)
+    project = request.project or locked_project(lock, request.locked, folder)
+    return BuildInputs(recipe, request.base or lock.base.reference, lock, project)
+
+
+def _folder_of_lock(locked: str, session: Session) -> Path:
+    """Return the folder of the files that a lock's steps copy: the lock's folder, or the current one for an image."""
+    path = Path(locked).absolute()
+    return Path(session.host.cwd) if identify_file(path).kind in IMAGES else path.parent
+
+
+def _bundle_options(folder: Path) -> tuple[PipOption, ...]:
+    """Return the pip options that allow only the wheels of a bundle."""
+    where = Where(str(folder), 1)
+    return (PipOption("no-index", "", where), PipOption("find-links", str(folder / WHEELS), where))
+
+
+def _read_files(request: BuildRequest, session: Session) -> Recipe:
+    host = session.host
+    subdir = CondaTarget(host.target, "").subdir if host.target in SUBDIRS else ""
+    if not request.sources:
+        return Recipe()
+    recipe = read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
+    options = (request.unisolated, request.replaceable)
+    unisolated, replaceable = (tuple(str(canonicalize_name(name)) for name in names) for names in options)
+    unisolated = tuple(dict.fromkeys((*recipe.unisolated, *unisolated)))
+    recipe = replace(recipe, unisolated=unisolated, replaceable=replaceable)
+    return with_own_python(recipe) if request.prefix_layout.own_python else recipe
+
+
+def with_own_python(recipe: Recipe) -> Recipe:
+    """Let conda install the Python of an environment file, instead of using the base's.
+
+    An environment file with only a ``pip:`` section gets Python and pip from conda, as with conda itself.
+    """
+    file = next((source.path for source in recipe.sources if source.path.endswith((".yml", ".yaml"))), "")
+    if recipe.wants_conda or not (recipe.interpreter or (file and recipe.pip)):
+        return recipe
+    specs = recipe.interpreter or (parse_conda_spec("pip", Where(file, 1)),)
+    return replace(recipe, conda=specs, interpreter=())
+
+
+def source_records(recipe: Recipe) -> tuple[LockedSource, ...]:
+    """Return what a lock records of the user's files: the name and the sha256 of each."""
+    return tuple(LockedSource(Path(source.path).name, source.sha256) for source in recipe.sources)
+
+
+def refuse_changed(lock: Lock, recipe: Recipe, file: str) -> None:
+    """Refuse a lock that was made from other files.
+
+    Raises
+    ------
+    CheckFailed
+        The evidence names the files that differ.
+    """
+    if changed := changed_sources(lock, source_records(recipe)):
+        raise CheckFailed(
+            f"{file} was made from other files",
+            evidence="\n".join(changed),
+            hint="run argosy lock again with the same files and base",
+        )
+
+
+def read_lock(name: str, session: Session) -> Lock:
+    """Read a lock file, or the lock in an image, which may be a file or a name in the catalog.
+
+    Raises
+    ------
+    UsageError, ImageError
+        If there is no such file, it is not a lock, or the image contains none.
+    """
+    path = Path(name)
+    path = path if path.exists() else find_held(name, session) or path
+    kind = identify_file(path).kind
+    if kind is Kind.MISSING:
+        raise UsageError(f"there is no lock {name}", hint="create one: argosy lock SOURCES --base BASE -o argosy.lock")
+    if kind not in IMAGES:
+        text = path.read_text(errors="replace", encoding="utf-8")
+        if not text.lstrip().startswith("{"):
+            raise ImageError(f"{name} is not a lock", hint="use a file that argosy lock wrote, or an image with a lock")
+        return parse_lock(text, name)
+    lock = refined(open_image(path.absolute()), session).lock
+    if lock is None:
+        raise ImageError(
+            f"{name} contains no lock",
+            evidence="it was not built by Argosy",
+            hint=f"argosy images freeze {quote(name)} lists its packages",
+        )
+    return lock
+
+
+def refuse_other_base(inputs: BuildInputs, base: Base) -> None:
+    """Refuse a base that has other bytes than the base that was locked.
+
+    Raises
+    ------
+    CheckFailed
+        The evidence shows both digests.
+    """
+    if inputs.lock and inputs.lock.base.digest != base.digest:
+        raise CheckFailed(
+            f"the base {base.reference} is not the one that was locked",
+            evidence=f"locked: {inputs.lock.base.reference}  {inputs.lock.base.digest}\nfound:  {base.digest}",
+            hint="pass the locked file with --base, or run argosy lock again with this base",
+        )

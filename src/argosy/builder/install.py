@@ -1,0 +1,203 @@
+"""Install the packages of a recipe into a layer: with pip for the base's Python, or into a conda environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from argosy.builder.backends.container import BuildContainer
+from argosy.builder.bases.base import Base
+from argosy.builder.bases.python import BasePython, ask_python
+from argosy.builder.conda.environment import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context
+from argosy.builder.finish import InstalledLayer, variables_over
+from argosy.builder.inputs import CONDA, with_own_python
+from argosy.builder.needs import needs_python
+from argosy.builder.python.built_wheels import build_missing_wheels
+from argosy.builder.python.conflicts import hidden_notes, replaceable, vendor_builds
+from argosy.builder.python.packages import choose_and_install, open_installer, shared_folder, write_entry_point_shims
+from argosy.builder.python.pins import Pin
+from argosy.builder.python.torch_index import Target
+from argosy.builder.report import BuildRequest
+from argosy.builder.steps.scripts import run_scripts
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.layout import ENV_PREFIX, Activation, plan_activation, render_env_script
+from argosy.core.progress import render_packages
+from argosy.core.records import replace
+from argosy.core.session import Step
+from argosy.recipes.lock import LockedPackage
+from argosy.recipes.recipe import Recipe
+from argosy.recipes.support import check_python, python_fits
+from argosy.recipes.uv_options import UvSettings
+
+
+class PackageJob(msgspec.Struct, frozen=True):
+    """Describe what is installed over which base.
+
+    Attributes
+    ----------
+    recipe
+        The recipe without the packages that the base already has.
+    target
+        The machines that packages are chosen for.
+    settings
+        What uv is started with.
+    tree, work
+        The layer's folder, and a folder for work files.
+    """
+
+    request: BuildRequest
+    recipe: Recipe
+    base: Base
+    target: Target
+    settings: UvSettings
+    tree: Path
+    work: Path
+
+
+def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
+    """Run the scripts that come first, then install the recipe's packages.
+
+    Raises
+    ------
+    ArgosyError
+        If a script fails, or a package cannot be installed.
+    """
+    run_scripts(job.request.before, container, job.tree, step)
+    job = replace(job, recipe=_with_python(job.recipe, job.base, container))
+    if job.recipe.wants_conda or holds_conda(job.tree):
+        return _install_conda(job, container, step)
+    if needs_python(job.recipe):
+        return _install_pip(job, container, step)
+    activation = plan_activation(extra=variables_over(job.recipe, job.base))
+    names = ", ".join(Path(source.path).name for source in job.recipe.sources) or "none"
+    step.result = f"{names} ({_describe_backend(container)})"
+    packages = _merge_packages(job.base, ())
+    return InstalledLayer(job.tree, container, None, packages, activation, _notes(job), job.settings)
+
+
+def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
+    """Install into a venv of the base's Python."""
+    recipe, base = job.recipe, job.base
+    activation = plan_activation(extra=variables_over(recipe, base))
+    python = _require_python(recipe, base, container)
+    installer = replace(
+        open_installer(
+            container,
+            python.without(replaceable(recipe)),
+            job.settings,
+            layer=job.tree,
+            work=job.work,
+            cache=container.session.paths.cache / "uv",
+        ),
+        prepare=build_missing_wheels if job.request.portable else None,
+        shared=_shared_folder(job, container),
+        activated=_render_own_variables(recipe),
+    )
+    pins = choose_and_install(installer, recipe, step)
+    write_entry_point_shims(job.tree, python)
+    hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
+    packages = _merge_packages(base, pins)
+    step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)})"
+    return InstalledLayer(job.tree, container, python, packages, activation, (*_notes(job), *hidden), job.settings)
+
+
+def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
+    """Make a conda environment, or add pip packages to the one that the base has."""
+    request, recipe, base = job.request, job.recipe, job.base
+    spare = request.bundle / CONDA if request.bundle else None
+    context = replace(
+        open_conda_context(container, job.settings, step, layer=job.tree, work=job.work, spare=spare),
+        prepare=build_missing_wheels if request.portable else None,
+        shared=_shared_folder(job, container),
+    )
+    variables = variables_over(recipe, base)
+    if recipe.wants_conda:
+        _refuse_second_environment(context, base)
+        cuda, archspec = job.target.cuda.value, job.target.archspec
+        made = make_conda(context, recipe, variables, cuda=cuda, archspec=archspec, time=base.time)
+    else:
+        made = extend_conda(context, recipe, variables, base.lock.packages if base.lock else ())
+    if made.python:
+        check_python(recipe.python, made.python.version, recipe.python_where)
+    python = f"its own Python {made.python.version}" if made.python else "no Python"
+    container = context.build_container
+    step.result = f"{_count(made.packages, base)}, {python} ({_describe_backend(container)})"
+    notes = (*_notes(job), *made.notes)
+    return InstalledLayer(job.tree, container, made.python, made.packages, made.activation, notes, job.settings)
+
+
+def _refuse_second_environment(context: CondaContext, base: Base) -> None:
+    if context.prefix.exists():
+        raise UsageError(
+            f"cannot make a conda environment: the base {base.reference} already holds an environment",
+            evidence=f"it was built over {base.lock.base.reference}" if base.lock else f"it has {ENV_PREFIX}",
+            hint="build over that base, with the environment files of both",
+        )
+
+
+def _shared_folder(job: PackageJob, container: BuildContainer) -> Path | None:
+    """Return the folder for hard links to the cache, or None if scripts may change files in place."""
+    return None if job.request.before or job.request.after else shared_folder(container, job.tree)
+
+
+def _render_own_variables(recipe: Recipe) -> str:
+    """Render the recipe's variables for builds of packages, for example FORCE_CUDA and TORCH_CUDA_ARCH_LIST."""
+    own = tuple((name, value) for name, value in recipe.variables if name != "PATH")
+    return render_env_script(Activation((), (), own)) if own else ""
+
+
+def _with_python(recipe: Recipe, base: Base, container: BuildContainer) -> Recipe:
+    """Let conda install the Python that an environment file asks for if the base has another one, or none.
+
+    This does not apply over a vendor's builds or the layer of an Argosy image: a separate environment would not see
+    their packages.
+    """
+    if recipe.wants_conda or not recipe.interpreter or base.lock:
+        return recipe
+    found = ask_python(container)
+    if found and (python_fits(recipe.python, found.version, recipe.python_where) or vendor_builds(found.packages)):
+        return recipe
+    there = f"has Python {found.version}" if found else "has no Python"
+    container.session.reporter.note(f"the base {there}; conda installs Python {recipe.python.lstrip('=')}".rstrip())
+    return with_own_python(recipe)
+
+
+def _require_python(recipe: Recipe, base: Base, container: BuildContainer) -> BasePython:
+    python = ask_python(container)
+    if python is None:
+        raise CheckFailed(
+            f"the base {base.reference} has no Python",
+            evidence="neither python3 nor python is on the base's PATH",
+            hint="use a base that has one: a vendor's PyTorch image, or --base debian:bookworm (python3 is added)",
+        )
+    check_python(recipe.python, python.version, recipe.python_where)
+    if not base.lock:
+        return python
+    # The packages in the layer of an Argosy image count as packages of the base.
+    held = tuple((p.name, p.version) for p in base.lock.packages)
+    return replace(python, packages=tuple(dict([*python.packages, *held]).items()))
+
+
+def _merge_packages(base: Base, pins: tuple[Pin, ...]) -> tuple[LockedPackage, ...]:
+    """Return the layer's packages: those of the base's layer, and those that were added."""
+    packages = {p.name: p for p in base.lock.packages} if base.lock else {}
+    packages |= {pin.package.name: pin.package for pin in pins}
+    return tuple(packages[name] for name in sorted(packages))
+
+
+def _count(packages: tuple[LockedPackage, ...], base: Base) -> str:
+    """Describe how many packages the layer holds, and how many of them are new if the base had some."""
+    held = {(p.name, p.version) for p in base.lock.packages} if base.lock else set()
+    new = sum((p.name, p.version) not in held for p in packages)
+    return render_packages(len(packages)) + (
+        f" ({len(packages) - new} from the base's layer, {new} new)" if held else ""
+    )
+
+
+def _describe_backend(container: BuildContainer) -> str:
+    return f"{container.backend.value}: {container.backend.why}"
+
+
+def _notes(job: PackageJob) -> tuple[str, ...]:
+    return (*map(str, job.recipe.notes), *job.settings.notes)

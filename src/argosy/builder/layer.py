@@ -1,0 +1,161 @@
+"""Install the layer of an image: open the base, find a build backend, install packages, and run the user's steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from argosy.builder.backends.container import BuildContainer, find_build_container
+from argosy.builder.bases.base import Base, open_base, restoring_cached_layer, unpack_base_layer
+from argosy.builder.bases.default_base import open_default_base
+from argosy.builder.bases.for_site import refuse_base_of_other_machine, suggesting_site_bases
+from argosy.builder.compat_layout import apply_layout
+from argosy.builder.conda.environment import holds_conda
+from argosy.builder.finish import InstalledLayer
+from argosy.builder.inputs import STAGES, refuse_other_base
+from argosy.builder.install import PackageJob, install_packages
+from argosy.builder.output.layer_update import describe_base_layer
+from argosy.builder.plan import BuildPlan
+from argosy.builder.python.bytecode import recompiling_changed_modules
+from argosy.builder.python.conflicts import replaceable
+from argosy.builder.python.gpu_backend import check_torch
+from argosy.builder.python.protecting import protecting_base_packages
+from argosy.builder.python.torch_index import adding_torch_hints, explain_target
+from argosy.builder.python.uv import static_uv
+from argosy.builder.steps.run import (
+    StageResults,
+    StepContext,
+    copy_stage_results,
+    has_steps,
+    open_changes,
+    run_stages,
+    run_steps,
+    take_changes,
+)
+from argosy.builder.steps.scripts import run_scripts
+from argosy.builder.timing import Clock
+from argosy.core.layout import ENV_SCRIPT, render_env_script
+from argosy.core.records import replace
+from argosy.core.session import Session, Step
+from argosy.images.identify import render_size
+from argosy.recipes.project_tables import Project
+from argosy.recipes.recipe import Recipe
+from argosy.recipes.relock import as_locked, without_held
+
+
+def install_layer(plan: BuildPlan, clock: Clock, work: Path) -> tuple[Base, InstalledLayer]:
+    """Open the base and install what the plan asks for into ``work/layer``.
+
+    Raises
+    ------
+    ArgosyError
+        If the base is not the one that was locked, or something cannot be installed.
+    """
+    session, recipe, lock = clock.session, plan.inputs.recipe, plan.inputs.lock
+    base = _open_base(plan, clock, work)
+    with clock.step("packages", describe_sources(recipe)) as step:
+        layer = _install(plan, base, session, work, step)
+        if plan.site:
+            check_torch(plan.site, layer.build_container, layer.tree, recipe)
+    for note in explain_target(plan.target, layer.settings, layer.packages):
+        session.reporter.note(note)
+    if plan.request.bundle and lock:
+        layer = replace(layer, packages=as_locked(layer.packages, lock.packages))
+    activation = apply_layout(layer.tree, layer.build_container, layer.activation, plan.prefix_layout)
+    return base, replace(layer, prefix_layout=plan.prefix_layout, activation=activation)
+
+
+def _open_base(plan: BuildPlan, clock: Clock, work: Path) -> Base:
+    request, inputs = plan.request, plan.inputs
+    with clock.step("base", inputs.base) as step:
+        refuse_base_of_other_machine(inputs.base, plan.site)
+        open_it = open_default_base if request.default_base else open_base
+        base = open_it(inputs.base, clock.session, work, needs=plan.needs, options=request.engine, step=step)
+        refuse_other_base(inputs, base)
+        if inputs.lock:  # the base may have another name here; the image must be the same
+            base = replace(base, reference=inputs.lock.base.reference)
+        step.result = _describe_base(base)
+    return base
+
+
+def _install(plan: BuildPlan, base: Base, session: Session, work: Path, step: Step) -> InstalledLayer:
+    """Install packages, and run the user's steps and scripts around them."""
+    request, recipe, tree = plan.request, plan.inputs.recipe, work / "layer"
+    with (
+        adding_torch_hints(plan.target, recipe, plan.settings),
+        suggesting_site_bases(plan.site),
+        restoring_cached_layer(base, session, tree),
+    ):
+        layer = _install_over_base(plan, base, session, work, step)
+    if request.after:
+        with recompiling_changed_modules(layer.build_container, tree, layer.python, step):
+            run_scripts(request.after, layer.build_container, tree, step)
+    return replace(layer, altered=bool(request.before or request.after or layer.project))
+
+
+def _install_over_base(plan: BuildPlan, base: Base, session: Session, work: Path, step: Step) -> InstalledLayer:
+    request, tree = plan.request, work / "layer"
+    project = plan.inputs.project if has_steps(plan.inputs.project) else None
+    changes_system = project is not None or base.image.system
+    scripts = bool(request.before or request.after)
+    unpack_base_layer(base, session, tree, from_cache=not (scripts or changes_system))
+    before = describe_base_layer(base, tree, flat=request.flatten)
+    step.say("choosing a build backend")
+    uv = static_uv(session, plan.settings)
+    container = find_build_container(session, base, uv, work, plan.backends, keep_changes=changes_system)
+    recipe = _without_base_packages(plan.inputs.recipe, base)
+    if (project or scripts) and not (recipe.wants_conda or holds_conda(tree)):
+        container = protecting_base_packages(container, work, replaceable(recipe))
+    job = PackageJob(request, recipe, base, plan.target, plan.settings, tree, work / "uv")
+    if not changes_system:
+        return replace(install_packages(job, container, step), before=before)
+    stages = _run_stages(plan, project, uv, session, work, step)
+    with open_changes(container, work, tree) as changed:
+        layer = _install_between_steps(job, project, stages, changed, step)
+    system = take_changes(changed, work, tree, base, layer.settings.local_paths)
+    return replace(layer, before=before, system=system, project=project, staged=stages)
+
+
+def _without_base_packages(recipe: Recipe, base: Base) -> Recipe:
+    """Leave out the packages that the base already has if all versions are exact."""
+    return without_held(recipe, base.lock.packages) if recipe.exact and base.lock else recipe
+
+
+def _run_stages(
+    plan: BuildPlan, project: Project | None, uv: Path, session: Session, work: Path, step: Step
+) -> StageResults:
+    if project is None:
+        return StageResults()
+    bundle = plan.request.bundle
+    context = StepContext(uv, plan.backends, bundle / STAGES if bundle else None)
+    return run_stages(project, plan.inputs.lock, session, work, step, context)
+
+
+def _install_between_steps(
+    job: PackageJob, project: Project | None, stages: StageResults, container: BuildContainer, step: Step
+) -> InstalledLayer:
+    """Run the steps before the packages, install the packages, copy the stages' results, run the other steps."""
+    session = container.session
+    if project:
+        run_steps(container, project, session, step, before=True)
+    layer = install_packages(job, container, step)
+    # Steps run in the environment of the image.
+    (job.tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(layer.activation), encoding="utf-8")
+    copy_stage_results(container, stages.results, step)
+    if project:
+        with recompiling_changed_modules(container, job.tree, layer.python, step):
+            run_steps(container, project, session, step, before=False)
+    return layer
+
+
+def describe_sources(recipe: Recipe) -> str:
+    """Return the names of the recipe's files for progress lines."""
+    return ", ".join(Path(source.path).name for source in recipe.sources) or "none"
+
+
+def _describe_base(base: Base) -> str:
+    parts = [base.reference]
+    if base.added:
+        *several, last = base.added
+        parts.append(f"{' and '.join(filter(None, (', '.join(several), last)))} added for the environment")
+    parts += filter(None, (base.how,))
+    return f"{', '.join(parts)}: {render_size(base.image.base_size)}"

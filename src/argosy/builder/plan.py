@@ -1,0 +1,80 @@
+"""Plan a build from its context: every decision that can be made before the base is open; pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from argosy.builder.backends.backends import list_backends
+from argosy.builder.inputs import BuildInputs
+from argosy.builder.output.export import refuse_flat
+from argosy.builder.python.git_access import add_git_access
+from argosy.builder.python.torch_index import Target, aim_torch, choose_target
+from argosy.builder.report import BuildRequest
+from argosy.builder.resolve import BuildContext
+from argosy.core.layout import PrefixLayout
+from argosy.core.model import Choice
+from argosy.recipes.uv_options import UvSettings, plan_uv_settings
+from argosy.sites.profile import Site
+
+
+class BuildPlan(msgspec.Struct, frozen=True):
+    """Describe a build: the dry run prints it, and the real build carries it out.
+
+    Attributes
+    ----------
+    request
+        The completed request.
+    inputs
+        What the user's files or the lock ask for.
+    site
+        The site that the image is for, or None.
+    target
+        The machines that packages are chosen for.
+    settings
+        What uv is started with.
+    backends
+        The build backends to try, best first.
+    needs
+        Debian packages that the recipe needs in its base.
+    prefix_layout
+        The layout that other tools expect: that of the lock, else that of the request.
+    """
+
+    request: BuildRequest
+    inputs: BuildInputs
+    site: Site | None
+    target: Target
+    settings: UvSettings
+    backends: tuple[Choice, ...]
+    needs: tuple[str, ...]
+    prefix_layout: PrefixLayout
+
+
+def plan_build(context: BuildContext) -> BuildPlan:
+    """Decide what a build does.
+
+    Raises
+    ------
+    UsageError
+        If options contradict each other, or an option has an unknown value.
+    ToolMissing
+        If no build backend can work on this machine.
+    """
+    request, inputs = context.request, context.inputs
+    refuse_flat(request.form, flatten=request.flatten)
+    target = choose_target(request.torch_backend, request.cuda, context.site, inputs.base)
+    settings = aim_torch(plan_uv_settings(context.pip, inputs.recipe), inputs.recipe, target.backend)
+    return BuildPlan(
+        request=request,
+        inputs=inputs,
+        site=context.site,
+        target=target,
+        settings=add_git_access(settings, inputs.recipe, context.git),
+        backends=list_backends(context.session.host, request.backend),
+        needs=context.needs,
+        prefix_layout=_choose_prefix_layout(request, inputs),
+    )
+
+
+def _choose_prefix_layout(request: BuildRequest, inputs: BuildInputs) -> PrefixLayout:
+    return PrefixLayout(inputs.lock.known_as, inputs.lock.labels) if inputs.lock else request.prefix_layout
