@@ -97,7 +97,7 @@ def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: Clock) 
         If the output cannot be written.
     """
     lock = inputs.lock
-    if lock is None or not covers_whole_image(request, lock) or not _can_copy(request, lock):
+    if lock is None or not _covers_whole_image(request, lock) or not _can_copy(request, lock):
         return None
     file = notes_file(lock, clock.session.paths.cache, flat=request.flatten)
     for stamp in read_notes(file):
@@ -105,7 +105,7 @@ def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: Clock) 
         if found and found.lock and _copy(stamp, request, clock):
             note_image(request, lock, clock.session)
             notes = (f"copied from {stamp.path}, which has the same content", *describe_differences(inputs, found.lock))
-            report = report_existing(request, found.image, found.lock, notes)
+            report = _report_existing(request, found.image, found.lock, notes)
             return replace(report, timings=tuple(clock.timings), seconds=time.monotonic() - clock.started)
     return None
 
@@ -159,7 +159,7 @@ def _copy(stamp: Stamp, request: BuildRequest, clock: Clock) -> bool:
 
 def report_finished_output(request: BuildRequest, inputs: BuildInputs) -> BuildReport | None:
     """Return the report for an output that already matches the lock, or None if it must be built."""
-    if inputs.lock is None or not covers_whole_image(request, inputs.lock):
+    if inputs.lock is None or not _covers_whole_image(request, inputs.lock):
         return None
     if identify_file(request.output).kind is not Kind.SIF:
         return None
@@ -168,16 +168,16 @@ def report_finished_output(request: BuildRequest, inputs: BuildInputs) -> BuildR
     if found.lock is None or flat != request.flatten or not has_same_content(found.lock, inputs.lock):
         return None
     note = f"{request.output} already matches the lock; nothing was done"
-    return report_existing(request, found.image, found.lock, (note,))
+    return _report_existing(request, found.image, found.lock, (note,))
 
 
-def covers_whole_image(request: BuildRequest, lock: Lock) -> bool:
+def _covers_whole_image(request: BuildRequest, lock: Lock) -> bool:
     """Tell whether a lock determines the whole image file."""
     scripts = request.before or request.after  # a lock does not record what scripts write
     return request.form is OutputFormat.SIF and bool(lock.content) and not scripts
 
 
-def report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tuple[str, ...]) -> BuildReport:
+def _report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tuple[str, ...]) -> BuildReport:
     """Report an output for which nothing was installed or packed."""
     return BuildReport(
         output=str(request.output),
