@@ -52,7 +52,7 @@ def install_layer(plan: BuildPlan, clock: Clock, work: Path) -> tuple[Base, Inst
     """
     session, recipe, lock = clock.session, plan.inputs.recipe, plan.inputs.lock
     base = _open_base(plan, clock, work)
-    with clock.step("packages", describe_sources(recipe)) as step:
+    with clock.step("packages", _describe_sources(recipe)) as step:
         layer = _install(plan, base, session, work, step)
         if plan.site:
             check_torch(plan.site, layer.build_container, layer.tree, recipe)
@@ -147,7 +147,7 @@ def _install_between_steps(
     return layer
 
 
-def describe_sources(recipe: Recipe) -> str:
+def _describe_sources(recipe: Recipe) -> str:
     """Return the names of the recipe's files for progress lines."""
     return ", ".join(Path(source.path).name for source in recipe.sources) or "none"
 
