@@ -231,7 +231,7 @@ def test_what_is_printed_to_a_pipe_holds_no_control_codes(shop: Shop) -> None:
     done = shop.argosy("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", TERM="xterm-256color")
     assert done.code == 0
     assert all(character.isprintable() or character == "\n" for character in done.out + done.err)
-    assert "root: root may mount file systems" in done.err
+    assert "root: root can mount file systems" in done.err
 
 
 def test_the_machines_pip_configuration_is_honoured(shop: Shop) -> None:

@@ -194,7 +194,7 @@ def test_a_step_that_fails_says_its_line_and_its_last_words_and_leaves_nothing(p
     assert "/nothing/here: No such file" in done.err
     assert not (project.folder / "mine.sif").exists()
     project.write("argosy.toml", f"{text}\n[[step]]\nrun = \"echo 'E: Unable to locate package jq'; exit 100\"\n")
-    assert "-> a base brings no lists of Debian's packages" in project.argosy("build").err
+    assert "-> the base has no Debian package lists" in project.argosy("build").err
     project.nothing_left()
 
 

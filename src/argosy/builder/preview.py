@@ -94,10 +94,10 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     request, session = context.request, context.session
     refuse_output(request.output, request.form, force=request.force)
     require_writable_folder(request.output.parent)
-    return describe_plan(plan_build(context), session, here=here)
+    return _describe_plan(plan_build(context), session, here=here)
 
 
-def describe_plan(plan: BuildPlan, session: Session, *, here: bool = True) -> BuildPreview:
+def _describe_plan(plan: BuildPlan, session: Session, *, here: bool = True) -> BuildPreview:
     """Describe a plan, with the free space and the state of the base on this machine."""
     request, inputs, recipe = plan.request, plan.inputs, plan.inputs.recipe
     backend, work = plan.backends[0], session.work_parent()
