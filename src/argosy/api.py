@@ -32,7 +32,7 @@ from argosy.core.model import Bind, ContainerRequest, GpuMode, Variable
 from argosy.core.process import Command, FakeRunner, RealRunner, Reply
 from argosy.core.session import Session
 from argosy.core.ssh import Remote, parse_remote
-from argosy.diagnostics.verify.earlier import Earlier, list_earlier
+from argosy.diagnostics.verify.earlier import EarlierRun, list_earlier
 from argosy.host.session_factory import open_session
 from argosy.images.send import SendReport, send_image
 from argosy.images.signatures import Signer, verify_image
@@ -64,7 +64,7 @@ __all__ = [
     "Compared",
     "Comparison",
     "ContainerRequest",
-    "Earlier",
+    "EarlierRun",
     "Explained",
     "FakeRunner",
     "GpuMode",

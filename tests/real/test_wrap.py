@@ -245,7 +245,7 @@ def test_versions_come_and_go_by_one_switch(shop: Shop, prefix: Path) -> None:
     (own / "versions/2/image.sif").unlink()
     (own / "versions/2/image.sif").write_bytes(b"not an image any more")
     checked = shop.argosy("wrap", "check", own)
-    assert (checked.code, "image     NO" in checked.out) == (7, True)
+    assert (checked.code, "fail     image" in checked.out) == (7, True)
 
 
 def test_paths_of_an_image_are_wrapped_and_one_that_is_not_there_is_an_error(shop: Shop, tiny: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from argosy.bench.collectives import OPERATIONS, benchmark_command
-from argosy.bench.nodes import as_trial, trial_command
+from argosy.bench.nodes import as_node_test, node_test_command
 from argosy.bench.startup.model import CASES
 from argosy.cli import cmd_launch
 from argosy.cli.common import NAMED, SITE, WholeLines, open_session, print_json
@@ -41,8 +41,8 @@ def _collectives(ctx: click.Context, /, *, operation: str, most: str, **options:
 
 
 def _nodes(ctx: click.Context, /, **options: Any) -> None:
-    options["command"] = trial_command()
-    _measure(ctx, options, as_trial)
+    options["command"] = node_test_command()
+    _measure(ctx, options, as_node_test)
 
 
 def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[LaunchRequest], LaunchRequest]) -> None:

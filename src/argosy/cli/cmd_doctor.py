@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from argosy.cli.common import SITE, open_session, print_json
-from argosy.core.errors import CheckFailed
-from argosy.core.records import asdict
+from argosy.cli.common import SITE, open_session
+from argosy.cli.findings import print_findings
 
 
 @click.command()
@@ -16,19 +15,10 @@ from argosy.core.records import asdict
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
 def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
-    """Look at this machine: programs, kernel, folders, Slurm, GPUs, variables; say what to do about each fault.
+    """Check this machine: programs, kernel, folders, Slurm, GPUs and environment variables.
 
-    The exit code is 7 where something that Argosy needs is missing.
+    Each problem comes with a hint. The exit code is 7 if something that Argosy needs is missing.
     """
     from argosy.diagnostics.doctor.rules import examine  # noqa: PLC0415 - only where it is asked for
 
-    found = examine(open_session(quiet=True), site)
-    missing = [each for each in found if each.state == "missing"]
-    if as_json:
-        print_json({"good": not missing, "findings": [asdict(each) for each in found]})
-    else:
-        for each in found:
-            click.echo(f"{each.state:<8} {each.name:<19} {each.said}")
-            if each.hint:
-                click.echo(f"{'':<28} -> {each.hint}")
-    ctx.exit(CheckFailed.code if missing else 0)
+    ctx.exit(print_findings(examine(open_session(quiet=True), site), as_json=as_json))

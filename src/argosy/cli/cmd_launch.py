@@ -220,10 +220,10 @@ def read_request(session: Session, *, smoke: bool = False, **options: Any) -> La
 
 
 def _without_bad_nodes(request: LaunchRequest, session: Session) -> LaunchRequest:
-    from argosy.bench.nodes import leave_out  # noqa: PLC0415 - only where it is asked for
+    from argosy.bench.nodes import exclude_bad_nodes  # noqa: PLC0415 - only where it is asked for
     from argosy.diagnostics.verify.verify import find_bad_nodes_of  # noqa: PLC0415 - likewise
 
-    return leave_out(request, lambda job: find_bad_nodes_of(session, job))
+    return exclude_bad_nodes(request, lambda job: find_bad_nodes_of(session, job))
 
 
 def _is_given(name: str, value: object) -> bool:

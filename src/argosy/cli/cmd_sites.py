@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from argosy.cli.common import SITE, WholeLines, open_session, print_json
+from argosy.cli.findings import print_findings
 from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.records import asdict
 from argosy.core.shell import quote
@@ -17,7 +18,7 @@ from argosy.sites.profile import Site
 from argosy.sites.read import read_site, search_path, site_names
 
 if TYPE_CHECKING:
-    from argosy.sites.lint.findings import Finding
+    from argosy.core.findings import FileFinding
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
@@ -139,19 +140,16 @@ def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_j
     """
     folders = _folders()
     site = read_site(name, folders) if name else None
-    found: list[Finding] = []
+    found: list[FileFinding] = []
     for file in files or site_names(folders):
         found += _lint_one(file, site, folders, known=not files)
-    if as_json:
-        print_json([asdict(each) for each in found])
-    else:
-        for each in found:
-            click.echo(str(each))
+    code = print_findings(found, as_json=as_json)
+    if not as_json:
         click.echo(f"{len(found)} found in {len(files) or len(site_names(folders))} file(s)", err=True)
-    ctx.exit(CheckFailed.code if found else 0)
+    ctx.exit(code)
 
 
-def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known: bool) -> tuple[Finding, ...]:
+def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known: bool) -> tuple[FileFinding, ...]:
     from argosy.sites.lint.profile_rules import lint_profile  # noqa: PLC0415 - likewise
     from argosy.sites.lint.script_rules import lint_script  # noqa: PLC0415 - likewise
     from argosy.sites.read import find_profile  # noqa: PLC0415
@@ -217,30 +215,20 @@ def schema() -> None:
 
 @sites.command("merge")
 @click.argument("result")
-@click.option("--into", default="", metavar="NAME|FILE", help="The profile.  [default: the user's own of that site]")
-@click.option("--accept", is_flag=True, help="Take what the run showed in place of values that it contradicts.")
+@click.option("--into", default="", metavar="NAME|FILE", help="Profile to write.  [default: your own of that site]")
+@click.option("--accept", is_flag=True, help="Replace values that the run contradicts by those of the run.")
 @as_json_option
 @click.pass_context
 def merge(ctx: click.Context, /, result: str, into: str, *, accept: bool, as_json: bool) -> None:
-    """Put what 'argosy prove' found (its JSON) into a profile: its values become proved, with date and versions.
+    """Merge the result of 'argosy prove' (its JSON file) into a profile.
 
-    A shipped profile is copied to ~/.config/argosy/sites first.  What contradicts a documented value is told and left
-    as it is; the exit code is 7 then.
+    Confirmed values are marked as proved, with date and versions. A shipped profile is first copied to
+    ~/.config/argosy/sites. A documented value that the run contradicts is kept, and the exit code is 7.
     """
     from argosy.diagnostics.validate.validate import merge_into_profile  # noqa: PLC0415 - only where it is asked for
 
     place, merged = merge_into_profile(open_session(quiet=True), result, into=into, accept=accept)
-    if as_json:
-        rows = {name: [asdict(row) for row in getattr(merged, name)] for name in ("proved", "added", "against")}
-        print_json({"profile": str(place), **rows})
-    else:
-        for row in merged.proved:
-            click.echo(f"proved   {row.key} = {row.documented}")
-        for row in merged.added:
-            click.echo(f"new      {row.key} = {row.found}")
-        for row in merged.against:
-            click.echo(f"AGAINST  {row.key} = {row.documented}: the run showed {row.found}")
-        click.echo(f"{place}")
-        if merged.against and not accept:
-            click.echo("  -> look at each; --accept takes what the run showed", err=True)
-    ctx.exit(CheckFailed.code if merged.against and not accept else 0)
+    code = print_findings(merged.findings, as_json=as_json, profile=str(place))
+    if not as_json:
+        click.echo(f"wrote {place}")
+    ctx.exit(0 if accept else code)

@@ -10,11 +10,12 @@ import msgspec
 
 from argosy.cli.building import package_options
 from argosy.cli.common import NAMED, NAMED_TEXT, WholeLines, open_session, print_json
-from argosy.core.errors import CheckFailed, UsageError
+from argosy.cli.findings import print_findings
+from argosy.core.errors import UsageError
 from argosy.core.model import GpuMode
 from argosy.core.os_errors import missing_file
 from argosy.core.progress import render_commands
-from argosy.core.records import asdict, replace
+from argosy.core.records import replace
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.images.identify import render_size
@@ -223,15 +224,7 @@ def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
     """Check that the commands of DIR would start here; the code is 7 where they would not."""
     from argosy.wrap.check import check as check_prefix  # noqa: PLC0415 - this command alone
 
-    findings = check_prefix(prefix.absolute(), open_session(quiet=True))
-    if as_json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        for finding in findings:
-            click.echo(f"{finding.what:<9} {'ok' if finding.well else 'NO':<3} {finding.said}")
-            if not finding.well and finding.hint:
-                click.echo(f"          -> {finding.hint}")
-    ctx.exit(0 if all(finding.well for finding in findings) else CheckFailed.code)
+    ctx.exit(print_findings(check_prefix(prefix.absolute(), open_session(quiet=True)), as_json=as_json))
 
 
 @wrap.command("kernel")

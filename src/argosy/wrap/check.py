@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-import msgspec
-
 from argosy.builder.bases.for_site import read_named_site
 from argosy.core.errors import ArgosyError, CheckFailed
+from argosy.core.findings import Finding, State, has_failed
 from argosy.core.process import Command
 from argosy.core.progress import render_commands
 from argosy.core.session import Session
@@ -37,21 +36,6 @@ set -- -c "$list" sh "$@"
 """
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at.
-
-    Attributes
-    ----------
-    hint
-        What to do where it is not well.
-    """
-
-    what: str
-    well: bool
-    said: str
-    hint: str = ""
-
-
 def check(prefix: Path, session: Session) -> tuple[Finding, ...]:
     """Look at files, image, runtime and unpacked trees of a prefix, then start its commands' container once.
 
@@ -64,7 +48,7 @@ def check(prefix: Path, session: Session) -> tuple[Finding, ...]:
     folder = version_folder(prefix, version.number)
     found = [_files(folder, version), _image(folder, version, prefix, session), _runtime(version, prefix, session)]
     found += [_trees(prefix, version)] if version.trees else []
-    if all(each.well for each in found):
+    if not has_failed(found):
         found.append(_start(prefix, folder, version, session))
     return tuple(found)
 
@@ -74,40 +58,40 @@ def _files(folder: Path, version: Version) -> Finding:
     gone = [path.name for path in wanted if not path.is_file()]
     if gone:
         hint = "argosy wrap update DIR makes them anew"
-        return Finding("files", well=False, said=f"missing: {', '.join(gone[:8])}", hint=hint)
-    return Finding("files", well=True, said=f"{render_commands(len(version.commands))} of version {version.number}")
+        return Finding("files", State.FAIL, f"missing: {', '.join(gone[:8])}", hint=hint)
+    return Finding("files", State.OK, f"{render_commands(len(version.commands))} of version {version.number}")
 
 
 def _image(folder: Path, version: Version, prefix: Path, session: Session) -> Finding:
     path = folder / version.image
     if path.is_symlink() and not path.exists():
         hint = f"bring it back, or: argosy wrap update {quote(str(prefix))} --image FILE"
-        return Finding("image", well=False, said=f"it was {path.readlink()}, which is gone", hint=hint)
+        return Finding("image", State.FAIL, f"it was {path.readlink()}, which is gone", hint=hint)
     hint = f"argosy wrap rollback {quote(str(prefix))}, or argosy wrap update {quote(str(prefix))} to make it again"
     try:
         opened = refined(open_image(path), session)
     except ArgosyError as error:
-        return Finding("image", well=False, said=str(error), hint=hint)
+        return Finding("image", State.FAIL, str(error), hint=hint)
     size = path.stat().st_size if path.is_file() else 0
     if version.size != size or version.digest != opened.image.digest:
-        return Finding("image", well=False, said=f"{size} bytes, and {version.size} when it was wrapped", hint=hint)
-    return Finding("image", well=True, said=str(path.resolve()))
+        return Finding("image", State.FAIL, f"{size} bytes, and {version.size} when it was wrapped", hint=hint)
+    return Finding("image", State.OK, str(path.resolve()))
 
 
 def _runtime(version: Version, prefix: Path, session: Session) -> Finding:
     runtime = load_runtime(version.runtime)
     if runtime.program in session.host.programs:
-        return Finding("runtime", well=True, said=session.host.programs[runtime.program])
+        return Finding("runtime", State.OK, session.host.programs[runtime.program])
     hint = f"load its module, or: argosy wrap update {quote(str(prefix))} --runtime NAME"
-    return Finding("runtime", well=False, said=f"{runtime.program} is not here", hint=hint)
+    return Finding("runtime", State.FAIL, f"{runtime.program} is not here", hint=hint)
 
 
 def _trees(prefix: Path, version: Version) -> Finding:
     gone = [tree for tree in version.trees if not (prefix / CACHE / "trees" / tree / "root").is_dir()]
     if gone:
         hint = f"argosy wrap update {quote(str(prefix))} unpacks them again"
-        return Finding("trees", well=False, said=f"missing below {prefix / CACHE}: {', '.join(gone)}", hint=hint)
-    return Finding("trees", well=True, said=f"{len(version.trees)} unpacked")
+        return Finding("trees", State.FAIL, f"missing below {prefix / CACHE}: {', '.join(gone)}", hint=hint)
+    return Finding("trees", State.OK, f"{len(version.trees)} unpacked")
 
 
 def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Finding:
@@ -119,12 +103,10 @@ def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Fi
     gone = [line.removeprefix("gone:") for line in reply.stdout.splitlines() if line.startswith("gone:")]
     if reply.code != 0 or "whole" not in reply.stdout.splitlines():
         said = reply.stderr.strip() or f"exit code {reply.code}"
-        return Finding("start", well=False, said=said, hint=f"try one: {prefix}/bin/{name}")
+        return Finding("start", State.FAIL, said, hint=f"try one: {prefix}/bin/{name}")
     if gone:
-        return Finding(
-            "start", well=False, said=f"not in the image: {', '.join(gone[:8])}", hint="argosy wrap update DIR"
-        )
-    return Finding("start", well=True, said="the container starts, and holds every command")
+        return Finding("start", State.FAIL, f"not in the image: {', '.join(gone[:8])}", hint="argosy wrap update DIR")
+    return Finding("start", State.OK, "the container starts and contains every command")
 
 
 def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:

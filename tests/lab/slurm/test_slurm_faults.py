@@ -275,11 +275,11 @@ def test_a_node_that_cannot_do_its_work_is_named_and_left_out(torch_desk: Desk) 
     done = torch_desk.argosy("bench", "nodes", *words, "--follow", check=False)
     assert done.code == 7, done.stdout + done.stderr
     assert "# node node1 cpu (processor): matmul " in done.stdout
-    assert "nodes      bad        node2 gave no answer" in done.stdout
+    assert "node2 did not answer" in done.stdout
     job = re.findall(r"job (\d+)", done.stderr)[0]
     planned = torch_desk.argosy("launch", *words, "--exclude", f"@{job}", "--dry-run", "--", "true").stdout
     assert "\n#SBATCH --exclude=node2\n" in planned
-    assert f"left out = node2: what job {job} found bad" in planned
+    assert f"excluded nodes = node2: bad nodes of job {job}" in planned
 
 
 def test_a_job_from_a_folder_that_only_the_login_node_has_is_warned_of_and_its_output_missed(desk: Desk) -> None:

@@ -61,7 +61,7 @@ def test_a_site_is_proved_by_one_job_and_its_profile_says_so(desk: Desk, torch_i
 
     merged = desk.argosy("sites", "merge", file.name, "--into", site, check=False)
     assert merged.code == 7
-    assert "AGAINST  node.cores = 16: the run showed 8" in merged.stdout
+    assert "the profile has 16, the run found 8" in merged.stdout
     shown = json.loads(desk.argosy("sites", "show", site, "--json").stdout)["values"]
     proofs = {value["key"]: value["proof"] for value in shown}
     assert (proofs["node.gpus"], proofs["node.cores"]) == ("proved", "documented")

@@ -6,12 +6,12 @@ import ast
 
 import pytest
 
-from argosy.bench.nodes import as_trial, leave_out, trial_command
+from argosy.bench.nodes import as_node_test, exclude_bad_nodes, node_test_command
 from argosy.core.errors import UsageError
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
-from argosy.diagnostics.verify.nodes import BadNode, Trial, find_bad_nodes, parse_trials
-from argosy.diagnostics.verify.rules import Expected, judge_trial
+from argosy.diagnostics.verify.nodes import BadNode, DeviceTest, find_bad_nodes, parse_node_tests
+from argosy.diagnostics.verify.rules import Expected, check_node_tests
 from argosy.jobs.ranks import RankFacts
 from argosy.launch.launchers.launcher import refuse_without_torch
 from argosy.launch.model import LaunchRequest
@@ -26,16 +26,16 @@ def line(host: str, gpu: int, words: str = GOOD, kind: str = "NVIDIA H100 80GB H
     return f"# node {host} gpu {gpu} ({kind}): {words}\n"
 
 
-def trials_of(**changed: str) -> tuple[Trial, ...]:
+def results_of(**changed: str) -> tuple[DeviceTest, ...]:
     """Give three nodes of two GPUs; `n2` replaces the words of that node's second GPU."""
-    return parse_trials(
+    return parse_node_tests(
         "".join(line(host, gpu, changed.get(host, GOOD) if gpu else GOOD) for host in HOSTS for gpu in (0, 1))
     )
 
 
 def test_a_line_is_read_with_its_figures() -> None:
-    (trial,) = parse_trials("noise\n" + line("n1", 3) + "argosy: # node of something else\n")
-    assert trial == Trial(
+    (test,) = parse_node_tests("noise\n" + line("n1", 3) + "argosy: # node of something else\n")
+    assert test == DeviceTest(
         "n1",
         "gpu 3",
         "NVIDIA H100 80GB HBM3",
@@ -49,7 +49,7 @@ def test_a_line_is_read_with_its_figures() -> None:
 
 
 def test_nodes_that_answer_alike_are_good() -> None:
-    assert find_bad_nodes(trials_of(n2=GOOD.replace("612.300", "500.000")), HOSTS, 2) == ()
+    assert find_bad_nodes(results_of(n2=GOOD.replace("612.300", "500.000")), HOSTS, 2) == ()
 
 
 @pytest.mark.parametrize(
@@ -62,47 +62,47 @@ def test_nodes_that_answer_alike_are_good() -> None:
     ],
 )  # fmt: skip
 def test_a_node_is_named_with_its_first_fault(words: str, why: str) -> None:
-    assert find_bad_nodes(trials_of(n2=words), HOSTS, 2) == (BadNode("n2", why),)
+    assert find_bad_nodes(results_of(n2=words), HOSTS, 2) == (BadNode("n2", why),)
 
 
 def test_a_node_without_an_answer_or_with_fewer_gpus_is_bad() -> None:
-    trials = [
-        trial
-        for trial in trials_of()
-        if (trial.host, trial.device) not in {("n1", "gpu 1"), ("n3", "gpu 0"), ("n3", "gpu 1")}
+    tests = [
+        test
+        for test in results_of()
+        if (test.host, test.device) not in {("n1", "gpu 1"), ("n3", "gpu 0"), ("n3", "gpu 1")}
     ]
-    assert find_bad_nodes(trials, HOSTS, 2) == (BadNode("n1", "shows 1 of 2 GPUs"), BadNode("n3", "gave no answer"))
+    assert find_bad_nodes(tests, HOSTS, 2) == (BadNode("n1", "shows 1 of 2 GPUs"), BadNode("n3", "did not answer"))
 
 
 def test_only_devices_of_one_model_are_compared() -> None:
     old = line("n9", 0, GOOD.replace("612.300", "310.000"), "NVIDIA A100-SXM4-80GB")
-    assert find_bad_nodes(parse_trials(old + line("n1", 0) + line("n2", 0)), ("n1", "n2", "n9"), 1) == ()
+    assert find_bad_nodes(parse_node_tests(old + line("n1", 0) + line("n2", 0)), ("n1", "n2", "n9"), 1) == ()
 
 
 def test_the_processors_of_nodes_may_serve_other_jobs_too() -> None:
     rates = {"n1": 2.0, "n2": 1.9, "n3": 1.1, "n4": 0.9}
     text = "".join(f"# node {host} cpu (processor): matmul {rate:.3f} TFLOP/s\n" for host, rate in rates.items())
-    assert [node.host for node in find_bad_nodes(parse_trials(text), tuple(rates), 0)] == ["n4"]
+    assert [node.host for node in find_bad_nodes(parse_node_tests(text), tuple(rates), 0)] == ["n4"]
 
 
 def test_the_verdict_names_what_to_leave_out_and_asks_for_no_network() -> None:
     ranks = tuple(RankFacts(n, 0, host, devices=2) for n, host in enumerate(HOSTS))
     expected = Expected(nodes=3, ranks=3, gpus=2, own_gpus=2, hosts=HOSTS)
-    assert judge_trial(trials_of(), ranks, expected).good
-    verdict = judge_trial(trials_of(n2=" | failed: gone"), ranks, expected)
-    (nodes,) = (check for check in verdict.checks if check.name == "nodes")
-    assert (nodes.state, nodes.nodes) == ("bad", ("n2",))
-    assert nodes.hint.endswith("--exclude n2")
-    assert {check.name for check in verdict.checks} == {"ranks", "GPUs", "nodes"}
+    assert check_node_tests(results_of(), ranks, expected).ok
+    verdict = check_node_tests(results_of(n2=" | failed: gone"), ranks, expected)
+    (nodes,) = (check for check in verdict.findings if check.what == "nodes")
+    assert (nodes.state, verdict.bad_nodes) == ("fail", ("n2",))
+    assert nodes.hint.startswith("exclude them with --exclude n2,")
+    assert {check.what for check in verdict.findings} == {"ranks", "GPUs", "nodes"}
 
 
 def test_each_node_is_tried_once_and_alone() -> None:
-    request = as_trial(LaunchRequest("my.sif", trial_command(), wanted=Wanted(nodes=4, gpus_per_node=8)))
+    request = as_node_test(LaunchRequest("my.sif", node_test_command(), wanted=Wanted(nodes=4, gpus_per_node=8)))
     assert (request.wanted.ranks, request.launcher, request.apart, request.name) == (4, "none", True, "bench-nodes")
 
 
 def test_the_program_needs_only_torch() -> None:
-    tree = ast.parse(trial_command()[2])
+    tree = ast.parse(node_test_command()[2])
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     own = {"__future__", "collections.abc", "typing", "os", "socket", "statistics", "sys", "threading", "time"}
@@ -111,30 +111,30 @@ def test_the_program_needs_only_torch() -> None:
 
 def exclude(words: str) -> LaunchRequest:
     request = LaunchRequest("my.sif", ("true",), options=JobOptions(exclude=words))
-    return leave_out(request, lambda job: {"12": ("n2", "n7"), "13": ()}[job])
+    return exclude_bad_nodes(request, lambda job: {"12": ("n2", "n7"), "13": ()}[job])
 
 
 def test_what_a_trial_found_bad_is_left_out_beside_what_is_named() -> None:
     request = exclude("n1,@12,n[3-4]")
     assert request.options.exclude == "n1,n2,n7,n[3-4]"
-    assert [(row.value, row.why) for row in request.choices] == [("n2,n7", "what job 12 found bad")]
+    assert [(row.value, row.why) for row in request.choices] == [("n2,n7", "bad nodes of job 12")]
     assert replace(exclude("@13"), choices=()).options == JobOptions()
 
 
 def test_what_is_no_job_cannot_be_left_out() -> None:
-    with pytest.raises(UsageError, match="'n1' is no number of a job"):
+    with pytest.raises(UsageError, match="'n1' is not a job number"):
         exclude("@n1")
 
 
 def test_where_no_node_answered_none_is_called_bad() -> None:
-    verdict = judge_trial((), (), Expected(nodes=3, hosts=HOSTS))
-    (check,) = [check for check in verdict.checks if check.name == "nodes"]
-    assert (check.state, check.nodes) == ("bad", ())
+    verdict = check_node_tests((), (), Expected(nodes=3, hosts=HOSTS))
+    (check,) = [check for check in verdict.findings if check.what == "nodes"]
+    assert (check.state, verdict.bad_nodes) == ("fail", ())
     assert "--exclude" not in check.hint
 
 
 def test_an_image_that_has_no_torch_for_certain_is_not_measured() -> None:
     image = Image("/shared/x.sif", ImageKind.SIF, "", "", argosy=True, packages=frozenset({"numpy"}), complete=True)
-    request = as_trial(LaunchRequest("x.sif", trial_command()))
+    request = as_node_test(LaunchRequest("x.sif", node_test_command()))
     with pytest.raises(UsageError, match="what measures is made of torch"):
         refuse_without_torch("none", image, needed=request.needs_torch)

@@ -8,7 +8,7 @@ import pytest
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.diagnostics.check.collect import Contents, parse_contents
-from argosy.diagnostics.check.rules import judge_image
+from argosy.diagnostics.check.rules import check_contents
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Validated
 from argosy.sites.read import read_site
@@ -25,34 +25,35 @@ def proved(**facts: str) -> Site:
 
 
 def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Site = LUMI) -> dict[str, str]:
-    return {each.name: each.state for each in judge_image(image, ("gzip", "zstd"), contents, site)}
+    return {each.what: each.state for each in check_contents(image, ("gzip", "zstd"), contents, site)}
 
 
 @pytest.mark.parametrize(
     ("image", "contents", "site", "name", "state"),
     [
-        (replace(IMAGE, arch="arm64"), CONTENTS, LUMI, "architecture", "bad"),
-        (IMAGE, replace(CONTENTS, torch=ROCM | {"hip": "", "cuda": "12.4"}), LUMI, "torch", "bad"),
-        (IMAGE, replace(CONTENTS, torch={}), LUMI, "torch", "ok"),
+        (replace(IMAGE, arch="arm64"), CONTENTS, LUMI, "architecture", "fail"),
+        (IMAGE, replace(CONTENTS, torch=ROCM | {"hip": "", "cuda": "12.4"}), LUMI, "torch", "fail"),
+        (IMAGE, replace(CONTENTS, torch={}), LUMI, "torch", "warn"),
+        (IMAGE, replace(CONTENTS, torch={}), read_site("lumi-c"), "torch", "ok"),
         (IMAGE, CONTENTS, LUMI, "torch", "ok"),
-        (IMAGE, replace(CONTENTS, entry=False), LUMI, "entry", "bad"),
-        (IMAGE, replace(CONTENTS, glibc="2.17"), LUMI, "glibc", "mind"),
-        (IMAGE, replace(CONTENTS, glibc=""), LUMI, "glibc", "mind"),
-        (IMAGE, None, LUMI, "contents", "not known"),
-        (IMAGE, CONTENTS, LUMI, "layer", "not known"),
+        (IMAGE, replace(CONTENTS, entry=False), LUMI, "entry", "fail"),
+        (IMAGE, replace(CONTENTS, glibc="2.17"), LUMI, "glibc", "warn"),
+        (IMAGE, replace(CONTENTS, glibc=""), LUMI, "glibc", "warn"),
+        (IMAGE, None, LUMI, "contents", "unknown"),
+        (IMAGE, CONTENTS, LUMI, "layer", "unknown"),
         (IMAGE, CONTENTS, proved(attach_overlay="yes"), "layer", "ok"),
         (IMAGE, CONTENTS, proved(attach_overlay="no", attach_bind="yes"), "layer", "ok"),
-        (IMAGE, CONTENTS, proved(attach_overlay="no", attach_bind="no"), "layer", "bad"),
+        (IMAGE, CONTENTS, proved(attach_overlay="no", attach_bind="no"), "layer", "fail"),
         (replace(IMAGE, layer_offset=-1), CONTENTS, LUMI, "layer", "ok"),
-        (IMAGE, CONTENTS, read_site("nvidia-pyxis"), "runtime", "bad"),
+        (IMAGE, CONTENTS, read_site("nvidia-pyxis"), "runtime", "fail"),
     ],
 )
 def test_each_fault_is_found_under_its_name(
     image: Image, contents: Contents | None, site: Site, name: str, state: str
 ) -> None:
     assert states(image, contents, site)[name] == state
-    found = judge_image(image, ("gzip",), contents, site)
-    assert all(each.hint for each in found if each.state == "bad")
+    found = check_contents(image, ("gzip",), contents, site)
+    assert all(each.hint for each in found if each.state == "fail")
 
 
 def test_what_the_image_prints_is_read_and_an_answer_that_breaks_off_is_none() -> None:

@@ -9,15 +9,15 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.core.records import replace
-from argosy.diagnostics.doctor.collect import Folder, Seen
-from argosy.diagnostics.doctor.rules import judge_machine
+from argosy.diagnostics.doctor.collect import Folder, MachineFacts
+from argosy.diagnostics.doctor.rules import check_machine
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
 from tests.unit.machines import make_host
 
 HOST = make_host("apptainer", "mksquashfs", "unsquashfs", "sbatch", hostname="login1", memory=1 << 34)
 CACHE = Folder("cache", "/home/ada/.cache/argosy", writable=True, kind="ext4", free=10**12, inodes=10**7)
-SEEN = Seen(
+SEEN = MachineFacts(
     host=HOST,
     versions={"apptainer": "1.4.5", "mksquashfs": "4.6", "sbatch": "24.11.5"},
     namespaces=True,
@@ -31,48 +31,63 @@ SEEN = Seen(
 SLURM = Site(name="desk", title="a desk", scheduler="slurm")
 
 
-def states(seen: Seen, site: Site | None = None) -> dict[str, str]:
-    return {each.name: each.state for each in judge_machine(seen, site) if each.state != "ok"}
+def states(seen: MachineFacts, site: Site | None = None) -> dict[str, str]:
+    return {each.what: each.state for each in check_machine(seen, site) if each.state != "ok"}
 
 
-def with_programs(*names: str) -> Seen:
+def with_programs(*names: str) -> MachineFacts:
     return replace(SEEN, host=replace(HOST, programs={name: f"/usr/bin/{name}" for name in names}))
 
 
 @pytest.mark.parametrize(
     ("seen", "site", "name", "state"),
     [
-        (with_programs("mksquashfs"), None, "container runtime", "missing"),
-        (with_programs("mksquashfs"), read_site("mn5-acc"), "container runtime", "mind"),
-        (with_programs("apptainer"), None, "mksquashfs", "missing"),
-        (with_programs("apptainer"), SLURM, "Slurm", "missing"),
-        (replace(with_programs("bwrap"), namespaces=False), None, "user namespaces", "missing"),
-        (replace(SEEN, namespaces=False), None, "user namespaces", "mind"),
-        (replace(SEEN, host=replace(HOST, fuse=False)), None, "fuse", "mind"),
-        (replace(SEEN, slurm_up=False), SLURM, "Slurm", "missing"),
-        (replace(SEEN, slurm_up=False), None, "Slurm", "mind"),
-        (replace(SEEN, folders=(replace(CACHE, writable=False),)), None, "cache", "missing"),
-        (replace(SEEN, folders=(replace(CACHE, kind="tmpfs"),)), None, "cache", "mind"),
-        (replace(SEEN, folders=(replace(CACHE, free=10**9),)), None, "cache", "mind"),
-        (replace(SEEN, folders=(replace(CACHE, inodes=1000),)), None, "cache", "mind"),
-        (replace(SEEN, folders=(replace(CACHE, what="work files", kind="lustre"),)), None, "work files", "mind"),
-        (replace(SEEN, over_quota="/home: over"), None, "quota", "mind"),
-        (replace(SEEN, host=replace(HOST, environment={"PYTHONPATH": "/x"})), None, "variables", "mind"),
-        (replace(SEEN, host=replace(HOST, environment={"PIP_TARGET": "/x"})), None, "variables", "mind"),
+        (with_programs("mksquashfs"), None, "container runtime", "fail"),
+        (with_programs("mksquashfs"), read_site("mn5-acc"), "container runtime", "warn"),
+        (with_programs("apptainer"), None, "mksquashfs", "fail"),
+        (with_programs("apptainer"), SLURM, "Slurm", "fail"),
+        (replace(with_programs("bwrap"), namespaces=False), None, "user namespaces", "fail"),
+        (replace(SEEN, namespaces=False), None, "user namespaces", "warn"),
+        (replace(SEEN, host=replace(HOST, fuse=False)), None, "fuse", "warn"),
+        (replace(SEEN, slurm_up=False), SLURM, "Slurm", "fail"),
+        (replace(SEEN, slurm_up=False), None, "Slurm", "warn"),
+        (replace(SEEN, folders=(replace(CACHE, writable=False),)), None, "cache", "fail"),
+        (replace(SEEN, folders=(replace(CACHE, kind="tmpfs"),)), None, "cache", "warn"),
+        (replace(SEEN, folders=(replace(CACHE, free=10**9),)), None, "cache", "warn"),
+        (replace(SEEN, folders=(replace(CACHE, inodes=1000),)), None, "cache", "warn"),
+        (replace(SEEN, folders=(replace(CACHE, what="work files", kind="lustre"),)), None, "work files", "warn"),
+        (replace(SEEN, over_quota="/home: over"), None, "quota", "warn"),
+        (replace(SEEN, host=replace(HOST, environment={"PYTHONPATH": "/x"})), None, "variables", "warn"),
+        (replace(SEEN, host=replace(HOST, environment={"PIP_TARGET": "/x"})), None, "variables", "warn"),
         (
             replace(SEEN, host=replace(HOST, environment={"SINGULARITY_BIND": "/x"})),
             None,
-            "runtime's variables",
-            "mind",
+            "runtime variables",
+            "warn",
         ),
-        (replace(SEEN, host=replace(HOST, arch="aarch64")), read_site("lumi-g"), "site", "mind"),
+        (replace(SEEN, host=replace(HOST, arch="aarch64")), read_site("lumi-g"), "site", "warn"),
     ],
 )
 def test_each_fault_is_found_under_its_name_with_what_to_do(
-    seen: Seen, site: Site | None, name: str, state: str
+    seen: MachineFacts, site: Site | None, name: str, state: str
 ) -> None:
     assert states(seen, site)[name] == state
-    assert all(each.hint for each in judge_machine(seen, site) if each.state != "ok")
+    assert all(each.hint for each in check_machine(seen, site) if each.state != "ok")
+
+
+def test_a_machine_that_does_not_belong_to_the_site_is_a_warning() -> None:
+    found = {each.what: each for each in check_machine(SEEN, SLURM, is_here=False)}
+    assert (found["site"].state, "does not belong to desk" in found["site"].evidence) == ("warn", True)
+
+
+def test_a_user_without_namespaces_builds_with_proot() -> None:
+    without = replace(SEEN, namespaces=False)
+    assert states(without)["proot"] == "warn"
+    assert "proot" not in states(replace(without, host=replace(HOST, programs={**HOST.programs, "proot": "/x"})))
+
+
+def test_a_site_is_unknown_if_no_profile_matches() -> None:
+    assert states(SEEN)["site"] == "unknown"
 
 
 def test_a_machine_that_has_all_is_found_well() -> None:
@@ -83,5 +98,5 @@ def test_a_machine_that_has_all_is_found_well() -> None:
 def test_the_command_looks_at_this_machine_and_programs_can_read_it() -> None:
     done = CliRunner().invoke(app, ["doctor", "--json"])
     told = json.loads(done.output)
-    assert {"cache", "container runtime", "site"} <= {each["name"] for each in told["findings"]}
-    assert done.exit_code == (0 if told["good"] else 7)
+    assert {"cache", "container runtime", "site"} <= {each["what"] for each in told["findings"]}
+    assert done.exit_code == (0 if told["ok"] else 7)

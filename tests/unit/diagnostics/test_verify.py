@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.cli.app import app
+from argosy.core.findings import Finding, State
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.diagnostics.verify.bandwidth import Measured, parse_bandwidth
-from argosy.diagnostics.verify.earlier import Earlier, find_earlier, list_earlier, render_history
+from argosy.diagnostics.verify.earlier import EarlierRun, find_earlier, list_earlier, render_history
 from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
-from argosy.diagnostics.verify.rules import Check, Expected, Verdict, judge_run
+from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
 from argosy.diagnostics.verify.verify import expect, verify_job
 from argosy.jobs.launch_plan import Shape
 from argosy.jobs.ranks import RankFacts, parse_cores, parse_ranks
@@ -36,8 +37,8 @@ def log(name: str) -> NetFacts:
     return parse_netlog((CORPUS / f"{name}.log").read_text())
 
 
-def check(verdict: Verdict, name: str) -> Check:
-    return next(each for each in verdict.checks if each.name == name)
+def check(verdict: Verdict, name: str) -> Finding:
+    return next(each for each in verdict.findings if each.what == name)
 
 
 def test_rccl_on_slingshot_is_read_whole() -> None:
@@ -54,34 +55,34 @@ def test_rccl_on_slingshot_is_read_whole() -> None:
         devices=(("nid005044", "c1000"),),
         ranks=16,
     )
-    verdict = judge_run(net, (), TWO_NODES, LUMI)
-    assert check(verdict, "network") == Check(
-        "network", "ok", "AWS Libfabric (cxi, 4 cards, GPUDirect), RCCL 2.20.5+hip6.2"
+    verdict = check_run(net, (), TWO_NODES, LUMI)
+    assert check(verdict, "network") == Finding(
+        "network", State.OK, "AWS Libfabric (cxi, 4 cards, GPUDirect), RCCL 2.20.5+hip6.2"
     )
 
 
 @pytest.mark.parametrize("name", ["rccl-on-slingshot", "nccl-plugin-new-words"])
 def test_each_wording_of_the_plugin_proves_slingshot(name: str) -> None:
-    assert judge_run(log(name), (), TWO_NODES, LUMI).good
+    assert check_run(log(name), (), TWO_NODES, LUMI).ok
 
 
 def test_sockets_in_place_of_slingshot_are_bad_and_the_reason_is_shown() -> None:
-    verdict = judge_run(log("rccl-fell-back-to-tcp"), (), TWO_NODES, LUMI)
+    verdict = check_run(log("rccl-fell-back-to-tcp"), (), TWO_NODES, LUMI)
     network = check(verdict, "network")
-    assert (network.state, verdict.good) == ("bad", False)
-    assert network.said.startswith("TCP sockets (hsn0:10.253.1.44)")
-    assert "librccl-net-ofi.so" in network.said
-    assert "BAD" in verdict.line
-    assert not judge_run(log("rccl-fell-back-to-tcp"), (), Expected(), ANY).good
+    assert (network.state, verdict.ok) == ("fail", False)
+    assert network.evidence.startswith("TCP sockets (hsn0:10.253.1.44)")
+    assert "librccl-net-ofi.so" in network.evidence
+    assert "FAIL" in verdict.line
+    assert not check_run(log("rccl-fell-back-to-tcp"), (), Expected(), ANY).ok
 
 
 def test_sockets_of_newer_releases_are_told_with_their_interface_and_without_what_does_no_harm() -> None:
     net = log("nccl-2.27-sockets")
     assert (net.networks, net.interfaces) == (("Socket",), "[0]eth0:10.0.4.51<0> [1]eth1:10.1.4.51<0>")
     assert net.complaints == ("NET/IB : No device found.",)
-    network = check(judge_run(net, (), TWO_NODES, ANY), "network")
-    assert (network.state, network.said) == (
-        "bad",
+    network = check(check_run(net, (), TWO_NODES, ANY), "network")
+    assert (network.state, network.evidence) == (
+        "fail",
         "TCP sockets (eth0:10.0.4.51), NCCL 2.27.5+cuda12.9 (NET/IB : No device found.)",
     )
 
@@ -89,38 +90,38 @@ def test_sockets_of_newer_releases_are_told_with_their_interface_and_without_wha
 def test_oneccl_tells_its_provider_and_its_card() -> None:
     net = log("oneccl-by-tcp")
     assert (net.networks, net.provider, net.interfaces, net.slow) == (("oneCCL",), "tcp", "ib0", False)
-    assert check(judge_run(net, (), TWO_NODES, read_site("dawn")), "network") == Check(
-        "network", "ok", "oneCCL (tcp, ib0)"
+    assert check(check_run(net, (), TWO_NODES, read_site("dawn")), "network") == Finding(
+        "network", State.OK, "oneCCL (tcp, ib0)"
     )
 
 
 def test_infiniband_is_fine_where_the_profile_says_nothing_and_no_proof_on_slingshot() -> None:
     net = log("infiniband")
     assert (net.networks, net.direct, net.hosts) == (("IB",), True, ("node1", "node2"))
-    assert judge_run(net, (), TWO_NODES, ANY).good
-    assert not judge_run(net, (), TWO_NODES, LUMI).good
+    assert check_run(net, (), TWO_NODES, ANY).ok
+    assert not check_run(net, (), TWO_NODES, LUMI).ok
 
 
 def test_sockets_on_one_node_are_no_fault_since_gpus_do_not_use_them_there() -> None:
-    verdict = judge_run(log("one-node"), (), Expected(nodes=1, gpus=4), read_site("mn5-acc"))
-    assert verdict.good
-    assert check(verdict, "bandwidth").said.startswith("301.5 GB/s bus bandwidth; 314 were measured")
+    verdict = check_run(log("one-node"), (), Expected(nodes=1, gpus=4), read_site("mn5-acc"))
+    assert verdict.ok
+    assert check(verdict, "bandwidth").evidence.startswith("301.5 GB/s bus bandwidth; 314 were measured")
 
 
 @pytest.mark.parametrize(
     ("measured", "state", "hint"),
     [
         (Measured(149.0, 4 << 30, "all_reduce"), "ok", ""),
-        (Measured(12.0, 1 << 30, "all_reduce"), "bad", "see the network above, and the cores"),
-        (Measured(12.0, 1 << 20, "all_reduce"), "not shown", "measure with such messages: --max-size 4G"),
-        (Measured(12.0), "not shown", "measure with such messages: --max-size 4G"),
+        (Measured(12.0, 1 << 30, "all_reduce"), "fail", "check the network and the cores above"),
+        (Measured(12.0, 1 << 20, "all_reduce"), "unknown", "measure with messages of that size: --max-size 4G"),
+        (Measured(12.0), "unknown", "measure with messages of that size: --max-size 4G"),
         (Measured(12.0, 1 << 30, "broadcast"), "ok", ""),
     ],
 )
 def test_a_bandwidth_is_held_against_the_sites_where_both_measured_the_same(
     measured: Measured, state: str, hint: str
 ) -> None:
-    verdict = judge_run(NetFacts(measured=measured), (), Expected(nodes=2, gpus=4), read_site("mn5-acc"))
+    verdict = check_run(NetFacts(measured=measured), (), Expected(nodes=2, gpus=4), read_site("mn5-acc"))
     told = check(verdict, "bandwidth")
     assert (told.state, told.hint) == (state, hint)
 
@@ -153,9 +154,9 @@ def test_a_bandwidth_is_told_beside_that_of_the_last_job_of_its_shape(tmp_path: 
     note_bench(tmp_path, "6", 6, nodes=2, speed=90.0)
     measured = Measured(60.0, 1 << 30, "all_reduce")
     earlier = find_earlier(make_session(tmp_path), own, measured)
-    assert earlier == Earlier("2", "2026-11-22", Measured(85.0, 1 << 30, "all_reduce"), "lab", shape=Shape(2, 4))
-    told = check(judge_run(NetFacts(measured=measured), (), TWO_NODES, ANY, earlier), "bandwidth")
-    assert told == Check("bandwidth", "ok", "60 GB/s bus bandwidth; 85 in job 2 of 2026-11-22")
+    assert earlier == EarlierRun("2", "2026-11-22", Measured(85.0, 1 << 30, "all_reduce"), "lab", shape=Shape(2, 4))
+    told = check(check_run(NetFacts(measured=measured), (), TWO_NODES, ANY, earlier), "bandwidth")
+    assert told == Finding("bandwidth", State.OK, "60 GB/s bus bandwidth; 85 in job 2 of 2026-11-22")
     assert find_earlier(make_session(tmp_path), tmp_path / "runs/1", measured) is None
 
 
@@ -176,15 +177,15 @@ def test_what_jobs_measured_is_listed_beside_the_best_of_its_kind(tmp_path: Path
 
 def test_the_interface_of_the_first_handshake_proves_nothing() -> None:
     net = parse_netlog("nid1:1:1 [0] NCCL INFO Bootstrap : Using hsn0:10.0.0.1<0>\n")
-    assert not net.told
-    assert check(judge_run(net, RANKS, TWO_NODES, LUMI), "network").state == "bad"
-    assert check(judge_run(net, RANKS, TWO_NODES, ANY), "network").state == "not shown"
+    assert not net.has_network
+    assert check(check_run(net, RANKS, TWO_NODES, LUMI), "network").state == "fail"
+    assert check(check_run(net, RANKS, TWO_NODES, ANY), "network").state == "unknown"
 
 
 def test_no_log_at_all_is_bad_only_for_gpus_on_several_nodes_of_a_site_that_has_proof_lines() -> None:
-    assert not judge_run(NetFacts(), RANKS, TWO_NODES, LUMI).good
-    assert judge_run(NetFacts(), RANKS, TWO_NODES, ANY).good
-    assert judge_run(NetFacts(), RANKS[:2], Expected(nodes=1, ranks=2, gpus=2), LUMI).good
+    assert not check_run(NetFacts(), RANKS, TWO_NODES, LUMI).ok
+    assert check_run(NetFacts(), RANKS, TWO_NODES, ANY).ok
+    assert check_run(NetFacts(), RANKS[:2], Expected(nodes=1, ranks=2, gpus=2), LUMI).ok
 
 
 @pytest.mark.parametrize(
@@ -200,12 +201,12 @@ def test_the_gpus_that_each_rank_should_see_follow_from_the_plan(word: str, own:
 
 def test_fewer_network_cards_than_the_node_has_are_bad() -> None:
     one = replace(log("rccl-on-slingshot"), nics=1)
-    assert check(judge_run(one, (), TWO_NODES, LUMI), "network").state == "bad"
+    assert check(check_run(one, (), TWO_NODES, LUMI), "network").state == "fail"
 
 
 def test_a_run_as_planned_is_good_in_one_line() -> None:
-    verdict = judge_run(NetFacts(), RANKS, replace(TWO_NODES, cores=("0", "1")), ANY)
-    assert verdict.good
+    verdict = check_run(NetFacts(), RANKS, replace(TWO_NODES, cores=("0", "1")), ANY)
+    assert verdict.ok
     assert verdict.line.startswith("ranks: 4 on 2 node(s) · network: no line")
     assert verdict.line.endswith(
         "GPUs: use not shown, device files: 2 for each rank · cores: 4 of 4 ranks bound as planned"
@@ -213,15 +214,15 @@ def test_a_run_as_planned_is_good_in_one_line() -> None:
 
 
 def test_gpus_were_used_only_if_the_library_names_them() -> None:
-    by_files = check(judge_run(NetFacts(), RANKS, TWO_NODES, ANY), "GPUs")
-    assert (by_files.state, by_files.said) == ("not shown", "use not shown, device files: 2 for each rank")
+    by_files = check(check_run(NetFacts(), RANKS, TWO_NODES, ANY), "GPUs")
+    assert (by_files.state, by_files.evidence) == ("unknown", "use not shown, device files: 2 for each rank")
     lines = (
         f"node{number // 2 + 1}:1:2 [{number % 2}] NCCL INFO comm 0x5 rank {number} nranks 4 cudaDev {number % 2} "
         f"nvmlDev {number % 2} busId {number % 2}6000 commId 0x1 - Init COMPLETE\n"
         for number in range(4)
     )
-    by_nccl = check(judge_run(parse_netlog(2 * "".join(lines)), RANKS, TWO_NODES, ANY), "GPUs")
-    assert (by_nccl.state, by_nccl.said) == ("ok", "4 used by NCCL, device files: 2 for each rank")
+    by_nccl = check(check_run(parse_netlog(2 * "".join(lines)), RANKS, TWO_NODES, ANY), "GPUs")
+    assert (by_nccl.state, by_nccl.evidence) == ("ok", "4 used by NCCL, device files: 2 for each rank")
 
 
 @pytest.mark.parametrize(
@@ -236,21 +237,21 @@ def test_gpus_were_used_only_if_the_library_names_them() -> None:
     ],
 )
 def test_each_fault_is_found_by_its_check_and_by_no_other(ranks: tuple[RankFacts, ...], name: str) -> None:
-    verdict = judge_run(NetFacts(), ranks, replace(TWO_NODES, own_gpus=2, cores=("0", "1")), ANY)
-    assert [each.name for each in verdict.checks if each.state == "bad"] == [name]
+    verdict = check_run(NetFacts(), ranks, replace(TWO_NODES, own_gpus=2, cores=("0", "1")), ANY)
+    assert [each.what for each in verdict.findings if each.state == "fail"] == [name]
 
 
 def test_cores_that_ranks_share_are_bad_only_where_they_compute_on_one() -> None:
-    for cores, state in (("0", "bad"), ("0-1", "ok")):
+    for cores, state in (("0", "fail"), ("0-1", "ok")):
         ranks = tuple(replace(each, cores=cores) for each in RANKS)
-        (judged,) = (each for each in judge_run(NetFacts(), ranks, TWO_NODES, ANY).checks if each.name == "cores")
-        assert (judged.state, "shared by ranks of node1" in judged.said) == (state, True)
+        (judged,) = (each for each in check_run(NetFacts(), ranks, TWO_NODES, ANY).findings if each.what == "cores")
+        assert (judged.state, "shared by ranks of node1" in judged.evidence) == (state, True)
 
 
 def test_a_rank_that_is_there_several_times_is_named_with_how_often() -> None:
     same = tuple(replace(each, rank=max(each.rank, 1)) for each in RANKS)
-    ranks = check(judge_run(NetFacts(), same, TWO_NODES, ANY), "ranks")
-    assert (ranks.state, ranks.said) == ("bad", "4 on 2 node(s); rank 1 is there 2 times")
+    ranks = check(check_run(NetFacts(), same, TWO_NODES, ANY), "ranks")
+    assert (ranks.state, ranks.evidence) == ("fail", "4 on 2 node(s); rank 1 started 2 times")
 
 
 def test_ranks_of_the_last_run_count_where_a_job_ran_twice() -> None:
@@ -272,17 +273,17 @@ def test_the_command_judges_logs_and_its_code_says_so() -> None:
     good, bad = (str(CORPUS / f"{name}.log") for name in ("rccl-on-slingshot", "rccl-fell-back-to-tcp"))
     done = CliRunner().invoke(app, ["verify", good, "--site", "lumi-g", "--json"])
     told = json.loads(done.output)
-    assert (done.exit_code, told["good"], told["evidence"]["net"]["provider"]) == (0, True, "cxi")
+    assert (done.exit_code, told["ok"], told["evidence"]["net"]["provider"]) == (0, True, "cxi")
     assert CliRunner().invoke(app, ["verify", bad, "--site", "lumi-g"]).exit_code == 7
     anywhere = CliRunner().invoke(app, ["verify", good])
-    assert (anywhere.exit_code, anywhere.output.split()[:2]) == (0, ["network", "ok"])
+    assert (anywhere.exit_code, anywhere.output.split()[:2]) == (0, ["ok", "network"])
 
 
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ("CANCELLED", "it was cancelled (code 143): the rest is of the time before"),
-        ("RUNNING", "it runs: the rest is what it showed so far"),
+        ("CANCELLED", "it was cancelled (code 143); the lines below cover the time before"),
+        ("RUNNING", "it runs; the lines below cover the time until now"),
         ("COMPLETED", None),
     ],
 )
@@ -296,6 +297,6 @@ def test_a_job_that_did_not_reach_its_end_is_not_taken_for_one_that_did(
     line = f"JobId=7 JobState={state} ExitCode=0:0 NodeList=n1 StdOut=/none\n"
     runner = FakeRunner([(("scontrol",), Reply(0, line, ""))])
     _, verdict = verify_job(make_session(tmp_path, runner=runner), "7")
-    ends = [check.said for check in verdict.checks if check.name == "end"]
+    ends = [check.evidence for check in verdict.findings if check.what == "end"]
     assert ends == ([said] if said else [])
-    assert [check.name for check in verdict.checks[-2:]] == ["ranks", "cores"]
+    assert [each.what for each in verdict.findings[-2:]] == ["ranks", "cores"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from argosy.core.findings import render_findings
 from argosy.sites.lint.job_script import parse_script, srun_options
 from argosy.sites.lint.known_variables import FAMILIES, KNOWN
 from argosy.sites.lint.profile_rules import PROFILE_RULES, lint_profile
@@ -188,13 +189,13 @@ PROFILES = (
 
 
 def rules_found(text: str, site: str = "lumi-g") -> set[str]:
-    return {finding.rule for finding in lint_script("job.sh", text, read_site(site))}
+    return {finding.what for finding in lint_script("job.sh", text, read_site(site))}
 
 
 def profile_rules(folder: Path, text: str) -> set[str]:
     path = folder / "x.toml"
     path.write_text(text)
-    return {finding.rule for finding in lint_profile(str(path), text, read_site(str(path)), TODAY)}
+    return {finding.what for finding in lint_profile(str(path), text, read_site(str(path)), TODAY)}
 
 
 def test_a_good_script_is_not_mentioned() -> None:
@@ -255,8 +256,9 @@ def test_every_rule_says_why_and_who_says_so() -> None:
 
 def test_a_finding_names_file_line_and_the_way_out() -> None:
     (finding,) = lint_script("job.sh", "#!/bin/sh\nexport MIOPEN_USER_DB=/tmp/x\n")
-    assert str(finding).startswith("job.sh:2: nothing reads MIOPEN_USER_DB [misspelt-variable]\n")
-    assert str(finding).endswith("-> did you mean MIOPEN_USER_DB_PATH?")
+    text = render_findings((finding,))
+    assert text.startswith("job.sh:2: fail: nothing reads MIOPEN_USER_DB [misspelt-variable]\n")
+    assert text.endswith("-> did you mean MIOPEN_USER_DB_PATH?")
     (finding,) = lint_script("job.sh", "#!/bin/sh\nexport CCL_KVS_MOD=mpi\n")
     assert "oneCCL" in finding.source
 

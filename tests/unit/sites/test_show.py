@@ -238,7 +238,7 @@ def test_lint_ends_with_a_code_of_its_own_where_it_finds_something(
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/sh\nexport MASTER_PORT=29500\n")
     assert run_app(["sites", "lint", str(script)]) == 7
-    assert f"{script}:2: every job uses port 29500 [fixed-port]" in capsys.readouterr().out
+    assert f"{script}:2: fail: every job uses port 29500 [fixed-port]" in capsys.readouterr().out
     script.write_text("#!/bin/sh\n")
     assert run_app(["sites", "lint", str(script)]) == 0
 

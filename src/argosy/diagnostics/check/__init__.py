@@ -1,1 +1,1 @@
-"""Check before the queue whether an image works at a site."""
+"""Check whether an image works at a site: `argosy check`."""

@@ -1,4 +1,4 @@
-"""Look into an image by one start of its container: C library, torch and its back ends, MPI, network plugins."""
+"""Inspect the contents of an image: C library, PyTorch and its GPU backend, MPI and network plugins."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 
 MARK = "argosy:"
-"""Before each line, since an image's own scripts may print."""
+"""Prefix of each line of the report, since scripts of the image may print too."""
 
-LOOK = """\
+REPORT_SCRIPT = """\
 say() { printf "argosy:%s\\n" "$1=$2"; }
 say glibc "$(getconf GNU_LIBC_VERSION 2>/dev/null | tr -dc 0-9.)"
 say entry "$([ -x /opt/argosy/enter ] && echo yes || echo no)"
@@ -38,18 +38,18 @@ say end yes
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What an image holds, as far as it concerns a site.
+    """The contents of an image that matter for a site.
 
     Attributes
     ----------
     glibc
-        Version of its C library; empty where it is another one.
+        Version of glibc; empty if the image has another C library.
     torch
-        What ``torch/version.py`` says: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without torch.
+        Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch.
     mpi, libfabric, plugin
-        An MPI, libfabric, and a network plugin of NCCL or RCCL; empty where there is none.
+        An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none.
     entry
-        Whether ``/opt/argosy/enter`` is there.
+        Whether ``/opt/argosy/enter`` exists.
     """
 
     glibc: str = ""
@@ -61,25 +61,27 @@ class Contents(msgspec.Struct, frozen=True):
     entry: bool = False
 
 
-def look_into(plan: ContainerPlan, session: Session) -> Contents:
-    """Start a container once and look.
+def inspect_image(plan: ContainerPlan, session: Session) -> Contents:
+    """Start the container once, and report its contents.
 
     Raises
     ------
     ToolFailed
-        When it does not start.
+        When the container does not start.
     """
-    words = literal_argv(plan.argv(("/bin/sh", "-c", LOOK.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH)), "sh")))
-    command = Command(words, env=outer_environment(plan, session.host.environment))
+    argv = literal_argv(
+        plan.argv(("/bin/sh", "-c", REPORT_SCRIPT.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH)), "sh"))
+    )
+    command = Command(argv, env=outer_environment(plan, session.host.environment))
     reply = session.runner.run(command)
     contents = parse_contents(reply.stdout)
     if contents is None:
-        raise tool_error(command, reply, doing="looking into the image")
+        raise tool_error(command, reply, doing="inspecting the image")
     return contents
 
 
 def parse_contents(text: str) -> Contents | None:
-    """Read what `LOOK` prints; None where it did not come to its end."""
+    """Parse the output of `REPORT_SCRIPT`; None if the output is incomplete."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith(MARK):

@@ -1,4 +1,4 @@
-"""Judge an image against a site: what cannot work there, what may be slow, what cannot be told from here; pure."""
+"""Check an image against a site; pure, except for `check_image`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from argosy.builder.python.torch_index import index_of
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
+from argosy.core.findings import Finding, State
 from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.diagnostics.check.collect import Contents, look_into
+from argosy.diagnostics.check.collect import Contents, inspect_image
 from argosy.images.find import find_image
 from argosy.images.open import GO_ARCH, Opened, open_image
 from argosy.images.squashfs.superblock import read_superblock
@@ -24,207 +23,202 @@ from argosy.runtimes.runtime import RUNTIMES, load_runtime, refuse_image
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 
-OK, BAD, MIND, UNKNOWN = "ok", "bad", "mind", "not known"
-MOUNTED_BY_ALL = frozenset({"gzip"})
+ALWAYS_MOUNTABLE = frozenset({"gzip"})
 OLDEST_GLIBC = (2, 28)
-"""What wheels of today's torch need (manylinux_2_28)."""
+"""Version of glibc that current PyTorch wheels need (manylinux_2_28)."""
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at.
-
-    Attributes
-    ----------
-    state
-        ``ok``; ``bad`` for what cannot work there; ``mind`` for what may be slow; ``not known``.
-    hint
-        What to change where it is not ok.
-    """
-
-    name: str
-    state: str
-    said: str
-    hint: str = ""
-
-
-def judge_image(
+def check_contents(
     image: Image, compressors: tuple[str, ...], contents: Contents | None, site: Site
 ) -> tuple[Finding, ...]:
-    """Judge an image.
+    """Check an image and its contents against a site.
 
     Parameters
     ----------
     compressors
-        Of its file systems: the base's, the layer's.
+        Compressors of the image's squashfs file systems: the base's, the layer's.
     contents
-        None where the image cannot be started on this machine.
+        None if this machine cannot start the image.
     """
     return (
-        *_arch(image, site),
-        *_runtime(image, site),
-        *_layer(image, site),
-        *_compressors(compressors, site),
-        *(_inside(image, contents, site) if contents else _not_started()),
+        _check_architecture(image, site),
+        _check_runtime(image, site),
+        _check_layer(image, site),
+        _check_compressors(compressors, site),
+        *(_check_inside(image, contents, site) if contents else (_not_started(),)),
     )
 
 
-def _arch(image: Image, site: Site) -> Iterator[Finding]:
+def _check_architecture(image: Image, site: Site) -> Finding:
     wanted = GO_ARCH.get(site.node.arch, site.node.arch)
     if not image.arch or not wanted:
-        yield Finding("architecture", UNKNOWN, "the image or the profile does not tell it")
-    elif image.arch != wanted:
-        hint = f"build it on a machine of that kind; a site's own base for {wanted} helps"
-        yield Finding("architecture", BAD, f"the image is {image.arch}, nodes of {site.name} are {wanted}", hint)
-    else:
-        yield Finding("architecture", OK, image.arch)
+        return Finding("architecture", State.UNKNOWN, "the image or the profile does not name its architecture")
+    if image.arch != wanted:
+        hint = f"build it on a machine with {wanted}, or over one of the site's own bases"
+        evidence = f"the image is for {image.arch}, nodes of {site.name} are {wanted}"
+        return Finding("architecture", State.FAIL, evidence, hint)
+    return Finding("architecture", State.OK, image.arch)
 
 
-def _runtime(image: Image, site: Site) -> Iterator[Finding]:
+def _check_runtime(image: Image, site: Site) -> Finding:
     name = site.runtime.name
     if name not in RUNTIMES:
-        yield Finding("runtime", UNKNOWN, f"the profile of {site.name} names {name or 'none'}", "try it: argosy prove")
-        return
+        evidence = f"the profile of {site.name} names {f'the unknown runtime {name}' if name else 'no runtime'}"
+        return Finding("runtime", State.UNKNOWN, evidence, f"test the site: argosy prove {site.name}")
     refusal, hint = refuse_image(load_runtime(name), image.kind, image.path)
-    yield Finding("runtime", BAD, refusal, hint) if refusal else Finding("runtime", OK, f"{name} starts such an image")
+    if refusal:
+        return Finding("runtime", State.FAIL, refusal, hint)
+    return Finding("runtime", State.OK, f"{name} can start this image")
 
 
-def _layer(image: Image, site: Site) -> Iterator[Finding]:
+def _check_layer(image: Image, site: Site) -> Finding:
     if image.layer_offset < 0:
-        yield Finding("layer", OK, "none of its own: nothing to attach")
-        return
+        return Finding("layer", State.OK, "the image has no separate layer")
     facts = site.proved.facts
     overlay, bind = facts.get("attach.overlay", ""), facts.get("attach.bind", "")
     if site.runtime.name not in {"apptainer", "singularity"} and site.runtime.name in RUNTIMES:
-        takes = ImageKind.SIF in load_runtime(site.runtime.name).traits.images
-        hint = f"{one_partition(image.path)}, or the form that the runtime takes: --format sqsh"
-        yield Finding("layer", MIND if takes else BAD, f"{site.runtime.name} attaches no layer of a SIF", hint)
-    elif overlay == "yes":
-        yield Finding("layer", OK, f"attaches as overlay: proved on {site.proved.date}")
-    elif bind == "yes":
-        yield Finding("layer", OK, f"attaches by a bind mount: proved on {site.proved.date}; launch chooses it there")
-    elif overlay == "no":
-        yield Finding("layer", BAD, "attaches neither as overlay nor by a bind mount there", one_partition(image.path))
-    else:
-        prove = f"argosy prove {site.name} --image {quote(image.path)}"
-        hint = f"try it: {prove}; a layer that is skipped ends a job with code 6"
-        yield Finding("layer", UNKNOWN, "nobody has tried overlays there", hint)
+        reads_sif = ImageKind.SIF in load_runtime(site.runtime.name).traits.images
+        hint = f"{one_partition(image.path)}, or build the runtime's own format with --format sqsh"
+        state = State.WARN if reads_sif else State.FAIL
+        return Finding("layer", state, f"{site.runtime.name} cannot attach the layer of a SIF", hint)
+    if overlay == "yes":
+        return Finding("layer", State.OK, f"attaches as an overlay, tested there on {site.proved.date}")
+    if bind == "yes":
+        return Finding("layer", State.OK, f"attaches by a bind mount, tested there on {site.proved.date}")
+    if overlay == "no":
+        evidence = f"attaches neither as an overlay nor by a bind mount, tested there on {site.proved.date}"
+        return Finding("layer", State.FAIL, evidence, one_partition(image.path))
+    prove = f"argosy prove {site.name} --image {quote(image.path)}"
+    hint = f"test it: {prove}; a job whose layer is not attached ends with code 6"
+    return Finding("layer", State.UNKNOWN, "overlays have not been tested at this site", hint)
 
 
-def _compressors(compressors: tuple[str, ...], site: Site) -> Iterator[Finding]:
-    odd = sorted({name for name in compressors if name not in MOUNTED_BY_ALL})
+def _check_compressors(compressors: tuple[str, ...], site: Site) -> Finding:
+    unusual = sorted({name for name in compressors if name not in ALWAYS_MOUNTABLE})
     by_fuse = site.runtime.user_namespaces or site.proved.facts.get("runtime.mode") == "user namespace"
-    if not odd or by_fuse:
-        yield Finding("compressor", OK, ", ".join(compressors) or "none")
-    else:
-        said = f"{', '.join(odd)}: a setuid starter mounts it by the kernel, which must know it"
-        yield Finding("compressor", UNKNOWN, said, f"try it: argosy prove {site.name} --image IMAGE")
+    if not unusual or by_fuse:
+        return Finding("compressor", State.OK, ", ".join(compressors) or "none")
+    evidence = f"{', '.join(unusual)}: the site's kernel must support it, since a setuid runtime mounts the image"
+    return Finding("compressor", State.UNKNOWN, evidence, f"test it: argosy prove {site.name} --image IMAGE")
 
 
-def _not_started() -> Iterator[Finding]:
-    hint = "ask again on a machine that can start it"
-    yield Finding("contents", UNKNOWN, "the image cannot be started here: torch, glibc, MPI were not looked at", hint)
+def _not_started() -> Finding:
+    evidence = "this machine cannot start the image, so PyTorch, glibc and MPI were not checked"
+    return Finding("contents", State.UNKNOWN, evidence, "check it on a machine that can start the image")
 
 
-def _inside(image: Image, contents: Contents, site: Site) -> Iterator[Finding]:
+def _check_inside(image: Image, contents: Contents, site: Site) -> Iterator[Finding]:
     if image.argosy:
-        hint = "the runtime did not attach the layer here, or the image is damaged: build it again"
-        entry = "/opt/argosy/enter is there"
-        yield Finding("entry", OK, entry) if contents.entry else Finding("entry", BAD, "no /opt/argosy/enter", hint)
-    yield from _glibc(contents)
-    yield from _torch(contents, site)
-    yield from _network(contents, site)
+        yield _check_entry(contents)
+    yield _check_glibc(contents)
+    yield _check_torch(contents, site)
+    yield from _check_network(contents, site)
     if site.launcher.mpi or site.launcher.mpiexec:
-        hint = "only programs of --launcher mpi need one: take a base that has it, or bind the host's"
-        yield Finding("MPI", OK, contents.mpi) if contents.mpi else Finding("MPI", MIND, "none in the image", hint)
+        hint = "only programs of --launcher mpi need one: use a base that contains it, or bind the host's"
+        none = Finding("MPI", State.WARN, "the image contains none", hint)
+        yield Finding("MPI", State.OK, contents.mpi) if contents.mpi else none
 
 
-def _glibc(contents: Contents) -> Iterator[Finding]:
+def _check_entry(contents: Contents) -> Finding:
+    if contents.entry:
+        return Finding("entry", State.OK, "/opt/argosy/enter exists")
+    hint = "build the image again; either it is damaged, or the runtime here did not attach the layer"
+    return Finding("entry", State.FAIL, "/opt/argosy/enter does not exist", hint)
+
+
+def _check_glibc(contents: Contents) -> Finding:
     version = tuple(map(int, re.findall(r"\d+", contents.glibc)[:2]))
     if not version:
-        hint = "the host's libraries and most wheels need it: take a base such as debian:bookworm"
-        yield Finding("glibc", MIND, "another C library", hint)
-    elif version < OLDEST_GLIBC:
-        hint = "take a newer base: today's wheels need 2.28"
-        yield Finding("glibc", MIND, contents.glibc, hint)
-    else:
-        yield Finding("glibc", OK, contents.glibc)
+        hint = "use a base with glibc, for example debian:bookworm: the host's libraries and most wheels need it"
+        return Finding("glibc", State.WARN, "the image has another C library", hint)
+    if version < OLDEST_GLIBC:
+        hint = "use a newer base: current wheels need glibc 2.28"
+        return Finding("glibc", State.WARN, contents.glibc, hint)
+    return Finding("glibc", State.OK, contents.glibc)
 
 
-def _torch(contents: Contents, site: Site) -> Iterator[Finding]:
+def _check_torch(contents: Contents, site: Site) -> Finding:
     version, vendor = contents.torch.get("__version__", ""), site.node.gpu_vendor
     if not version:
-        yield Finding("torch", OK, "none in the image")
-    elif vendor not in BACKENDS:
-        yield Finding("torch", OK, f"{version}; {site.name} has no GPUs" if not vendor else version)
-    elif contents.torch.get(BACKENDS[vendor]):
-        yield Finding("torch", OK, f"{version}, {BACKENDS[vendor]} {contents.torch[BACKENDS[vendor]]}")
-    else:
-        others = ", ".join(name for name in BACKENDS.values() if contents.torch.get(name)) or "the CPU only"
-        said = f"{version} is for {others}; GPUs of {site.name} are {vendor}'s and need {BACKENDS[vendor]}"
-        hint = f"build it with --site {site.name} and --extra-index-url {index_of(site)}, or over a base that has torch"
-        yield Finding("torch", BAD, said, hint)
+        if vendor:
+            hint = "ignore this if the program uses the GPUs without PyTorch"
+            return Finding("torch", State.WARN, f"the image does not contain PyTorch; {site.name} has GPUs", hint)
+        return Finding("torch", State.OK, "the image does not contain PyTorch")
+    if vendor not in BACKENDS:
+        return Finding("torch", State.OK, version if vendor else f"{version}; {site.name} has no GPUs")
+    if contents.torch.get(BACKENDS[vendor]):
+        return Finding("torch", State.OK, f"{version}, {BACKENDS[vendor]} {contents.torch[BACKENDS[vendor]]}")
+    others = ", ".join(name for name in BACKENDS.values() if contents.torch.get(name)) or "the CPU only"
+    evidence = f"{version} is built for {others}; the {vendor} GPUs of {site.name} need {BACKENDS[vendor]}"
+    index = f"--extra-index-url {index_of(site)}"
+    hint = f"build it with --site {site.name} and {index}, or over a base that contains PyTorch"
+    return Finding("torch", State.FAIL, evidence, hint)
 
 
-def _network(contents: Contents, site: Site) -> Iterator[Finding]:
+def _check_network(contents: Contents, site: Site) -> Iterator[Finding]:
     wanted = site.network.plugin
     if not wanted:
         return
     binds = [path for bind in site.binds for path in bind.paths if "nccl" in path or "fabric" in path or "cxi" in path]
-    has = contents.plugin or contents.libfabric
     if contents.plugin:
-        yield Finding("network plugin", OK, contents.plugin)
+        yield Finding("network plugin", State.OK, contents.plugin)
     elif binds:
-        yield Finding("network plugin", OK, f"not in the image; {site.name} binds {binds[0]}")
+        yield Finding("network plugin", State.OK, f"not in the image; {site.name} binds {binds[0]}")
     else:
-        hint = f"{site.name} needs {wanted}: take one of its bases (argosy sites show {site.name}), else NCCL uses TCP"
-        yield Finding("network plugin", MIND, f"none in the image{f' beside {has}' if has else ''}", hint)
+        has = f"; it contains {contents.libfabric}" if contents.libfabric else ""
+        hint = f"use one of the site's bases (argosy sites show {site.name}); without {wanted} NCCL uses TCP"
+        yield Finding("network plugin", State.WARN, f"the image contains none{has}", hint)
 
 
 def check_image(session: Session, reference: str, site: str) -> tuple[Finding, ...]:
-    """Check an image; nothing is submitted, and no GPU is needed.
+    """Check an image. No job is submitted and no GPU is needed.
 
     Raises
     ------
     ArgosyError
-        When there is no such image or site.
+        When the image or the site does not exist.
     """
     profile = load_site(site, session.host)
     if "://" in reference:
-        raise UsageError(f"{reference} is not here", hint="fetch it first: argosy images pull, or argosy build over it")
+        raise UsageError(
+            f"cannot check {reference}: it is not on this machine",
+            hint="download it with 'argosy images pull', or build over it with 'argosy build'",
+        )
     opened = open_image(find_image(reference, session))
     image = opened.image
-    judged = judge_image(image, _node_compressors(image), _contents(session, reference), profile)
-    return (*judged, *_signature(opened, profile, session))
+    findings = check_contents(image, _compressors_of(image), _inspect(session, reference), profile)
+    return (*findings, *_check_signature(opened, profile, session))
 
 
-def _signature(opened: Opened, site: Site, session: Session) -> tuple[Finding, ...]:
-    """Judge who signed an image, where the site asks for it."""
+def _check_signature(opened: Opened, site: Site, session: Session) -> tuple[Finding, ...]:
+    """Check the signature of an image, if the site requires one."""
     if not site.images.signed_by:
         return ()
-    from argosy.images.signatures import find_signers  # noqa: PLC0415 - few sites ask for it
+    from argosy.images.signatures import find_signers  # noqa: PLC0415 - few sites require signatures
 
     path, programs = opened.image.path, session.host.programs
     try:
         signer = find_signers(opened.sif, path, site.images.signed_by, session.runner, programs)[0]
     except ToolMissing as error:
-        return (Finding("signature", UNKNOWN, error.what, error.hint),)
+        return (Finding("signature", State.UNKNOWN, error.what, error.hint),)
     except ArgosyError as error:
-        return (Finding("signature", BAD, f"{error.what}; {'; '.join(error.evidence.splitlines())}", error.hint),)
-    return (Finding("signature", OK, f"{signer.name}, {signer.fingerprint}"),)
+        evidence = f"{error.what}; {'; '.join(error.evidence.splitlines())}"
+        return (Finding("signature", State.FAIL, evidence, error.hint),)
+    return (Finding("signature", State.OK, f"{signer.name}, {signer.fingerprint}"),)
 
 
-def _node_compressors(image: Image) -> tuple[str, ...]:
+def _compressors_of(image: Image) -> tuple[str, ...]:
     if image.kind is ImageKind.TREE:
         return ()
     offsets = [offset for offset in (image.base_offset, image.layer_offset) if offset >= 0]
     return tuple(read_superblock(Path(image.path), offset).compressor for offset in offsets)
 
 
-def _contents(session: Session, reference: str) -> Contents | None:
-    """Start the image here; None, with the reason told, where this machine cannot."""
+def _inspect(session: Session, reference: str) -> Contents | None:
+    """Start the image on this machine; if that fails, note the reason and return None."""
     try:
         plan = open_container(ContainerRequest(gpu=GpuMode.NONE, workdir="/"), reference, session)
-        return look_into(plan, session)
+        return inspect_image(plan, session)
     except ArgosyError as error:
-        session.reporter.note(f"the image was not started here: {error.what}")
+        session.reporter.note(f"the image was not started on this machine: {error.what}")
         return None

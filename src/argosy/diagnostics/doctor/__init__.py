@@ -1,1 +1,1 @@
-"""Examine this machine."""
+"""Check this machine: `argosy doctor`."""

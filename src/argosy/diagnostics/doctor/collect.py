@@ -1,4 +1,4 @@
-"""Look at the machine for `argosy doctor`: programs with versions, folders, Slurm, drivers; it judges nothing."""
+"""Collect facts about this machine for `argosy doctor`: programs, versions, folders, Slurm and drivers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from argosy.core.model import Host
 from argosy.core.process import Command
 from argosy.core.session import Session
 
-ASK: Mapping[str, tuple[str, ...]] = {
+VERSION_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "apptainer": ("--version",),
     "singularity": ("--version",),
     "bwrap": ("--version",),
@@ -26,10 +26,10 @@ ASK: Mapping[str, tuple[str, ...]] = {
     "skopeo": ("--version",),
     "sbatch": ("--version",),
 }
-"""Programs whose version is asked for, and how."""
+"""Program -> the option that prints its version."""
 
 VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
-PATIENCE = ("timeout", "10")
+TIMEOUT = ("timeout", "10")
 DRIVERS = {
     "nvidia": "/proc/driver/nvidia/version",
     "amd": "/sys/module/amdgpu/version",
@@ -38,16 +38,16 @@ DRIVERS = {
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """A folder that Argosy writes to, or the one above it that is there.
+    """A folder that Argosy writes to, or its nearest parent that exists.
 
     Attributes
     ----------
     what
         ``home``, ``cache``, ``state``, ``work files``.
     kind
-        Of its file system: ``ext4``, ``lustre``, ``tmpfs``; empty where it is not known.
+        Type of its file system, for example ``lustre``; empty if it is unknown.
     free, inodes
-        Bytes, and files that may still be made; -1 where the file system does not tell.
+        Free bytes, and the number of files that can still be created; -1 if unknown.
     """
 
     what: str
@@ -58,23 +58,23 @@ class Folder(msgspec.Struct, frozen=True):
     inodes: int
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What was seen of the machine.
+class MachineFacts(msgspec.Struct, frozen=True):
+    """Facts about this machine.
 
     Attributes
     ----------
     versions
-        Of programs that are here; ``?`` where one does not tell.
+        Versions of the installed programs; ``?`` if a program does not print its version.
     namespaces
-        Whether this user could make a user namespace when it was tried.
+        Whether this user can create a user namespace.
     subuid
         Whether this user has subordinate user ids.
     slurm
-        What ``scontrol ping`` said; empty where it is not here.
+        First line of ``scontrol ping``; empty without Slurm.
     driver
-        Version of the GPUs' driver; empty where there is none.
+        Version of the GPU driver; empty without one.
     over_quota
-        What ``quota`` says of file systems where this user is over; empty where nothing.
+        Output of ``quota`` if this user is over quota; else empty.
     """
 
     host: Host
@@ -88,32 +88,32 @@ class Seen(msgspec.Struct, frozen=True):
     over_quota: str
 
 
-def look(session: Session) -> Seen:
-    """Look at this machine; programs that do not answer within some seconds count as silent."""
+def collect_facts(session: Session) -> MachineFacts:
+    """Collect the facts about this machine. A program that does not answer within 10 seconds counts as silent."""
     host = session.host
-    said = _say(session, "scontrol", "ping") if "sbatch" in host.programs else ""
-    return Seen(
+    ping = _output(session, "scontrol", "ping") if "sbatch" in host.programs else ""
+    return MachineFacts(
         host=host,
-        versions={name: _version(session, name) for name in ASK if name in host.programs},
+        versions={name: _version(session, name) for name in VERSION_OPTIONS if name in host.programs},
         namespaces=_namespaces(session),
         subuid=_subuid(host),
-        folders=tuple(_folder(what, path) for what, path in _places(session)),
-        slurm=said.strip().splitlines()[0] if said.strip() else "",
-        slurm_up=bool(re.search(r"\bUP\b", said)),
+        folders=tuple(_folder(what, path) for what, path in _folders(session)),
+        slurm=ping.strip().splitlines()[0] if ping.strip() else "",
+        slurm_up=bool(re.search(r"\bUP\b", ping)),
         driver=_driver(host),
-        over_quota=_say(session, "quota", "-q").strip(),
+        over_quota=_output(session, "quota", "-q").strip(),
     )
 
 
-def _say(session: Session, *words: str) -> str:
+def _output(session: Session, *argv: str) -> str:
     with contextlib.suppress(ArgosyError, OSError):
-        reply = session.runner.run(Command((*PATIENCE, *words)))
+        reply = session.runner.run(Command((*TIMEOUT, *argv)))
         return "" if reply.code in {124, 126, 127} else reply.stdout + reply.stderr
     return ""
 
 
 def _version(session: Session, name: str) -> str:
-    found = VERSION.search(_say(session, session.host.programs[name], *ASK[name]))
+    found = VERSION.search(_output(session, session.host.programs[name], *VERSION_OPTIONS[name]))
     return found[0].rstrip(",)") if found else "?"
 
 
@@ -133,7 +133,7 @@ def _subuid(host: Host) -> bool:
     return False
 
 
-def _places(session: Session) -> tuple[tuple[str, str], ...]:
+def _folders(session: Session) -> tuple[tuple[str, str], ...]:
     paths = session.paths
     return (
         ("home", session.host.person.home),
@@ -144,17 +144,17 @@ def _places(session: Session) -> tuple[tuple[str, str], ...]:
 
 
 def _folder(what: str, path: str) -> Folder:
-    """Look at a folder, or at the nearest above it that is there."""
-    here = next((each for each in (Path(path), *Path(path).parents) if each.is_dir()), Path("/"))
+    """Collect the facts about a folder, or about its nearest parent that exists."""
+    existing = next((each for each in (Path(path), *Path(path).parents) if each.is_dir()), Path("/"))
     free = inodes = -1
     with contextlib.suppress(OSError):
-        facts = os.statvfs(here)
+        facts = os.statvfs(existing)
         free = facts.f_bavail * facts.f_frsize
         inodes = facts.f_favail if facts.f_files else -1
-    return Folder(what, path, os.access(here, os.W_OK | os.X_OK), _kind(here), free, inodes)
+    return Folder(what, path, os.access(existing, os.W_OK | os.X_OK), _file_system(existing), free, inodes)
 
 
-def _kind(path: Path) -> str:
+def _file_system(path: Path) -> str:
     best, kind = "", ""
     with contextlib.suppress(OSError):
         real = str(path.resolve())

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from argosy.core.errors import SiteError, UsageError
+from argosy.core.findings import Finding, State
 from argosy.sites.profile import Site
 
 NOT_TRIED = "not tried"
@@ -134,6 +135,21 @@ class Merged(msgspec.Struct, frozen=True):
     proved: tuple[Met, ...]
     added: tuple[Met, ...]
     against: tuple[Met, ...]
+    accepted: bool = False
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return a finding for each value that the run could show."""
+        rows = [Finding(row.key, State.OK, f"{row.documented}, confirmed") for row in self.proved]
+        rows += [Finding(row.key, State.OK, f"{row.found}, new in the profile") for row in self.added]
+        for row in self.against:
+            evidence = f"the profile has {row.documented}, the run found {row.found}"
+            if self.accepted and row.key in FROM_FACTS:
+                rows.append(Finding(row.key, State.WARN, evidence, f"the profile now has {row.found}"))
+            else:
+                hint = "check which one is right; --accept takes the value of the run"
+                rows.append(Finding(row.key, State.FAIL, evidence, hint))
+        return tuple(rows)
 
 
 def _number(text: str) -> int | None:
@@ -252,7 +268,7 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
             evidence=str(error),
             hint="write each [section] once, with its keys below it, and merge again",
         ) from error
-    return Merged(text, proved, added, against)
+    return Merged(text, proved, added, against, accepted=accept)
 
 
 def _literal(value: Value) -> str:

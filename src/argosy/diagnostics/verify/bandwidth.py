@@ -1,4 +1,4 @@
-"""Read what a benchmark printed of a network's bandwidth: `argosy bench collectives`, nccl-tests, rccl-tests; pure."""
+"""Parse the bandwidth that a benchmark printed: `argosy bench collectives`, nccl-tests or rccl-tests; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROW = re.compile(
     r"^\s*(\d+)\s+\d+\s+(?:u?int\d+|float\w*|half|double|bfloat16|fp8\w*)\s+\w+(?:\s+-?\d+)?\s+[\d.]+\s+[\d.]+\s+([\d.]+)\s",
     re.MULTILINE,
 )
-"""A line of nccl-tests: size in bytes, count, type, reduction, root, time, then bandwidths of algorithm and bus."""
+"""A row of nccl-tests: size in bytes, count, type, reduction, root, time, then algorithm and bus bandwidth."""
 AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*([\d.]+)", re.MULTILINE)
 UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -27,9 +27,9 @@ class Measured(msgspec.Struct, frozen=True):
     gigabytes
         GB/s (1e9 bytes).
     size
-        Bytes of the message it was reached with; 0 where only an average over sizes was printed.
+        Bytes of the message; 0 if the benchmark printed only an average over sizes.
     operation
-        ``all_reduce``; empty where it is not told.
+        For example ``all_reduce``; empty if the benchmark did not print it.
     """
 
     gigabytes: float
@@ -38,7 +38,10 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def parse_bandwidth(text: str) -> Measured | None:
-    """Give our last peak, else that of nccl-tests' largest message, else its average; None where none is told."""
+    """Return the bandwidth in a benchmark's output, or None if there is none.
+
+    The last peak of `argosy bench` comes first, then nccl-tests' largest message, then nccl-tests' average.
+    """
     operations = OPERATION.findall(text)
     operation = operations[-1] if operations else ""
     if peaks := PEAK.findall(text):

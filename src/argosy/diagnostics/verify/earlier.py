@@ -1,4 +1,4 @@
-"""What earlier jobs measured of a network, from what they left: to compare a run with, and as a history."""
+"""Find the bandwidths that earlier jobs measured, to compare a run with them or to list them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from argosy.jobs.launch_plan import Shape
 from argosy.jobs.record import can_read, find_output
 
 LATEST = 200
-"""So many jobs are looked at."""
+"""Number of jobs that are searched."""
 
 
-class Earlier(msgspec.Struct, frozen=True):
-    """What an earlier job measured.
+class EarlierRun(msgspec.Struct, frozen=True):
+    """The bandwidth that an earlier job measured.
 
     Attributes
     ----------
     date
-        Of its submission, as ISO 8601 writes it.
+        Day of its submission, in ISO 8601.
     nodes
-        Names of the nodes of its last run; empty where its end was not noted.
+        Names of the nodes of its last run; empty if its end was not recorded.
     shape
-        What it asked for; None where its plan cannot be read.
+        Shape of the job; None if its plan cannot be read.
     """
 
     job: str
@@ -39,13 +39,13 @@ class Earlier(msgspec.Struct, frozen=True):
     shape: Shape | None = None
 
     @property
-    def same(self) -> tuple[object, ...]:
-        """What two measurements share that can be compared."""
+    def group(self) -> tuple[object, ...]:
+        """Return what must be equal for two measurements to be comparable."""
         return (self.site, self.shape, self.measured.operation)
 
 
-def find_earlier(session: Session, record: Path, measured: Measured) -> Earlier | None:
-    """Give the last job before that of `record` that measured the same operation in the same shape at the same site."""
+def find_earlier(session: Session, record: Path, measured: Measured) -> EarlierRun | None:
+    """Find the last job before that of `record` with the same operation, shape and site."""
     jobs = past_jobs(session, most=LATEST)
     own = next((job for job in jobs if Path(job.record) == record), None)
     if own is None:
@@ -54,18 +54,18 @@ def find_earlier(session: Session, record: Path, measured: Measured) -> Earlier 
     return next((each for each in _measured(alike, session) if each.measured.operation == measured.operation), None)
 
 
-def list_earlier(session: Session, site: str = "") -> tuple[Earlier, ...]:
-    """Give what the last jobs measured, the newest first; of one site, where it is named."""
+def list_earlier(session: Session, site: str = "") -> tuple[EarlierRun, ...]:
+    """Return the measurements of the last jobs, newest first; only those of `site` if it is given."""
     jobs = [job for job in past_jobs(session, most=LATEST) if site in {"", job.site}]
     return tuple(_measured(jobs, session))
 
 
-def _measured(jobs: Sequence[PastJob], session: Session) -> Iterator[Earlier]:
+def _measured(jobs: Sequence[PastJob], session: Session) -> Iterator[EarlierRun]:
     for job in jobs:
         output = find_output(Path(job.record), job.id, session.host.person.name)
         found = parse_bandwidth(read_ends_of(output)) if can_read(output) else None
         if found:
-            yield Earlier(job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", _shape(job))
+            yield EarlierRun(job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", _shape(job))
 
 
 def _shape(job: PastJob) -> Shape | None:
@@ -75,14 +75,14 @@ def _shape(job: PastJob) -> Shape | None:
         return None
 
 
-def render_history(rows: Sequence[Earlier]) -> str:
-    """Render measurements as a table; each beside the best of its site, shape and operation."""
+def render_history(rows: Sequence[EarlierRun]) -> str:
+    """Render measurements as a table; compare each with the best of its site, shape and operation."""
     best: dict[tuple[object, ...], float] = {}
     for row in rows:
-        best[row.same] = max(row.measured.gigabytes, best.get(row.same, 0.0))
+        best[row.group] = max(row.measured.gigabytes, best.get(row.group, 0.0))
     cells = [("date", "job", "site", "operation", "nodes x ranks", "GB/s", "of the best", "on")]
     for row in rows:
-        share = row.measured.gigabytes / best[row.same] if best[row.same] else 1.0
+        share = row.measured.gigabytes / best[row.group] if best[row.group] else 1.0
         speed, operation = f"{row.measured.gigabytes:g}", row.measured.operation or "-"
         shape = f"{row.shape.nodes} x {row.shape.ranks_per_node}" if row.shape else "-"
         cells.append((row.date, row.job, row.site, operation, shape, speed, f"{share:.0%}", row.nodes or "-"))

@@ -1,7 +1,7 @@
-"""Read what NCCL and RCCL say of the network under NCCL_DEBUG=INFO, and oneCCL under CCL_LOG_LEVEL=info; pure.
+"""Parse the network from logs of NCCL and RCCL (NCCL_DEBUG=INFO) and of oneCCL (CCL_LOG_LEVEL=info).
 
-The wording differs between releases and plugins; the forms known are those of the corpus in ``tests/corpus/nccl``.
-``Bootstrap : Using …`` names the interface of the first handshake only, and proves nothing about the data's way.
+The wording differs between releases and plugins. ``tests/corpus/nccl`` contains the known forms. The line
+``Bootstrap : Using …`` is ignored: it names the interface of the first handshake, not that of the data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;-]+)")
 NICS = re.compile(r"\(found (\d+) nics?\)")
 NETWORK = re.compile(r"NCCL INFO (?:\S+: )?Using network (.+?)\s*$", re.MULTILINE)
 IB = re.compile(r"NET/IB : Using (\[\d.+)$", re.MULTILINE)
-"""Where it found no card: ``NET/IB : Using [RO]; OOB eth0:…``."""
+"""Does not match the form without a card: ``NET/IB : Using [RO]; OOB eth0:…``."""
 SOCKET = re.compile(r"NET/Socket : Using (.+)$", re.MULTILINE)
 CCL_PROVIDER = re.compile(r"\|CCL_INFO\| +provider: (\S+)")
 CCL_NIC = re.compile(r"\|CCL_INFO\| +nic: \{ name (?:[\w-]+:)?([^\s,}]+)")
@@ -31,44 +31,44 @@ VIA_NET = re.compile(r"via NET/([^/\s]+(?:/[^/\s]+)?)/\d+(\S*)")
 VIA_NODE = re.compile(r"via (P2P|SHM)\b")
 GDR = re.compile(r"GPU Direct RDMA Enabled|via NET/\S*GDRDMA")
 DEVICE = re.compile(r"^.*?([\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcudaDev \d+ .*\bbusId ([0-9a-f]+)", re.MULTILINE)
-"""Names a GPU that the library has opened: unlike a device file, it shows that the program used the GPU."""
+"""Matches a GPU that the library has opened. Unlike a device file, this shows that the program used the GPU."""
 RANKS = re.compile(r"\bnranks (\d+)\b|\bnRanks (\d+)\b")
 COMPLAINT = re.compile(
     r"NCCL WARN .*|NET/IB : No device found.*"
     r"|NET/Plugin ?: ?(?:dlerror=.*|.*(?:Could not find: ofi|Failed to initialize).*)"
 )
 OF_RAS = re.compile(r"^.* ras/.*$", re.MULTILINE)
-"""NCCL's service for questions from outside (since 2.24): two jobs on a node want the same port, and need it not."""
+"""NCCL's RAS service (since 2.24). Two jobs on a node compete for its port; the failure is harmless."""
 MOST_COMPLAINTS = 8
 
 
 class NetFacts(msgspec.Struct, frozen=True):
-    """What the logs of a run say of its network.
+    """The network of a run, as its logs show it.
 
     Attributes
     ----------
     library
-        ``RCCL 2.20.5``; empty where no line names it.
+        For example ``RCCL 2.20.5``; empty if no line names it.
     networks
-        What ranks said after ``Using network``: ``AWS Libfabric``, ``IB``, ``Socket``; each once; else ``oneCCL``.
+        Networks that ranks used, each once: ``AWS Libfabric``, ``IB``, ``Socket`` or ``oneCCL``.
     provider
-        libfabric's provider: ``cxi``.
+        libfabric's provider, for example ``cxi``.
     nics
-        Cards that the plugin found; 0 where it does not tell.
+        Network cards that the plugin found; 0 if the log does not contain it.
     interfaces
-        What follows ``NET/IB : Using`` or ``NET/Socket : Using``, from the first line that has it; oneCCL's card.
+        Text after the first ``NET/IB : Using`` or ``NET/Socket : Using``, or oneCCL's card.
     direct
-        Whether data goes from GPU to card without a copy in the node's memory (GPUDirect RDMA).
+        Whether data goes from the GPU to the card without a copy in host memory (GPUDirect RDMA).
     within
-        Ways between GPUs of a node: ``P2P``, ``SHM``.
+        Transports between GPUs of a node: ``P2P``, ``SHM``.
     hosts
         Hosts that wrote lines.
     devices
-        GPUs that the library opened, each as its host and bus id; of a big job one rank per node writes lines.
+        GPUs that the library opened, each as host and bus id. In a large job only one rank per node writes a log.
     ranks
-        The largest communicator; 0 where no line tells.
+        Size of the largest communicator; 0 if the log does not contain it.
     measured
-        The bandwidth that a benchmark printed; None for other programs.
+        Bandwidth that a benchmark printed; None for other programs.
     """
 
     library: str = ""
@@ -86,19 +86,21 @@ class NetFacts(msgspec.Struct, frozen=True):
     measured: Measured | None = None
 
     @property
-    def told(self) -> bool:
-        """Whether the logs tell a network at all."""
+    def has_network(self) -> bool:
+        """Whether the logs name a network."""
         return bool(self.networks)
 
     @property
     def slow(self) -> bool:
-        """Whether some rank used TCP sockets."""
+        """Whether any rank used TCP sockets."""
         return any(name.lower() == "socket" for name in self.networks)
 
 
 def parse_netlog(text: str) -> NetFacts:
-    """Read the lines of one or several logs."""
-    networks = _once(NETWORK.findall(text)) or _from_ways(text) or (("oneCCL",) if CCL_PROVIDER.search(text) else ())
+    """Parse the text of one or several logs."""
+    networks = (
+        _once(NETWORK.findall(text)) or _from_channels(text) or (("oneCCL",) if CCL_PROVIDER.search(text) else ())
+    )
     library = LIBRARY.search(text)
     ranks = [int(first or second) for first, second in RANKS.findall(text)]
     interfaces = IB.search(text) or SOCKET.search(text) or CCL_NIC.search(text)
@@ -119,8 +121,8 @@ def parse_netlog(text: str) -> NetFacts:
     )
 
 
-def _from_ways(text: str) -> tuple[str, ...]:
-    """Give the networks of the channels, where no line says which one is used."""
+def _from_channels(text: str) -> tuple[str, ...]:
+    """Return the networks of the channels, for logs without a ``Using network`` line."""
     return _once(name for name, _ in VIA_NET.findall(text))
 
 
@@ -129,12 +131,12 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
     return found[1] if found else ""
 
 
-def _once(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(words))
+def _once(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 MOST_BYTES = 1 << 20
-"""Of each log, from its beginning, where NCCL and RCCL say what they found, and from its end."""
+"""Bytes that are read from the beginning of a log, where NCCL and RCCL list the network, and from its end."""
 
 
 def read_ends_of(path: str) -> str:
@@ -152,6 +154,6 @@ def read_ends_of(path: str) -> str:
             source.seek(max(len(head), size - MOST_BYTES))
             return (head + b"\n" + source.read()).decode(errors="replace")
     except FileNotFoundError as error:
-        raise UsageError(f"there is no log {path!r}", hint="give a file, or the number of a job") from error
+        raise UsageError(f"there is no log {path!r}", hint="give a file or a job number") from error
     except OSError as error:
-        raise UsageError(f"the log {path} cannot be read", evidence=str(error), hint="check the path") from error
+        raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error

@@ -1,4 +1,4 @@
-"""Judge nodes that were tried each alone (`argosy bench nodes`): no answer, wrong results, or slow; pure."""
+"""Find bad nodes in the output of `argosy bench nodes`: no answer, wrong results or slow; pure."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from statistics import median_high
 
 import msgspec
 
-LINE = re.compile(r"^# node (?P<host>\S+) (?P<device>cpu|gpu \d+) \((?P<kind>.*?)\): (?P<words>.*)$", re.MULTILINE)
+LINE = re.compile(r"^# node (?P<host>\S+) (?P<device>cpu|gpu \d+) \((?P<kind>.*?)\): (?P<results>.*)$", re.MULTILINE)
 FIGURE = re.compile(r"(?P<name>[a-z ]+) (?P<value>\d+\.\d+) (?P<unit>[TG]\S+/s)")
 LEAST_SHARE = {"gpu": 0.75, "cpu": 0.5}
-"""Of the median of devices of a model: a slower one is named.  GPUs of one model differ by up to 22 % on clusters that
-are in order (Sinha et al., SC22, https://arxiv.org/abs/2208.11035); a node's processor may serve other jobs, too."""
+"""Share of the median of a model below which a device counts as slow. GPUs of one model differ by up to 22 % on healthy
+clusters (Sinha et al., SC22, https://arxiv.org/abs/2208.11035). A node's CPU may also serve other jobs."""
 
 
-class Trial(msgspec.Struct, frozen=True):
-    """What one device of a node did.
+class DeviceTest(msgspec.Struct, frozen=True):
+    """The test results of one device of a node.
 
     Attributes
     ----------
     device
         ``gpu 3`` or ``cpu``.
     kind
-        Its model: only devices of one model are compared.
+        Its model. Only devices of the same model are compared.
     figures
-        What was measured -> value and unit: ``matmul`` in TFLOP/s; ``memory``, ``from host`` and ``to the next`` in
+        Measurement -> value and unit: ``matmul`` in TFLOP/s; ``memory``, ``from host`` and ``to the next`` in
         GB/s.
     faults
-        What failed or was wrong, in the program's words.
+        Failures and wrong results, as the test program prints them.
     """
 
     host: str
@@ -40,61 +40,61 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class BadNode(msgspec.Struct, frozen=True):
-    """A node to leave out, and why."""
+    """A node to exclude, with the reason."""
 
     host: str
     why: str
 
 
-def parse_trials(text: str) -> tuple[Trial, ...]:
-    """Read the lines of a job's output; of a job that ran twice a device's last line counts."""
-    found = {(match["host"], match["device"]): _trial(match) for match in LINE.finditer(text)}
+def parse_node_tests(text: str) -> tuple[DeviceTest, ...]:
+    """Parse the output of a job; if a job ran twice, the last line of each device counts."""
+    found = {(match["host"], match["device"]): _parse_test(match) for match in LINE.finditer(text)}
     return tuple(found.values())
 
 
-def _trial(match: re.Match[str]) -> Trial:
-    measured, *faults = match["words"].split(" | ")
+def _parse_test(match: re.Match[str]) -> DeviceTest:
+    measured, *faults = match["results"].split(" | ")
     figures = {each["name"].strip(): (float(each["value"]), each["unit"]) for each in FIGURE.finditer(measured)}
-    return Trial(match["host"], match["device"], match["kind"], figures, tuple(faults))
+    return DeviceTest(match["host"], match["device"], match["kind"], figures, tuple(faults))
 
 
-def find_bad_nodes(trials: Sequence[Trial], hosts: Sequence[str], gpus: int) -> tuple[BadNode, ...]:
-    """Name the nodes to leave out, each with its first reason.
+def find_bad_nodes(tests: Sequence[DeviceTest], hosts: Sequence[str], gpus: int) -> tuple[BadNode, ...]:
+    """Find the nodes to exclude, each with its first reason.
 
     Parameters
     ----------
     hosts
-        The nodes of the job: one without a line gave no answer.
+        The nodes of the job. A node without a line did not answer.
     gpus
-        GPUs that each node should show; 0 where none was asked for.
+        GPUs that each node should have; 0 if the job requested none.
     """
-    medians = _medians(trials)
-    of_host: dict[str, list[Trial]] = {host: [] for host in hosts}
-    for trial in trials:
-        of_host.setdefault(trial.host, []).append(trial)
-    reasons = ((host, next(_reasons(mine, medians, gpus), "")) for host, mine in of_host.items())
+    medians = _medians(tests)
+    by_host: dict[str, list[DeviceTest]] = {host: [] for host in hosts}
+    for test in tests:
+        by_host.setdefault(test.host, []).append(test)
+    reasons = ((host, next(_reasons(own, medians, gpus), "")) for host, own in by_host.items())
     return tuple(BadNode(host, why) for host, why in reasons if why)
 
 
-def _medians(trials: Sequence[Trial]) -> Mapping[tuple[str, str], float]:
-    """Give the median of each figure of each model; of two devices the better one."""
+def _medians(tests: Sequence[DeviceTest]) -> Mapping[tuple[str, str], float]:
+    """Return the median of each figure of each model; the higher value of two."""
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for trial in trials:
-        for name, (value, _) in trial.figures.items():
-            values[trial.kind, name].append(value)
+    for test in tests:
+        for name, (value, _) in test.figures.items():
+            values[test.kind, name].append(value)
     return {key: median_high(each) for key, each in values.items()}
 
 
-def _reasons(mine: Sequence[Trial], medians: Mapping[tuple[str, str], float], gpus: int) -> Iterator[str]:
-    if not mine:
-        yield "gave no answer"
-    for trial in mine:
-        yield from (f"{trial.device}: {fault}" for fault in trial.faults)
-    seen = sum(trial.device != "cpu" for trial in mine)
+def _reasons(own: Sequence[DeviceTest], medians: Mapping[tuple[str, str], float], gpus: int) -> Iterator[str]:
+    if not own:
+        yield "did not answer"
+    for test in own:
+        yield from (f"{test.device}: {fault}" for fault in test.faults)
+    seen = sum(test.device != "cpu" for test in own)
     if seen < gpus:
         yield f"shows {seen} of {gpus} GPUs"
-    for trial in mine:
-        for name, (value, unit) in trial.figures.items():
-            usual = medians[trial.kind, name]
-            if value < LEAST_SHARE[trial.device[:3]] * usual:
-                yield f"{trial.device} is slow: {name} {value:g} of {usual:g} {unit}, the median"
+    for test in own:
+        for name, (value, unit) in test.figures.items():
+            usual = medians[test.kind, name]
+            if value < LEAST_SHARE[test.device[:3]] * usual:
+                yield f"{test.device} is slow: {name} {value:g} of {usual:g} {unit}, the median"

@@ -1,4 +1,4 @@
-"""Judge what a run proved against what its plan and its site promise; pure, over evidence that was read before."""
+"""Compare the evidence of a run with its plan and its site; pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from argosy.diagnostics.verify.earlier import Earlier
+from argosy.core.findings import Finding, State, has_failed
+from argosy.diagnostics.verify.earlier import EarlierRun
 from argosy.diagnostics.verify.network_log import NetFacts
-from argosy.diagnostics.verify.nodes import Trial, find_bad_nodes
+from argosy.diagnostics.verify.nodes import DeviceTest, find_bad_nodes
 from argosy.jobs.ranks import RankFacts, parse_cores
 from argosy.sites.profile import Site
 
-OK, BAD, UNKNOWN = "ok", "bad", "not shown"
 LEAST_SHARE = 0.7
-"""Share of the site's bandwidth below which a run is called slow."""
+"""Share of the site's bandwidth below which a run fails."""
 LEAST_PAYLOAD = 0.25
-"""Share of the site's message size: with smaller messages, or an average over sizes, a low bandwidth proves nothing."""
+"""Share of the site's message size below which a low bandwidth says nothing about the network."""
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -29,11 +29,11 @@ class Expected(msgspec.Struct, frozen=True):
     gpus
         GPUs of a node; 0 for none.
     own_gpus
-        GPUs that each rank should see; 0 where that is not known.
+        GPUs that each rank should see; 0 if that is unknown.
     cores
-        The cores of each local rank, where ranks are bound by a map: ``49-55``.
+        The cores of each local rank, for example ``49-55``; empty if ranks are not bound by a map.
     hosts
-        The names of its nodes, where they were asked for.
+        The names of the job's nodes; empty if they are unknown.
     """
 
     nodes: int = 0
@@ -44,119 +44,109 @@ class Expected(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...] = ()
 
 
-class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at.
+class Verdict(msgspec.Struct, frozen=True):
+    """The result of verifying a run.
 
     Attributes
     ----------
-    name
-        ``ranks``, ``network``, ``GPUs``, ``cores``, ``bandwidth`` or ``nodes``.
-    state
-        ``ok``, ``bad`` or ``not shown``.
-    hint
-        What to do where it is bad.
-    nodes
-        Those to leave out.
+    findings
+        In the order ``ranks``, ``network``, ``GPUs``, ``cores``, ``bandwidth``, ``nodes``; only those that apply.
+    bad_nodes
+        Nodes to exclude from the next job.
     """
 
-    name: str
-    state: str
-    said: str
-    hint: str = ""
-    nodes: tuple[str, ...] = ()
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """What a run proved."""
-
-    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
+    bad_nodes: tuple[str, ...] = ()
 
     @property
-    def good(self) -> bool:
-        """Whether nothing is bad."""
-        return all(check.state != BAD for check in self.checks)
+    def ok(self) -> bool:
+        """Return whether no check failed."""
+        return not has_failed(self.findings)
 
     @property
     def line(self) -> str:
-        """Say it in one line."""
-        marks = {OK: "", BAD: "BAD: ", UNKNOWN: ""}
-        return " · ".join(f"{check.name}: {marks[check.state]}{check.said}" for check in self.checks)
+        """Return the verdict in one line."""
+        marks = {State.FAIL: "FAIL: "}
+        return " · ".join(f"{each.what}: {marks.get(each.state, '')}{each.evidence}" for each in self.findings)
 
 
-def judge_run(
-    net: NetFacts, ranks: Sequence[RankFacts], expected: Expected, site: Site, earlier: Earlier | None = None
+def check_run(
+    net: NetFacts, ranks: Sequence[RankFacts], expected: Expected, site: Site, earlier: EarlierRun | None = None
 ) -> Verdict:
-    """Judge a run."""
-    checks = (
-        judge_ranks(ranks, expected),
-        _judge_network(net, expected, site, ranks),
-        _judge_gpus(ranks, expected, net),
-        _judge_cores(ranks, expected),
-        _judge_bandwidth(net, expected, site, earlier),
+    """Compare a run with its plan and its site."""
+    findings = (
+        _check_ranks(ranks, expected),
+        _check_network(net, expected, site, ranks),
+        _check_gpus(ranks, expected, net),
+        _check_cores(ranks, expected),
+        _check_bandwidth(net, expected, site, earlier),
     )
-    return Verdict(tuple(check for check in checks if check))
+    return Verdict(tuple(finding for finding in findings if finding))
 
 
-def judge_trial(trials: Sequence[Trial], ranks: Sequence[RankFacts], expected: Expected) -> Verdict:
-    """Judge a run that tried each node alone: it used no network between them."""
-    checks = (judge_ranks(ranks, expected), _judge_gpus(ranks, expected, NetFacts()), _judge_nodes(trials, expected))
-    return Verdict(tuple(check for check in checks if check))
+def check_node_tests(tests: Sequence[DeviceTest], ranks: Sequence[RankFacts], expected: Expected) -> Verdict:
+    """Check a run of `argosy bench nodes`, which tests each node alone and uses no network between nodes."""
+    nodes, bad_nodes = _check_nodes(tests, expected)
+    findings = (_check_ranks(ranks, expected), _check_gpus(ranks, expected, NetFacts()), nodes)
+    return Verdict(tuple(finding for finding in findings if finding), bad_nodes)
 
 
-def judge_ranks(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
-    """Judge whether all ranks started, and where."""
+def _check_ranks(ranks: Sequence[RankFacts], expected: Expected) -> Finding | None:
+    """Check that all ranks started."""
     if not ranks:
-        return Check("ranks", UNKNOWN, "none told of itself") if expected.ranks else None
+        return Finding("ranks", State.UNKNOWN, "no rank wrote a record") if expected.ranks else None
     hosts = {each.host for each in ranks}
-    said = f"{len(ranks)} on {len(hosts)} node(s)"
+    evidence = f"{len(ranks)} on {len(hosts)} node(s)"
     rank, times = Counter(each.rank for each in ranks).most_common(1)[0]
     if times > 1:
-        hint = "each task must take its own number: $SLURM_PROCID is for the task to expand"
-        return Check("ranks", BAD, f"{said}; rank {rank} is there {times} times", hint)
+        hint = "expand $SLURM_PROCID in each task, not in the batch script"
+        return Finding("ranks", State.FAIL, f"{evidence}; rank {rank} started {times} times", hint)
     if expected.ranks and len(ranks) < expected.ranks:
-        return Check(
-            "ranks", BAD, f"{said} of {expected.ranks}", "see the first rank that failed: argosy jobs show JOB"
-        )
-    return Check("ranks", OK, said)
+        hint = "find the first rank that failed: argosy jobs show JOB"
+        return Finding("ranks", State.FAIL, f"{evidence} of {expected.ranks}", hint)
+    return Finding("ranks", State.OK, evidence)
 
 
-def _judge_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence[RankFacts]) -> Check | None:
-    """Judge whether the data between nodes went over the fast network.
+def _check_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence[RankFacts]) -> Finding | None:
+    """Check that data between nodes used the fast network.
 
-    Where the profile has proof lines, one must have matched; elsewhere TCP sockets between GPUs of several nodes are
-    bad, and all else is said as it is.
+    If the profile has proof lines, one of them must match. Otherwise only TCP sockets between GPUs of several nodes
+    fail.
     """
     several_nodes = max(expected.nodes, len(net.hosts), len({each.host for each in ranks})) > 1
-    if net.told:
-        return _judge_told_network(net, site) if several_nodes else Check("network", OK, _describe_network(net))
+    if net.has_network:
+        if several_nodes:
+            return _check_logged_network(net, site)
+        return Finding("network", State.OK, _describe_network(net))
     if not several_nodes:
         return None
     if not expected.gpus and not any(each.gpus for each in ranks):
-        return Check("network", UNKNOWN, "TCP: no GPU, so no NCCL or RCCL was used (gloo or MPI say nothing)")
-    said, hint = "no line of NCCL or RCCL tells it", "run it with --debug net"
+        evidence = "the run used no GPU, so NCCL and RCCL wrote nothing; gloo and MPI do not log their network"
+        return Finding("network", State.UNKNOWN, evidence)
+    evidence, hint = "no line of NCCL or RCCL shows it", "run it with --debug net"
     if expected.gpus and site.network.proof_lines:
-        return Check("network", BAD, f"{said}, and {site.name} has lines that prove it", hint)
-    return Check("network", UNKNOWN, said, hint)
+        return Finding("network", State.FAIL, f"{evidence}, and the profile of {site.name} expects one", hint)
+    return Finding("network", State.UNKNOWN, evidence, hint)
 
 
-def _judge_told_network(net: NetFacts, site: Site) -> Check:
-    """Judge the network between several nodes by what its library told."""
-    said, proof_lines = _describe_network(net), site.network.proof_lines
-    if net.slow or (proof_lines and not proves(net, site)):
+def _check_logged_network(net: NetFacts, site: Site) -> Finding:
+    """Check the network between several nodes by the log of its library."""
+    evidence, proof_lines = _describe_network(net), site.network.proof_lines
+    if net.slow or (proof_lines and not _matches_proof_line(net, site)):
         complaint = f" ({net.complaints[0]})" if net.complaints else ""
-        hint = "bind the host's network libraries as the site's profile does, or take a base that has the plugin"
-        line = f"; {site.name} shows it by a line like: {proof_lines[0]}" if proof_lines else ""
-        return Check("network", BAD, said + complaint, hint + line)
+        hint = "bind the host's network libraries as the site's profile does, or use a base with the network plugin"
+        line = f"; on {site.name} a line like this proves the fast network: {proof_lines[0]}" if proof_lines else ""
+        return Finding("network", State.FAIL, evidence + complaint, hint + line)
     if 0 < net.nics < site.node.nics:
         few = f"; {net.nics} of the node's {site.node.nics} cards"
-        return Check("network", BAD, said + few, "each rank must see all network cards")
-    return Check("network", OK, said)
+        return Finding("network", State.FAIL, evidence + few, "let each rank see all network cards")
+    return Finding("network", State.OK, evidence)
 
 
 def _describe_network(net: NetFacts) -> str:
-    """Say the network in a few words: ``AWS Libfabric (cxi, 4 cards, GPUDirect), RCCL 2.20.5``."""
-    if not net.told:
-        return "not told"
+    """Describe the network briefly: ``AWS Libfabric (cxi, 4 cards, GPUDirect), RCCL 2.20.5``."""
+    if not net.has_network:
+        return "unknown"
     more = [net.provider, f"{net.nics} cards" if net.nics else "", "GPUDirect" if net.direct else ""]
     if net.interfaces and (net.slow or "oneCCL" in net.networks):
         more.append(net.interfaces.split("<")[0].removeprefix("[0]"))
@@ -165,63 +155,68 @@ def _describe_network(net: NetFacts) -> str:
     return name + (f" ({inner})" if inner else "") + (f", {net.library}" if net.library else "")
 
 
-def proves(net: NetFacts, site: Site) -> bool:
-    """Tell whether what the logs say matches one of the profile's proof lines."""
+def _matches_proof_line(net: NetFacts, site: Site) -> bool:
+    """Return whether the logs match one of the profile's proof lines."""
     lines = [f"NET/OFI Selected Provider is {net.provider}"] if net.provider else []
     lines += [f"Using network {name}" for name in net.networks]
     lines += [f"NET/IB : Using {net.interfaces}"] if "IB" in net.networks else []
     return any(re.search(pattern, line) for pattern in site.network.proof_lines for line in lines)
 
 
-def _judge_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -> Check | None:
-    """Judge the GPUs of each rank: device files show that GPUs are there, only NCCL's lines that they were used."""
+def _check_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -> Finding | None:
+    """Check the GPUs of each rank.
+
+    Device files show that a rank could see its GPUs. Only lines of NCCL or RCCL show that it used them.
+    """
     if not expected.gpus and not any(each.gpus for each in ranks):
         return None
     if not ranks:
-        return Check("GPUs", UNKNOWN, "no rank told what it saw")
+        return Finding("GPUs", State.UNKNOWN, "no rank recorded its GPUs")
     seen = sorted({each.gpus for each in ranks})
     files = f"device files: {' or '.join(map(str, seen))} for each rank"
-    said = f"{len(net.devices)} used by {net.library.split()[0] if net.library else 'NCCL'}, {files}"
-    said = said if net.devices else f"use not shown, {files}"
+    used = f"{len(net.devices)} used by {net.library.split()[0] if net.library else 'NCCL'}, {files}"
+    evidence = used if net.devices else f"use not shown, {files}"
     blind = next((each for each in ranks if expected.gpus and each.gpus == 0), None)
     if blind:
-        hint = "the runtime did not bring them in, or the job did not ask for them"
-        return Check("GPUs", BAD, f"{said}: none by rank {blind.rank} on {blind.host}", hint)
+        hint = "check that the job requests GPUs and that the runtime brings them into the container"
+        return Finding("GPUs", State.FAIL, f"{evidence}: rank {blind.rank} on {blind.host} saw none", hint)
     few = next((each for each in ranks if each.gpus < expected.own_gpus), None)
     if few:
-        return Check(
-            "GPUs", BAD, f"{said}, {expected.own_gpus} expected: rank {few.rank} on {few.host}", "see the GPU options"
-        )
-    return Check("GPUs", OK if net.devices else UNKNOWN, said)
+        evidence += f", {expected.own_gpus} expected: rank {few.rank} on {few.host}"
+        return Finding("GPUs", State.FAIL, evidence, "check the GPU options of the job")
+    return Finding("GPUs", State.OK if net.devices else State.UNKNOWN, evidence)
 
 
-def _judge_cores(ranks: Sequence[RankFacts], expected: Expected) -> Check | None:
-    """Judge the cores that ranks read back: by the map; without one, whether ranks of a node share a single core."""
-    told = [each for each in ranks if each.cores]
-    if not told:
-        return Check("cores", UNKNOWN, "no rank told its own") if expected.cores else None
+def _check_cores(ranks: Sequence[RankFacts], expected: Expected) -> Finding | None:
+    """Check the cores that ranks read back.
+
+    With a map, compare them with the map. Without one, fail if ranks of a node share a single core.
+    """
+    bound = [each for each in ranks if each.cores]
+    if not bound:
+        return Finding("cores", State.UNKNOWN, "no rank recorded its cores") if expected.cores else None
     wrong = [
         each
-        for each in told
+        for each in bound
         if each.local < len(expected.cores) and parse_cores(each.cores) != parse_cores(expected.cores[each.local])
     ]
     if wrong:
         first = wrong[0]
-        said = f"rank {first.rank} on {first.host} has {first.cores}, planned {expected.cores[first.local]}"
-        hint = "masks hold on whole nodes only; taskset must be in the image for workers of torchrun"
-        return Check("cores", BAD, f"{len(wrong)} of {len(told)} not as planned: {said}", hint)
+        evidence = f"rank {first.rank} on {first.host} has {first.cores}, planned {expected.cores[first.local]}"
+        hint = "use whole nodes, since masks need them; for torchrun's workers the image needs taskset"
+        return Finding("cores", State.FAIL, f"{len(wrong)} of {len(bound)} not as planned: {evidence}", hint)
     if expected.cores:
-        return Check("cores", OK, f"{len(told)} of {len(told)} ranks bound as planned")
-    sizes = sorted({len(parse_cores(each.cores)) for each in told})
-    shared = _shared(told)
-    said = f"{' or '.join(map(str, sizes))} for each rank" + (f", shared by ranks of {shared}" if shared else "")
-    lonely = shared and sizes == [1]
-    hint = "several ranks compute on one core: ask for --cpus-per-rank" if lonely else ""
-    return Check("cores", BAD if lonely else OK, said, hint)
+        return Finding("cores", State.OK, f"{len(bound)} of {len(bound)} ranks bound as planned")
+    sizes = sorted({len(parse_cores(each.cores)) for each in bound})
+    shared = _find_shared_host(bound)
+    evidence = f"{' or '.join(map(str, sizes))} for each rank" + (f", shared by ranks of {shared}" if shared else "")
+    if shared and sizes == [1]:
+        return Finding("cores", State.FAIL, evidence, "give each rank its own cores with --cpus-per-rank")
+    return Finding("cores", State.OK, evidence)
 
 
-def _shared(ranks: Sequence[RankFacts]) -> str:
-    """Name a host on which two ranks have the same cores."""
+def _find_shared_host(ranks: Sequence[RankFacts]) -> str:
+    """Find a host on which two ranks have the same cores."""
     seen: set[tuple[str, frozenset[int]]] = set()
     for each in ranks:
         key = (each.host, parse_cores(each.cores))
@@ -231,37 +226,41 @@ def _shared(ranks: Sequence[RankFacts]) -> str:
     return ""
 
 
-def _judge_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: Earlier | None) -> Check | None:
-    """Judge a bus bandwidth against what was measured at the site; that of an earlier job is told beside it."""
+def _check_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: EarlierRun | None) -> Finding | None:
+    """Compare a bus bandwidth with the one measured at the site, and show that of an earlier job."""
     measured = net.measured
     if measured is None:
         return None
-    said = f"{measured.gigabytes:g} GB/s bus bandwidth"
-    said += f"; {earlier.measured.gigabytes:g} in job {earlier.job} of {earlier.date}" if earlier else ""
+    evidence = f"{measured.gigabytes:g} GB/s bus bandwidth"
+    evidence += f"; {earlier.measured.gigabytes:g} in job {earlier.job} of {earlier.date}" if earlier else ""
     shape = (expected.nodes, expected.gpus)
     known = [row for row in site.network.expected if (row.nodes, row.gpus_per_node) == shape]
     if not known or measured.operation not in {"", "all_reduce"}:
-        return Check("bandwidth", OK, said)
+        return Finding("bandwidth", State.OK, evidence)
     row = known[0]
-    said += f"; {row.gigabytes:g} were measured on {row.nodes} node(s) ({row.source})"
+    evidence += f"; {row.gigabytes:g} were measured on {row.nodes} node(s) ({row.source})"
     if measured.gigabytes >= LEAST_SHARE * row.gigabytes:
-        return Check("bandwidth", OK, said)
+        return Finding("bandwidth", State.OK, evidence)
     if measured.size < LEAST_PAYLOAD * row.payload_gb * 1e9:
-        said += f" with messages of {row.payload_gb:g} GB"
-        return Check("bandwidth", UNKNOWN, said, f"measure with such messages: --max-size {row.payload_gb:g}G")
-    return Check("bandwidth", BAD, said, "see the network above, and the cores")
+        evidence += f" with messages of {row.payload_gb:g} GB"
+        hint = f"measure with messages of that size: --max-size {row.payload_gb:g}G"
+        return Finding("bandwidth", State.UNKNOWN, evidence, hint)
+    return Finding("bandwidth", State.FAIL, evidence, "check the network and the cores above")
 
 
-def _judge_nodes(trials: Sequence[Trial], expected: Expected) -> Check:
-    """Judge nodes that were tried each alone; where none answered, it is the program that failed, and no node."""
-    if not trials:
-        hint = "see why the program failed: argosy why JOB"
-        return Check("nodes", BAD, "none answered, which tells nothing of any", hint)
-    bad = find_bad_nodes(trials, expected.hosts, expected.gpus)
-    hosts = {trial.host for trial in trials}
-    devices = len(trials)
+def _check_nodes(tests: Sequence[DeviceTest], expected: Expected) -> tuple[Finding, tuple[str, ...]]:
+    """Check nodes that were tested each alone, and name the bad ones.
+
+    If no node answered, the test program failed, which says nothing about the nodes.
+    """
+    if not tests:
+        hint = "find out why the test program failed: argosy why JOB"
+        return Finding("nodes", State.FAIL, "no node answered, so the test program itself failed", hint), ()
+    bad = find_bad_nodes(tests, expected.hosts, expected.gpus)
     if not bad:
-        return Check("nodes", OK, f"{len(hosts)} answered with {devices} device(s), none slow or wrong")
-    said = "; ".join(f"{node.host} {node.why}" for node in bad)
+        hosts = {test.host for test in tests}
+        evidence = f"{len(hosts)} answered with {len(tests)} device(s), none slow or wrong"
+        return Finding("nodes", State.OK, evidence), ()
     names = tuple(node.host for node in bad)
-    return Check("nodes", BAD, said, f"leave out, and tell the support team: --exclude {','.join(names)}", names)
+    hint = f"exclude them with --exclude {','.join(names)}, and report them to the site's support"
+    return Finding("nodes", State.FAIL, "; ".join(f"{node.host} {node.why}" for node in bad), hint), names

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import msgspec
 
 from argosy.core.errors import SiteError
+from argosy.core.findings import FileFinding
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import plan_masks
 from argosy.sites.conditions import Facts, judge_condition
-from argosy.sites.lint.findings import Finding, Found, Rule
+from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.script_rules import LTM25, OLCF, PHB, documented, meant_variable
 from argosy.sites.profile import Partition, Site
 from argosy.sites.profile_parts import Conditional, Evident
@@ -62,39 +63,35 @@ class Profile(msgspec.Struct, frozen=True):
         return parts.index(part) - (len(parts) - here)
 
 
-def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[Finding, ...]:
+def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[FileFinding, ...]:
     """Check a profile whose format is valid."""
     profile = Profile(site, text, today)
-    found = (
-        Finding(path, each.line, rule.name, each.what, rule.why, each.hint, each.source or rule.source)
-        for rule in PROFILE_RULES
-        for each in rule.check(profile)
-    )
+    found = (file_finding(path, rule, each) for rule in PROFILE_RULES for each in rule.check(profile))
     return tuple(sorted(found, key=lambda finding: finding.line))
 
 
-def _without_source(profile: Profile) -> Iterator[Found]:
+def _without_source(profile: Profile) -> Iterator[Fault]:
     if not profile.site.has_slurm and not profile.site.settings:
         return
     for keys, part in profile.parts():
         sources = [*filter(None, (part.source, *part.sources.values()))]
         if not sources:
-            yield Found(profile.line(*keys), f"{'.'.join(keys)} has no source", 'add source = "https://…"')
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)} has no source", 'add source = "https://…"')
         for source in sources:
             for address in full_address(profile.site, source).split("; "):
                 if not re.match(r"https?://[\w.-]+|asked: .+ on [\w.-]+$", address):
-                    yield Found(
+                    yield Fault(
                         profile.line(*keys), f"{address!r} is no address", "write it out, or add it to [sources]"
                     )
 
 
-def _without_reason(profile: Profile) -> Iterator[Found]:
+def _without_reason(profile: Profile) -> Iterator[Fault]:
     for keys, part in profile.parts():
         if isinstance(part, Conditional) and not part.why:
-            yield Found(profile.line(*keys), f"{'.'.join(keys)} has no why", "say what happens without it")
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)} has no why", "say what happens without it")
 
 
-def _stale(profile: Profile) -> Iterator[Found]:
+def _stale(profile: Profile) -> Iterator[Fault]:
     for keys, part in profile.parts():
         checked = part.checked or profile.site.checked
         try:
@@ -102,33 +99,33 @@ def _stale(profile: Profile) -> Iterator[Found]:
         except ValueError:
             said = f": checked = {checked!r} is no date" if checked else " does not say when its source was looked at"
             hint = f'add checked = "{profile.today}", the day on which you looked'
-            yield Found(profile.line(*keys), f"{'.'.join(keys)}{said}", hint)
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)}{said}", hint)
             continue
         if day > profile.today:
-            yield Found(profile.line(*keys), f"{'.'.join(keys)} was checked in the future: {checked}", "")
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)} was checked in the future: {checked}", "")
         elif profile.today - day > OLDEST:
-            yield Found(
+            yield Fault(
                 profile.line(*keys), f"{'.'.join(keys)} was last checked on {checked}", "look again, set checked"
             )
 
 
-def _wrong_map(profile: Profile) -> Iterator[Found]:
+def _wrong_map(profile: Profile) -> Iterator[Fault]:
     node = profile.site.node
     try:
         plan_masks(node)
     except SiteError as error:
-        yield Found(profile.line("node", "gpu_cpus"), f"{error.what}: {error.evidence}", "")
+        yield Fault(profile.line("node", "gpu_cpus"), f"{error.what}: {error.evidence}", "")
     for key in ("gpu_numa", "gpu_pci"):
         rows = getattr(node, key)
         if rows and len(rows) != node.gpus:
-            yield Found(profile.line("node", key), f"{key} has {len(rows)} rows for {node.gpus} GPUs", "")
+            yield Fault(profile.line("node", key), f"{key} has {len(rows)} rows for {node.gpus} GPUs", "")
 
 
-def _misspelt_setting(profile: Profile) -> Iterator[Found]:
+def _misspelt_setting(profile: Profile) -> Iterator[Fault]:
     names = [(("settings", s), s.name) for s in profile.site.settings]
     for (key, part), name in names:
         if near := meant_variable(name):
-            yield Found(
+            yield Fault(
                 profile.line(key, str(profile.index(key, part))),
                 f"nothing reads {name}",
                 f"did you mean {near}?",
@@ -138,10 +135,10 @@ def _misspelt_setting(profile: Profile) -> Iterator[Found]:
         for name in cache.variables:
             if near := meant_variable(name):
                 what = f"nothing reads {name}"
-                yield Found(profile.line("caches"), what, f"did you mean {near}?", documented(near))
+                yield Fault(profile.line("caches"), what, f"did you mean {near}?", documented(near))
 
 
-def _phb_with_new_rocm(profile: Profile) -> Iterator[Found]:
+def _phb_with_new_rocm(profile: Profile) -> Iterator[Fault]:
     """Find PHB that a job with ROCm 7 would get."""
     if profile.site.node.gpu_vendor != "amd":
         return
@@ -152,109 +149,109 @@ def _phb_with_new_rocm(profile: Profile) -> Iterator[Found]:
             and setting.value == "PHB"
             and judge_condition(setting.condition, facts)
         ):
-            yield Found(
+            yield Fault(
                 profile.line("settings"), "jobs with ROCm 7 get NCCL_NET_GDR_LEVEL=PHB", 'when = { rocm = "< 6.2" }'
             )
 
 
-def _ofi_on_one_node(profile: Profile) -> Iterator[Found]:
+def _ofi_on_one_node(profile: Profile) -> Iterator[Fault]:
     for setting in profile.site.settings:
         one = judge_condition(setting.condition, Facts(nodes="1", vendor=profile.site.node.gpu_vendor))
         if setting.name == "NCCL_NET" and setting.value == "OFI" and one is not False:
-            yield Found(profile.line("settings"), "jobs of one node get NCCL_NET=OFI", 'when = { nodes = "> 1" }')
+            yield Fault(profile.line("settings"), "jobs of one node get NCCL_NET=OFI", 'when = { nodes = "> 1" }')
 
 
-def _fixed_port(profile: Profile) -> Iterator[Found]:
+def _fixed_port(profile: Profile) -> Iterator[Fault]:
     for setting in profile.site.settings:
         if setting.name in {"MASTER_PORT", "MASTER_ADDR"}:
-            yield Found(profile.line("settings"), f"{setting.name} is a job's own", "remove it: the script finds it")
+            yield Fault(profile.line("settings"), f"{setting.name} is a job's own", "remove it: the script finds it")
 
 
-def _mask_beside_cores(profile: Profile) -> Iterator[Found]:
+def _mask_beside_cores(profile: Profile) -> Iterator[Fault]:
     slurm, node = profile.site.slurm, profile.site.node
     if node.gpu_cpus and slurm.mask_needs_whole_nodes and slurm.cpus_beside_mask:
-        yield Found(
+        yield Fault(
             profile.line("slurm"), "masks stand beside --cpus-per-task", "cpus_beside_mask = false, if the site says so"
         )
 
 
-def _peers_cut_off(profile: Profile) -> Iterator[Found]:
+def _peers_cut_off(profile: Profile) -> Iterator[Fault]:
     words = {option.word for option in profile.site.options}
     for avoid in profile.site.avoid:
         if avoid.word in words:
-            yield Found(profile.line("options"), f"the profile gives {avoid.word}, and advises against it", "")
+            yield Fault(profile.line("options"), f"the profile gives {avoid.word}, and advises against it", "")
 
 
-def _set_twice(profile: Profile) -> Iterator[Found]:
+def _set_twice(profile: Profile) -> Iterator[Fault]:
     keys = Counter((s.name, tuple(sorted(s.when.items()))) for s in profile.site.settings)
     for (name, _), count in keys.items():
         if count > 1:
-            yield Found(profile.line("settings"), f"{name} is set {count} times under one condition", "keep one")
+            yield Fault(profile.line("settings"), f"{name} is set {count} times under one condition", "keep one")
 
 
-def _odd_path(profile: Profile) -> Iterator[Found]:
+def _odd_path(profile: Profile) -> Iterator[Fault]:
     for bind in profile.site.binds:
         for path in bind.paths:
             if (bind.if_there or "*" in path) and re.search(r"[\s;&$`\"'\\,:]", path):
-                yield Found(profile.line("binds"), f"{path!r} holds a character that a shell or the runtime reads", "")
+                yield Fault(profile.line("binds"), f"{path!r} holds a character that a shell or the runtime reads", "")
     for cache in profile.site.caches:
         if not re.match(r"/(tmp|dev/shm|var/tmp|local|scratch_local)\b", cache.path):
-            yield Found(profile.line("caches"), f"the cache {cache.path} may be shared by all nodes", "use /tmp")
+            yield Fault(profile.line("caches"), f"the cache {cache.path} may be shared by all nodes", "use /tmp")
 
 
-def _unknown_mode(profile: Profile) -> Iterator[Found]:
+def _unknown_mode(profile: Profile) -> Iterator[Fault]:
     site = profile.site
     parts: tuple[Conditional, ...] = (*site.settings, *site.binds, *site.options, *site.caches)
     for part in parts:
         for fact, known in (("mode", set(site.modes)), ("partition", {p.name for p in site.partitions})):
             words = {word.strip(" =!") for word in part.when.get(fact, "").split("|")} - {""}
             if known and words - known:
-                yield Found(
+                yield Fault(
                     profile.line(fact),
                     f"a condition asks for the {fact} {min(words - known)!r}, which is not there",
                     "",
                 )
     if site.modes and sum(mode.default for mode in site.modes.values()) != 1:
-        yield Found(profile.line("modes"), "of several modes one must be the default", "default = true")
+        yield Fault(profile.line("modes"), "of several modes one must be the default", "default = true")
 
 
-def _avoided_default(profile: Profile) -> Iterator[Found]:
+def _avoided_default(profile: Profile) -> Iterator[Fault]:
     site = profile.site
     if site.launcher.default in site.launcher.avoid:
-        yield Found(profile.line("launcher"), f"the default launcher {site.launcher.default} is one to avoid", "")
+        yield Fault(profile.line("launcher"), f"the default launcher {site.launcher.default} is one to avoid", "")
 
 
-def _wrong_gpu_way(profile: Profile) -> Iterator[Found]:
+def _wrong_gpu_way(profile: Profile) -> Iterator[Fault]:
     vendor = GPU_WAYS.get(profile.site.runtime.gpu, "")
     if vendor and profile.site.node.gpu_vendor not in {"", vendor}:
         what = f"--{profile.site.runtime.gpu} is for GPUs of {vendor}, the nodes have {profile.site.node.gpu_vendor}"
-        yield Found(profile.line("runtime", "gpu"), what, "")
+        yield Fault(profile.line("runtime", "gpu"), what, "")
 
 
-def _claims_proof(profile: Profile) -> Iterator[Found]:
+def _claims_proof(profile: Profile) -> Iterator[Fault]:
     for keys, part in profile.parts():
         if part.proof == "proved" and not part.checked:
-            yield Found(profile.line(*keys), f"{'.'.join(keys)} is said to be proved, without a date", "checked = …")
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)} is said to be proved, without a date", "checked = …")
 
 
-def _impossible_partition(profile: Profile) -> Iterator[Found]:
+def _impossible_partition(profile: Profile) -> Iterator[Fault]:
     def is_empty(partition: Partition) -> bool:
         return bool(partition.max_nodes and partition.min_nodes > partition.max_nodes)
 
     for partition in filter(is_empty, profile.site.partitions):
-        yield Found(profile.line("partitions"), f"{partition.name} takes at least more nodes than at most", "")
+        yield Fault(profile.line("partitions"), f"{partition.name} takes at least more nodes than at most", "")
     names = Counter(partition.name for partition in profile.site.partitions)
     for name in (name for name, count in names.items() if count > 1):
-        yield Found(profile.line("partitions"), f"the partition {name} is there twice", "")
+        yield Fault(profile.line("partitions"), f"the partition {name} is there twice", "")
 
 
-def _no_questions(profile: Profile) -> Iterator[Found]:
+def _no_questions(profile: Profile) -> Iterator[Fault]:
     site = profile.site
     unknown = [
         n for n, known in (("the runtime", site.runtime.name), ("a GPU -> CPU map", site.node.gpu_cpus)) if not known
     ]
     if site.has_slurm and site.node.gpus and unknown and not site.open_questions:
-        yield Found(1, f"{unknown[0]} is not known, and no question says so", 'add open_questions = ["…"]')
+        yield Fault(1, f"{unknown[0]} is not known, and no question says so", 'add open_questions = ["…"]')
 
 
 PROFILE_RULES: tuple[Rule[Profile], ...] = (

@@ -5,70 +5,71 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from argosy.core.findings import FileFinding, State
 from argosy.sites.binding import parse_ranges
 from argosy.sites.conditions import judge_condition
-from argosy.sites.lint.findings import Finding, Found, Rule
 from argosy.sites.lint.job_script import Job, Script
+from argosy.sites.lint.rule import Fault, Rule
 from argosy.sites.partitions import Demand, refuse_demand
 from argosy.sites.resolve import full_address
 
 PROFILE = "the site's profile: argosy sites show"
 
 
-def _wrong_gpu_option(job: Job) -> Iterator[Found]:
+def _wrong_gpu_option(job: Job) -> Iterator[Fault]:
     wrong = {"amd": "--nv", "nvidia": "--rocm", "intel": "--nv"}.get(job.site.node.gpu_vendor, "")
     for line, text in job.script.lines:
         if wrong and re.search(rf"(singularity|apptainer)\s[^|;]*\s{wrong}(\s|$)", text):
-            yield Found(line, f"{wrong} is for GPUs that {job.site.name} does not have", "leave it out")
+            yield Fault(line, f"{wrong} is for GPUs that {job.site.name} does not have", "leave it out")
 
 
-def _required_options(job: Job) -> Iterator[Found]:
+def _required_options(job: Job) -> Iterator[Fault]:
     for name in job.site.slurm.required:
         if not job.script.option(name):
-            yield Found(0, f"{job.site.name} refuses jobs without --{name}", f"add #SBATCH --{name}=…")
+            yield Fault(0, f"{job.site.name} refuses jobs without --{name}", f"add #SBATCH --{name}=…")
 
 
-def _limits(job: Job) -> Iterator[Found]:
+def _limits(job: Job) -> Iterator[Fault]:
     name = job.script.option("partition")
     partition = job.site.partition(name) if name else None
     demand = Demand(job.script.nodes, job.script.gpus, job.script.option("time"))
     refusal = refuse_demand(partition, demand) if partition else ""
     if refusal:
-        yield Found(0, f"the partition {name} does not allow this job: {refusal}", "ask for less, or another partition")
+        yield Fault(0, f"the partition {name} does not allow this job: {refusal}", "ask for less, or another partition")
 
 
-def _billed_whole(job: Job) -> Iterator[Found]:
+def _billed_whole(job: Job) -> Iterator[Fault]:
     partition = job.site.partition(job.script.option("partition"))
     gpus = job.site.node.gpus
     if partition is not None and partition.whole_nodes and 0 < job.script.gpus < gpus:
-        yield Found(
+        yield Fault(
             0,
             f"{partition.name} bills {gpus} GPUs, {job.script.gpus} are used",
             "a partition that gives parts of nodes",
         )
 
 
-def _too_many_cores(job: Job) -> Iterator[Found]:
+def _too_many_cores(job: Job) -> Iterator[Fault]:
     node = job.site.node
     usable = node.cores - len(parse_ranges(node.reserved))
     tasks = job.script.number("ntasks-per-node", "tasks-per-node") or 1
     cores = job.script.number("cpus-per-task") * tasks
     if node.cores and node.reserved and usable < cores <= node.cores:
-        yield Found(
+        yield Fault(
             0, f"{cores} cores per node were asked for, {usable} are left to jobs: it never starts", f"at most {usable}"
         )
 
 
-def _mask_off_the_map(job: Job) -> Iterator[Found]:
+def _mask_off_the_map(job: Job) -> Iterator[Fault]:
     reserved = parse_ranges(job.site.node.reserved)
     for line, text in job.script.starts:
         for mask in re.findall(r"mask_cpu:([0-9a-fx,]+)", text):
             cores = {core for each in mask.split(",") for core in range(512) if int(each, 16) >> core & 1}
             if cores & reserved:
-                yield Found(line, f"a mask holds cores that jobs do not get: {sorted(cores & reserved)}", "")
+                yield Fault(line, f"a mask holds cores that jobs do not get: {sorted(cores & reserved)}", "")
 
 
-def _mask_on_part(job: Job) -> Iterator[Found]:
+def _mask_on_part(job: Job) -> Iterator[Fault]:
     script, site = job.script, job.site
     partition = site.partition(script.option("partition"))
     whole = any(each.name == "exclusive" for each in script.directives) or (partition and partition.whole_nodes)
@@ -76,10 +77,10 @@ def _mask_on_part(job: Job) -> Iterator[Found]:
         return
     for line, text in script.starts:
         if re.search(r"(mask|map)_cpu:", text):
-            yield Found(line, "masks hold on whole nodes only", "add #SBATCH --exclusive")
+            yield Fault(line, "masks hold on whole nodes only", "add #SBATCH --exclusive")
 
 
-def _missing_setting(job: Job) -> Iterator[Found]:
+def _missing_setting(job: Job) -> Iterator[Fault]:
     """Find what the profile sets for such a job, and the script does not."""
     if not job.script.gpus:
         return
@@ -87,28 +88,37 @@ def _missing_setting(job: Job) -> Iterator[Found]:
     for setting in job.site.settings:
         wanted = setting.name.startswith(("NCCL_", "CCL_")) and setting.name not in given
         if wanted and judge_condition(setting.condition, job.facts):
-            yield Found(0, f"{setting.name} is not set: {setting.why}", f"export {setting.name}={setting.value}")
+            yield Fault(0, f"{setting.name} is not set: {setting.why}", f"export {setting.name}={setting.value}")
 
 
-def _build_with_bind_modules(job: Job) -> Iterator[Found]:
+def _build_with_bind_modules(job: Job) -> Iterator[Fault]:
     text = job.script.raw
     if not re.search(r"(singularity|apptainer)\s+build\b", text):
         return
     for line, command in job.script.lines:
         for module in job.site.build.unload:
             if re.search(rf"module\s+load\s.*\b{re.escape(module)}\b", command):
-                yield Found(line, f"the module {module} breaks builds", f"module unload {module}")
+                yield Fault(line, f"the module {module} breaks builds", f"module unload {module}")
 
 
-def avoided(job: Job) -> Iterable[Finding]:
+def avoided(job: Job) -> Iterable[FileFinding]:
     """Find what the site's profile says must not be said there."""
     for avoid in job.site.avoid:
         if judge_condition(avoid.condition, job.facts) is False:
             continue
         for line in _lines_with(job.script, avoid.word):
             source = full_address(job.site, avoid.source)
-            what = f"{job.site.name} advises against {avoid.word}"
-            yield Finding(job.script.path, line, "site-advice", what, avoid.why, avoid.instead, source)
+            evidence = f"{job.site.name} advises against {avoid.word}"
+            yield FileFinding(
+                "site-advice",
+                State.FAIL,
+                evidence,
+                avoid.instead,
+                path=job.script.path,
+                line=line,
+                why=avoid.why,
+                source=source,
+            )
 
 
 def _lines_with(script: Script, word: str) -> Iterator[int]:

@@ -1,0 +1,113 @@
+"""Define the result of one check, and render results for people; every command that checks something uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+
+class State(StrEnum):
+    """The result of one check.
+
+    Attributes
+    ----------
+    OK
+        Nothing to do.
+    WARN
+        It works, but it may be slow or cause trouble.
+    FAIL
+        It does not work; the command exits with code 7.
+    UNKNOWN
+        The check could not be done here.
+    """
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The result of one check.
+
+    Attributes
+    ----------
+    what
+        What was checked, in one or two words: ``runtime``, ``GPUs``.
+    evidence
+        What was found.
+    hint
+        What to do; empty if there is nothing to do.
+    """
+
+    what: str
+    state: State
+    evidence: str
+    hint: str = ""
+
+
+class FileFinding(Finding, frozen=True, kw_only=True):
+    """A fault in a line of a file.
+
+    Attributes
+    ----------
+    what
+        Name of the rule that was broken.
+    line
+        Line number from 1; 0 for the whole file.
+    why
+        What the fault causes.
+    source
+        Where the rule is documented.
+    """
+
+    path: str
+    line: int
+    why: str
+    source: str
+
+
+COLOURS = {State.OK: "32", State.WARN: "33", State.FAIL: "31", State.UNKNOWN: "36"}
+"""ANSI colour codes: green, yellow, red, cyan."""
+STATE_WIDTH = max(map(len, State))
+
+
+def has_failed(findings: Iterable[Finding]) -> bool:
+    """Return whether any check failed."""
+    return any(finding.state is State.FAIL for finding in findings)
+
+
+def render_findings(findings: Sequence[Finding], *, colour: bool = False) -> str:
+    """Render findings for people, one line each, with the hints below.
+
+    A `FileFinding` is rendered as compilers do it, so that editors can jump to the line.
+    """
+    width = max((len(each.what) for each in findings if not isinstance(each, FileFinding)), default=0)
+    return "\n".join(
+        _render_in_file(each, colour=colour) if isinstance(each, FileFinding) else _render(each, width, colour=colour)
+        for each in findings
+    )
+
+
+def _render(finding: Finding, width: int, *, colour: bool) -> str:
+    indent = " " * (STATE_WIDTH + width + 4)
+    state = _paint(finding.state, f"{finding.state:<{STATE_WIDTH}}", colour=colour)
+    first, *more = finding.evidence.splitlines() or [""]
+    lines = [f"{state}  {finding.what:<{width}}  {first}", *(f"{indent}{line}" for line in more)]
+    return "\n".join([*lines, f"{indent}-> {finding.hint}"] if finding.hint else lines)
+
+
+def _render_in_file(finding: FileFinding, *, colour: bool) -> str:
+    place = f"{finding.path}:{finding.line}" if finding.line else finding.path
+    state = _paint(finding.state, finding.state, colour=colour)
+    lines = [
+        f"{place}: {state}: {finding.evidence} [{finding.what}]",
+        f"    {finding.why} ({finding.source})",
+    ]
+    return "\n".join([*lines, f"    -> {finding.hint}"] if finding.hint else lines)
+
+
+def _paint(state: State, text: str, *, colour: bool) -> str:
+    return f"\x1b[{COLOURS[state]}m{text}\x1b[0m" if colour else text
