@@ -181,7 +181,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("sites", "show", "nowhere"), 3, "there is no site 'nowhere'"),
         (("sites", "show", "lumi"), 3, "-> did you mean lumi-g?"),
         (("sites", "lint", "no-such/place.toml"), 3, "there is no site profile no-such/place.toml"),
-        (("verify", "no.log"), 2, "there is no log 'no.log'\n  -> give a file, or the number of a job"),
+        (("verify", "no.log"), 2, "there is no log 'no.log'\n  -> give a file or a job number"),
         (("help", "biuld"), 2, "Did you mean 'build'?"),
         (("launch", "nothing.sif", "--json", "--", "true"), 125, "--json needs --dry-run"),
         (
@@ -193,7 +193,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("launch", "x.sif", "--ssh", "far:/w", "--script", "j.sh", "--", "true"), 2, "--dry-run prints the script"),
         (("jobs", "15"), 2, "argosy jobs show 15"),
         (("cancel", "my-job"), 2, "'my-job' is no number of a job"),
-        (("verify", __file__), 7, "nothing in it tells of a network"),
+        (("verify", __file__), 7, "cannot verify the run: its logs contain no line"),
     ],
 )
 def test_a_mistake_gives_one_message_and_its_code(
