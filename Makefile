@@ -28,7 +28,7 @@ check: $(STAMP)
 	$(PY) tools/check_prose.py
 	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()"
 	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
-	shellcheck src/argosy/builder/*/*.sh
+	shellcheck src/argosy/builder/*/*.sh src/argosy/*/scripts/*.sh
 	$(PY) -m pytest -q -n auto tests/unit
 
 test: $(STAMP)

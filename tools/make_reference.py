@@ -18,7 +18,7 @@ import msgspec
 
 from argosy.cli.app import app
 from argosy.core.layout import NOT_FROM_CALLER
-from argosy.runtimes.runtime import AUTOMATIC, FORMS, RUNTIMES, VARIABLE_PREFIXES, load_runtime
+from argosy.runtimes.runtime import AUTOMATIC, KIND_NAMES, RUNTIMES, VARIABLE_PREFIXES, load_runtime
 from argosy.sites import profile as records
 from argosy.sites.conditions import KNOWN
 from argosy.sites.node_picture import picture_missing, render_picture
@@ -208,7 +208,7 @@ def render_default(field: msgspec.structs.FieldInfo) -> str:
 def render_runtimes() -> str:
     """Render the page of the runtimes."""
     loaded = [load_runtime(name) for name in RUNTIMES]
-    forms = {r.name: ", ".join(FORMS[form] for form in FORMS if form in r.traits.images) for r in loaded}
+    forms = {r.name: ", ".join(KIND_NAMES[form] for form in KIND_NAMES if form in r.traits.images) for r in loaded}
     forms |= {r.name: f"{forms[r.name]}, an image that it has ({r.traits.store})" for r in loaded if r.traits.store}
     return RUNTIMES_PAGE.format(
         automatic=", ".join(AUTOMATIC),

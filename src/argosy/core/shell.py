@@ -1,14 +1,17 @@
-"""Words of shell text: the one place that quotes; it never runs anything.
+"""Quote arguments and render shell commands; the only module that quotes for a shell.
 
-A `Word` is either plain text, which reaches the program exactly as it is, or `ShellExpr`, an expression that the shell
-expands when the script runs (``$MASTER_ADDR``).  Scripts are made of words until the last moment.
+A `Word` is one argument of a command: plain text, which reaches the program unchanged, or a `ShellExpr`, which the
+shell expands when the script runs (``$MASTER_ADDR``). Commands stay sequences of words until a script is rendered.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import msgspec
@@ -18,28 +21,28 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class ShellExpr(msgspec.Struct, frozen=True):
-    """Text that the shell expands at run time, within double quotes, so never split again.
+    """An expression that the shell expands at run time, inside double quotes, so the result is not split.
 
     Attributes
     ----------
     expression
-        What stands between the double quotes, as ``$node_rank`` or ``$host:$port``.
+        The text between the double quotes, for example ``$node_rank`` or ``$host:$port``.
     """
 
     expression: str
 
 
 class ShellFunction(str):
-    """A sh program that travels as one word; scripts write it down once, under its name.
+    """A sh program that is passed as one argument; a rendered script defines it once, as a variable with its name.
 
-    Written without single quotes, so that it stands in a script as it is.
+    The programs avoid single quotes, so that quoting leaves them readable in a script.
     """
 
     __slots__ = ("name",)
     name: str
 
     def __new__(cls, name: str, text: str) -> Self:
-        """Make the word."""
+        """Create the program from its name and text."""
         self = super().__new__(cls, text)
         self.name = name
         return self
@@ -47,26 +50,40 @@ class ShellFunction(str):
 
 Word = str | ShellExpr
 
-COLONS = ShellFunction(
-    "colons",
-    """\
-# Each word of colons alone came with one more: a lone one separates programs for srun and mpiexec.
-for argosy_word do
-    shift
-    case $argosy_word in "" | *[!:]*) ;; *) argosy_word=${argosy_word#:} ;; esac
-    set -- "$@" "$argosy_word"
-done
-unset argosy_word
-exec "$@"
-""",
-)
+SCRIPTS = Path(__file__).with_name("scripts")
+_NO_VALUES: Mapping[str, str] = MappingProxyType({})
+
+
+def read_function(file: Path, name: str, values: Mapping[str, str] = _NO_VALUES) -> ShellFunction:
+    """Read a sh program that ships with Argosy.
+
+    Parameters
+    ----------
+    name
+        Name of the variable that holds the program in a rendered script.
+    values
+        Values for the placeholders: ``@KEY@`` is replaced by the value of ``KEY``.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.lstrip().startswith("# shellcheck "))
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return ShellFunction(name, text)
+
+
+@cache
+def _restore_colons() -> ShellFunction:
+    return read_function(SCRIPTS / "colons.sh", "colons")
 
 
 def escape_colons(words: Sequence[Word]) -> tuple[Word, ...]:
-    """Give words that srun, salloc or mpiexec may start: a lone ``:`` among theirs begins another program (srun(1))."""
+    """Return a command that srun, salloc and mpiexec start as one program, even if an argument is ``:``.
+
+    These launchers read a lone ``:`` as the separator of several programs (srun(1), heterogeneous steps).
+    """
     if ":" not in words:
         return tuple(words)
-    return ("/bin/sh", "-c", COLONS, "argosy-colons", *(f"{w}:" if _is_colons(w) else w for w in words))
+    return ("/bin/sh", "-c", _restore_colons(), "argosy-colons", *(f"{w}:" if _is_colons(w) else w for w in words))
 
 
 def _is_colons(word: Word) -> bool:
@@ -74,9 +91,9 @@ def _is_colons(word: Word) -> bool:
 
 
 def quote(word: Word) -> str:
-    """Render one word so that any POSIX shell gives it to the program unchanged.
+    """Render one argument so that any POSIX shell passes it to the program unchanged.
 
-    sbatch takes no script with CR LF in it, in whichever place.
+    CR LF is rendered through printf, because sbatch rejects scripts that contain it anywhere.
     """
     if isinstance(word, ShellExpr):
         return f'"{word.expression}"'
@@ -85,17 +102,17 @@ def quote(word: Word) -> str:
 
 
 def safe_path(path: str) -> str:
-    """Render the path of a file so that no program takes it for an option."""
+    """Render a file path so that no program reads it as an option."""
     return quote(f"./{path}" if path.startswith("-") else path)
 
 
 def as_comment(text: str) -> str:
-    """Keep a user's text within its comment: no line breaks, no control characters."""
+    """Replace line breaks and control characters with blanks, so that the text stays inside one comment."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def in_double_quotes(text: str) -> str:
-    """Write plain text so that it may stand beside expressions in a `ShellExpr`."""
+    """Escape plain text for use next to expressions in a `ShellExpr`."""
     return re.sub(r'([$`"\\])', r"\\\1", text)
 
 
@@ -105,9 +122,9 @@ def join(words: Iterable[Word]) -> str:
 
 
 def join_words(words: Iterable[Word]) -> Word:
-    """Give several words as one, with blanks between them; late where one of them is.
+    """Join several words with blanks into one; the result is a `ShellExpr` if any of them is.
 
-    Plain words must hold nothing that a shell expands within double quotes.
+    Plain words must not contain characters that a shell expands inside double quotes.
     """
     all_words = tuple(words)
     text = " ".join(word.expression if isinstance(word, ShellExpr) else word for word in all_words)
@@ -115,7 +132,7 @@ def join_words(words: Iterable[Word]) -> Word:
 
 
 def render_command(words: Iterable[Word], *, indent: str = "", width: int = 112) -> str:
-    """Render a command over several lines, as a person would write it: an option of one letter stays with its value."""
+    """Render a command over several lines; a one-letter option stays on the line of its value."""
     lines: list[str] = []
     current = short = ""
     for text in map(quote, words):
@@ -133,23 +150,35 @@ def render_command(words: Iterable[Word], *, indent: str = "", width: int = 112)
 
 
 def render_assignment(name: str, value: Word) -> str:
-    """Render ``NAME=value``; the name must be one a shell takes."""
+    """Render ``NAME=value``.
+
+    Raises
+    ------
+    ValueError
+        If the name is not a valid shell variable name.
+    """
     if not NAME.match(name):
         raise ValueError(f"not a variable name: {name!r}")
     return f"{name}={quote(value)}"
 
 
 def literal_argv(words: Iterable[Word]) -> tuple[str, ...]:
-    """Give the words of a command that holds nothing late; what is run here and now has none."""
+    """Return the arguments of a command that runs without a shell.
+
+    Raises
+    ------
+    ValueError
+        If an argument is a `ShellExpr`.
+    """
     out = tuple(words)
-    late = [word for word in out if isinstance(word, ShellExpr)]
-    if late:
-        raise ValueError(f"only a shell knows {late[0].expression!r}")
+    expressions = [word for word in out if isinstance(word, ShellExpr)]
+    if expressions:
+        raise ValueError(f"only a shell can expand {expressions[0].expression!r}")
     return tuple(word for word in out if isinstance(word, str))
 
 
 def extract_functions(words: Iterable[Word]) -> tuple[tuple[ShellFunction, ...], tuple[Word, ...]]:
-    """Take the programs out of a command: give them, and the command with their names as variables in their places."""
+    """Split a command into its sh programs and the command with a variable in place of each program."""
     programs: dict[str, ShellFunction] = {}
     out: list[Word] = []
     for word in words:
@@ -162,23 +191,23 @@ def extract_functions(words: Iterable[Word]) -> tuple[tuple[ShellFunction, ...],
 
 
 def render_functions(programs: Iterable[ShellFunction]) -> list[str]:
-    """Render programs as the assignments that a script begins with."""
+    """Render sh programs as variable assignments for the beginning of a script."""
     return [f"{program.name}={quote(program.rstrip())}" for program in programs]
 
 
-def format_command(words: Sequence[str], told: set[str]) -> str:
-    """Render a command for somebody who reads along: a script among its words is shown only the first time.
+def format_command(argv: Sequence[str], shown: set[str]) -> str:
+    """Render a command for verbose output; a script among the arguments is shown in full only once.
 
     Parameters
     ----------
-    told
-        Scripts that were shown; those of this command are added.
+    shown
+        Scripts that were shown before; those of this command are added.
     """
-    scripts = {word for word in words if "\n" in word}
-    first = next((place for place, word in enumerate(words) if word in scripts), 0)
+    scripts = {argument for argument in argv if "\n" in argument}
+    first = next((index for index, argument in enumerate(argv) if argument in scripts), 0)
     lead = ""
-    if words[first] in told and "--" in words[first:]:
-        lead, words = "… ", words[words.index("--", first) :]
-    shown = [f"{word.splitlines()[0]} …" if word in told else word for word in words]
-    told |= scripts
-    return lead + shlex.join(shown)
+    if argv[first] in shown and "--" in argv[first:]:
+        lead, argv = "… ", argv[argv.index("--", first) :]
+    texts = [f"{argument.splitlines()[0]} …" if argument in shown else argument for argument in argv]
+    shown |= scripts
+    return lead + shlex.join(texts)

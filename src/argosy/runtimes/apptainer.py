@@ -1,10 +1,11 @@
-"""Apptainer and SingularityCE: one adapter, two table rows; words only.
+"""Apptainer and SingularityCE: one adapter for both.
 
-Every variable is forced as ``APPTAINERENV_X`` or ``SINGULARITYENV_X`` under ``--no-eval`` (Apptainer >= 1.1,
-SingularityCE >= 3.11; Apptainer under its second name, singularity, reads both): a plain export loses to the image's
-own scripts, and without it backticks in a value run.
-Both set them right after the image's ``/.singularity.d/env/99-base.sh``: an image that has the folder and not this file
-loses them without a word (action script in internal/pkg/util/fs/files; tried with 1.4.5), so Argosy's images have one.
+Variables are set as ``APPTAINERENV_X`` or ``SINGULARITYENV_X`` with ``--no-eval`` (Apptainer >= 1.1, SingularityCE >=
+3.11; Apptainer called as singularity reads both). A plain export loses to the image's own scripts, and without
+``--no-eval`` backticks in a value are executed.
+Both programs set the variables right after ``/.singularity.d/env/99-base.sh`` of the image. If an image has the folder
+without this file, the variables are lost silently (action script in internal/pkg/util/fs/files; tested with 1.4.5), so
+Argosy's images contain it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ HARMLESS = frozenset(
         "MESSAGELEVEL",
     }
 )
-"""What the caller may set without changing the container: where caches lie, how registries are reached."""
+"""Options that the caller may set because they do not change the container: cache folders, registry access."""
 
 GPU_FLAGS: Mapping[GpuMode, tuple[str, ...]] = {
     GpuMode.NONE: (),
@@ -52,25 +53,25 @@ GPU_FLAGS: Mapping[GpuMode, tuple[str, ...]] = {
     GpuMode.ROCM: ("--rocm",),
 }
 
-ODD = re.compile(r'[,:\\"\n]')
-"""Signs that ``-B`` gives a meaning of its own, so that such a path needs ``--mount``."""
+BIND_SPECIAL = re.compile(r'[,:\\"\n]')
+"""Characters with a meaning in ``-B``; a path that contains one needs ``--mount``."""
 
 LAYER_HINT = (
-    "unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, "
-    "or build the image with --flatten"
+    "unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask the administrators for enable overlay = yes in "
+    "apptainer.conf, or build the image with --flatten"
 )
 
 
 TRAITS = Traits(
     images=FILES,
-    caller="all of it, except what names software of the host; an image's own value wins",
+    caller="all of it, except variables that refer to host software; the image's own values win",
     late_binds=True,
     overlays=True,
 )
 
 
 class ApptainerFamily(msgspec.Struct, frozen=True):
-    """One program of the family; ``--no-eval`` is of Apptainer 1.1 and SingularityCE 3.11."""
+    """The adapter of Apptainer or SingularityCE; ``--no-eval`` needs Apptainer 1.1 or SingularityCE 3.11."""
 
     name: str
     program: str
@@ -78,25 +79,25 @@ class ApptainerFamily(msgspec.Struct, frozen=True):
     proof: str
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - whether its starter works, only a start tells
-        """Say why this runtime cannot do what is asked on this machine; empty where it can."""
+    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only a start shows whether its starter works
+        """Return the reason why this runtime cannot start the entry on this machine; empty if it can."""
         if entry.gpu not in GPU_FLAGS:
-            return f"{self.name} has no option for GPUs by '{entry.gpu}'; it knows nv, nvccli and rocm"
-        if ODD.search(entry.dev):
-            return f"{self.name} --overlay takes no folder with one of , : in its name: {entry.dev}"
+            return f"{self.name} does not support --gpu {entry.gpu}; use nv, nvccli or rocm"
+        if BIND_SPECIAL.search(entry.dev):
+            return f"{self.name} --overlay does not accept a path that contains a comma or a colon: {entry.dev}"
         if any(variable.name == "HOME" for variable in entry.variables):
-            return f"{self.name} does not let HOME be set; bind another directory onto it instead"
+            return f"{self.name} does not allow setting HOME; bind another directory at its path instead"
         return ""
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give each variable under the name that the program of this name reads."""
+        """Return the variables with the prefix that the program reads."""
         family = self.program.upper()
         return tuple(Variable(f"{family}ENV_{each.name}", each.value) for each in forced_variables(entry))
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the whole command line that starts `command` in the container.
+        """Return the command line that starts `command` in the container.
 
-        ``--quiet`` leaves warnings and errors, and drops the remarks that each start prints ("gocryptfs not found").
+        ``--quiet`` keeps warnings and errors, but hides the notes of each start, for example "gocryptfs not found".
         """
         image = entry.image
         return (
@@ -126,10 +127,10 @@ SINGULARITY = ApptainerFamily(
 )
 
 
-def bind_words(bind: Bind, *, options: tuple[str, ...] = ()) -> tuple[str, str]:
-    """Say one bind mount: as ``-B`` where the paths allow it, else as ``--mount``, whose words are one line of CSV."""
+def bind_option(bind: Bind, *, options: tuple[str, ...] = ()) -> tuple[str, str]:
+    """Return the option for a bind mount: ``-B`` if the paths allow it, else ``--mount`` with a line of CSV."""
     extra = (*options, *(("ro",) if bind.read_only else ()))
-    if not ODD.search(bind.source + bind.target):
+    if not BIND_SPECIAL.search(bind.source + bind.target):
         target = (bind.target,) if extra or bind.target != bind.source else ()
         return "-B", ":".join((bind.source, *target, *((",".join(extra),) if extra else ())))
     fields = ("type=bind", f"src={bind.source}", f"dst={bind.target}", *extra)
@@ -137,18 +138,18 @@ def bind_words(bind: Bind, *, options: tuple[str, ...] = ()) -> tuple[str, str]:
 
 
 def _all_binds(binds: tuple[Bind, ...]) -> tuple[str, ...]:
-    """Say bind mounts: those that need no words of their own as one list, as ``-B /pfs,/scratch:/data``."""
-    pairs = [bind_words(bind) for bind in binds]
+    """Return the options for all bind mounts; simple ones become one list, for example ``-B /pfs,/scratch:/data``."""
+    pairs = [bind_option(bind) for bind in binds]
     plain = [word for option, word in pairs if option == "-B"]
     others = [word for pair in pairs if pair[0] != "-B" for word in pair]
     return (*(("-B", ",".join(plain)) if plain else ()), *others)
 
 
 def leaks(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Name the caller's variables that would change the container behind the plan's back, so that they can be removed.
+    """Return the names of the caller's variables that would change the container, so that they can be removed.
 
-    Both programs read every option from ``<FAMILY>_<OPTION>`` (BIND, CONTAIN, NV, OVERLAY, UNDERLAY, …; releases add
-    more) and every variable of the container from ``<FAMILY>ENV_<NAME>``.
+    Both programs read every option from ``<FAMILY>_<OPTION>`` (BIND, CONTAIN, NV, OVERLAY, UNDERLAY, …) and every
+    variable of the container from ``<FAMILY>ENV_<NAME>``.
     """
     return tuple(
         name
@@ -160,9 +161,9 @@ def leaks(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def parse_bind_variables(environment: Mapping[str, str]) -> tuple[Bind, ...]:
-    """Read the bind mounts that modules of a site set (``APPTAINER_BIND``, ``SINGULARITY_BINDPATH``, …).
+    """Parse the bind mounts that a site's modules set (``APPTAINER_BIND``, ``SINGULARITY_BINDPATH``, …).
 
-    A plan that removes these variables (see `leaks`) can carry their mounts itself, and say where they come from.
+    A plan removes these variables (see `leaks`), adds their mounts itself and reports where they come from.
     """
     binds: dict[Bind, None] = {}
     for family in FAMILIES:
@@ -176,12 +177,12 @@ def parse_bind_variables(environment: Mapping[str, str]) -> tuple[Bind, ...]:
 
 
 def _layer_words(entry: Entry) -> tuple[str, ...]:
-    """Bind the layer out of the image's own file, where its overlay partition would be skipped."""
+    """Return the options that mount the layer from the image file, if its overlay partition would be skipped."""
     if entry.attach is not Attach.BIND:
         return ()
     options = (f"id={entry.image.layer_part}", f"image-src={ROOT}")
-    return bind_words(Bind(entry.image.path, ROOT), options=options)
+    return bind_option(Bind(entry.image.path, ROOT), options=options)
 
 
 def _csv_field(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if ODD.search(text) else text
+    return '"' + text.replace('"', '""') + '"' if BIND_SPECIAL.search(text) else text

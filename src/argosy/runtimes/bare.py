@@ -1,7 +1,7 @@
-"""No container: the machine's own software, or that of a prefix (a venv, a conda environment); words only.
+"""No container: the host's own software, or that of a prefix (a venv or a conda environment).
 
-``argosy launch bare: -- python train.py`` takes what modules and PATH give; ``bare:/project/venv`` puts the programs of
-that prefix first.  Masks, rendezvous, signals and the checks before the start are those of every other launch.
+``argosy launch bare: -- python train.py`` uses modules and PATH; ``bare:/project/venv`` puts the programs of that
+prefix first. CPU masks, rendezvous, signals and checks are the same as in every other launch.
 """
 
 from __future__ import annotations
@@ -9,36 +9,22 @@ from __future__ import annotations
 import msgspec
 
 from argosy.core.model import Entry, Host, ImageKind, Variable
-from argosy.core.shell import ShellFunction, Word
-from argosy.runtimes.runtime import Traits, assignment, inherited_variables
+from argosy.core.shell import Word, read_function
+from argosy.runtimes.runtime import SCRIPTS, Traits, assignment, inherited_variables
 
-STEP_IN = ShellFunction(
-    "step_in",
-    """\
-# No container: words FOLDER PREFIX, then the command; the programs of PREFIX come first.
-[ -z "$1" ] || cd -- "$1" || exit 125
-if [ -n "$2" ]; then
-    [ -x "$2/bin/python" ] || { printf "argosy: there is no %s/bin/python\\n" "$2" >&2; exit 6; }
-    unset PYTHONHOME
-    PATH=$2/bin:$PATH
-    if [ -e "$2/pyvenv.cfg" ]; then export PATH VIRTUAL_ENV="$2"; else export PATH CONDA_PREFIX="$2"; fi
-fi
-shift 2
-exec "$@"
-""",
-)
+STEP_IN = read_function(SCRIPTS / "bare.sh", "step_in")
 
 
 TRAITS = Traits(
     images=frozenset({ImageKind.HOST}),
-    caller="all of it, PATH and LD_LIBRARY_PATH too: they are the environment that was asked for",
+    caller="all of it, including PATH and LD_LIBRARY_PATH",
     late_binds=True,
-    unlike="nothing is closed or read-only: the program sees the machine as it is",
+    unlike="nothing is isolated or read-only",
 )
 
 
 class Bare(msgspec.Struct, frozen=True):
-    """The adapter; it has no settings."""
+    """The adapter for starts without a container."""
 
     name: str = "bare"
     program: str = "env"
@@ -46,24 +32,24 @@ class Bare(msgspec.Struct, frozen=True):
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - a shell is everywhere
-        """Say why this cannot be done without a container; empty where it can."""
+    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - every machine has a shell
+        """Return the reason why the entry needs a container; empty if it does not."""
         moved = next((bind for bind in entry.binds if bind.source != bind.target or bind.read_only), None)
         if moved:
-            return f"without a container {moved.source} cannot be shown as {moved.target}, nor be made read-only"
+            return f"mounting {moved.source} at {moved.target}, or read-only, needs a container"
         if entry.contain:
-            return "without a container nothing can be closed off: leave --contain out"
+            return "--contain needs a container"
         return ""
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give the values of the caller's environment; ``env`` sets the other variables."""
+        """Return the values of the caller's environment; ``env`` sets the other variables."""
         return inherited_variables(entry)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the whole command line."""
+        """Return the command line."""
         step_in = ("sh", "-c", STEP_IN, "argosy-bare", entry.workdir, entry.image.path)
-        said = (assignment(variable) for variable in entry.variables if not variable.inherited)
-        return ("env", *said, *step_in, *command)
+        assignments = (assignment(variable) for variable in entry.variables if not variable.inherited)
+        return ("env", *assignments, *step_in, *command)
 
 
 BARE = Bare()

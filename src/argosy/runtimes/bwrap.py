@@ -1,10 +1,22 @@
-"""bubblewrap: the runtime of laptops, CI boxes and fresh Debians, on unpacked trees; words only.
+"""bubblewrap (bwrap): the runtime for machines without Apptainer; it works on unpacked root file systems.
 
-It gives the identity and mounts that Apptainer gives.  Written for bubblewrap 0.5 and later: Debian 12 has 0.8, which
-has no ``--overlay``, so the trees are joined by an overlay mount before it starts (see `bwrap_scripts`).
+The container has the same identity and mounts as with Apptainer. The code supports bubblewrap 0.5 and later: 0.8 of
+Debian 12 has no ``--overlay``, so an overlay of the trees is mounted before it starts.
 
-One known difference: the caller's variables are visible to the image's environment scripts, so ``X=${X:-default}`` of
-an image keeps the caller's X, where Apptainer's scripts never see it.  Forced variables win on both.
+One known difference: the image's environment scripts see the caller's variables, so ``X=${X:-default}`` in an image
+keeps the caller's X; with Apptainer it does not. Variables that a plan sets win with both.
+
+Three sh programs enter the container; every value is an argument of theirs::
+
+    unshare ── sh JOIN ──┬─ mounts: tmpfs, overlay of the trees           (private mount namespace)
+                         ├─ bwrap … sh HOLD    builds the container, reports its process id, waits
+                         └─ exec nsenter ── sh ENTER ── exec the program  (HOLD and bwrap end here)
+
+The process that the caller started becomes the program. bubblewrap itself always forks and forwards no signals
+(``monitor_child`` in bubblewrap.c): a SIGUSR1 from Slurm would kill the monitor and with it the program. With these
+programs, signals, exit code, terminal and parent-death signal are the program's own.
+
+Names in them begin with ``argosy_``, because the caller's exported variables share the name space.
 """
 
 from __future__ import annotations
@@ -13,12 +25,12 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from argosy.core.layout import GPU_LIBRARIES
+from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES
 from argosy.core.model import Devices, Entry, GpuMode, Host, Person, Variable
-from argosy.core.shell import NAME, Word
-from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN, PREFIX
+from argosy.core.shell import NAME, Word, read_function
 from argosy.runtimes.runtime import (
     FILES,
+    SCRIPTS,
     Traits,
     env_value,
     forced_variables,
@@ -26,15 +38,27 @@ from argosy.runtimes.runtime import (
     with_image_environment,
 )
 
-MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run", "usr"})
-"""Top folders that are symbolic links in many images, or have such: a folder made here would hide the link."""
+PREFIX = "ARGOSYENV_"
+"""Prefix under which a secret value is passed through the environment, so that the image's own value cannot win."""
 
-LAYER_HINT = "remove its tree from the cache of Argosy and start again"
+JOIN = read_function(SCRIPTS / "bwrap_join.sh", "join", {"DEFAULT_PATH": DEFAULT_PATH})
+"""Outside, in a private mount namespace: mount the overlay, let bubblewrap build the container, enter it."""
+
+HOLD = read_function(SCRIPTS / "bwrap_hold.sh", "hold")
+"""Inside: report that the container is complete, and keep it until ENTER runs in it."""
+
+ENTER = read_function(SCRIPTS / "bwrap_enter.sh", "walk_in", {"DEFAULT_PATH": DEFAULT_PATH})
+"""Inside: read the image's environment as Apptainer does, set the plan's variables, become the program."""
+
+MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run", "usr"})
+"""Top-level folders that are symbolic links in many images; a folder created in the overlay would hide the link."""
+
+LAYER_HINT = "remove the unpacked image from Argosy's cache (argosy cache gc) and start again"
 
 
 TRAITS = Traits(
     images=FILES,
-    caller="all of it, except what names software of the host; an image's own value wins",
+    caller="all of it, except variables that refer to host software; the image's own values win",
     unlike="the image's environment scripts see the caller's variables",
     unpacks=True,
     skips_binds=True,
@@ -43,7 +67,7 @@ TRAITS = Traits(
 
 
 class Bubblewrap(msgspec.Struct, frozen=True):
-    """The adapter; it has no settings."""
+    """The adapter of bubblewrap."""
 
     name: str = "bwrap"
     program: str = "bwrap"
@@ -52,21 +76,21 @@ class Bubblewrap(msgspec.Struct, frozen=True):
     traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:
-        """Say why this runtime cannot do what is asked on this machine; empty where it can."""
+        """Return the reason why bubblewrap cannot start the entry on this machine; empty if it can."""
         if entry.gpu is GpuMode.NVCCLI:
-            return "nvidia-container-cli works under apptainer only; bwrap carries GPUs in by --gpu nv or cdi"
+            return "--gpu nvccli works with apptainer only; use --gpu nv or --gpu cdi with bwrap"
         if entry.person.uid == 0 and not host.can_mount:
-            return "root may not mount file systems here"
+            return "root is not allowed to mount file systems on this machine"
         if entry.person.uid != 0 and not host.user_namespaces:
-            return "bwrap needs user namespaces, which are switched off on this machine"
+            return "bwrap needs user namespaces, which are disabled on this machine"
         return ""
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give the values that `TAKE` reads; the other variables travel as arguments.  All are set inside."""
+        """Return the secret values under their prefixed names; all other variables are arguments."""
         return inherited_variables(entry, PREFIX)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the whole command line that starts `command` in the container."""
+        """Return the command line that starts `command` in the container."""
         namespaced = entry.person.uid != 0
         bwrap = (*_container_words(entry), "--", "/bin/sh", "-c", HOLD, "argosy-hold")
         variables = (Variable("HOME", entry.person.home), *forced_variables(entry))
@@ -110,7 +134,7 @@ def _container_words(entry: Entry) -> tuple[str, ...]:
 
 
 def _usual_places(entry: Entry) -> list[str]:
-    """Mount the folders for temporary files and home, which may lie in one: the machine's, or private ones."""
+    """Return the mounts of home and of the folders for temporary files: the host's, or private ones (``--contain``)."""
     home = entry.person.home
     paths = [("/tmp", "1777"), ("/var/tmp", "1777")]  # noqa: S108 - mount points
     paths += [(home, "0700")] if home != "/" else []
@@ -121,10 +145,10 @@ def _usual_places(entry: Entry) -> list[str]:
 
 
 def _device_words(devices: Devices, *, contain: bool) -> list[str]:
-    """Carry GPUs in; the whole of /dev is there already unless the container is closed.
+    """Return the mounts of GPU devices and driver libraries; without ``--contain``, /dev is mounted as a whole.
 
-    Links of the driver go into the libraries' folder under their own name: in the image's folders one of that name may
-    exist, which ends bubblewrap.
+    Symbolic links of the driver are created in the folder of the libraries: bubblewrap fails if the image already has
+    a file with the name of a link.
     """
     words = [word for node in devices.nodes if contain for word in ("--dev-bind", node, node)]
     for bind in devices.binds:
@@ -143,18 +167,18 @@ def _library_folders(devices: Devices) -> tuple[str, ...]:
 
 
 def _identity_lines(person: Person) -> tuple[str, str]:
-    """Give the caller's lines for /etc/passwd, where it comes first, and /etc/group, where it comes last.
+    """Return the caller's line for the top of /etc/passwd and the line for the end of /etc/group.
 
-    The image may know neither: sites keep names in LDAP, or the uid is somebody else's in the image.
+    The image may not know the user, for example because the site uses LDAP, or may use the uid for another one.
     """
     passwd = f"{person.name}:x:{person.uid}:{person.gid}::{person.home}:/bin/sh"
     return passwd, f"{person.name}:x:{person.gid}:{person.name}"
 
 
 def _parents(entry: Entry) -> tuple[str, ...]:
-    """Name the folders of mount points, to be made in the upper tree, where they belong to the caller.
+    """Return the parent folders of the mount points, which JOIN creates in the upper layer as the caller.
 
-    The same folder of an image that another user unpacked could not be written to, though it is only a throw-away.
+    If another user unpacked the image, the caller could not create mount points in the folders of that tree.
     """
     targets = [entry.person.home, *(bind.target for bind in (*entry.binds, *entry.devices.binds))]
     targets += [f"{GPU_LIBRARIES}/links"] if entry.devices.links else []

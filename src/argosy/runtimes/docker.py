@@ -1,6 +1,6 @@
-"""docker on a workstation, on images that it has or fetches itself; words only.
+"""docker on a workstation, for images in its store or in a registry.
 
-The daemon starts containers as root, so the caller's ids, limits and folders are said by name.  Written for docker
+The daemon starts containers as root, so the caller's ids, limits and folders are passed as options. Supports docker
 20.10 (Debian 12) and later.
 """
 
@@ -10,69 +10,57 @@ import msgspec
 
 from argosy.core.layout import enter_if_present
 from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
-from argosy.core.shell import ShellFunction, Word
-from argosy.runtimes.podman import AT_TERMINAL, SHARED_MEMORY, TEMPORARY
+from argosy.core.shell import Word, read_function
+from argosy.runtimes.podman import SHARED_MEMORY, TEMPORARY
 from argosy.runtimes.runtime import (
     PASSED_NAMES,
+    PASSED_PATTERNS,
+    SCRIPTS,
     Traits,
     env_value,
     forced_variables,
     inherited_variables,
-    render_set_names,
 )
 
-START = ShellFunction(
-    "start",
-    f"""\
-# Start docker: its words are given.  What ranks find each other and the network by comes along by name; groups, limits
-# and umask are those of this shell: by itself the daemon gives its own.
-for name in {render_set_names()}; do
-    set -- --env "$name" "$@"
-done
-for group in $(id -G); do set -- --group-add "$group" "$@"; done
-limit() {{ sed -n "s/unlimited/-1/g; s/^Max $1 *\\([^ ]*\\) *\\([^ ]*\\).*/$2=\\1:\\2/p" /proc/self/limits; }}
-{AT_TERMINAL}
-set -- --ulimit "$(limit 'core file size' core)" --ulimit "$(limit 'locked memory' memlock)" "$@"
-set -- --ulimit "$(limit 'open files' nofile)" --ulimit "$(limit processes nproc)" "$@"
-exec docker run --ulimit "$(limit 'stack size' stack)" --env ARGOSY_UMASK="$(umask)" "$@"
-""",
-)
+START = read_function(SCRIPTS / "docker_start.sh", "start", PASSED_PATTERNS)
 
 UMASK = 'umask "$ARGOSY_UMASK"; unset ARGOSY_UMASK; '
-"""In the container, in sh: docker run has no option for it."""
+"""sh commands for inside the container: docker run has no option for the umask."""
 
-GPU_WORDS = {
+GPU_OPTIONS = {
     GpuMode.NONE: (),
     GpuMode.NV: ("--gpus", "all"),
     GpuMode.CDI: ("--device", "nvidia.com/gpu=all"),
     GpuMode.ROCM: ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video", "--group-add", "render"),
 }
-"""--gpus needs NVIDIA's container toolkit; AMD's are device nodes (https://rocm.docs.amd.com, "Running ROCm Docker
-containers")."""
+"""``--gpus`` needs NVIDIA's container toolkit. AMD GPUs are device nodes (https://rocm.docs.amd.com, "Running ROCm
+Docker containers")."""
 
 FIXED = ("--network=host", "--ipc=host", "--pid=host", "--read-only", "--security-opt=label=disable")
-"""What every container gets: the machine's network, shared memory and processes, so no program has the number 1, which
-hears no signal by default; no labels of SELinux on what is mounted."""
+"""Options of every container: the host's network, shared memory and processes, and no SELinux labels on mounts.
+
+With the host's process ids no program has the id 1, which ignores signals by default.
+"""
 
 DAEMON = "docker-daemon:"
-"""Begins the word for an image that docker has: no other of that name is fetched."""
+"""Prefix of references to images in docker's own store; such an image is never pulled."""
 
 DOUBLE = '"'
-ODD = '",\n\r'
-"""Characters that a field of CSV is quoted for."""
+CSV_SPECIAL = '",\n\r'
+"""Characters that require quotes in a CSV field."""
 
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
     caller=f"nothing but {PASSED_NAMES}",
-    unlike="devices are docker's few and the GPUs; docker passes signals on, all but KILL: that ends docker alone",
+    unlike="only docker's default devices and the GPUs are visible; SIGKILL ends the docker client only",
     store=f"{DAEMON}NAME",
     host_mpi=False,
 )
 
 
 class Docker(msgspec.Struct, frozen=True):
-    """The adapter; it has no settings."""
+    """The adapter of docker."""
 
     name: str = "docker"
     program: str = "docker"
@@ -80,25 +68,25 @@ class Docker(msgspec.Struct, frozen=True):
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - whether its daemon answers, only a start tells
-        """Say why docker cannot do what is asked; empty where it can."""
-        return "" if entry.gpu in GPU_WORDS else f"docker has no way '{entry.gpu}' for GPUs; it knows nv, cdi and rocm"
+    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only a start shows whether the daemon answers
+        """Return the reason why docker cannot start the entry; empty if it can."""
+        return "" if entry.gpu in GPU_OPTIONS else f"docker does not support --gpu {entry.gpu}; use nv, cdi or rocm"
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give the values that ``--env NAME`` takes from the environment; the others are options."""
+        """Return the values that ``--env NAME`` reads from the environment; the others are options."""
         return inherited_variables(entry)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the whole command line that starts `command` in the container."""
+        """Return the command line that starts `command` in the container."""
         person = entry.person
         variables = (Variable("HOME", person.home), *forced_variables(entry))
         return (
             *("sh", "-c", START, "argosy-docker", "--rm", "--interactive"),
             *("--user", f"{person.uid}:{person.gid}"),
             *FIXED,
-            *_place_words(entry),
+            *_mount_options(entry),
             *("--workdir", entry.workdir or "/"),
-            *GPU_WORDS[entry.gpu],
+            *GPU_OPTIONS[entry.gpu],
             *(word for variable in variables for word in ("--env", env_value(variable))),
             *entry.options,
             *(("--pull=never",) if entry.image.path.startswith(DAEMON) else ()),
@@ -112,13 +100,16 @@ class Docker(msgspec.Struct, frozen=True):
 DOCKER = Docker()
 
 
-def _place_words(entry: Entry) -> list[str]:
-    """Mount what is asked for, the files that name the caller, and the usual places: the machine's, or private ones."""
+def _mount_options(entry: Entry) -> list[str]:
+    """Return the options for the requested mounts, passwd and group, and home and temporary folders.
+
+    With ``--contain``, home and temporary folders are private.
+    """
     bound, owner = {bind.target for bind in entry.binds}, f"uid={entry.person.uid},gid={entry.person.gid}"
     paths = [place for place in (entry.person.home, *TEMPORARY) if place not in bound and place not in {"", "/"}]
     names = [Bind(path, path, read_only=True) for path in ("/etc/passwd", "/etc/group")]
     usual = [] if entry.contain else [Bind(place, place) for place in paths]
-    # By themselves these are noexec, and what compiles a kernel loads it from here; docker's own /dev/shm has 64 MB.
+    # tmpfs mounts of docker are noexec, but compilers of GPU kernels load code from there. Its /dev/shm has only 64 MB.
     private = [f"{place}:exec,mode=1777,{owner}" for place in (*paths, SHARED_MEMORY)] if entry.contain else []
     return [
         *(word for place in private for word in ("--tmpfs", place)),
@@ -127,6 +118,8 @@ def _place_words(entry: Entry) -> list[str]:
 
 
 def _mount(bind: Bind) -> str:
-    """Say one bind mount, as one row of CSV: any path can be said, and one that is not there is an error."""
+    """Render a bind mount as a CSV row: ``--mount`` accepts any path, and a missing source is an error."""
     fields = ["type=bind", f"source={bind.source}", f"target={bind.target}", *(["readonly"] if bind.read_only else [])]
-    return ",".join(f'"{field.replace(DOUBLE, DOUBLE * 2)}"' if set(field) & set(ODD) else field for field in fields)
+    return ",".join(
+        f'"{field.replace(DOUBLE, DOUBLE * 2)}"' if set(field) & set(CSV_SPECIAL) else field for field in fields
+    )

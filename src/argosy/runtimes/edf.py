@@ -1,7 +1,7 @@
-"""The Container Engine of CSCS: srun starts containers that an Environment Definition File (EDF) describes; words only.
+"""The Container Engine of CSCS: srun starts containers that an Environment Definition File (EDF) describes.
 
-The script writes the file and names it by ``srun --environment=FILE``; ``#SBATCH --environment`` is advised against
-(https://github.com/eth-cscs/cscs-docs, docs/software/container-engine/run.md).
+The job script writes the file and passes it with ``srun --environment=FILE``. CSCS advises against
+``#SBATCH --environment`` (https://github.com/eth-cscs/cscs-docs, docs/software/container-engine/run.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import suggest_word
-from argosy.runtimes.pyxis import LAYER_HINT, ODD, enroot_reference
+from argosy.runtimes.pyxis import LAYER_HINT, enroot_reference, refuse_mount_path
 from argosy.runtimes.runtime import Traits, forced_variables, with_image_environment
 
 KEYS: Mapping[str, type | tuple[type, ...]] = {
@@ -32,13 +32,13 @@ KEYS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 ASTRAL = 0x10000
-"""From here on a code point needs eight digits."""
+"""First code point that needs eight digits in a TOML escape."""
 
 SAFE = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 class Edf(msgspec.Struct, frozen=True):
-    """What such a file says.
+    """Contents of an EDF.
 
     Attributes
     ----------
@@ -58,28 +58,28 @@ class Edf(msgspec.Struct, frozen=True):
     annotations: tuple[tuple[str, str], ...] = ()
 
 
-def parse_edf(text: str, place: str) -> Edf:
-    """Read an EDF.
+def parse_edf(text: str, file: str) -> Edf:
+    """Parse an EDF; `file` is its path for error messages.
 
     Raises
     ------
     UsageError
-        When it is no TOML, has a key that the engine does not know, or a value of another type: with file and key.
+        If it is not valid TOML, or has an unknown key or a value of the wrong type.
     """
     try:
         table: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{place} is no TOML", evidence=str(error), hint="see the line that it names") from error
+        raise UsageError(f"{file} is not valid TOML", evidence=str(error), hint="correct the line") from error
     for key, value in table.items():
         if key not in KEYS:
             near = suggest_word(key, KEYS)
-            known = f"the engine knows {', '.join(KEYS)}"
+            known = f"known keys: {', '.join(KEYS)}"
             raise UsageError(
-                f"{place}: unknown key {key!r}", evidence=known, hint=f"did you mean {near}?" if near else ""
+                f"{file}: unknown key {key!r}", evidence=known, hint=f"did you mean {near}?" if near else ""
             )
         if not isinstance(value, KEYS[key]):
             raise UsageError(
-                f"{place}: {key} is of the wrong type", evidence=f"{key} = {value!r}", hint="see the EDF reference"
+                f"{file}: {key} has the wrong type", evidence=f"{key} = {value!r}", hint="see the EDF reference"
             )
     base = table.get("base_environment", ())
     return Edf(
@@ -95,7 +95,7 @@ def parse_edf(text: str, place: str) -> Edf:
 
 
 def render_edf(edf: Edf) -> tuple[Word, ...]:
-    """Render an EDF, one word per line; late where only the job knows a value."""
+    """Render the lines of an EDF; a line is a `ShellExpr` if only the job knows its value."""
     lines: list[Word] = []
     if edf.base:
         lines.append(f"base_environment = [{', '.join(map(_text, edf.base))}]")
@@ -113,7 +113,7 @@ def render_edf(edf: Edf) -> tuple[Word, ...]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Join dotted and nested names: both ways to write annotations are one."""
+    """Return nested tables as dotted names; annotations may be written in both forms."""
     found: list[tuple[str, str]] = []
     for name, value in table.items():
         whole = f"{prefix}{name}"
@@ -139,7 +139,7 @@ def _value(value: Word) -> Word:
 
 
 def _text(value: Word) -> str:
-    """Write a TOML string: what the engine would expand is doubled, and control characters are escaped."""
+    """Render a TOML string; ``${`` is doubled, so that the engine does not expand it."""
     plain = str(value).replace("${", "$${")
     return '"' + "".join(SAFE.get(c, c if c.isprintable() else _escape(c)) for c in plain) + '"'
 
@@ -150,47 +150,44 @@ def _escape(sign: str) -> str:
 
 TRAITS = Traits(
     images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY, ImageKind.EDF}),
-    caller="all of it, except what names software of the host; an image's own value wins",
+    caller="all of it, except variables that refer to host software; the image's own values win",
     by_srun=True,
 )
 
 
 class ContainerEngine(msgspec.Struct, frozen=True):
-    """The adapter; it has no settings."""
+    """The adapter of the Container Engine."""
 
     name: str = "edf"
     program: str = "srun"
-    package: str = "CSCS's Container Engine, a plug-in of Slurm (the site's administrators do that)"
+    package: str = "CSCS's Container Engine, a plug-in of Slurm (the site's administrators install it)"
     proof: str = "rendered"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - it is not this machine that has the engine
-        """Say why the engine cannot do what is asked; empty where it can."""
+    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only compute nodes have the engine
+        """Return the reason why the engine cannot start the entry; empty if it can."""
         if entry.gpu not in {GpuMode.NONE, GpuMode.NV}:
-            return f"the Container Engine carries GPUs in by its own hooks, and has no way '{entry.gpu}'"
-        odd = next((bind for bind in entry.binds if ODD.search(bind.source + bind.target)), None)
-        if odd:
-            return f"a mount of {odd.source!r} cannot be said: blanks, commas and colons end its words"
-        return ""
+            return f"the Container Engine adds GPUs with its own hooks and does not support --gpu {entry.gpu}"
+        return refuse_mount_path(entry)
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see document
-        """Give nothing: the variables stand in the file."""
+        """Return nothing: the variables are in the file."""
         return ()
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give what srun starts in the container."""
+        """Return the command that srun starts in the container."""
         return with_image_environment(entry, command, hint=LAYER_HINT)
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see document
-        """Give nothing: the variables stand in the file."""
+        """Return nothing: the variables are in the file."""
         return ()
 
     def srun_options(self, entry: Entry) -> tuple[Word, ...]:
-        """Give the options of srun."""
+        """Return the srun options."""
         return (ShellExpr("--environment=$environment"), *entry.options)
 
     def document(self, entry: Entry) -> tuple[Word, ...]:
-        """Give the lines of the EDF."""
+        """Return the lines of the EDF."""
         registry = entry.image.kind is ImageKind.REGISTRY
         mounts: list[Word] = [f"{b.source}:{b.target}" + (":ro" if b.read_only else "") for b in entry.binds]
         if not entry.contain and not entry.person.home:

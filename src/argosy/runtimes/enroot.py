@@ -1,7 +1,7 @@
-"""enroot without pyxis: ``enroot start`` of a squashfs, by whoever starts ranks; words only.
+"""enroot without pyxis: the launcher starts ``enroot start`` with a squashfs file for each rank.
 
-Usage: https://github.com/NVIDIA/enroot/blob/8ea147d/doc/cmd/start.md.  Nothing of the caller's environment enters but
-what is named; the hook 50-slurm-pmi.sh, where a site has it, adds SLURM_*, PMI_* and PMIX_* of its own.
+Usage: https://github.com/NVIDIA/enroot/blob/8ea147d/doc/cmd/start.md. Only named variables of the caller enter the
+container; the hook 50-slurm-pmi.sh, if a site has it, adds SLURM_*, PMI_* and PMIX_*.
 """
 
 from __future__ import annotations
@@ -9,62 +9,39 @@ from __future__ import annotations
 import msgspec
 
 from argosy.core.model import Bind, Entry, Host, ImageKind, Variable
-from argosy.core.shell import ShellExpr, ShellFunction, Word
+from argosy.core.shell import ShellExpr, Word, read_function
 from argosy.runtimes.pyxis import LAYER_HINT, TEMPORARY, enroot_variables, refuse_enroot
 from argosy.runtimes.runtime import (
     PASSED_NAMES,
+    PASSED_PATTERNS,
+    SCRIPTS,
     Traits,
     assignment,
     env_value,
     inherited_variables,
-    render_set_names,
     with_image_environment,
 )
 
-CALL = ShellFunction(
-    "call",
-    f"""\
-# Start enroot: its words are given; what ranks find each other, GPUs and the network by comes along by name.
-for name in {render_set_names("HOME", "USER", "LOGNAME")}; do
-    set -- --env "$name" "$@"
-done
-# By default enroot starts a login shell, which reads the profile of the home that is mounted.
-ENROOT_LOGIN_SHELL=no
-export ENROOT_LOGIN_SHELL
-exec enroot start "$@"
-""",
-)
-
-INSIDE = ShellFunction(
-    "inside",
-    """\
-# In the container: words FOLDER, VARIABLES, --, then the command, which is started in the environment of the image.
-cd -- "$1" || exit 125
-shift
-while [ "$1" != -- ]; do export "${1?}"; shift; done
-shift
-[ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
-exec "$@"
-""",
-)
+CALL = read_function(SCRIPTS / "enroot_start.sh", "call", PASSED_PATTERNS)
+INSIDE = read_function(SCRIPTS / "enroot_inside.sh", "inside")
 
 HOOKS_READ = ("NVIDIA_", "MELLANOX_")
-"""Variables that enroot must know itself.  It strips quotes, and takes a line break for the end of a value: all others
-are exported in the container."""
+"""Prefixes of variables that enroot's hooks read. enroot strips quotes from values and ends them at line breaks, so
+all other variables are exported inside the container instead."""
 
-SPELLED = str.maketrans({"\\": "\\134", " ": "\\040", "\t": "\\011", "\n": "\\012"})
-"""How enroot-mount reads these characters of a path, as in fstab(5)."""
+FSTAB_ESCAPES = str.maketrans({"\\": "\\134", " ": "\\040", "\t": "\\011", "\n": "\\012"})
+"""Escapes of special characters in a path for enroot-mount; see fstab(5)."""
 
 TRAITS = Traits(
     images=frozenset({ImageKind.SQUASHFS}),
     caller=f"nothing but {PASSED_NAMES}",
-    unlike="the image may run its own command script, /etc/rc, around the command; with --contain devices are seen",
+    unlike="an image's /etc/rc runs around the command; devices are visible even with --contain",
     pmi2=False,
 )
 
 
 class Enroot(msgspec.Struct, frozen=True):
-    """The adapter; it has no settings."""
+    """The adapter of enroot."""
 
     name: str = "enroot"
     program: str = "enroot"
@@ -73,9 +50,9 @@ class Enroot(msgspec.Struct, frozen=True):
     traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:
-        """Say why enroot cannot do what is asked; empty where it can."""
+        """Return the reason why enroot cannot start the entry on this machine; empty if it can."""
         if not host.user_namespaces and entry.person.uid != 0:
-            return "enroot needs user namespaces, which are switched off on this machine"
+            return "enroot needs user namespaces, which are disabled on this machine"
         odd = next((bind for bind in entry.binds if ":" in bind.source + bind.target), None)
         changed = next((each.name for each in inherited_variables(entry) if set("\"'\n") & set(str(each.value))), "")
         return (
@@ -85,11 +62,11 @@ class Enroot(msgspec.Struct, frozen=True):
         )
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give the values that ``--env NAME`` takes from the environment; the others are options."""
+        """Return the values that ``--env NAME`` reads from the environment; the others are options."""
         return inherited_variables(entry)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the whole command line that starts `command` in the container."""
+        """Return the command line that starts `command` in the container."""
         variables = enroot_variables(entry)
         by_name = [each for each in variables if each.inherited or each.name.startswith(HOOKS_READ)]
         inside = [each for each in variables if each not in by_name]
@@ -109,7 +86,7 @@ ENROOT = Enroot()
 
 
 def _mounts(entry: Entry) -> list[Word]:
-    """Give what is mounted, outer folders first: by itself enroot gives a container its own, empty /tmp."""
+    """Return the mounts, outer folders first; without the usual ones enroot provides a private, empty /tmp."""
     if entry.contain:
         private = [(entry.person.home or "$HOME", "0700"), *((place, "1777") for place in (*TEMPORARY, "/dev/shm"))]  # noqa: S108
         fresh = [_late(f"tmpfs:{place}:tmpfs:x-create=dir,mode={mode}") for place, mode in private if place != "/"]
@@ -121,7 +98,7 @@ def _mounts(entry: Entry) -> list[Word]:
 
 
 def _mount(bind: Bind) -> Word:
-    source, target = bind.source.translate(SPELLED), bind.target.translate(SPELLED)
+    source, target = bind.source.translate(FSTAB_ESCAPES), bind.target.translate(FSTAB_ESCAPES)
     return _late(f"{source}:{target}:none:x-create=auto,rbind" + (",ro" if bind.read_only else ""))
 
 

@@ -1,7 +1,7 @@
-"""podman-hpc (NERSC): podman with the site's own flags for GPUs, network and MPI; words only.
+"""podman-hpc (NERSC): podman with the site's own flags for GPUs, network and MPI.
 
-Flags: https://github.com/NERSC/podman-hpc/blob/01b02d6/etc/modules.d.  Images lie in podman's store, and are brought to
-the compute nodes by ``podman-hpc pull`` or ``podman-hpc migrate`` on a login node.
+Flags: https://github.com/NERSC/podman-hpc/blob/01b02d6/etc/modules.d. Images are in podman's store; ``podman-hpc pull``
+or ``podman-hpc migrate`` on a login node makes them available on compute nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 from argosy.core.layout import enter_if_present
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word
-from argosy.runtimes.podman import LAYER_HINT, NAMED_WORDS, TEMPORARY, mount_words, refuse_mount
+from argosy.runtimes.podman import LAYER_HINT, PASSED_OPTIONS, TEMPORARY, mount_option, refuse_mount
 from argosy.runtimes.runtime import (
     PASSED_NAMES,
     Traits,
@@ -23,46 +23,46 @@ from argosy.runtimes.runtime import (
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
-    caller=f"nothing but {PASSED_NAMES}, and what the site's flags add",
-    unlike="the image may be written to; what is written there is gone at the end",
+    caller=f"only {PASSED_NAMES}, and what the site's flags add",
+    unlike="the container is writable; changes are lost at the end",
 )
 
 
 class PodmanHpc(msgspec.Struct, frozen=True):
-    """The adapter; it has no settings."""
+    """The adapter of podman-hpc."""
 
     name: str = "podman-hpc"
     program: str = "podman-hpc"
-    package: str = "podman-hpc (https://github.com/NERSC/podman-hpc; the site's administrators do that)"
+    package: str = "podman-hpc (https://github.com/NERSC/podman-hpc; the site's administrators install it)"
     proof: str = "rendered"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - the site set it up, or it is not there
-        """Say why podman-hpc cannot do what is asked; empty where it can."""
+    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - the site configures podman-hpc
+        """Return the reason why podman-hpc cannot start the entry; empty if it can."""
         if entry.gpu not in {GpuMode.NONE, GpuMode.NV}:
-            return f"podman-hpc carries NVIDIA's GPUs in by --gpu, and has no way '{entry.gpu}'"
+            return f"podman-hpc does not support --gpu {entry.gpu}; use nv"
         return refuse_mount(entry.binds, "podman-hpc")
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give the values that ``--env NAME`` takes from the environment; the others are options."""
+        """Return the values that ``--env NAME`` reads from the environment; the others are options."""
         return inherited_variables(entry)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the whole command line that starts `command` in the container."""
+        """Return the command line that starts `command` in the container."""
         folder: Word = entry.workdir or ("/" if entry.contain else ShellExpr("$PWD"))
         variables = (Variable("HOME", entry.person.home or ShellExpr("$HOME")), *forced_variables(entry))
         return (
             *("podman-hpc", "run"),
             *(("--gpu",) if entry.gpu is GpuMode.NV else ()),
             *entry.options,
-            "--",  # after it podman-hpc takes no word for one of its own flags, be it the program's
+            "--",  # podman-hpc reads no flags of its own after it, not even among the program's arguments
             *("--rm", "--interactive"),
             *(("--tty",) if entry.interactive else ()),
             *("--network=host", *(() if entry.contain else ("--ipc=host", "--pid=host"))),
             *(("--userns=keep-id",) if entry.person.uid != 0 else ()),
-            *_place_words(entry),
+            *_mount_options(entry),
             *("--workdir", folder),
-            *NAMED_WORDS,
+            *PASSED_OPTIONS,
             *(word for variable in variables for word in ("--env", env_value(variable))),
             "--entrypoint=",
             entry.image.path,
@@ -74,9 +74,9 @@ class PodmanHpc(msgspec.Struct, frozen=True):
 PODMAN_HPC = PodmanHpc()
 
 
-def _place_words(entry: Entry) -> list[Word]:
-    """Mount what is asked for, outer folders first: by itself podman gives a container its own folders for all else."""
-    asked: list[Word] = [word for bind in entry.binds for word in mount_words(bind)]
+def _mount_options(entry: Entry) -> list[Word]:
+    """Return the options for mounts, outer folders first; all other folders are private in podman."""
+    asked: list[Word] = [word for bind in entry.binds for word in mount_option(bind)]
     if entry.contain:
         home: Word = f"{entry.person.home}:mode=1777" if entry.person.home else ShellExpr("$HOME:mode=1777")
         return [*(() if entry.person.home == "/" else ("--tmpfs", home)), *asked]

@@ -1,8 +1,8 @@
-"""pyxis: a plug-in of Slurm by which srun itself starts containers with enroot; words only.
+"""pyxis: a Slurm plug-in that makes srun start containers with enroot.
 
-Options as of pyxis 0.24 (https://github.com/NVIDIA/pyxis/blob/1075199/README.md).  The whole environment of srun
-enters, but a variable that the image sets keeps the image's value unless ``--container-env`` names it: so everything
-that a plan sets is named there, except values with line breaks, of which each line would set a variable.
+Options as of pyxis 0.24 (https://github.com/NVIDIA/pyxis/blob/1075199/README.md). The environment of srun enters the
+container, but the image's value of a variable wins unless ``--container-env`` lists it. So that option lists all
+variables of a plan, except those with line breaks: pyxis would set a variable for each line.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from argosy.runtimes.runtime import Traits, forced_variables, with_image_environ
 
 LAYER_HINT = "build the image with --format sqsh"
 
-ODD = re.compile(r"[,:\s]")
-"""Signs that ``--container-mounts`` gives a meaning of its own."""
+MOUNT_SEPARATORS = re.compile(r"[,:\s]")
+"""Characters that separate mounts or their fields in ``--container-mounts``."""
 
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
 
 NO_LOGIN_SHELL = Variable("ENROOT_LOGIN_SHELL", "no")
-"""For enroot alone: by default it reads the profile of the home that is mounted before it starts ranks."""
+"""By default enroot reads the profile in the mounted home before it starts a rank."""
 
 ENROOT_GPU = (Variable("NVIDIA_VISIBLE_DEVICES", "all"), Variable("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"))
-"""enroot's hook 98-nvidia.sh gives GPUs to a container only where the first is set, and without the second only the
-libraries of nvidia-smi (https://github.com/NVIDIA/enroot/blob/8ea147d/conf/hooks/98-nvidia.sh)."""
+"""enroot's hook 98-nvidia.sh adds GPUs only if the first variable is set; without the second it adds only the libraries
+of nvidia-smi (https://github.com/NVIDIA/enroot/blob/8ea147d/conf/hooks/98-nvidia.sh)."""
 
 
 def enroot_variables(entry: Entry) -> tuple[Variable, ...]:
-    """Give what is forced, with the variables that enroot's GPU hook waits for."""
+    """Return the variables to set inside, and those that enroot's GPU hook reads."""
     forced = forced_variables(entry)
     taken = {variable.name for variable in forced}
     wanted = ENROOT_GPU if entry.gpu is GpuMode.NV else ()
@@ -39,7 +39,7 @@ def enroot_variables(entry: Entry) -> tuple[Variable, ...]:
 
 
 def enroot_reference(reference: str) -> str:
-    """Write a reference as enroot reads it: ``nvcr.io/nvidia/pytorch:24.03`` is ``nvcr.io#nvidia/pytorch:24.03``."""
+    """Return a reference in enroot's form, for example ``nvcr.io#nvidia/pytorch:24.03``."""
     first, slash, rest = reference.partition("/")
     if "#" in reference or not slash or not ({".", ":"} & set(first) or first == "localhost"):
         return reference
@@ -47,54 +47,57 @@ def enroot_reference(reference: str) -> str:
 
 
 def refuse_enroot(entry: Entry) -> str:
-    """Say what enroot cannot do, whoever starts it; empty where nothing is in the way."""
+    """Return the reason why enroot cannot start the entry, with or without pyxis; empty if it can."""
     if entry.gpu not in {GpuMode.NONE, GpuMode.NV}:
-        return f"enroot carries NVIDIA's GPUs in by its own hook, and has no way '{entry.gpu}'"
+        return f"enroot supports only NVIDIA GPUs through its own hook, not --gpu {entry.gpu}; use --gpu nv"
     return ""
 
 
+def refuse_mount_path(entry: Entry) -> str:
+    """Return which mount srun's options cannot express, because they split at blanks, commas and colons."""
+    odd = next((bind for bind in entry.binds if MOUNT_SEPARATORS.search(bind.source + bind.target)), None)
+    return f"cannot mount {odd.source!r}: the path contains a blank, a comma or a colon" if odd else ""
+
+
 def _shown_binds(entry: Entry) -> tuple[Bind, ...]:
-    """Give the mounts without the home, for which there is an option."""
+    """Return the mounts without the home, which has an option of its own."""
     return tuple(bind for bind in entry.binds if bind != Bind(entry.person.home, entry.person.home))
 
 
 TRAITS = Traits(
     images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY}),
-    caller="all of it, except what names software of the host; an image's own value wins",
+    caller="all of it, except variables that refer to host software; the image's own values win",
     by_srun=True,
 )
 
 
 class Pyxis(msgspec.Struct, frozen=True):
-    """The adapter; it has no settings."""
+    """The adapter of pyxis."""
 
     name: str = "pyxis"
     program: str = "srun"
-    package: str = "pyxis, a plug-in of Slurm, with enroot (the site's administrators do that)"
+    package: str = "pyxis, a plug-in of Slurm, with enroot (the site's administrators install it)"
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - it is not this machine that has the plug-in
-        """Say why pyxis cannot do what is asked; empty where it can."""
-        odd = next((bind for bind in entry.binds if ODD.search(bind.source + bind.target)), None)
-        if odd:
-            return f"a mount of {odd.source!r} cannot be said: blanks, commas and colons end its words"
-        return refuse_enroot(entry)
+    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only compute nodes have the plug-in
+        """Return the reason why pyxis cannot start the entry; empty if it can."""
+        return refuse_mount_path(entry) or refuse_enroot(entry)
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see srun_options
-        """Give nothing: srun is started with the variables, and passes them on."""
+        """Return nothing: srun passes the variables on."""
         return ()
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give what srun starts in the container."""
+        """Return the command that srun starts in the container."""
         return with_image_environment(entry, command, hint=LAYER_HINT)
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give the variables that srun is started with."""
+        """Return the variables to set for srun."""
         return (*enroot_variables(entry), NO_LOGIN_SHELL)
 
     def srun_options(self, entry: Entry) -> tuple[Word, ...]:
-        """Give the options of srun; `variables` are named, since an image's own value would win."""
+        """Return the srun options; ``--container-env`` lists the variables, because the image's values would win."""
         registry = entry.image.kind is ImageKind.REGISTRY
         image = enroot_reference(entry.image.path) if registry else entry.image.path
         mounts = _mounts(entry)
@@ -111,8 +114,8 @@ class Pyxis(msgspec.Struct, frozen=True):
             *entry.options,
         )
 
-    def document(self, entry: Entry) -> tuple[Word, ...]:  # noqa: ARG002 - its options name no file
-        """Give nothing."""
+    def document(self, entry: Entry) -> tuple[Word, ...]:  # noqa: ARG002 - its options refer to no file
+        """Return nothing."""
         return ()
 
 
@@ -120,7 +123,7 @@ PYXIS = Pyxis()
 
 
 def _mounts(entry: Entry) -> tuple[Word, ...]:
-    """Give what is mounted, outer folders first: by itself enroot gives a container its own, empty /tmp."""
+    """Return the mounts, outer folders first; without the usual ones enroot provides a private, empty /tmp."""
     binds = [_mount(bind) for bind in _shown_binds(entry)]
     if entry.contain:
         home: Word = f"tmpfs:{entry.person.home}:mode=700" if entry.person.home else ShellExpr("tmpfs:$HOME:mode=700")

@@ -1,12 +1,14 @@
-"""Container runtimes: one module and one table row each; they turn records into words and start nothing.
+"""The table of container runtimes and the interface that each implements.
 
-A runtime declares what it cannot do; planning refuses such a request by name instead of dropping it.
+A runtime turns a container record into a command line and starts nothing. It declares what it does not support, so
+that planning refuses such a request with a reason instead of ignoring it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, cast, runtime_checkable
 
@@ -33,15 +35,21 @@ RUNTIMES: Mapping[str, str] = MappingProxyType(
         "bare": "argosy.runtimes.bare:BARE",
     }
 )
-"""Word of ``--runtime`` -> where its adapter lies; imported when used, tried in this order when nobody asks."""
+"""Value of ``--runtime`` -> module and attribute of its adapter, which is imported on first use."""
 
 AUTOMATIC = ("apptainer", "singularity", "bwrap")
-"""Runtimes that are chosen by themselves: they start every form of image, and need no service and no plug-in."""
+"""Runtimes that Argosy chooses without ``--runtime``, in order of preference.
+
+They start every kind of image file and need neither a daemon nor a Slurm plug-in.
+"""
+
+SCRIPTS = Path(__file__).with_name("scripts")
+"""The sh programs of the runtimes."""
 
 FILES = frozenset({ImageKind.SIF, ImageKind.SQUASHFS, ImageKind.TREE})
 
 VARIABLE_PREFIXES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
-"""Variables that ranks find each other and the network by: they always enter a container."""
+"""Prefixes of variables that MPI, Slurm and the network libraries need; they are passed into every container."""
 
 RANK_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
@@ -51,48 +59,42 @@ RANK_VARIABLES = (
     "ZE_AFFINITY_MASK",
     "SLURMD_NODENAME",
 )
-"""Variables by which Slurm tells a rank its own GPUs, else it takes those of another one, and its node."""
+"""Variables in which Slurm gives a rank its node and its own GPUs."""
 
-PASSED_NAMES = f"{', '.join(f'{family}*' for family in VARIABLE_PREFIXES)}, {', '.join(RANK_VARIABLES)}"
-"""What enters by name where a runtime lets in nothing else, for people."""
+PASSED_NAMES = f"{', '.join(f'{prefix}*' for prefix in VARIABLE_PREFIXES)}, {', '.join(RANK_VARIABLES)}"
+"""Text for users: the variables that a runtime passes by name if it does not pass the whole environment."""
 
-
-def render_set_names(*more: str) -> str:
-    """Render a sh expression that lists which of the passed variables, and of `more`, the environment has."""
-    names = "|".join((*RANK_VARIABLES, *more))
-    families = "|".join(VARIABLE_PREFIXES)
-    return f"""\
-$(env | sed -nE "s/^(({families})[A-Za-z0-9_]*)=.*/\\1/p
-    s/^({names})=.*/\\1/p")"""
+PASSED_PATTERNS = {"PREFIXES": "|".join(VARIABLE_PREFIXES), "NAMES": "|".join(RANK_VARIABLES)}
+"""The same for the sh programs, as alternatives of a regular expression."""
 
 
 class Traits(msgspec.Struct, frozen=True):
-    """What sets a runtime apart for planning.
+    """Capabilities of a runtime, for planning.
 
     Attributes
     ----------
     images
-        Forms of image that it starts.
+        Kinds of image that it starts.
     store
-        Word for an image of a store that it keeps itself; empty where it has none.
+        How to write a reference to its own image store; empty if it has none.
     caller
-        What of the caller's environment enters, in words.
+        Text: the part of the caller's environment that enters the container.
     unlike
-        Where it differs from the others' policy, in words; empty where it keeps all of it.
+        Text: how it differs from the common policy; empty if it does not.
     by_srun
-        Whether srun starts the containers, so that a runtime is options of srun and no program.
+        Whether srun starts the containers, so that the runtime is a set of srun options instead of a program.
     unpacks
-        Whether it works on unpacked trees.
+        Whether it needs unpacked root file systems instead of image files.
     host_mpi
-        Whether the host's MPI can wire up ranks in it.
+        Whether the host's MPI can start ranks in it.
     pmi2
-        Whether it leaves the file open by which srun speaks PMI2 with a rank.
+        Whether it keeps the file descriptor open through which srun and a rank use PMI2.
     late_binds
-        Whether it can mount what only a node can look for.
+        Whether it accepts mounts whose source is only known on the compute node.
     skips_binds
-        Whether it has words for a mount that is left out where the host has no such path.
+        Whether it has an option for mounts that are skipped if the host does not have the path.
     overlays
-        Whether it can lay a writable folder over an image.
+        Whether it supports a writable overlay on an image (``--dev``).
     """
 
     images: frozenset[ImageKind]
@@ -109,11 +111,11 @@ class Traits(msgspec.Struct, frozen=True):
 
 
 class Runtime(Protocol):
-    """How one runtime says what an `Entry` means."""
+    """Adapter of one runtime: turns an `Entry` into a command line."""
 
     @property
     def name(self) -> str:
-        """The word of ``--runtime``."""
+        """The value of ``--runtime``."""
 
     @property
     def program(self) -> str:
@@ -121,116 +123,125 @@ class Runtime(Protocol):
 
     @property
     def package(self) -> str:
-        """What to install where the program is missing."""
+        """The package to install if the program is missing."""
 
     @property
     def proof(self) -> str:
-        """``ran``: the contract tests start it for real; ``rendered``: only its words are tested."""
+        """``ran`` if the contract tests run real containers with it, ``rendered`` if they only check the command."""
 
     @property
     def traits(self) -> Traits:
-        """What sets it apart for planning."""
+        """Its capabilities."""
 
     def refuse(self, entry: Entry, host: Host) -> str:
-        """Say why this runtime cannot do what is asked on this machine; empty where it can."""
+        """Return the reason why this runtime cannot start the entry on this machine; empty if it can."""
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give what must be exported before the runtime starts, so that the entry's variables arrive verbatim."""
+        """Return the variables to export before the runtime starts, so that the program gets the entry's variables."""
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the whole command line that starts `command` in the container.
+        """Return the command line that starts `command` in the container.
 
-        Where srun starts the container, this is what srun is to start in it.
+        If srun starts the container, return the command that srun starts inside it.
         """
 
 
 @runtime_checkable
 class StepRuntime(Runtime, Protocol):
-    """A runtime whose containers srun starts."""
+    """A runtime whose containers are started by srun."""
 
     def srun_options(self, entry: Entry) -> tuple[Word, ...]:
-        """Give the options of srun that start the container."""
+        """Return the srun options that start the container."""
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:
-        """Give the variables that srun is started with."""
+        """Return the variables to set for srun."""
 
     def document(self, entry: Entry) -> tuple[Word, ...]:
-        """Give the lines of the file ``$environment`` that the options name; none where they name no file."""
+        """Return the lines of the file ``$environment`` that the options refer to; empty if they need no file."""
 
 
 def load_runtime(name: str) -> Runtime:
-    """Give the adapter of a runtime by the word of ``--runtime``.
+    """Return the adapter of a runtime by its name.
 
     Raises
     ------
     UsageError
-        When no row has that name; the nearest one is the hint.
+        If there is no such runtime.
     """
-    place = RUNTIMES.get(name)
-    if place is None:
+    path = RUNTIMES.get(name)
+    if path is None:
         near = suggest_word(name, RUNTIMES)
         raise UsageError(
-            f"no runtime is called {name!r}",
+            f"unknown runtime {name!r}",
             evidence=f"known: {', '.join(RUNTIMES)}",
             hint=f"did you mean --runtime {near}?" if near else "",
         )
-    module, _, attribute = place.partition(":")
+    module, _, attribute = path.partition(":")
     return cast("Runtime", getattr(import_module(module), attribute))
 
 
 def forced_variables(entry: Entry) -> tuple[Variable, ...]:
-    """Give every variable that must arrive verbatim: the entry's, the GPU's, and TMPDIR where /tmp is a private one."""
+    """Return all variables to set inside: the entry's, those of GPUs, and TMPDIR if /tmp is private."""
     asked = {variable.name for variable in entry.variables}
     usual = [*entry.devices.variables, *([Variable("TMPDIR", "/tmp")] if entry.contain else [])]  # noqa: S108 - a name
     return (*(variable for variable in usual if variable.name not in asked), *entry.variables)
 
 
 def with_image_environment(entry: Entry, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
-    """Give what starts `command` in a container: in an image of ours it has the layer's environment, or ends."""
+    """Return the command that runs `command` in the environment of an image built by Argosy; else `command` itself.
+
+    Parameters
+    ----------
+    hint
+        What the user can do if the runtime did not attach the image's layer.
+    """
     return layout.require_layer(entry.image.path, command, hint=hint) if entry.image.argosy else command
 
 
 def inherited_variables(entry: Entry, prefix: str = "") -> tuple[Variable, ...]:
-    """Give the variables whose values go through the environment: every user of the node reads argument lists."""
+    """Return the variables whose values are passed through the environment.
+
+    They may be secrets, and every user of a node can read the arguments of all processes.
+    """
     return tuple(replace(each, name=f"{prefix}{each.name}") for each in forced_variables(entry) if each.inherited)
 
 
 def env_value(variable: Variable) -> Word:
-    """Give ``NAME=value`` as one word; ``NAME`` alone where the environment has the value."""
+    """Return ``NAME=value`` as one argument; only ``NAME`` if the value is passed through the environment."""
     return variable.name if variable.inherited else assignment(variable)
 
 
 def assignment(variable: Variable) -> Word:
-    """Give ``NAME=value`` as one word."""
+    """Return ``NAME=value`` as one argument."""
     if isinstance(variable.value, ShellExpr):
         return ShellExpr(f"{variable.name}={variable.value.expression}")
     return f"{variable.name}={variable.value}"
 
 
 def refuse_image(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, str]:
-    """Say why a runtime does not start an image of this form, and what to do; empty where it does."""
+    """Return why a runtime cannot start this kind of image, and a hint; both empty if it can."""
     images = runtime.traits.images
     if kind in images:
         return "", ""
     if kind is ImageKind.HOST:
-        return f"{path or 'bare:'} is no image but the machine's own software", "leave --runtime out, or name an image"
+        return f"{path or 'bare:'} means no container", "omit --runtime, or pass an image instead"
     if images == {ImageKind.HOST}:
-        return f"bare starts the machine's own software, and {path} is an image", "write bare: in place of the image"
-    takes = " or ".join(FORMS[form] for form in FORMS if form in images)
-    hint = f"name another runtime with --runtime; {runtime.name} takes {takes}"
+        return f"the runtime bare starts no containers, and {path} is an image", "pass bare: instead of the image"
+    accepted = " or ".join(KIND_NAMES[form] for form in KIND_NAMES if form in images)
+    hint = f"choose another runtime with --runtime; {runtime.name} starts {accepted}"
     if ImageKind.SQUASHFS in images:
-        hint = "make a squashfs of it: argosy build … --format sqsh -o NAME.sqsh"
+        hint = "build the image as squashfs: argosy build … --format sqsh -o NAME.sqsh"
     elif ImageKind.REGISTRY in images and kind in FILES:
-        hint = f"push it to a registry, and name it as docker://…; or use a runtime that starts files: {AUTOMATIC[0]}"
+        hint = f"push the image to a registry and pass docker://…, or use a runtime that starts files: {AUTOMATIC[0]}"
         if runtime.name == "docker":
             hint = (
                 "argosy images export … --format docker-archive -o NAME.tar; docker load -i NAME.tar; "
-                f"then name it docker-daemon:NAME; or use a runtime that starts files: {AUTOMATIC[0]}"
+                f"then pass docker-daemon:NAME; or use a runtime that starts files: {AUTOMATIC[0]}"
             )
-    return f"{path} is {FORMS[kind]}, and {runtime.name} starts {takes}", hint
+    return f"{path} is {KIND_NAMES[kind]}, but {runtime.name} starts only {accepted}", hint
 
 
-FORMS: Mapping[ImageKind, str] = MappingProxyType(
+KIND_NAMES: Mapping[ImageKind, str] = MappingProxyType(
     {
         ImageKind.SIF: "a SIF file",
         ImageKind.SQUASHFS: "a squashfs (.sqsh)",

@@ -7,7 +7,7 @@ import textwrap
 from argosy.core.model import Attach, Devices, GpuMode
 from argosy.core.shell import ShellExpr, Word, in_double_quotes, join, quote, render_functions
 from argosy.runtimes.apptainer import FAMILIES, GPU_FLAGS
-from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
+from argosy.runtimes.bwrap import ENTER, HOLD, JOIN
 from argosy.wrap.mounts import render_visible, system_cases, tree_path
 from argosy.wrap.plan import USUALLY_EMPTY
 from argosy.wrap.root_entries import How, RootEntry, root_entry_words

@@ -53,7 +53,7 @@ def test_a_machine_where_none_works_gets_each_reason() -> None:
     assert caught.value.evidence.splitlines() == [
         "apptainer is not here",
         "singularity is not here",
-        "bwrap needs user namespaces, which are switched off on this machine",
+        "bwrap needs user namespaces, which are disabled on this machine",
     ]
 
 

@@ -29,9 +29,8 @@ from argosy.core.model import (
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction, Word, literal_argv
 from argosy.host.probe import parse_apptainer_conf, read_links
-from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_words, leaks, parse_bind_variables
-from argosy.runtimes.bwrap import BWRAP
-from argosy.runtimes.bwrap_scripts import ENTER, HOLD, JOIN
+from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_option, leaks, parse_bind_variables
+from argosy.runtimes.bwrap import BWRAP, ENTER, HOLD, JOIN
 from argosy.runtimes.container_plan import (
     ContainerPlan,
     fileless_image,
@@ -135,7 +134,7 @@ def test_apptainer_says_an_entry_in_full() -> None:
 
 @given(source=PATHS, target=PATHS, read_only=st.booleans())
 def test_a_mount_word_reads_back_as_csv(source: str, target: str, read_only: bool) -> None:  # noqa: FBT001 - hypothesis
-    option, word = bind_words(Bind(source, target, read_only))
+    option, word = bind_option(Bind(source, target, read_only))
     if option == "-B":
         assert word.split(":") == [
             source,

@@ -1,0 +1,18 @@
+# shellcheck shell=sh
+# In the container. Arguments: count and VARIABLES, then the command. The environment of the image comes first.
+# shellcheck disable=SC2123
+PATH=@DEFAULT_PATH@
+export PATH
+argosy_environment() {
+    # shellcheck disable=SC1090
+    for argosy_script in /.singularity.d/env/*.sh; do [ ! -r "$argosy_script" ] || . "$argosy_script"; done
+}
+argosy_environment
+argosy_count=$1
+shift
+while [ "$argosy_count" -gt 0 ]; do case $1 in
+    *=*) export "${1?}" ;;
+    *) eval "export $1=\"\$ARGOSYENV_$1\"; unset -v ARGOSYENV_$1" ;;
+    esac; shift; argosy_count=$((argosy_count - 1)); done
+unset -v argosy_count argosy_script
+exec "$@"
