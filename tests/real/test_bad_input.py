@@ -241,7 +241,7 @@ def test_a_misspelt_debian_base_is_a_usage_error(shop: Shop, reference: str) -> 
     ("output", "code", "words"),
     [
         ("taken", 2, ("is a directory",)),
-        ("no/such/folder/x.sif", 2, ("there is no folder",)),
+        ("no/such/folder/x.sif", 2, ("no such folder",)),
     ],
 )
 def test_an_output_that_cannot_be_made_is_refused(shop: Shop, output: str, code: int, words: tuple[str, ...]) -> None:
@@ -317,7 +317,7 @@ def test_a_program_that_is_missing_is_named(shop: Shop, missing: str, form: str)
                 link.symlink_to(program)
     done = attempt(shop, "tinypkg\n", "--format", form, PATH=str(folder))
     assert done.code == 4, done.err
-    assert f"'{missing}' is not installed here" in done.err
+    assert f"'{missing}' is not installed on this machine" in done.err
 
 
 def test_a_program_that_fails_shows_its_command_and_its_last_words(shop: Shop) -> None:

@@ -249,7 +249,7 @@ def test_an_output_is_replaced_only_when_forced(shop: Shop) -> None:
     recipe = shop.write("r.txt", "tinypkg==2.0\n")
     refused = shop.argosy("build", recipe, "--base", shop.base, "-o", image)
     assert refused.code == 2
-    assert "exists already" in refused.err
+    assert "already exists" in refused.err
     assert "--force" in refused.err
     assert digest_of(image) == before
     shop.build("tinypkg==2.0\n", "--force")

@@ -160,7 +160,7 @@ class TestTwoBuildsOfOneImage:
         _, err = second.communicate()
         assert first.returncode == 0
         assert second.returncode == 2
-        assert "exists already" in err
+        assert "already exists" in err
         assert shop.run(shop.folder / "x.sif", "tinypkg").out == "tinypkg 1.0\n"
         shop.nothing_left()
 

@@ -103,9 +103,9 @@ class Recorder:
         self.seen.append(f"{Path(command.argv[0]).name} {verb}".strip())
         return self.real.run(command, on_line)
 
-    def run_foreground(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
+    def run_foreground(self, command: Command, on_stderr: Callable[[bytes], None] | None = None) -> int:
         """Hand the terminal over."""
-        return self.real.run_foreground(command, heard)
+        return self.real.run_foreground(command, on_stderr)
 
     def exec_command(self, command: Command) -> int:
         """Stay: a test goes on."""

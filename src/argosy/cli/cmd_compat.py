@@ -47,7 +47,7 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     programs = {name: render_program(name, sys.executable) for name in names}
     texts = programs | (render_files(str(folder.absolute())) if "wrap-install" in names else {})
     for name in texts:
-        refuse_existing(folder / name, force=force, otherwise="give another folder, or")
+        refuse_existing(folder / name, force=force, otherwise="choose another folder, or use")
     for name, text in texts.items():
         with atomic_file(folder / name, force=force) as beside:
             beside.write_text(text, encoding="utf-8")

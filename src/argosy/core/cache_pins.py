@@ -1,7 +1,7 @@
-"""Who uses an entry of the cache: owner records that stay true through `exec`, so nothing in use is collected.
+"""Pins: records of processes that use cache entries, so that the garbage collector keeps those entries.
 
-A user writes its record, then looks for the collector's lease; the collector takes its lease, then reads the records.
-So one of the two always sees the other.
+A process writes its pin, then checks the collector's lock; the collector takes the lock, then reads the pins. So one
+of the two always sees the other. A pin stays valid if the process replaces itself with another program by `exec`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from argosy.core.store import make_folder
 USES = "uses"
 COLLECTOR = "gc.lease"
 BUILD = "build"
-"""What a build uses: every kind but trees, of which each has a record of its own."""
+"""Pin of a build: it protects all kinds of entries except trees, which have pins of their own."""
 FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
-"""A record of another machine that is older than any job lasts."""
+"""Maximal age of a pin of another machine: longer than any job."""
 
 
 def pin_entry(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> None:
-    """Note that this process, or the program that takes its place, uses an entry; wait while the cache is collected.
+    """Pin a cache entry for this process and the program that replaces it; wait for a running collection.
 
     Parameters
     ----------
     entry
-        Its path in the cache, as ``trees/DIGEST``; or :data:`BUILD`.
+        Path in the cache, for example ``trees/DIGEST``, or :data:`BUILD`.
+    waiting
+        Called once with the owner of the collector's lock, if this process must wait.
     """
     record = cache / USES / f"{os.uname().nodename}.{os.getpid()}.{entry.replace('/', '-')}"
-    with contextlib.suppress(OSError):  # a cache that can only be read is collected by somebody else
+    with contextlib.suppress(OSError):  # another user collects a read-only cache
         make_folder(record.parent)
         record.write_text(json.dumps(asdict(this_owner(entry))), encoding="utf-8")
         record.chmod(READABLE)
@@ -45,7 +47,7 @@ def pin_entry(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> N
 
 
 def read_pins(cache: Path) -> dict[str, Owner]:
-    """Give each entry in use with one of its users; records of the dead are swept."""
+    """Return the pinned entries, each with one owner; pins of ended processes are removed."""
     used: dict[str, Owner] = {}
     with contextlib.suppress(FileNotFoundError):
         for record in sorted((cache / USES).iterdir()):

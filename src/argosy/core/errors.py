@@ -1,38 +1,42 @@
-"""Every error a user can meet, with its exit code; this module imports nothing of the package.
+"""The errors that users see, and their exit codes.
 
-The tree::
+======================= ==== =====================================================================================
+Error                   Code Meaning
+======================= ==== =====================================================================================
+`ArgosyError`              1 Base class.
+`UsageError`               2 The command line or an input file is invalid.
+`SiteError`                3 A site profile is invalid or does not allow the request.
+`ToolMissing`              4 A required program is not installed.
+`ToolFailed`               5 A program failed; the evidence shows the command and its last lines.
+`ImageError`               6 A file is not an image, is damaged, or is the wrong image.
+`CheckFailed`              7 The request cannot work on this machine: no GPU, wrong version, no space, no network.
+`Stopped`                130 The user or the system stopped Argosy: 128 + signal number (143 for SIGTERM).
+======================= ==== =====================================================================================
 
-    ArgosyError            code  said when
-    ├── UsageError           2   the words on the command line, or in argosy.toml, cannot be meant
-    ├── SiteError            3   a site profile is wrong, or does not allow what was asked
-    ├── ToolMissing          4   a program that the plan needs is not on this machine
-    ├── ToolFailed           5   a program ran and failed: its command and last lines are the evidence
-    ├── ImageError           6   a file is not the image it should be
-    ├── CheckFailed          7   a check said no: no GPU, wrong version, not enough space
-    └── Stopped            130   the user or the machine stopped us (143 for SIGTERM)
-
-Each error says what happened, shows the evidence, and says what to do next.
+``argosy run``, ``shell`` and ``launch`` pass on the exit code of the user's program; their own failures then exit with
+`USER_PROGRAM_FAILURE`. Every error states what happened, shows the evidence, and gives a hint.
 """
 
 from __future__ import annotations
 
 USER_PROGRAM_FAILURE = 125
-"""Exit code of Argosy's own failures where a user's program runs and its code passes (run, shell, launch)."""
+"""Exit code of Argosy's own failures in commands that pass on the exit code of the user's program."""
 
 
 class ArgosyError(Exception):
-    """A failure that is explained to the user in full.
+    """An error with an explanation for the user.
 
     Parameters
     ----------
     what
-        One sentence: what happened.
+        One sentence that states what happened.
     evidence
-        What shows it: ``file:line``, a command and its last lines, two numbers. May have several lines.
+        The facts that show it: ``file:line``, a command and its last lines, two numbers. May have several lines.
     hint
-        What to do next, as an imperative sentence or a command line.
+        What to do next: an imperative sentence or a command line.
     key
-        The value of a site's profile that says so, as ``slurm.required``; who knows the file adds file and line.
+        Key of the site profile that caused the error, for example ``slurm.required``. The command line adds file and
+        line of the profile.
     """
 
     code = 1
@@ -45,7 +49,7 @@ class ArgosyError(Exception):
         self.key = key
 
     def __str__(self) -> str:
-        """Render the message as it stands on a terminal or in a log."""
+        """Render the message for a terminal or a log."""
         lines = [self.what]
         lines += [f"  {line}" for line in self.evidence.splitlines()]
         if self.hint:
@@ -54,60 +58,58 @@ class ArgosyError(Exception):
 
 
 class UsageError(ArgosyError):
-    """The request cannot be meant: an unknown word, a contradiction, a file that does not parse."""
+    """The request is invalid: an unknown option or value, a contradiction, a file that cannot be parsed."""
 
     code = 2
 
 
 class SiteError(ArgosyError):
-    """A site profile is wrong or does not allow the request."""
+    """A site profile is invalid or does not allow the request."""
 
     code = 3
 
 
 class ToolMissing(ArgosyError):
-    """A program that is needed is not installed here."""
+    """A required program is not installed."""
 
     code = 4
 
 
 class ToolFailed(ArgosyError):
-    """A program ran and failed."""
+    """A program exited with a failure."""
 
     code = 5
 
 
 class ImageError(ArgosyError):
-    """A file is not an image, is damaged, or is an image for something else."""
+    """A file is not an image, is damaged, or is an image for another purpose."""
 
     code = 6
 
 
 class CheckFailed(ArgosyError):
-    """A check found that what was asked cannot work here."""
+    """A check found that the request cannot work on this machine."""
 
     code = 7
 
 
 class NoVersions(CheckFailed):
-    """No versions of packages go together with what is there."""
+    """No set of package versions satisfies all requirements."""
 
 
 class Stopped(ArgosyError):
-    """The user or the machine asked us to stop; everything half-made has been removed, or is told."""
+    """A signal stopped Argosy; partial results were removed, or the message names them."""
 
-    def __init__(
-        self, signal_number: int, what: str = "stopped; nothing half-made was left behind", hint: str = ""
-    ) -> None:
+    def __init__(self, signal_number: int, what: str = "stopped; partial results were removed", hint: str = "") -> None:
         super().__init__(what, hint=hint)
         self.code = 128 + signal_number
 
 
 class Interrupted(BaseException):
-    """A signal arrived: raised by the handler, wherever the program is, and said as `Stopped` at the end.
+    """Raised by the signal handler; the command line reports it as `Stopped`.
 
-    No `Exception`, as KeyboardInterrupt is none: libraries catch those to carry on (click does, around every line it
-    prints), and the request to stop would be lost in one.
+    Like `KeyboardInterrupt`, it does not derive from `Exception`: libraries catch `Exception` and continue (click does
+    so around every line that it prints), which would lose the request to stop.
     """
 
     def __init__(self, signal_number: int) -> None:

@@ -1,7 +1,7 @@
-"""Leases: names that one process at a time holds, and the owner records that tell a dead holder; no flock, no sqlite.
+"""Lock files that work on network file systems and survive ``kill -9`` of their owner.
 
-They must hold on network file systems and through ``kill -9``: a name is taken by `os.link`, which is atomic there,
-and given up by unlinking; a holder that died is recognised by its record, and its lease is taken away by the next one.
+A process takes a lock with `os.link`, which is atomic on network file systems too (flock and sqlite are unreliable
+there), and releases it with unlink. The lock file records its owner: the next process removes the lock of a dead one.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ from argosy.core.records import asdict, replace
 
 HEARTBEAT_SECONDS = 10.0
 STALE_AFTER_SECONDS = 120.0
-"""A lease of another host whose file was not touched for so long belongs to a dead process."""
+"""A lock of another host belongs to a dead process if its file was not touched for this time."""
 
 NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
-"""What file systems without hard links answer: vfat, some FUSE."""
+"""Errors of `os.link` on file systems without hard links: vfat, some FUSE."""
 
 READABLE = 0o644
-"""Mode of owner records, whatever the umask: other users of a folder must see who holds something."""
+"""Mode of owner records regardless of the umask: other users of a shared folder must see who holds a lock."""
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who holds something: enough to tell whether that process still lives.
+    """The process that holds a lock, with the data to tell whether it is still alive.
 
     Attributes
     ----------
     boot
-        The machine's boot and the pid namespace: in another one, numbers of processes mean nothing here.
+        Boot id and pid namespace of the process; process ids are only comparable within the same ones.
     started
-        Start time of the process, in clock ticks since boot: its number may have been given away again.
+        Start time of the process in clock ticks since boot, because process ids are reused.
+    what
+        What the process does.
     claim
-        A random word, so that two records of one process differ.
+        Random text that makes two records of one process different.
     """
 
     host: str
@@ -62,7 +64,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def this_owner(what: str) -> Owner:
-    """Describe this process as an owner."""
+    """Return the owner record of this process."""
     pid = os.getpid()
     return Owner(
         host=os.uname().nodename,
@@ -75,7 +77,7 @@ def this_owner(what: str) -> Owner:
 
 
 def is_alive(owner: Owner) -> bool | None:
-    """Tell whether an owner still lives; None where only time can tell (another host)."""
+    """Return whether an owner is still running; None if it runs on another host, so that only time can tell."""
     here = this_owner("")
     if (owner.host, owner.boot) != (here.host, here.boot):
         return None
@@ -83,7 +85,7 @@ def is_alive(owner: Owner) -> bool | None:
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """How time passes for those who wait; tests give another one."""
+    """Source of time for waiting; tests replace it."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -101,24 +103,24 @@ def hold_lock(
     refusing: Callable[[Owner], None] | None = None,
     clock: Clock = CLOCK,
 ) -> Iterator[None]:
-    """Hold the lease named `path` while the block runs; wait for its present owner, or take it over from a dead one.
+    """Hold the lock at `path` while the block runs; wait for its owner, or take the lock over from a dead one.
 
     Parameters
     ----------
     path
-        The lease file; its folder must exist.
+        The lock file; its folder must exist.
     what
-        What is being done, for those who wait.
+        What this process does, for messages of waiting processes.
     waiting
-        Told once, with the owner waited for.
+        Called once with the owner, if this process must wait.
     refusing
-        Raises an error for an owner that lives; None: wait for it.  An owner on another host lives if it gives a sign
-        of life within :data:`STALE_AFTER_SECONDS`.
+        Called with a live owner, to raise an error instead of waiting. An owner on another host is alive if it touches
+        the file within :data:`STALE_AFTER_SECONDS`.
 
     Raises
     ------
     CheckFailed
-        When the folder cannot be written.
+        If the folder is not writable.
     """
     claim = os.urandom(4).hex()
     mine = path.with_name(f"{path.name}.{os.getpid()}.{claim}")
@@ -127,7 +129,7 @@ def hold_lock(
         with translate_os_errors(path.parent):
             mine.write_text(json.dumps(asdict(replace(this_owner(what), claim=claim))), encoding="utf-8")
             mine.chmod(READABLE)
-            _take(path, mine, _Manners(waiting, refusing), clock)
+            _take(path, mine, _Callbacks(waiting, refusing), clock)
             _sweep_claims(path)
         threading.Thread(target=_heartbeat, args=(path, stop), daemon=True).start()
         yield
@@ -139,43 +141,43 @@ def hold_lock(
             mine.unlink(missing_ok=True)
 
 
-class _Manners(msgspec.Struct, frozen=True):
-    """What is done about an owner, as `hold_lock` takes it."""
+class _Callbacks(msgspec.Struct, frozen=True):
+    """The callbacks of `hold_lock`."""
 
     waiting: Callable[[Owner], None]
     refusing: Callable[[Owner], None] | None = None
 
 
-def _take(path: Path, mine: Path, manners: _Manners, clock: Clock) -> None:
-    told = False
+def _take(path: Path, mine: Path, callbacks: _Callbacks, clock: Clock) -> None:
+    reported = False
     pause = 0.05
     seen: tuple[int, float] = (0, clock.now())
     while not _claim(path, mine):
         owner, stamp = read_owner(path)
         if not stamp:
-            continue  # given up since
+            continue  # released meanwhile
         beats = stamp != seen[0] != 0
         if stamp != seen[0]:
             seen = (stamp, clock.now())
-        # An owner that cannot be read is being written, or was when its machine went down: only time can tell.
+        # An unreadable record is being written, or its machine crashed while writing it: only time can tell.
         alive = is_alive(owner) if owner else None
         if alive is False or (alive is None and clock.now() - seen[1] > STALE_AFTER_SECONDS):
             _take_away(path, mine, stamp)
-        if owner and manners.refusing and (alive or (alive is None and beats)):
-            manners.refusing(owner)
-        if owner and alive is not False and not told:
-            manners.waiting(owner)
-            told = True
+        if owner and callbacks.refusing and (alive or (alive is None and beats)):
+            callbacks.refusing(owner)
+        if owner and alive is not False and not reported:
+            callbacks.waiting(owner)
+            reported = True
         clock.sleep(pause if alive is not False else 0.0)
         pause = min(2.0, pause * 1.5)
 
 
 def _claim(path: Path, mine: Path) -> bool:
-    """Take a free name; tell whether it is ours now."""
+    """Try to create the lock file; return whether this process holds it."""
     try:
         os.link(mine, path)
     except FileExistsError:
-        return _is_mine(path, mine)  # NFS may lose the answer to a link that was made
+        return _is_mine(path, mine)  # NFS may lose the reply to a successful link call
     except OSError as error:
         if error.errno not in NO_HARD_LINKS:
             raise
@@ -197,9 +199,9 @@ def _is_mine(path: Path, mine: Path) -> bool:
 
 
 def _take_away(path: Path, mine: Path, stamp: int) -> None:
-    """Remove a dead owner's lease, unless somebody quicker has it taken anew.
+    """Remove the lock of a dead owner, unless another process has taken it meanwhile.
 
-    One at a time, guarded by a second file: whoever looks and removes must do both before the next one looks.
+    A guard file makes the check and the removal atomic.
     """
     guard = path.with_name(path.name + ".taking")
     try:
@@ -215,7 +217,7 @@ def _take_away(path: Path, mine: Path, stamp: int) -> None:
 
 
 def _drop_old_guard(guard: Path, mine: Path) -> None:
-    """Remove the guard of a process that died within those two calls; both times are the file server's."""
+    """Remove the guard of a process that died between its two calls; both times come from the file server."""
     mine.touch()
     with contextlib.suppress(FileNotFoundError):
         if mine.stat().st_mtime - guard.stat().st_mtime > STALE_AFTER_SECONDS:
@@ -223,7 +225,7 @@ def _drop_old_guard(guard: Path, mine: Path) -> None:
 
 
 def _sweep_claims(path: Path) -> None:
-    """Remove the claims of killed processes beside a lease that is ours."""
+    """Remove the claim files of killed processes beside a lock that this process holds."""
     for claim in files_beside(path, rf"{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}"):
         owner, _ = read_owner(claim)
         if (is_alive(owner) is False) if owner else is_older(claim, STALE_AFTER_SECONDS):
@@ -231,21 +233,21 @@ def _sweep_claims(path: Path) -> None:
 
 
 def files_beside(path: Path, pattern: str) -> list[Path]:
-    """Give the files beside `path` whose whole name matches: no glob, since a user's name may hold its marks."""
+    """Return the files beside `path` whose whole name matches; no glob, because user names may contain wildcards."""
     return [entry for entry in path.parent.iterdir() if re.fullmatch(pattern, entry.name)]
 
 
 def is_older(path: Path, seconds: float) -> bool:
-    """Tell whether a file was changed last so many seconds ago; false where there is none."""
+    """Return whether a file was last changed more than this many seconds ago; false if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         return time.time() - path.stat().st_mtime > seconds
     return False
 
 
 def read_owner(path: Path) -> tuple[Owner | None, int]:
-    """Give the owner (None where it cannot be read) and the time of the last sign of life (0: nothing there).
+    """Return the owner, None if the record is unreadable, and its last sign of life in ns, 0 if there is no file.
 
-    In a folder that several share, a user with a umask of 077 leaves records that only this user can read.
+    In a shared folder, other users cannot read the record of a user with umask 077.
     """
     stamp = 0
     try:
@@ -265,7 +267,7 @@ def _heartbeat(path: Path, stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Let INT, TERM and HUP wait while the block runs: removing what is half-made must not stop half-way."""
+    """Defer SIGINT, SIGTERM and SIGHUP until the block ends, so that clean-up is never interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -282,9 +284,9 @@ def deferred_signals() -> Iterator[None]:
 
 
 def _started(pid: int) -> str:
-    """Start time of a process in clock ticks since boot (proc(5), stat field 22); empty where there is none.
+    """Return the start time of a process in clock ticks since boot (proc(5), stat field 22); empty if it has ended.
 
-    A zombie is none: it waits for a parent that may never ask.
+    A zombie has ended: its parent may never wait for it.
     """
     words = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return words[19] if words and words[0] not in {"Z", "X"} else ""

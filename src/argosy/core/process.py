@@ -1,7 +1,6 @@
-"""Start programs: the one module that does; it never decides what to start.
+"""Start programs; the only module that does.
 
-A command is a tuple of words from the first record to the last moment, so no shell ever splits it again.  The fake
-runner ships here, so users can test their own launches as we test ours.
+A command is a tuple of arguments, so no shell ever splits it. `FakeRunner` is for tests, including those of users.
 """
 
 from __future__ import annotations
@@ -32,15 +31,16 @@ OnBlock = Callable[[bytes], None]
 LAST_LINES = 12
 FULL_DISK = ("no space left on device", "disk quota exceeded", "os error 28", "os error 122")
 FULL_DISK_HINT = (
-    "free some space or files (df -h, df -i and quota -s tell which), or choose another place with --work-dir, "
+    "free some space or files (df -h, df -i and quota -s show usage), or choose another folder with --work-dir, "
     "--output or ARGOSY_CACHE"
 )
 LIMITS = {
-    128 + signal.SIGKILL: "it was killed, mostly because memory ran out: go to where there is more, as a compute node",
-    128 + signal.SIGXCPU: "it used up the time that one program may compute here: ulimit -t, or go to a compute node",
-    128 + signal.SIGXFSZ: "it wrote more than one file may hold here: ulimit -f",
+    128 + signal.SIGKILL: "it was killed, probably because memory ran out; retry on a machine with more, for example "
+    "a compute node",
+    128 + signal.SIGXCPU: "it exceeded the CPU time limit (ulimit -t); retry on a compute node",
+    128 + signal.SIGXFSZ: "it exceeded the file size limit (ulimit -f)",
 }
-"""What to do where the machine ended a program."""
+"""Hints for programs that the system ended, by exit code."""
 
 PACKAGES = {
     "bwrap": "bubblewrap",
@@ -49,7 +49,7 @@ PACKAGES = {
     "unsquashfs": "squashfs-tools",
     "unshare": "util-linux",
 }
-"""Where the programs are that have another name than their package."""
+"""Debian packages of programs whose package has another name."""
 TERM_GRACE_SECONDS = 5.0
 
 
@@ -61,15 +61,15 @@ class Command(msgspec.Struct, frozen=True):
     argv
         The program and its arguments.
     cwd
-        Working directory; None is the caller's.
+        Working directory; None means the caller's.
     env
-        The whole environment; None is the caller's.
+        The complete environment; None means the caller's.
     stdin
-        Text given on standard input; None gives an empty one.
+        Text for standard input; None means empty.
     stdin_file
-        A file given on standard input instead.
+        Path of a file for standard input.
     joined
-        Whether a captured program's standard output goes where its errors go, so that their order is kept.
+        Whether standard output and standard error of a captured program are one stream, which keeps their order.
     """
 
     argv: Argv
@@ -80,12 +80,12 @@ class Command(msgspec.Struct, frozen=True):
     joined: bool = False
 
     def __str__(self) -> str:
-        """Render the command as a line that a shell would take."""
+        """Render the command as a line for a shell."""
         return shlex.join(self.argv)
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a program said and how it ended."""
+    """Output and exit code of a program."""
 
     code: int
     stdout: str
@@ -93,22 +93,22 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Runner(Protocol):
-    """What stories are given to start programs with."""
+    """Interface for starting programs."""
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
-        """Run to the end; capture both streams; tell each line of standard error to `on_line` as it comes."""
+        """Run a program to its end and capture its output; pass each line of standard error to `on_line`."""
 
-    def run_foreground(self, command: Command, heard: OnBlock | None = None) -> int:
-        """Run with this terminal's own streams; pass signals on; return the program's exit code.
+    def run_foreground(self, command: Command, on_stderr: OnBlock | None = None) -> int:
+        """Run a program on this terminal, forward signals to it, and return its exit code.
 
         Parameters
         ----------
-        heard
-            Gets what the program writes to its error stream, which is copied to ours.
+        on_stderr
+            Called with each block that the program writes to standard error; the block is also printed.
         """
 
     def exec_command(self, command: Command) -> int:
-        """Let the program take this process's place; a runner that cannot runs it and returns its exit code."""
+        """Replace this process with the program; a runner that cannot do so returns the program's exit code."""
 
 
 def run_checked(
@@ -119,7 +119,9 @@ def run_checked(
     Raises
     ------
     ToolFailed
-        With the command and its last lines, when it ends with another code than 0.
+        If the exit code is not 0; the evidence is the command and its last lines.
+    CheckFailed
+        If it failed because the disk is full.
     """
     reply = runner.run(command, on_line)
     if reply.code != 0:
@@ -128,7 +130,7 @@ def run_checked(
 
 
 def tool_error(command: Command, reply: Reply, *, doing: str, hint: str = "") -> ArgosyError:
-    """Make the error for a program that ended with another code than 0."""
+    """Return the error for a program that failed."""
     text = (reply.stderr.strip() or reply.stdout.strip()).splitlines()
     lines = [f"$ {shorten_command(command)}", *text[-LAST_LINES:], f"(exit code {reply.code})"]
     full = next((line for line in text if any(mark in line.lower() for mark in FULL_DISK)), None)
@@ -138,24 +140,24 @@ def tool_error(command: Command, reply: Reply, *, doing: str, hint: str = "") ->
 
 
 def shorten_command(command: Command) -> str:
-    """Render a command for a message, its middle left out where it has over 400 characters."""
+    """Render a command for a message; of more than 400 characters, the middle is left out."""
     text = str(command)
-    return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"  # noqa: PLR2004 - as it says
+    return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"  # noqa: PLR2004 - see above
 
 
 class RealRunner:
     """Starts programs on this machine.
 
-    A captured program runs in a process group of its own, which is ended when we are interrupted; with ``setpriv``
-    (util-linux) it also dies when we are killed, so a ``kill -9`` leaves no packer writing behind our back.
+    A captured program runs in its own process group, which is ended when Argosy is interrupted. With ``setpriv``
+    (util-linux) it also ends when Argosy is killed by SIGKILL, so that no program keeps writing.
     """
 
     def __init__(self, echo: OnLine | None = None) -> None:
         self._echo = echo
-        self._told = set[str]()
+        self._shown = set[str]()
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
-        """Run a program to its end and capture what it says."""
+        """Run a program to its end and capture its output."""
         from argosy.core.locks import deferred_signals  # noqa: PLC0415 - planning starts no program
 
         self._say(command)
@@ -163,7 +165,7 @@ class RealRunner:
             source = stack.enter_context(Path(command.stdin_file).open("rb")) if command.stdin_file else None
             child: subprocess.Popen[bytes] | None = None
             try:
-                with deferred_signals():  # a program that was started and that nobody knows of could not be ended
+                with deferred_signals():  # a signal before the assignment would leave the program running
                     child = self._popen(command, capture=True, source=source)
                 return _collect(child, command.stdin, on_line)
             except BaseException:
@@ -174,34 +176,34 @@ class RealRunner:
                 if child is not None:
                     _close_pipes(child)
 
-    def run_foreground(self, command: Command, heard: OnBlock | None = None) -> int:
-        """Give the terminal to a program until it ends; signals that reach us go to it."""
+    def run_foreground(self, command: Command, on_stderr: OnBlock | None = None) -> int:
+        """Run a program on this terminal until it ends and forward signals to it."""
         self._say(command)
         with _forwarding() as forwarder:
-            child = self._popen(command, capture=False, errors=heard is not None)
+            child = self._popen(command, capture=False, errors=on_stderr is not None)
             forwarder.adopt(child)
-            if heard is not None:
-                forwarder.copy_errors(child, heard)
+            if on_stderr is not None:
+                forwarder.copy_errors(child, on_stderr)
             code = forwarder.wait(child)
         return 128 - code if code < 0 else code
 
     def exec_command(self, command: Command) -> int:
-        """Let the program take this process's place: signals, terminal and exit code are its own from here on."""
+        """Replace this process with the program, which then has its signals, terminal and exit code."""
         self._say(command)
         program = self._find(command)
         if command.cwd is not None:
             os.chdir(command.cwd)
         sys.stdout.flush()
         sys.stderr.flush()
-        # Python ignores these two, and an ignored signal stays so in the program.
+        # Python ignores these two signals, and exec would keep them ignored in the program.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         environment = dict(command.env if command.env is not None else os.environ)
-        os.execve(program, command.argv, environment)  # noqa: S606 - words, no shell: that is the point
+        os.execve(program, command.argv, environment)  # noqa: S606 - no shell is wanted
 
     def _say(self, command: Command) -> None:
         if self._echo is not None:
-            self._echo(f"$ {format_command(command.argv, self._told)}")
+            self._echo(f"$ {format_command(command.argv, self._shown)}")
 
     @staticmethod
     def _find(command: Command) -> str:
@@ -209,16 +211,16 @@ class RealRunner:
         found = find_program(program, (command.env or os.environ).get("PATH"))
         if found is None:
             raise ToolMissing(
-                f"'{program}' is not installed here",
+                f"'{program}' is not installed on this machine",
                 evidence=f"needed for: {shorten_command(command)}",
-                hint=f"install {PACKAGES.get(program, program)}, or load the module that has it",
+                hint=f"install {PACKAGES.get(program, program)}, or load a module that provides it",
             )
         return found
 
     def _popen(
         self, command: Command, *, capture: bool, errors: bool = False, source: IO[bytes] | None = None
     ) -> subprocess.Popen[bytes]:
-        import subprocess  # noqa: PLC0415 - with what it loads 40 file-system calls: planning starts no program
+        import subprocess  # noqa: PLC0415 - its import costs 40 file-system calls, and planning starts no program
 
         pipe = subprocess.PIPE if capture else None
         given: IO[bytes] | int = source or (subprocess.PIPE if command.stdin is not None else subprocess.DEVNULL)
@@ -235,15 +237,15 @@ class RealRunner:
 
 
 def find_program(name: str, path: str | None = None) -> str | None:
-    """Find a program on a search path, the caller's by default."""
-    import shutil  # noqa: PLC0415 - it loads every compression module there is, and planning starts no program
+    """Return the path of a program on a search path, by default PATH; None if it is not found."""
+    import shutil  # noqa: PLC0415 - it imports all compression modules, and planning starts no program
 
     return shutil.which(name, path=path)
 
 
 @cache
 def _guard(signal_name: str) -> Argv:
-    """Give the words that end a program with us, also where we are killed: one with the terminal is asked to."""
+    """Return the command prefix that sends a signal to the program when this process ends, even by SIGKILL."""
     setpriv = find_program("setpriv")
     return (setpriv, "--pdeathsig", signal_name, "--") if setpriv else ()
 
@@ -266,7 +268,7 @@ def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine 
         code = child.wait()
     except BaseException:
         _end_group(child)
-        patience = TERM_GRACE_SECONDS  # what left the group may hold the pipes for ever
+        patience = TERM_GRACE_SECONDS  # a process that left the group may keep the pipes open for ever
         raise
     finally:
         for thread in threads:
@@ -276,7 +278,7 @@ def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine 
 
 
 def _close_pipes(child: subprocess.Popen[bytes]) -> None:
-    """Close our ends of a child's pipes; what the child did not read is lost."""
+    """Close this side of a child's pipes; unread input is lost."""
     for stream in (child.stdin, child.stdout, child.stderr):
         if stream is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -284,7 +286,7 @@ def _close_pipes(child: subprocess.Popen[bytes]) -> None:
 
 
 def _drain(stream: IO[bytes] | None, put: Callable[[bytes], None]) -> None:
-    with contextlib.suppress(ValueError):  # closed: whoever was interrupted does not wait for the rest
+    with contextlib.suppress(ValueError):  # the pipe was closed after an interrupt
         while stream is not None and (block := stream.read(65536)):
             put(block)
 
@@ -299,7 +301,7 @@ def _drain_lines(stream: IO[bytes] | None, lines: list[str], on_line: OnLine | N
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """TERM, then KILL, to a child's whole process group; the child is reaped."""
+    """Send SIGTERM, then SIGKILL to a child's process group, and wait for the child."""
     import subprocess  # noqa: PLC0415 - see _popen
 
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -310,13 +312,13 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             continue
         break
-    # What the program left in its group has been asked to end; it is not asked twice.
+    # Other processes of the group already got SIGTERM.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
 
 
 class _Forwarder:
-    """Passes signals on to a child; those that come before there is one are kept for it."""
+    """Forwards signals to a child; signals that arrive before it exists are stored."""
 
     def __init__(self, awake: int = -1) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -324,23 +326,23 @@ class _Forwarder:
         self._awake = awake
 
     def adopt(self, child: subprocess.Popen[bytes]) -> None:
-        """Name the child, and pass on what came early."""
+        """Set the child and forward the stored signals."""
         self._child = child
         while self._early:
             self._send(self._early.pop(0))
 
     def wait(self, child: subprocess.Popen[bytes]) -> int:
-        """Wait for the child's end, and be awake for each signal.
+        """Wait for the child's end and forward each signal at once.
 
-        Python runs a handler between two of its own steps: a signal that comes just before ``waitpid`` blocks would be
-        passed on after the child's end only.  So this waits for the byte that every signal writes, SIGCHLD included.
+        Python runs handlers between bytecodes: a signal that arrives just before ``waitpid`` blocks would be forwarded
+        only after the child's end. So this waits for the byte that every signal writes, including SIGCHLD.
         """
         while self._awake >= 0 and child.poll() is None:
             self._listen()
         return child.wait()
 
-    def copy_errors(self, child: subprocess.Popen[bytes], heard: OnBlock) -> None:
-        """Copy the child's error stream to ours until it ends; awake for each signal, as `wait` is."""
+    def copy_errors(self, child: subprocess.Popen[bytes], on_stderr: OnBlock) -> None:
+        """Copy the child's standard error to ours until it ends; forward signals as in `wait`."""
         if child.stderr is None:
             return
         with child.stderr:
@@ -350,10 +352,10 @@ class _Forwarder:
                 if not (block := os.read(child.stderr.fileno(), 65536)):
                     return
                 os.write(2, block)
-                heard(block)
+                on_stderr(block)
 
     def _listen(self, *streams: int) -> bool:
-        """Wait for a signal or for one of the streams; tell whether it was a stream."""
+        """Wait for a signal or for one of the streams; return whether a stream is ready."""
         import select  # noqa: PLC0415 - see _popen
 
         awake = [self._awake] if self._awake >= 0 else []
@@ -364,15 +366,15 @@ class _Forwarder:
         return any(stream in ready for stream in streams)
 
     def forward(self, number: int, _frame: object) -> None:
-        """Handle a signal."""
+        """Handle a signal by forwarding it."""
         self._early.append(number)
         if self._child is not None:
             self.adopt(self._child)
 
     def leave(self, number: int, frame: object) -> None:
-        """Handle a ^C of the terminal, which gives it to the child itself, or the child's end, which is waited for.
+        """Ignore SIGINT, which the terminal also sends to the child, and SIGCHLD, which only ends the wait.
 
-        A handler and not SIG_IGN: an ignored signal would stay ignored in the child.
+        SIG_IGN instead of a handler would also apply to the child.
         """
 
     def _send(self, number: int) -> None:
@@ -383,9 +385,10 @@ class _Forwarder:
 
 @contextlib.contextmanager
 def _forwarding() -> Iterator[_Forwarder]:
-    """Pass TERM, HUP, USR1 and USR2 on to a child; leave ^C to the terminal, which gives it to both.
+    """Forward SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 to a child; the terminal sends SIGINT to both.
 
-    The handlers are there before the child is: no signal finds neither.  What we ignore (``nohup``) the child ignores.
+    The handlers are set before the child starts, so that no signal is lost. Signals that Argosy ignores (``nohup``) are
+    ignored by the child as well.
     """
     if threading.current_thread() is not threading.main_thread():
         yield _Forwarder()
@@ -395,8 +398,8 @@ def _forwarding() -> Iterator[_Forwarder]:
     woken = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     handlers: dict[signal.Signals, Callable[[int, object], None]] = {}
     handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2), forwarder.forward)
-    # A ^C typed at a terminal reaches the whole foreground group, the child included.  One sent to us alone must be
-    # passed on; the two cannot be told apart without a terminal, so there we pass it on.
+    # A ^C typed at a terminal reaches the whole foreground group, including the child. Without a terminal, SIGINT was
+    # sent to this process only and must be forwarded.
     handlers[signal.SIGINT] = forwarder.leave if os.isatty(0) else forwarder.forward
     heeded = {number: each for number, each in handlers.items() if signal.getsignal(number) is not signal.SIG_IGN}
     before = {number: signal.signal(number, each) for number, each in heeded.items()}
@@ -412,35 +415,35 @@ def _forwarding() -> Iterator[_Forwarder]:
 
 
 class FakeRunner(msgspec.Struct, dict=True):
-    """A runner that starts nothing: it answers from a table and remembers what it was asked.
+    """A runner for tests: it starts nothing, replies from a table, and records the commands.
 
     Parameters
     ----------
     replies
-        Pairs of (leading words, reply); the first whose words begin the command answers.  None of them: code 0.
-
-    A runner of its own kind may keep what it likes beside these.
+        Pairs of leading arguments and reply; the first pair that matches a command is used. Default: exit code 0.
+    seen
+        The commands so far.
     """
 
     replies: list[tuple[Argv, Reply]] = msgspec.field(default_factory=list)
     seen: list[Command] = msgspec.field(default_factory=list)
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
-        """Answer from the table."""
+        """Return the reply from the table."""
         self.seen.append(command)
-        reply = next((r for words, r in self.replies if command.argv[: len(words)] == words), Reply(0, "", ""))
+        reply = next((r for start, r in self.replies if command.argv[: len(start)] == start), Reply(0, "", ""))
         if on_line is not None:
             for line in reply.stderr.splitlines():
                 on_line(line)
         return reply
 
-    def run_foreground(self, command: Command, heard: OnBlock | None = None) -> int:
-        """Answer with the code from the table."""
+    def run_foreground(self, command: Command, on_stderr: OnBlock | None = None) -> int:
+        """Return the exit code from the table."""
         reply = self.run(command)
-        if heard is not None:
-            heard(reply.stderr.encode())
+        if on_stderr is not None:
+            on_stderr(reply.stderr.encode())
         return reply.code
 
     def exec_command(self, command: Command) -> int:
-        """Answer with the code from the table."""
+        """Return the exit code from the table."""
         return self.run(command).code

@@ -1,7 +1,7 @@
-"""What one does with records, which are `msgspec.Struct`s: a copy with other values, a form for JSON.
+"""Copy records with changes and convert them for JSON; records are `msgspec.Struct` classes.
 
-A class that `dataclasses` makes costs over a millisecond each time the program starts, since its methods are written
-as text and compiled; a launch needs sixty records.  A struct costs a thirtieth of that.
+Creating a class with `dataclasses` costs over a millisecond at each start, because its methods are compiled from text;
+a launch needs sixty records. A struct costs a thirtieth of that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    # The same, in a form with which the type checker holds names and types of the new values against the record.
+    # The type checker checks names and types of the new values only for this function, which does the same.
     from dataclasses import replace
 else:
     from msgspec.structs import replace
@@ -20,7 +20,7 @@ __all__ = ["asdict", "replace"]
 
 
 def asdict(record: msgspec.Struct) -> dict[str, Any]:
-    """Give a record, and those within it, as dictionaries; tuples and all other values stay what they are."""
+    """Convert a record and all records in it to dictionaries; other values are unchanged."""
     return {name: _plain(getattr(record, name)) for name in record.__struct_fields__}
 
 

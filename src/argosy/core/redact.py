@@ -1,6 +1,6 @@
-"""Take credentials out of text that is shown or kept; it never judges whether a secret is valid.
+"""Remove credentials from text that is printed or stored.
 
-Secrets come with URLs: ``https://user:password@host``, a token in the path of a conda channel (``/t/TOKEN/``), a
+Credentials appear in URLs: ``https://user:password@host``, a token in the path of a conda channel (``/t/TOKEN/``), a
 signature in the query (``?sig=…`` of an Azure SAS link).
 """
 
@@ -19,27 +19,27 @@ _QUERY = re.compile(
 
 
 def redact(text: str) -> str:
-    """Give `text` with every credential of every URL in it replaced by ``***``.
+    """Replace all credentials of URLs in a text by ``***``.
 
-    The user name of an ssh URL without a password stays: ``git@`` is the way in, not a secret.
+    The user name of an ssh URL without a password is kept: ``git@`` is not a secret.
     """
-    text = _LOGIN.sub(_scrub_login, text)
+    text = _LOGIN.sub(_redact_login, text)
     text = _QUERY.sub(lambda found: found["name"] + STARS, text)
     return _PATH_TOKEN.sub(STARS, text)
 
 
-def _scrub_login(found: re.Match[str]) -> str:
+def _redact_login(found: re.Match[str]) -> str:
     public = "ssh" in found["scheme"] and ":" not in found["login"]
     return f"{found['scheme']}://{found['login'] if public else STARS}@"
 
 
 def without_login(url: str) -> str:
-    """Give an address as it is without a login: neither user nor password, no token in a conda channel's path."""
+    """Return a URL without user name, password, and token in a conda channel's path."""
     return re.sub(r"/t/[^/\s]+(?=/)", "", split_login(url)[0])
 
 
 def split_login(url: str) -> tuple[str, str, str]:
-    """Split a URL into (URL without credentials, user name, password), the last two decoded."""
+    """Split a URL into the URL without credentials, the decoded user name and the decoded password."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     if not at:

@@ -90,9 +90,9 @@ class OverSsh:
             raise self._not_there(reply)
         return replace(reply, stdout=out)
 
-    def run_foreground(self, command: Command, heard: OnBlock | None = None) -> int:
+    def run_foreground(self, command: Command, on_stderr: OnBlock | None = None) -> int:
         """Run a program there with this terminal's own streams."""
-        return self._runner.run_foreground(Command(self._with_streams(command)), heard)
+        return self._runner.run_foreground(Command(self._with_streams(command)), on_stderr)
 
     def exec_command(self, command: Command) -> int:
         """Let a program there have this process's place."""

@@ -1,7 +1,7 @@
-"""Files and folders that appear whole or not at all, and work folders; it never decides what goes into them.
+"""Create files and folders atomically, and manage work folders.
 
-Everything here must hold on network file systems and through ``kill -9``: what a dead process left behind is
-recognised by its name or its owner record and swept by the next one.
+Everything here works on network file systems and after ``kill -9``: leftovers of dead processes are recognised by their
+name or owner record, and the next process removes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict
 
 FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
-"""A work folder of another host, or of nobody, that is older than any build lasts."""
+"""Maximal age of a work folder of another or unknown host: longer than any build."""
 
 WORK_PREFIX = "argosy-work-"
 OWNER_FILE = "owner.json"
@@ -38,19 +38,21 @@ OWNER_FILE = "owner.json"
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path]:
-    """Give a name beside `path` to write to; it becomes `path` when the block ends well, and vanishes otherwise.
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, else remove it.
 
     Parameters
     ----------
+    force
+        Whether to replace an existing file.
     flush
-        Whether its bytes are on the disk before it has its name: false for what its reader checks anyway.
+        Whether to sync the file to disk before the rename; not needed if readers verify its contents.
 
     Raises
     ------
     UsageError
-        When `path` exists and `force` is false.
+        If `path` exists and `force` is false.
     CheckFailed
-        When its folder cannot be written, or the disk is full.
+        If the folder is not writable or the disk is full.
     """
     refuse_existing(path, force=force)
     beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
@@ -70,12 +72,12 @@ def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path
 
 @contextlib.contextmanager
 def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
-    """Give a folder beside `path` to fill; it becomes `path` when the block ends well, and vanishes otherwise.
+    """Yield a temporary folder beside `path`; rename it to `path` if the block succeeds, else remove it.
 
     Parameters
     ----------
     replace
-        Whether what stands at `path` gives way; the caller has seen that it may.
+        Whether to replace an existing folder; the caller has checked that this is allowed.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     old = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
@@ -93,35 +95,41 @@ def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
 
 
 def _rename_new(beside: Path, path: Path) -> None:
-    """Give a file its name unless the name was taken meanwhile."""
+    """Rename a file unless the new name was taken meanwhile."""
     try:
         os.link(beside, path)
     except FileExistsError:
         refuse_existing(path, force=False)
-        beside.rename(path)  # what had the name has gone again
+        beside.rename(path)  # the other file was removed again
     except OSError as error:
-        # Hard links are refused by some file systems (vfat, some FUSE): the check a moment ago must do there.
+        # On file systems without hard links (vfat, some FUSE) the earlier check must suffice.
         if error.errno not in NO_HARD_LINKS:
             raise
         beside.rename(path)
 
 
-def refuse_existing(path: Path, *, force: bool, otherwise: str = "give another name, or") -> None:
-    """Refuse to overwrite without being told to; `otherwise` says what else there is but ``--force``."""
+def refuse_existing(path: Path, *, force: bool, otherwise: str = "choose another name, or use") -> None:
+    """Raise `UsageError` if writing `path` would replace something and `force` is false.
+
+    Parameters
+    ----------
+    otherwise
+        Beginning of the hint, before ``--force to replace it``.
+    """
     if path.is_dir():
-        raise UsageError(f"{path} is a directory", hint="name a file")
+        raise UsageError(f"{path} is a directory", hint="pass the path of a file")
     if path.exists() and not path.is_file():
-        # Put in its place, a file would take a device such as /dev/null away from the whole machine.
-        raise UsageError(f"{path} is a device or a pipe, which no file replaces", hint="name a file")
+        # A file that replaced a device such as /dev/null would break the whole machine.
+        raise UsageError(f"{path} is a device or a pipe and cannot be replaced", hint="pass the path of a file")
     if path.is_symlink() and not path.exists() and not force:
-        hint = "name that file with -o, or --force to put a file in the link's place"
-        raise UsageError(f"{path} is a link to {path.readlink()}, which is not there", hint=hint)
+        hint = "pass the target of the link with -o, or use --force to replace the link"
+        raise UsageError(f"{path} is a broken link to {path.readlink()}", hint=hint)
     if path.exists() and not force:
-        raise UsageError(f"{path} exists already", hint=f"{otherwise} --force to replace it")
+        raise UsageError(f"{path} already exists", hint=f"{otherwise} --force to replace it")
 
 
 def sweep_parts(path: Path) -> None:
-    """Remove what killed processes left beside `path`; call it while holding the lease on that name."""
+    """Remove temporary files of killed processes beside `path`; the caller must hold the lock of that name."""
     for part in files_beside(path, rf"\.{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}\.part"):
         remove_tree(part) if part.is_dir() and not part.is_symlink() else part.unlink(missing_ok=True)
 
@@ -135,15 +143,15 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small file whole, replacing what was there; names of files in it may be any bytes."""
+    """Write a small text file atomically, replacing an existing one; surrogate escapes become the original bytes."""
     with atomic_file(path, force=True) as beside:
         beside.write_text(text, errors="surrogateescape", encoding="utf-8")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of a cache, and those above it.
+    """Create a folder of a cache and its parents.
 
-    In a folder of a group, setgid and writable, it is the group's too: a umask of 077 would shut the others out.
+    In a setgid, group-writable folder the new one gets the same mode, even if the umask is 077.
     """
     if path.is_dir():
         return
@@ -156,17 +164,17 @@ def make_folder(path: Path) -> None:
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
-    """Give a file that nobody changes a second name; a copy on another disk, or where it is another user's."""
+    """Hard-link a file that never changes; copy it if it is on another file system or owned by another user."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
-        import shutil  # noqa: PLC0415 - it loads every compression module there is
+        import shutil  # noqa: PLC0415 - it imports all compression modules
 
         shutil.copy2(source, target, follow_symlinks=False)
 
 
 def digest_of_file(file: Path) -> str:
-    """Give the sha256 of a file's bytes."""
+    """Return the SHA-256 of a file as hexadecimal digits."""
     import hashlib  # noqa: PLC0415 - it loads OpenSSL
 
     with file.open("rb") as handle:
@@ -175,9 +183,9 @@ def digest_of_file(file: Path) -> str:
 
 @contextlib.contextmanager
 def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Iterator[Path | None]:
-    """Give a folder to fill that becomes `path` when the block ends well; None where `path` stands already.
+    """Yield a temporary folder that becomes `path` if the block succeeds; yield None if `path` exists.
 
-    Only one process fills it; others wait and then find it.
+    Only one process fills the folder; others wait for it.
     """
     with translate_os_errors(path.parent):
         there = path.is_dir()
@@ -204,13 +212,13 @@ def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Ite
 
 
 def final_name(path: Path) -> str:
-    """Give the name that a file in a folder of `fill_once` has in the end: what users are told."""
+    """Return the final path of a file in a temporary folder of `fill_once`, for messages."""
     return re.sub(r"/\.([^/]+)\.[0-9a-f]{8}\.part(?=/)", r"/\1", str(path))
 
 
 @contextlib.contextmanager
 def work_folder(parent: Path) -> Iterator[Path]:
-    """Give an empty folder below `parent` that is removed at the end; first sweep those of dead processes there."""
+    """Yield an empty folder below `parent` that is removed at the end; remove those of dead processes first."""
     with translate_os_errors(parent):
         make_folder(parent)
         _sweep_work(parent)
@@ -226,8 +234,8 @@ def work_folder(parent: Path) -> Iterator[Path]:
 
 
 def _remove_work(folder: Path) -> None:
-    """Remove a work folder, who owns it last: what a killed removal leaves is swept by the next program."""
-    with contextlib.suppress(OSError):  # another program sweeps it, too
+    """Remove a work folder, its owner record last, so that the next process can finish an interrupted removal."""
+    with contextlib.suppress(OSError):  # another process may remove it, too
         for entry in folder.iterdir():
             if entry.is_dir():
                 remove_tree(entry)
@@ -247,22 +255,22 @@ def _sweep_work(parent: Path) -> None:
 
 
 def is_foreign(path: Path) -> bool:
-    """Tell whether a file or folder is not ours to change, in a cache that several share, or is gone or out of reach.
+    """Return whether a path in a shared cache belongs to another user, does not exist or is not accessible.
 
-    Root may change all; see `is_owned` for what it may rely on.
+    Always false for root, who may change everything; `is_owned` tells whether root created a path.
     """
     return os.geteuid() != 0 and not is_owned(path)
 
 
 def is_owned(path: Path) -> bool:
-    """Tell whether a file or folder was made by this user; false where there is none, or it is out of reach."""
+    """Return whether this user owns a path; false if it does not exist or is not accessible."""
     with contextlib.suppress(OSError):
         return path.lstat().st_uid == os.geteuid()
     return False
 
 
-def _made_by_another(path: Path) -> bool:
-    """Remove an empty folder of another user, as the owner of the folder above may; tell whether it was one."""
+def _remove_foreign(path: Path) -> bool:
+    """Remove an empty folder of another user, which the owner of its parent may do; return whether it was one."""
     if not is_foreign(path):
         return False
     path.rmdir()
@@ -270,7 +278,7 @@ def _made_by_another(path: Path) -> bool:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree, read-only folders in it included; nothing happens where it does not exist.  A link is unlinked."""
+    """Remove a tree, including read-only folders, if it exists; a symbolic link is unlinked."""
     if path.is_symlink():
         path.unlink(missing_ok=True)
     if not path.exists():
@@ -281,11 +289,11 @@ def remove_tree(path: Path) -> None:
     def retry(function: Callable[[str], object], name: str, _error: object) -> None:
         with contextlib.suppress(OSError):
             Path(name).parent.chmod(0o700)
-            if not Path(name).is_symlink() and not _made_by_another(Path(name)):
+            if not Path(name).is_symlink() and not _remove_foreign(Path(name)):
                 Path(name).chmod(0o700)
             if function in {os.unlink, os.rmdir}:
                 function(name)
-            elif name not in opened:  # a folder that could not be opened, as overlays leave them
+            elif name not in opened:  # overlay mounts leave work folders with mode 0
                 opened.add(name)
                 shutil.rmtree(name, onerror=retry)
 

@@ -1,4 +1,4 @@
-"""Name the known word that a user probably meant; every "did you mean" comes from here."""
+"""Find the name that a user probably meant, for "did you mean" hints."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 def suggest_word(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
-    """Give the known word nearest to `word`, upper or lower case alike, or nothing where none is like it.
+    """Return the known name that is most similar to `word`, ignoring case; empty if none is similar enough.
 
     Parameters
     ----------
     likeness
-        Between 0 (anything will do) and 1 (the same), as `difflib` counts it.
+        Minimal similarity between 0 and 1, as computed by `difflib`.
     """
-    import difflib  # noqa: PLC0415 - needed by a typo only, and every start would pay for it
+    import difflib  # noqa: PLC0415 - only needed after a typo
 
     folded = {each.casefold(): each for each in known}
     near = difflib.get_close_matches(word.casefold(), list(folded), n=1, cutoff=likeness)

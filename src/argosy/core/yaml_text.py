@@ -1,4 +1,4 @@
-"""Read YAML that others wrote: by libyaml where PyYAML was built with it, 20 times faster on long files."""
+"""Parse YAML from users; uses libyaml if PyYAML was built with it, which is 20 times faster on long files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from argosy.core.errors import UsageError
 
 MOST_LEVELS = 1_000
-"""libyaml calls itself for each level: at some 30,000 of them the stack is used up, and the process is gone."""
+"""libyaml recurses for each level; at about 30,000 levels it overflows the stack and the process crashes."""
 
 _BRACKETS = re.compile(r"[\[{]|[\]}]")
 _DASHES = re.compile(rf"(?m)^ *(?:[-?] +){{{MOST_LEVELS}}}")
@@ -20,28 +20,28 @@ def load_yaml(text: str, file: str) -> Any:
     Raises
     ------
     UsageError
-        When it is none.
+        If it is not valid YAML.
     """
-    import yaml  # noqa: PLC0415 - 18 modules, which many commands need not
+    import yaml  # noqa: PLC0415 - imports 18 modules, and many commands read no YAML
 
     refuse_deep(text, file)
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"{file} is not YAML", evidence=" ".join(str(error).split())[:200]) from error
+        raise UsageError(f"{file} is not valid YAML", evidence=" ".join(str(error).split())[:200]) from error
 
 
 def refuse_deep(text: str, file: str) -> None:
-    """Refuse what is nested so deeply that no person wrote it."""
+    """Raise `UsageError` for YAML that is nested too deeply for libyaml."""
     level = 0
     for bracket in _BRACKETS.finditer(text):
         level += 1 if bracket[0] in "[{" else -1
         if level > MOST_LEVELS:
             break
     if level > MOST_LEVELS or _DASHES.search(text):
-        raise UsageError(f"{file} is not YAML that is meant", evidence=f"more than {MOST_LEVELS} lists in one another")
+        raise UsageError(f"{file} is nested too deeply", evidence=f"more than {MOST_LEVELS} levels")
 
 
 def scalar_text(value: Any) -> str:
-    """Give the text of a single value; nothing for a list or a mapping, which may name itself a billion times."""
+    """Return the text of a scalar; empty for a list or a mapping, whose text may be huge because of aliases."""
     return "" if isinstance(value, list | dict) else str(value)

@@ -57,8 +57,8 @@ BIND_SPECIAL = re.compile(r'[,:\\"\n]')
 """Characters with a meaning in ``-B``; a path that contains one needs ``--mount``."""
 
 LAYER_HINT = (
-    "unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask the administrators for enable overlay = yes in "
-    "apptainer.conf, or build the image with --flatten"
+    "unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, "
+    "or build the image with --flatten"
 )
 
 

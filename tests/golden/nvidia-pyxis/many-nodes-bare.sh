@@ -59,7 +59,7 @@ for folder in $4; do (umask 077; mkdir -p "${folder%/*}/"); own "$folder" || sto
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
-step_in='# No container: words FOLDER PREFIX, then the command; the programs of PREFIX come first.
+step_in='# No container. Arguments: FOLDER PREFIX, then the command. Programs of PREFIX come first on PATH.
 [ -z "$1" ] || cd -- "$1" || exit 125
 if [ -n "$2" ]; then
     [ -x "$2/bin/python" ] || { printf "argosy: there is no %s/bin/python\n" "$2" >&2; exit 6; }

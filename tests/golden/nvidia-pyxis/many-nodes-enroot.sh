@@ -66,16 +66,16 @@ for folder in $4; do (umask 077; mkdir -p "${folder%/*}/"); own "$folder" || sto
 binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
 [ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
 shift 5; exec "$@"'
-call='# Start enroot: its words are given; what ranks find each other, GPUs and the network by comes along by name.
+call='# Start enroot; the arguments are those of enroot start. Variables of ranks, GPUs and the network are passed by name.
 for name in $(env | sed -nE "s/^((PMI_|PMIX_|SLURM_|I_MPI_|FI_|CCL_|NCCL_|UCX_)[A-Za-z0-9_]*)=.*/\1/p
     s/^(CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK|SLURMD_NODENAME|HOME|USER|LOGNAME)=.*/\1/p"); do
     set -- --env "$name" "$@"
 done
-# By default enroot starts a login shell, which reads the profile of the home that is mounted.
+# By default enroot starts a login shell, which reads the profile in the mounted home.
 ENROOT_LOGIN_SHELL=no
 export ENROOT_LOGIN_SHELL
 exec enroot start "$@"'
-inside='# In the container: words FOLDER, VARIABLES, --, then the command, which is started in the environment of the image.
+inside='# In the container. Arguments: FOLDER, VARIABLES, --, then the command. It starts in the environment of the image.
 cd -- "$1" || exit 125
 shift
 while [ "$1" != -- ]; do export "${1?}"; shift; done

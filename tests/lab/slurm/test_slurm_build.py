@@ -36,7 +36,7 @@ def test_an_image_is_built_on_a_node_and_what_it_says_comes_back(desk: Desk) -> 
     assert desk.argosy("run", "new.sif", "--", "python3", "-c", "print(6 * 7)").stdout == "42\n"
     again = desk.argosy("build", *words, "-o", "new.sif", check=False)
     assert again.code == 2
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_a_launch_waits_for_the_image_that_a_job_builds(desk: Desk) -> None:

@@ -291,11 +291,11 @@ def test_what_has_not_one_base_and_one_output_is_refused(
         ("Dockerfil", "did you mean Dockerfile?"),
         ("pyprojct.toml[gpu]", "did you mean pyproject.toml?"),
         ("nothing.txt", "check the path"),
-        ("sub/e.yml", "there is no folder {cwd}/sub either"),
+        ("sub/e.yml", "the folder {cwd}/sub does not exist either"),
     ],
 )
 def test_a_source_that_is_not_there_is_said_before_all_else(named: str, hint: str, here: Host) -> None:
-    with pytest.raises(UsageError, match="there is no file " + re.escape(named.partition("[")[0])) as error:
+    with pytest.raises(UsageError, match="no such file: " + re.escape(named.partition("[")[0])) as error:
         complete_request(BuildRequest((Path("e.yml"), Path(named)), "", NO_PATH), here)
     assert error.value.hint == hint.format(cwd=here.cwd)
 

@@ -97,7 +97,7 @@ def test_an_image_of_the_same_lock_is_copied_and_the_copy_serves_when_the_first_
     first.unlink()
     later = replace(spec, output=spec.output.with_name("later.sif"))
     assert notes_of(later, session) == (f"copied from {spec.output}, which has the same content",)
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         notes_of(later, session)
 
 

@@ -137,12 +137,12 @@ def test_a_folder_gives_way_to_a_layout_only_where_it_is_one(tmp_path: Path) -> 
     out = tmp_path / "out"
     refuse_output(out, OutputFormat.OCI, force=False)
     (out / "precious").mkdir(parents=True)
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         refuse_output(out, OutputFormat.OCI, force=True)
     (out / "index.json").touch()
     (out / "oci-layout").touch()
     refuse_output(out, OutputFormat.OCI, force=True)
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         refuse_output(out, OutputFormat.OCI, force=False)
 
 

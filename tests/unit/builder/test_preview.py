@@ -157,7 +157,7 @@ def test_of_many_packages_the_first_are_named_and_what_was_hardly_meant_is_said(
 
 def test_an_output_that_is_there_is_refused_in_a_dry_run_too(session: Session, request_: BuildRequest) -> None:
     request_.output.touch()
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         preview_build(request_, session)
 
 

@@ -108,14 +108,14 @@ def test_commands_are_installed_for_one_tool_or_for_all(tmp_path: Path) -> None:
     assert set(programs_of(("cotainr",))) == {"cotainr"} and "cotainr" in tools()  # noqa: PT018
 
 
-@pytest.mark.parametrize(("name", "said"), [("file", "is a file"), ("dangling", "is a link to nowhere")])
+@pytest.mark.parametrize(("name", "said"), [("file", "is a file"), ("dangling", "is a broken link to nowhere")])
 def test_what_stands_in_place_of_the_folder_is_said(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to("nowhere")
     done = CliRunner().invoke(app, ["compat", "install", str(tmp_path / name)])
     assert isinstance(done.exception, UsageError)
     assert said in str(done.exception)
-    assert done.exception.hint == "name another, by FOLDER"
+    assert done.exception.hint == "choose another folder with FOLDER"
 
 
 @pytest.mark.parametrize(

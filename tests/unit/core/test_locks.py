@@ -213,7 +213,7 @@ def test_without_hard_links_a_lease_works_too(tmp_path: Path, monkeypatch: pytes
 
 def test_a_folder_that_is_not_there_is_an_error_of_the_user(tmp_path: Path) -> None:
     gone = hold_lock(tmp_path / "no/x", what="w", waiting=nobody_waits)
-    with pytest.raises(UsageError, match="there is no folder"), gone:
+    with pytest.raises(UsageError, match="no such folder"), gone:
         pass
 
 

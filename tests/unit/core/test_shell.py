@@ -105,7 +105,7 @@ def test_a_name_that_no_shell_takes_is_refused(name: str) -> None:
 
 def test_what_only_a_shell_knows_is_no_plain_word() -> None:
     assert literal_argv(("a", "b")) == ("a", "b")
-    with pytest.raises(ValueError, match="only a shell knows"):
+    with pytest.raises(ValueError, match="only a shell can expand"):
         literal_argv(("a", ShellExpr("$X")))
 
 

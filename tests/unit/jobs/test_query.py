@@ -64,8 +64,8 @@ class Telling:
             file.write(text)
         return reply
 
-    def run_foreground(self, command: Command, heard: Callable[[bytes], None] | None = None) -> int:
-        raise AssertionError(command, heard)
+    def run_foreground(self, command: Command, on_stderr: Callable[[bytes], None] | None = None) -> int:
+        raise AssertionError(command, on_stderr)
 
     def exec_command(self, command: Command) -> int:
         raise AssertionError(command)

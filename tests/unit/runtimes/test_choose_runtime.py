@@ -32,7 +32,7 @@ def test_the_first_runtime_that_is_here_is_taken(programs: tuple[str, ...], chos
 
 def test_the_reason_names_what_was_passed_over() -> None:
     _, choice = choose_runtime("", make_host("bwrap"), LAYERED)
-    assert choice.why == "found on PATH; apptainer is not here; singularity is not here"
+    assert choice.why == "found on PATH; apptainer is not installed; singularity is not installed"
 
 
 def test_an_option_wins() -> None:
@@ -43,7 +43,7 @@ def test_an_option_wins() -> None:
 def test_a_missing_runtime_is_answered_with_its_package_and_what_is_here() -> None:
     with pytest.raises(ToolMissing) as caught:
         choose_runtime("singularity", make_host("bwrap"), LAYERED)
-    assert "found instead: bwrap" in caught.value.evidence
+    assert "installed: bwrap" in caught.value.evidence
     assert caught.value.hint == "install singularity-ce (sylabs.io), or use --runtime bwrap"
 
 
@@ -51,8 +51,8 @@ def test_a_machine_where_none_works_gets_each_reason() -> None:
     with pytest.raises(ToolMissing) as caught:
         choose_runtime("", make_host("bwrap", user_namespaces=False), LAYERED)
     assert caught.value.evidence.splitlines() == [
-        "apptainer is not here",
-        "singularity is not here",
+        "apptainer is not installed",
+        "singularity is not installed",
         "bwrap needs user namespaces, which are disabled on this machine",
     ]
 
@@ -128,7 +128,7 @@ def test_none_asked_for_is_none_though_gpus_are_here() -> None:
 def test_a_layer_that_changes_the_system_is_never_attached_by_half() -> None:
     changed = replace(LAYERED, system=True)
     assert choose_attach(changed, make_host("apptainer", overlay="unknown"), "apptainer")[0] is Attach.OVERLAY
-    with pytest.raises(CheckFailed, match="only a part") as caught:
+    with pytest.raises(CheckFailed, match="cannot attach all") as caught:
         choose_attach(changed, make_host("apptainer", overlay="no"), "apptainer")
     assert "argosy images export /a.sif --format sif" in caught.value.hint
 

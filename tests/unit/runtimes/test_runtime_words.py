@@ -167,7 +167,7 @@ def test_apptainer_refuses_cdi_and_a_home_of_ones_own_by_name() -> None:
 def test_bwrap_refuses_where_it_can_mount_nothing() -> None:
     root = replace(ENTRY, person=Person(0, 0, "root", "/root"))
     assert "user namespaces" in BWRAP.refuse(ENTRY, replace(HOST, user_namespaces=False))
-    assert "may not mount" in BWRAP.refuse(root, HOST)
+    assert "not allowed to mount" in BWRAP.refuse(root, HOST)
     assert BWRAP.refuse(root, replace(HOST, can_mount=True, user_namespaces=False)) == ""
     assert "nvccli" not in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NV), HOST)
     assert "nvidia-container-cli" in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NVCCLI), HOST)
@@ -492,7 +492,7 @@ def test_a_file_of_the_container_engine_is_read_as_it_was_written(mounts: list[s
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("imge = 'a'", "did you mean image?"), ("mounts = 'a:b'", "EDF reference"), ("image = ", "line that it names")],
+    [("imge = 'a'", "did you mean image?"), ("mounts = 'a:b'", "EDF reference"), ("image = ", "correct the line")],
 )
 def test_a_fault_in_an_environment_file_is_said_with_its_place(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=r"x\.toml") as caught:

@@ -148,7 +148,7 @@ def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
         refuse_existing(output, force=force)
     elif output.exists() and not (force and identify_file(output).kind is Kind.OCI_LAYOUT):
         what = "give another name with -o" + ("" if force else ", or --force to replace an OCI layout")
-        raise UsageError(f"{output} exists already", evidence=f"it is {identify_file(output).description}", hint=what)
+        raise UsageError(f"{output} already exists", evidence=f"it is {identify_file(output).description}", hint=what)
 
 
 def refuse_flat(form: OutputFormat, *, flatten: bool) -> None:
