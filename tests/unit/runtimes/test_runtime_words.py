@@ -170,7 +170,7 @@ def test_bwrap_refuses_where_it_can_mount_nothing() -> None:
     assert "not allowed to mount" in BWRAP.refuse(root, HOST)
     assert BWRAP.refuse(root, replace(HOST, can_mount=True, user_namespaces=False)) == ""
     assert "nvccli" not in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NV), HOST)
-    assert "nvidia-container-cli" in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NVCCLI), HOST)
+    assert "nvccli" in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NVCCLI), HOST)
 
 
 def test_with_a_folder_for_what_is_written_the_image_is_not_made_read_only() -> None:
