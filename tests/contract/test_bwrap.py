@@ -74,7 +74,7 @@ def test_where_nothing_makes_an_overlay_the_reason_is_said(stage: Stage) -> None
         path.chmod(0o755)
     reply = stage.start(stage.entry(), ("hello",), env={"PATH": f"{stub}:{os.environ['PATH']}"})
     assert reply.code == 125
-    assert "kernel says no\nfuse says no\nargosy: neither kernel nor fuse-overlayfs makes an overlay" in reply.stderr
+    assert "kernel says no\nfuse says no\nargosy: neither the kernel nor fuse-overlayfs can mount" in reply.stderr
 
 
 def test_an_image_without_a_shell_runs_with_a_note(stage: Stage) -> None:

@@ -1,13 +1,13 @@
-"""Where things lie in an image's layer, and the text of its few shell files; it never touches a disk.
+"""Paths in the layer of an image, and the text of its shell files; no file is read or written.
 
 ::
 
-    /opt/argosy/                      the layer, self-contained: overlay, bind and flat give the same tree
-        enter                         sets the environment, then becomes its arguments
+    /opt/argosy/                      the layer; overlay, bind and flat give the same tree
+        enter                         sets the environment, then executes its arguments
         env.sh                        the environment, computed once at build: plain exports
-        argosy.lock                   what is in the image
-        env/                          the environment: a venv of the base's Python, or a prefix of its own
-            lib/pythonX/site-packages/argosy_prefix.pth    a venv's packages have one path, also behind a wrapped prefix
+        argosy.lock                   the contents of the image
+        env/                          the environment: a venv of the base's Python, or a conda prefix
+            lib/pythonX/site-packages/argosy_prefix.pth    gives packages of a venv one path, even in a wrapped prefix
     /.singularity.d/env/98-argosy.sh  the same environment for a plain `apptainer exec IMAGE python`
     /etc/profile.d/zz-argosy.sh       and for `bash -l`, which resets PATH in /etc/profile
 """
@@ -28,20 +28,20 @@ ENV_SCRIPT = f"{ROOT}/env.sh"
 ENV_PREFIX = f"{ROOT}/env"
 LOCK = f"{ROOT}/argosy.lock"
 CONSTRAINTS = f"{ROOT}/constraints.txt"
-"""The image's packages, for pip and uv in an image that can be written into (``--dev``); no image has it itself."""
+"""Constraints file with the image's packages, for pip and uv in a writable image (``--dev``); not part of images."""
 
 CONSTRAINT_VARIABLES = ("PIP_CONSTRAINT", "UV_CONSTRAINT")
-"""Variables that name constraint files to pip and to uv."""
+"""Variables with the paths of constraints files for pip and uv."""
 
 APPTAINER_ENV = "/.singularity.d/env/98-argosy.sh"
 APPTAINER_BASE = "/.singularity.d/env/99-base.sh"
-"""Apptainer forces APPTAINERENV_X right after sourcing this file, and drops them without a word where the folder is
-there without it (actions.go, action script of 1.4): so a layer brings one where the base has none."""
+"""Apptainer sets the variables APPTAINERENV_X right after this file. If an image has the folder without this file, it
+drops them silently (actions.go, action script of 1.4), so a layer adds the file if the base has none."""
 
 PROFILE = "/etc/profile.d/zz-argosy.sh"
 
 GPU_LIBRARIES = "/.singularity.d/libs"
-"""Where the driver's libraries go, as under Apptainer: images made for it have the folder on their path already."""
+"""Folder of the driver's libraries, as with Apptainer: its images have the folder on LD_LIBRARY_PATH."""
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -49,7 +49,7 @@ _NAME = r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
 PREPENDED = rf"(?s)    \*\) {_NAME}=(?P<first>.*)\"[:$][^\"]*\" ;;"
 DEFAULTED = rf"(?s)\[ -n \"\$\{{{_NAME}\+set\}}\" \] \|\| export (?P=name)=(?P<value>.*)"
 EXPORTED = rf"(?s)export {_NAME}=(?P<value>.*)"
-"""The three forms of a statement in ``env.sh``, which few commands read."""
+"""Patterns of the three kinds of statement in ``env.sh``."""
 
 NOT_FROM_CALLER = (
     "LD_LIBRARY_PATH",
@@ -61,20 +61,20 @@ NOT_FROM_CALLER = (
     "VIRTUAL_ENV",
     "CONDA_PREFIX",
 )
-"""Variables that name software of the host: inside they would load the wrong one."""
+"""Variables that refer to software of the host; in a container they would load the wrong files."""
 
 
 class Activation(msgspec.Struct, frozen=True):
-    """The environment of a layer, as it was computed at build.
+    """The environment of a layer, computed at build.
 
     Attributes
     ----------
     prepend
-        PATH-like variables and what stands first in them.
+        PATH-like variables and the text to put first in them.
     identity
-        Variables that say what this environment is: set always.
+        Variables that identify this environment; always set.
     default
-        All others: set only where the caller or the image set nothing.
+        All other variables; set only if neither the caller nor the image sets them.
     """
 
     prepend: tuple[tuple[str, str], ...]
@@ -83,16 +83,16 @@ class Activation(msgspec.Struct, frozen=True):
 
 
 class PrefixLayout(msgspec.Struct, frozen=True):
-    """What makes an image look as another tool would have made it.
+    """Settings that make an image look as if another tool had built it.
 
     Attributes
     ----------
     prefix
-        Folder under which the environment is found, too, and which its variables name; empty: only ``/opt/argosy/env``.
+        Second path of the environment, which its variables use; empty means only ``/opt/argosy/env``.
     labels
-        Added to those of the base, for ``apptainer inspect``.
+        Labels to add to those of the base, for ``apptainer inspect``.
     own_python
-        Whether the Python that an environment file names is conda's, even where conda brings nothing else.
+        Whether conda installs the Python of an environment file even if it installs no other package.
     """
 
     prefix: str = ""
@@ -104,9 +104,12 @@ NO_PREFIX_LAYOUT = PrefixLayout()
 
 
 def plan_activation(*, extra: Iterable[tuple[str, str]] = ()) -> Activation:
-    """Give the environment of a layer whose programs lie in ``/opt/argosy/env/bin``.
+    """Return the environment of a layer whose programs are in ``/opt/argosy/env/bin``.
 
-    `extra` are the variables that an environment file asks for; they are set only if unset, so a job can change them.
+    Parameters
+    ----------
+    extra
+        Variables of the environment file. They are set only if unset, so that a job can change them.
     """
     return Activation(
         prepend=(("PATH", f"{ENV_PREFIX}/bin"),),
@@ -116,10 +119,10 @@ def plan_activation(*, extra: Iterable[tuple[str, str]] = ()) -> Activation:
 
 
 def render_env_script(activation: Activation) -> str:
-    """Render ``env.sh``: plain exports, safe to source twice and under ``set -eu``."""
+    """Render ``env.sh``, which may be sourced twice and with ``set -eu``."""
     lines = ["# The environment of this image, computed when it was built.  Sourcing it twice changes nothing."]
     for name, first in activation.prepend:
-        # No colon at the end of a list that was empty: it would mean the current directory.
+        # A colon after an empty list would mean the current directory.
         rest = f":${{{name}:-{DEFAULT_PATH}}}" if name == "PATH" else f"${{{name}:+:${name}}}"
         lines += [
             f'case "${{{name}:-}}" in',
@@ -135,7 +138,7 @@ def render_env_script(activation: Activation) -> str:
 
 
 def parse_env_script(text: str) -> Activation:
-    """Read an ``env.sh`` that `render_env_script` wrote; lines of any other form are passed over."""
+    """Parse an ``env.sh`` written by `render_env_script`; other statements are ignored."""
     prepend: list[tuple[str, str]] = []
     identity: list[tuple[str, str]] = []
     default: list[tuple[str, str]] = []
@@ -150,7 +153,7 @@ def parse_env_script(text: str) -> Activation:
 
 
 def _statements(text: str) -> Iterator[str]:
-    """Give whole statements: a quoted value may hold newlines."""
+    """Yield complete statements; a quoted value may contain newlines."""
     statement = ""
     for line in text.split("\n"):
         statement += line
@@ -166,10 +169,10 @@ def _unquote(word: str) -> str:
 
 
 def render_enter() -> str:
-    """Render ``enter``, which starts whatever Argosy starts: its absence shows that the layer was not attached.
+    """Render ``enter``, which starts the command; if it is missing, the runtime did not attach the layer.
 
-    A shell that is there reads it, and becomes the command: a start of one more takes milliseconds in an image that is
-    mounted by FUSE.
+    A running shell sources it and replaces itself with the command: another shell would take milliseconds in an image
+    that is mounted by FUSE.
     """
     return f"""\
 #!/bin/sh
@@ -181,21 +184,26 @@ exec "$@"
 
 
 def render_apptainer_base() -> str:
-    """Render the file that Apptainer waits for before it forces variables."""
+    """Render the file after which Apptainer sets variables."""
     return "# Apptainer forces the variables of a start right after this file, and only where it is there.\n"
 
 
 def render_source_line() -> str:
-    """Render the scripts in other people's folders: they only source ours, where it is."""
+    """Render the scripts in system folders of the image, which only source ``env.sh`` if it exists."""
     return f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n"
 
 
 def require_layer(image: str, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
-    """Give the words that start `command` in the layer's environment, or end with code 6 where the layer is missing.
+    """Return the command that runs `command` in the layer's environment, or exits with code 6 if the layer is missing.
 
-    Runtimes skip an overlay partition without a word in several cases (``enable overlay = no``, ``--underlay``,
-    ``--unsquash``): the base's own programs would run by mistake.  A command that is one of our sh programs checks
-    this itself, since one more shell costs each rank milliseconds.
+    Runtimes skip an overlay partition silently in several cases (``enable overlay = no``, ``--underlay``,
+    ``--unsquash``), and the base's own programs would run. If the command is a `ShellFunction`, the check is added to
+    it, because another shell would cost each rank milliseconds.
+
+    Parameters
+    ----------
+    hint
+        Hint of the error message.
     """
     message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {hint}"
     if command[:2] == ("/bin/sh", "-c") and isinstance(program := command[2], ShellFunction):
@@ -207,12 +215,12 @@ def require_layer(image: str, command: tuple[Word, ...], *, hint: str) -> tuple[
 
 
 def enter_if_present(first: str = "") -> tuple[str, ...]:
-    """Give the words that start a command through ``enter`` if the image has it: it may be somebody else's.
+    """Return the command prefix that uses ``enter`` if the image has it; other tools' images do not.
 
     Parameters
     ----------
     first
-        What the shell does before, in sh: commands, each with its semicolon.
+        sh commands to run before, each with its semicolon.
     """
     script = ShellFunction("enter", f'{first}[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
     return ("/bin/sh", "-c", script, "argosy-enter")

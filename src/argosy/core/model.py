@@ -1,8 +1,10 @@
-"""The records that cross module borders, all frozen; they never touch the machine.
+"""Records that several packages share; all are frozen.
 
-    Request  --plan-->  Plan  --carry out-->  Report
+::
 
-What a user asks is a request; what the machine is, a `Host`; what a file is, an `Image`.
+    Request  --plan-->  Plan  --execute-->  Report
+
+A request is the user's input, a `Host` holds the facts about the machine, an `Image` those about an image.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 
 class GpuMode(StrEnum):
-    """How GPUs enter a container; the words of ``--gpu``."""
+    """How GPUs are made available in a container; the values of ``--gpu``."""
 
     AUTO = "auto"
     NONE = "none"
@@ -32,15 +34,18 @@ class GpuMode(StrEnum):
     CDI = "cdi"
 
 
+PROFILE = "profile"
+"""Name of the choice that shows a site profile which does not ship with Argosy."""
+
 BARE_PREFIX = "bare:"
-"""What stands in place of an image where there is no container; the folder of an installation may follow."""
+"""Prefix of an image argument that means no container; the folder of a venv or conda environment may follow."""
 
 
 class ImageKind(StrEnum):
-    """What an image is, once it is resolved.
+    """The kind of an image.
 
-    ``registry`` is a reference that the runtime fetches itself; ``edf`` a file that describes an environment for the
-    Container Engine of CSCS; ``host`` is no image, but the machine's own software.
+    ``registry`` is a reference that the runtime pulls itself, ``edf`` an Environment Definition File for the Container
+    Engine of CSCS, and ``host`` the host's own software without a container.
     """
 
     SIF = "sif"
@@ -52,7 +57,7 @@ class ImageKind(StrEnum):
 
 
 class Attach(StrEnum):
-    """How an image's layer joins its base; the tree that programs see is the same."""
+    """How an image's layer is attached to its base; programs see the same tree with all of them."""
 
     OVERLAY = "overlay"
     BIND = "bind"
@@ -60,7 +65,7 @@ class Attach(StrEnum):
 
 
 class Bind(msgspec.Struct, frozen=True):
-    """A bind mount: a path of the host seen inside; an optional one is left out where the host has no such path."""
+    """A bind mount of a host path into the container; an optional one is skipped if the host does not have the path."""
 
     source: str
     target: str
@@ -69,12 +74,12 @@ class Bind(msgspec.Struct, frozen=True):
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A variable that is forced by name and verbatim, whatever the image or the caller set.
+    """A variable to set in the container, regardless of values from the image or the caller.
 
     Attributes
     ----------
     inherited
-        Whether the value is that of the caller's environment, which others must not read: it may be a token.
+        Whether the value comes from the caller's environment. It may be a secret and must not appear in arguments.
     """
 
     name: str
@@ -135,20 +140,20 @@ def choice_label(key: str) -> str:
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One choice of a plan, with its reason: what ``--dry-run`` and ``explain`` print.
+    """One choice of a plan with its reason, as ``--dry-run`` and ``explain`` print it.
 
     Attributes
     ----------
-    key
-        What was chosen: a `ChoiceKey`, a variable's name (``OMP_NUM_THREADS``), or an option (``--time``).
+    what
+        The setting, for example ``runtime``, ``launcher``, ``OMP_NUM_THREADS``.
     value
-        What was chosen.
+        The chosen value.
     why
-        The reason, as half a sentence.
+        The reason, as a phrase.
     source
-        Where it comes from: ``option``, ``argosy.toml``, ``environment``, ``site local``, ``machine``, ``image``.
+        Origin: ``option``, ``argosy.toml``, ``environment``, ``site local``, ``machine``, ``image``.
     evidence, checked, proof
-        For what a site profile says: the public address, the date, and ``documented`` or ``proved``.
+        For values of a site profile: public source, date of the check, and ``documented`` or ``proved``.
     """
 
     key: str
@@ -166,7 +171,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """A GPU of this machine, as its device nodes tell."""
+    """A GPU of this machine, found by its device nodes."""
 
     vendor: str
     index: int
@@ -174,7 +179,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Who runs this, as the container must see it."""
+    """The user who runs the container."""
 
     uid: int
     gid: int
@@ -183,27 +188,26 @@ class Person(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What was asked of this machine, once.
+    """Facts about this machine, probed once.
 
     Attributes
     ----------
     cpus
-        CPUs that this process may use: affinity and cgroup quota, whichever is less.
+        CPUs that this process may use: the smaller of affinity and cgroup quota.
     memory
         Bytes of memory that this process may use.
     programs
         Paths of the external programs found on PATH, by name.
     user_namespaces
-        Whether this user may make user namespaces, as the kernel's switches say.
+        Whether kernel settings allow this user to create user namespaces.
     can_mount
         Whether this process may mount file systems without a user namespace (root with CAP_SYS_ADMIN).
     overlay
-        ``yes``, ``no`` or ``unknown``: what Apptainer's configuration says of overlays.
+        ``yes``, ``no`` or ``unknown``: whether Apptainer's configuration allows overlays.
     links
-        Symbolic links on the way to folders that a container shall show, and where each leads.
+        Symbolic links in the paths of mounted folders, with their targets.
     emulated
-        Architecture of the programs that an image of this story holds, where an emulator runs them here; empty: the
-        machine's own.
+        Emulated architecture of the image's programs; empty for native.
     """
 
     hostname: str
@@ -224,7 +228,7 @@ class Host(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        """Give the architecture that images are made for and run as, as ``uname -m`` writes it."""
+        """Return the architecture of images to build and run, in the form of ``uname -m``."""
         return self.emulated or self.arch
 
 
@@ -236,23 +240,23 @@ class Image(msgspec.Struct, frozen=True):
     path
         The file or directory.
     digest
-        ``sha256:…`` of the content where the image knows it, else empty.
+        ``sha256:…`` of the content if the image records it, else empty.
     arch
-        Go's name of the architecture, as SIF and OCI say it (``amd64``, ``arm64``); empty where the file does not tell.
+        Go's name of the architecture, as in SIF and OCI (``amd64``, ``arm64``); empty if unknown.
     base_offset, layer_offset
-        Where the squashfs of the base and of the layer begin in the file, in bytes; -1 where there is none.
+        Offset of the squashfs of the base and of the layer in the file, in bytes; -1 if there is none.
     layer_part
-        Descriptor id of the layer's partition, 0 where there is none.
+        Descriptor id of the layer's partition; 0 if there is none.
     argosy
-        Whether ``/opt/argosy/enter`` starts programs in it.
+        Whether the image was built by Argosy, so that ``/opt/argosy/enter`` starts programs in it.
     packages
-        Names of the Python packages that its lock lists, normalised.
+        Normalised names of the Python packages in its lock.
     complete
-        Whether its programs see no Python package but those: nothing of a base's own, and nothing that a step brought.
+        Whether `packages` are all Python packages: none come from the base or from build steps.
     torch
-        Version of torch that its lock lists; empty where it lists none.
+        Version of torch in its lock; empty if it has none.
     nccl
-        Likewise of NCCL.
+        Version of NCCL in its lock; empty if it has none.
     system
         Whether its layer changes files outside ``/opt/argosy``.
     """
@@ -275,16 +279,16 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):
-    """What ``run``, ``shell`` and ``launch`` share: how a container is to be entered.
+    """The container options that ``run``, ``shell`` and ``launch`` share.
 
     Attributes
     ----------
     workdir
-        Directory inside; empty means the caller's current one.
+        Working directory inside; empty means the caller's current directory.
     runtime
-        Name of a runtime; empty lets the machine decide.
+        Name of a runtime; empty means that Argosy chooses one.
     signed_by
-        Fingerprints of keys, one of which must have signed the image; empty takes any image.
+        Fingerprints of keys, one of which must have signed the image; empty accepts any image.
     """
 
     binds: tuple[Bind, ...] = ()
@@ -297,34 +301,34 @@ class ContainerRequest(msgspec.Struct, frozen=True):
 
 
 def plain_fingerprint(text: str) -> str:
-    """Give the fingerprint of an OpenPGP key as 40 capital digits (64 of a version 6 key), however it was copied.
+    """Normalise the fingerprint of an OpenPGP key to 40 capital hexadecimal digits (64 for a version 6 key).
 
     Raises
     ------
     ValueError
-        When it is none: a short number may belong to somebody else's key, too.
+        If the text is not a full fingerprint. Short key ids are rejected because they are not unique.
     """
     plain = "".join(text.split()).upper().removeprefix("0X")
     if not re.fullmatch(r"[0-9A-F]{40}|[0-9A-F]{64}", plain):
-        raise ValueError(f"{text!r} is no fingerprint of a key: 40 hexadecimal digits, as 'apptainer key list' shows")
+        raise ValueError(f"invalid key fingerprint {text!r}: use the 40 hexadecimal digits of 'apptainer key list'")
     return plain
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """What must be carried into a container for GPUs, where the runtime does not find it out itself (bwrap).
+    """The files and variables that GPUs need in a container, for runtimes without GPU support (bwrap).
 
     Attributes
     ----------
     nodes
-        Device nodes, same path on both sides.
+        Device nodes; their paths are the same inside.
     binds
         Driver libraries and programs.
     variables
-        Variables that the driver's specification sets.
+        Variables from the CDI specification of the driver.
     links
-        Symbolic links to make inside: (target, link).
+        Symbolic links to create inside: (target, link).
     library_folders
-        Folders to put on the dynamic linker's path.
+        Folders for LD_LIBRARY_PATH.
     """
 
     nodes: tuple[str, ...] = ()
@@ -335,27 +339,26 @@ class Devices(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """All that a runtime needs to know to start a command in an image; made by planning, spoken by an adapter.
+    """A complete description of a container start; planning creates it, and a runtime turns it into a command line.
 
     Attributes
     ----------
     drop
-        Names of the caller's variables that must not reach the program (``PYTHONPATH`` and its like).
+        Names of the caller's variables that must not reach the program, for example ``PYTHONPATH``.
     gpu
-        The way chosen; never `GpuWay.AUTO`.
+        The chosen mode; never `GpuMode.AUTO`.
     devices
-        Filled for runtimes that carry GPUs in by hand.
+        Set for runtimes without GPU support of their own.
     trees
         Unpacked trees of the image, the layer first, for runtimes that cannot mount an image file (bwrap).
     scratch
         An existing empty directory, used as mount point in a private mount namespace (bwrap).
     options
-        Words that the site gives the runtime.
+        Options of the runtime from the site profile.
     annotations
-        What the site tells the hooks of the runtime, by name (edf).
+        Annotations from the site profile for hooks of the runtime, by name (edf).
     dev
-        An existing folder with ``upper`` and ``work``, which takes what is written into the image; empty: it is
-        read-only.
+        An existing folder with ``upper`` and ``work`` that stores all writes to the image; empty means read-only.
     """
 
     image: Image

@@ -1,4 +1,4 @@
-"""What a story is given to act with: the machine's facts, a runner, places on disk and somebody to report to."""
+"""The `Session` that commands use: facts about the machine, a runner for programs, folders and a reporter."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 SILENCE_SECONDS = 30.0
-"""Seconds after which a log says that the work goes on: people cancel a job whose log is silent."""
+"""Seconds of silence after which a log reports progress, so that users do not cancel a job that seems to hang."""
 
 
 class Paths(msgspec.Struct, frozen=True):
-    """Where Argosy keeps things for this user.
+    """Folders of Argosy for this user.
 
     Attributes
     ----------
     cache
-        What can be made again: bases, unpacked trees, packages, tools.
+        Data that can be created again: bases, unpacked images, packages, tools.
     state
-        What was run: scripts and records of launches.
+        Scripts and records of launches.
     images
-        Folders in which an image is found by its plain name, in order.
+        Folders in which images are searched by name, in order.
     """
 
     cache: Path
@@ -41,13 +41,13 @@ class Paths(msgspec.Struct, frozen=True):
 
 
 def paths_from(environment: dict[str, str], home: Path) -> Paths:
-    """Choose the folders: ARGOSY_CACHE, ARGOSY_STATE and ARGOSY_IMAGES first, then the XDG base directories."""
+    """Return the folders from ARGOSY_CACHE, ARGOSY_STATE and ARGOSY_IMAGES, else from the XDG base directories."""
     home = home.absolute()
 
     def usual(name: str, default: str) -> Path:
-        """Give our folder below one of XDG, whose specification says to ignore relative ones."""
-        there = environment.get(name, "")
-        return (Path(there) if there.startswith("/") else home / default) / "argosy"
+        """Return Argosy's folder in an XDG directory; relative ones are ignored, as the specification requires."""
+        folder = environment.get(name, "")
+        return (Path(folder) if folder.startswith("/") else home / default) / "argosy"
 
     def own(name: str, otherwise: Path) -> Path:
         return _at_home(environment[name], home) if environment.get(name) else otherwise
@@ -61,19 +61,19 @@ def paths_from(environment: dict[str, str], home: Path) -> Paths:
 
 
 def _at_home(path: str, home: Path) -> Path:
-    """Read a path whose ``~`` came through a shell, in quotes; runtimes mount nothing of a relative one."""
+    """Return an absolute path; a quoted ``~`` is expanded here, because no shell did it."""
     return home / path[2:] if path.startswith("~/") else Path(path).absolute()
 
 
 class Step(msgspec.Struct):
-    """One step of a story while it runs.
+    """A step of a command, while it runs.
 
     Attributes
     ----------
     result
-        What came of it, in a few words; printed when the step ends.
+        A short result, printed when the step ends.
     seconds
-        How long it took; 0 until it ended.
+        Duration; 0 until the step ends.
     """
 
     name: str
@@ -83,51 +83,51 @@ class Step(msgspec.Struct):
     seconds: float = 0.0
 
     def say(self, text: str) -> None:
-        """Tell what is going on right now."""
+        """Report what the step is doing."""
         self.tell(text)
 
 
 class Reporter(Protocol):
-    """Somebody who watches a story: a terminal, a log, nobody."""
+    """Destination of progress reports: a terminal, a log, or nothing."""
 
     def begin(self, step: Step) -> None:
-        """Say that a step begins."""
+        """Report the begin of a step."""
 
     def end(self, step: Step, *, failed: bool) -> None:
-        """Say that a step ended."""
+        """Report the end of a step."""
 
     def progress(self, step: Step, text: str) -> None:
-        """Say what a step is doing; may be dropped."""
+        """Report what a step is doing; may be dropped."""
 
     def note(self, text: str) -> None:
-        """Say something that stays worth knowing."""
+        """Report information that users need beyond the step."""
 
 
 class PlainReporter(msgspec.Struct):
-    """Writes whole lines without control codes: for logs, pipes and job output."""
+    """Writes plain lines, for logs, pipes and job output."""
 
     stream: TextIO = msgspec.field(default_factory=lambda: sys.stderr)
     verbose: bool = False
     silent_since: float = msgspec.field(default_factory=time.monotonic)
 
     def begin(self, step: Step) -> None:
-        """Say it under --verbose only: a log tells a step when it ends."""
+        """Report the begin of a step with --verbose only; a log shows a step when it ends."""
         self.silent_since = time.monotonic()
         if self.verbose:
             self._line(f"{step.name:<9} {step.what} …")
 
     def end(self, step: Step, *, failed: bool) -> None:
-        """One line: name, what came of it, seconds."""
+        """Write one line: name, result, seconds."""
         text = "failed" if failed else step.result or step.what
         self._line(f"{step.name:<9} {text} ({step.seconds:.1f} s)")
 
     def progress(self, step: Step, text: str) -> None:
-        """Progress is for people; a log gets it under --verbose, else now and then: all is well."""
+        """Report progress with --verbose, else only after `SILENCE_SECONDS` without output."""
         if self.verbose or time.monotonic() - self.silent_since > SILENCE_SECONDS:
             self._line(f"{step.name:<9}   {text}")
 
     def note(self, text: str) -> None:
-        """One line."""
+        """Write one line."""
         self._line(text)
 
     def _line(self, text: str) -> None:
@@ -137,12 +137,12 @@ class PlainReporter(msgspec.Struct):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """The effects that one story may use.
+    """The machine, folders, programs and output that a command uses.
 
     Attributes
     ----------
     work
-        Folder for work files; empty means TMPDIR or the cache folder, whichever is not in memory.
+        Folder for work files; empty means TMPDIR, or the cache folder if TMPDIR is in memory.
     """
 
     host: Host
@@ -153,7 +153,7 @@ class Session(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def step(self, name: str, what: str) -> Iterator[Step]:
-        """Report a step around a block and keep its time."""
+        """Report begin, end and duration of a block as a step."""
         step = Step(name, what, lambda text: self.reporter.progress(step, text))
         self.reporter.begin(step)
         start = time.monotonic()
@@ -166,21 +166,21 @@ class Session(msgspec.Struct, frozen=True):
             self.reporter.end(step, failed=failed)
 
     def waiting(self, owner: Owner) -> None:
-        """Say whom we wait for."""
+        """Report that this process waits for another one."""
         self.reporter.note(f"waiting for {owner}")
 
     def work_parent(self) -> Path:
-        """Choose where work files go: as --work-dir says, else to TMPDIR if that is on a disk, else to the cache."""
+        """Return the folder for work files: --work-dir, else TMPDIR if it is on a disk, else one in the cache."""
         if self.work:
             return Path(self.host.cwd, self.work)
-        named = self.host.environment.get("TMPDIR", "")
-        temporary = Path(self.host.cwd, named)
-        is_good = named and temporary.is_dir() and not in_memory(str(temporary))
-        return temporary if is_good else self.paths.cache / "work"
+        variable = self.host.environment.get("TMPDIR", "")
+        temporary = Path(self.host.cwd, variable)
+        is_usable = variable and temporary.is_dir() and not in_memory(str(temporary))
+        return temporary if is_usable else self.paths.cache / "work"
 
 
 def in_memory(path: str) -> bool:
-    """Tell whether a folder lies in memory (tmpfs, ramfs): a gigabyte of packages there can end a build or a node."""
+    """Return whether a folder is in memory (tmpfs, ramfs), where gigabytes of packages could crash a node."""
     best, kind = "", ""
     with contextlib.suppress(OSError):
         real = str(Path(path).resolve())
@@ -192,7 +192,7 @@ def in_memory(path: str) -> bool:
 
 
 class BothReporters(msgspec.Struct, frozen=True):
-    """Tells two reporters: a terminal and a log."""
+    """Passes reports on to two reporters: a terminal and a log."""
 
     first: Reporter
     second: Reporter
@@ -219,7 +219,7 @@ class BothReporters(msgspec.Struct, frozen=True):
 
 
 class QuietReporter:
-    """Says nothing: errors are raised, not reported."""
+    """Reports nothing."""
 
     def begin(self, step: Step) -> None:
         """Say nothing."""

@@ -1,8 +1,8 @@
-"""Programs on another machine, by ssh: a runner in front of another one, and the text in which words travel.
+"""Run programs on another machine through ssh.
 
-What runs there travels on standard input to ``sh -s``, so the login shell there, whichever it is, parses two plain
-words.  What a profile of that shell prints comes before a mark, and is left out.  Keys, ports, jump hosts and shared
-connections are ssh's own: they stand in ``~/.ssh/config``.
+The program is sent on standard input to ``sh -s``, so that any login shell parses only two plain words. Output of the
+login shell's profile ends at a marker line and is dropped. Keys, ports, jump hosts and shared connections are set in
+``~/.ssh/config``.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from argosy.core.records import replace
 from argosy.core.shell import join, quote
 
 MARK = "argosy: from here on"
-"""Printed before what a program there prints."""
+"""Marker line before the output of a remote program."""
 
 NO_CONNECTION = 255
-"""ssh's own exit code where it reached nobody; a program's could be the same, after the mark."""
+"""Exit code of ssh if it cannot connect; a program may exit with the same code, but after the marker."""
 
-UNASKED = ("-o", "BatchMode=yes")
-"""A question for a password would wait for ever: whoever runs in the background may not read from the terminal."""
+NO_QUESTIONS = ("-o", "BatchMode=yes")
+"""Options that prevent password prompts: a background process would wait for an answer for ever."""
 
 END_OF_TEXT = "argosy-end-of-text"
 
 WITH_SLURM = """\
 command -v sbatch > /dev/null 2>&1 || [ ! -r /etc/profile ] || . /etc/profile > /dev/null 2>&1 < /dev/null || :
 """
-"""Some sites put Slurm on the PATH of login shells alone."""
+"""Some sites set the PATH of Slurm for login shells only."""
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """A machine that ssh reaches, and a folder there.
+    """A machine that is reachable by ssh, and a folder on it.
 
     Attributes
     ----------
     host
-        As ssh takes it: a name of ``~/.ssh/config``, or ``user@name``.
+        Destination for ssh: a name from ``~/.ssh/config``, or ``user@name``.
     folder
-        Empty for the home folder; one that is not absolute is below it.
+        Path, relative to the home folder; empty means the home folder.
     """
 
     host: str
@@ -50,40 +50,40 @@ class Remote(msgspec.Struct, frozen=True):
 
 
 def parse_remote(text: str) -> Remote:
-    """Read ``HOST`` or ``HOST:FOLDER``.
+    """Parse ``HOST`` or ``HOST:FOLDER``.
 
     Raises
     ------
     UsageError
-        When there is no host, or ssh would take it for an option.
+        If the host is empty or looks like an option of ssh.
     """
     host, _, folder = text.partition(":")
     if not re.fullmatch(r"[^-\s/][^\s/]*", host):
-        raise UsageError(f"{text!r} names no machine", hint="write HOST or HOST:FOLDER, with a host that ssh knows")
+        raise UsageError(f"invalid ssh destination {text!r}", hint="use HOST or HOST:FOLDER")
     return Remote(host, folder.removeprefix("~/") if folder != "~" else "")
 
 
 class OverSsh:
-    """Starts programs on another machine; the environment is that of a login there."""
+    """Starts programs on another machine, in the environment of a login."""
 
     def __init__(self, runner: Runner, remote: Remote) -> None:
         self._runner = runner
         self._remote = remote
 
     def run(self, command: Command, on_line: OnLine | None = None) -> Reply:
-        """Run a program there to its end, in the remote folder.
+        """Run a program to its end in the remote folder.
 
         Raises
         ------
         CheckFailed
-            When ssh does not reach the machine, or the folder is not there.
+            If ssh cannot connect, or the folder does not exist.
         """
         given = "" if command.stdin_file else _given(command.stdin)
         text = render_text(f"exec {join(command.argv)} {given}", self._remote.folder)
         if command.stdin_file:
-            sent = Command((*self._ssh(*UNASKED), render_word(text)), stdin_file=command.stdin_file)
+            sent = Command((*self._ssh(*NO_QUESTIONS), render_word(text)), stdin_file=command.stdin_file)
         else:
-            sent = Command((*self._ssh(*UNASKED), "sh -s"), stdin=text)
+            sent = Command((*self._ssh(*NO_QUESTIONS), "sh -s"), stdin=text)
         reply = self._runner.run(sent, on_line)
         _, mark, out = reply.stdout.partition(f"{MARK}\n")
         if not mark:
@@ -91,44 +91,46 @@ class OverSsh:
         return replace(reply, stdout=out)
 
     def run_foreground(self, command: Command, on_stderr: OnBlock | None = None) -> int:
-        """Run a program there with this terminal's own streams."""
+        """Run a remote program on this terminal."""
         return self._runner.run_foreground(Command(self._with_streams(command)), on_stderr)
 
     def exec_command(self, command: Command) -> int:
-        """Let a program there have this process's place."""
+        """Replace this process with ssh and the remote program."""
         return self._runner.exec_command(Command(self._with_streams(command)))
 
     def _ssh(self, *options: str) -> tuple[str, ...]:
         return ("ssh", *options, "--", self._remote.host)
 
     def _with_streams(self, command: Command) -> tuple[str, ...]:
-        """Give ssh's words for a program whose standard input is ours: it travels as a word of the login shell's."""
+        """Return the ssh command for a program that uses our standard input; the program is one argument."""
         program = f"{WITH_SLURM}{_change(self._remote.folder)}exec {join(command.argv)}"
         return (*self._ssh(*(("-t",) if sys.stdin.isatty() else ())), render_word(program))
 
     def _not_there(self, reply: Reply) -> CheckFailed:
-        host, folder, said = self._remote.host, self._remote.folder, reply.stderr.strip()
+        host, folder, errors = self._remote.host, self._remote.folder, reply.stderr.strip()
         if reply.code == NO_CONNECTION:
             return CheckFailed(
-                f"{host} is not reached by ssh",
-                evidence=said,
-                hint=f"this must work first, without a question: ssh {host} true",
+                f"cannot connect to {host} by ssh",
+                evidence=errors,
+                hint=f"make this work first, without a password prompt: ssh {host} true",
             )
         return CheckFailed(
-            f"there is no folder {folder} at {host}" if folder else f"{host} starts no sh",
-            evidence=said or f"(exit code {reply.code})",
-            hint=f"make it: ssh {host} mkdir -p {quote(folder)}" if folder else f"this must work first: ssh {host} sh",
+            f"no such folder on {host}: {folder}" if folder else f"cannot start sh on {host}",
+            evidence=errors or f"(exit code {reply.code})",
+            hint=f"create it: ssh {host} mkdir -p {quote(folder)}"
+            if folder
+            else f"make this work first: ssh {host} sh",
         )
 
 
 def render_word(program: str) -> str:
-    """Render a sh program as one line that every login shell parses alike: in csh a word may have no end of line."""
+    """Render a sh program as one line that every login shell parses; arguments of csh cannot contain newlines."""
     numbers = "".join(f"\\{byte:03o}" for byte in program.encode())
     return f'exec sh -c \'eval "$(printf "{numbers}")"\''
 
 
 def render_text(program: str, folder: str) -> str:
-    """Render what ``sh -s`` is given: a program that begins in a folder, after the mark."""
+    """Render the standard input of ``sh -s``: print the marker and run a program in a folder."""
     return f"{WITH_SLURM}{_change(folder)}echo {quote(MARK)}\n{program}\n"
 
 
@@ -137,15 +139,14 @@ def _change(folder: str) -> str:
 
 
 def render_file(path: str, text: str) -> str:
-    """Render the lines of a sh program that write a text file; a last line without its end gets one."""
+    """Render sh lines that write a text file; a missing newline at the end is added."""
     return f"cat > {quote(path)} {_given(text)}"
 
 
 def _given(text: str | None) -> str:
-    """Render where a program's standard input comes from; the word that ends it is none of the text's own lines.
+    """Render the redirection of standard input: a here-document whose delimiter is not a line of the text.
 
-    Nor does a line begin as it does: dash 0.5.12 spoils the first letter in which such a line differs, unless it is
-    one of ASCII.
+    No line may begin like the delimiter: dash 0.5.12 corrupts the first non-ASCII character after a common beginning.
     """
     if text is None:
         return "< /dev/null"
@@ -159,5 +160,5 @@ def _given(text: str | None) -> str:
 
 
 def run_text(runner: Runner, program: str) -> Reply:
-    """Run a sh program of several lines, here or there; it reads nothing."""
+    """Run a sh program of several lines, local or remote, with empty standard input."""
     return runner.run(Command(("sh", "-s"), stdin=program))

@@ -1,6 +1,6 @@
-"""Say where in a TOML file something stands and what is wrong with it: line, key, nearest known key; it reads no file.
+"""Find line, key and cause of an invalid value in the text of a TOML file.
 
-tomllib tells no positions, and msgspec only a path (``$.node.cores``): both are looked up in the text here.
+tomllib reports no positions, and msgspec only a path (``$.node.cores``), so both are looked up in the text.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ WORDS = {
     "object": "a table",
     "time": "a time without quotes",
 }
-"""msgspec's names of types -> what people write."""
+"""msgspec's names of types -> descriptions for users."""
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What a validator found in a TOML file.
+    """An invalid value or unknown key in a TOML file.
 
     Attributes
     ----------
     line
-        From 1; the table's own line where the key is not found.
+        Line number from 1; the line of the table if the key is not found.
     key
-        The path of the key, dotted.
+        The dotted path of the key.
     what
-        What is wrong, in words; empty for an unknown key.
+        Description of the fault; empty for an unknown key.
     unknown
-        The unknown key; empty for another fault.
+        The unknown key; empty for other faults.
     hint
-        The nearest known key, or all that are known there.
+        The most similar known key, or all known keys.
     """
 
     line: int
@@ -54,14 +54,16 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequence[str] = ()) -> Fault:
-    """Turn msgspec's message on a file's text into its place and its reason.
+    """Convert a message of msgspec to a `Fault` with position and cause.
 
     Parameters
     ----------
+    text
+        The contents of the file.
     kind
-        The record of the whole file.
+        The record type of the whole file.
     within
-        Path of the table that was validated alone: msgspec does not tell the name of a table among many.
+        Path of the table, if only that table was validated.
     """
     where = re.search(r" - at `(?:key in )?\$\.?(.*?)`", message)
     keys = (*within, *re.findall(r"\.\.\.|[^.\[\]]+", where[1] if where else ""))
@@ -78,17 +80,17 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
 
 def _in_words(types: re.Match[str]) -> str:
     wanted = " or ".join(WORDS.get(word, word) for word in types[1].split(" | "))
-    return f"{wanted} is wanted, and {WORDS.get(types[2], types[2])} is there"
+    return f"expected {wanted}, found {WORDS.get(types[2], types[2])}"
 
 
 def toml_line(message: str) -> str:
-    """Give the line that tomllib's message names, as digits; empty where it names none."""
+    """Return the line number in a message of tomllib, as digits; empty if there is none."""
     line = re.search(r"line (\d+)", message)
     return line[1] if line else ""
 
 
 def _field_names(kind: Any, keys: Sequence[str]) -> tuple[str, ...]:
-    """Give the keys that a record knows at a place below it."""
+    """Return the known keys of the table at a path below a record type."""
     for key in keys:
         kind = get_type_hints(kind).get(key, str) if _is_struct(kind) else _inner(kind)
         if type(None) in get_args(kind):
@@ -98,7 +100,7 @@ def _field_names(kind: Any, keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def _inner(kind: Any) -> Any:
-    """Give the record within a list, a table or a union."""
+    """Return the record type inside a list, a mapping or a union."""
     return next((each for each in get_args(kind) if _is_struct(each)), kind)
 
 
@@ -107,9 +109,9 @@ def _is_struct(kind: Any) -> bool:
 
 
 def find_line(text: str, keys: Sequence[str]) -> int:
-    """Give the line, from 1, on which a key stands; the nearest table above it where it is not found.
+    """Return the line number of a key, from 1; if it is not found, that of the closest table above it.
 
-    The files are flat enough for headers and ``key =`` to be looked for.
+    The search looks for headers and ``key =`` only, which is enough for the flat files of Argosy.
     """
     counts: dict[str, int] = {}
     here: tuple[str, ...] = ()
@@ -133,7 +135,7 @@ def find_line(text: str, keys: Sequence[str]) -> int:
 
 
 def _shared(place: Sequence[str], keys: Sequence[str]) -> int:
-    """Count the leading keys that two paths share; ``...`` stands for any key of a table."""
+    """Return the number of leading keys that two paths share; ``...`` matches any key."""
     count = 0
     for mine, theirs in zip(place, keys, strict=False):
         if theirs not in {mine, "..."}:

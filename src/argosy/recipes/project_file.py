@@ -15,8 +15,8 @@ from argosy.recipes.project_tables import JobTable, Project, ProjectTable, Stage
 PROJECT_FILE = "argosy.toml"
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 HINTS = {
-    "a time without quotes is there": 'write a time in quotes, as in time = "00:15:00"',
-    "a list in [ ] is wanted, and a table is there": "begin each with two brackets: [[step]], [[stage]]",
+    "found a time without quotes": 'write a time in quotes, as in time = "00:15:00"',
+    "expected a list in [ ], found a table": "begin each with two brackets: [[step]], [[stage]]",
     "a list in [ ] is wanted": 'write a list of words, as in ["python", "train.py"]',
 }
 """What is wrong -> what to do about it, where that does not say it already."""

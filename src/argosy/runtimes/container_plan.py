@@ -286,7 +286,7 @@ def parse_signer(text: str) -> str:
     try:
         return plain_fingerprint(text)
     except ValueError as error:
-        raise UsageError(f"--signed-by {error}") from error
+        raise UsageError(f"--signed-by: {error}") from error
 
 
 def parse_versions(text: str) -> tuple[tuple[str, str], ...]:

@@ -140,10 +140,10 @@ def test_a_smoke_run_comes_first_from_afar_too(laptop: Laptop) -> None:
 
 
 REFUSED = (
-    (("--ssh", "nowhere"), "nowhere is not reached by ssh"),
-    (("--ssh", "far:/nodir"), "there is no folder /nodir at far"),
+    (("--ssh", "nowhere"), "cannot connect to nowhere by ssh"),
+    (("--ssh", "far:/nodir"), "no such folder on far: /nodir"),
     (("--ssh", "far:"), "argosy images send image.sif far:/home/alice"),
-    (("--ssh", "-oProxyCommand=touch"), "names no machine"),
+    (("--ssh", "-oProxyCommand=touch"), "invalid ssh destination"),
     (("--partition", "none"), "Invalid partition"),
     (("--chdir", "none"), "/none to run in"),
     (("--site", "local"), "name the profile of the cluster with --site"),
@@ -164,7 +164,7 @@ def test_a_login_that_asks_is_refused_and_not_waited_for(laptop: Laptop) -> None
     said = laptop.launch(command=("true",), check=False)
     assert said.code == 125
     assert "Permission denied" in said.stderr
-    assert "without a question: ssh far true" in said.stderr
+    assert "without a password prompt: ssh far true" in said.stderr
 
 
 def test_a_dry_run_shows_the_script_and_writes_nothing_there(laptop: Laptop) -> None:

@@ -103,7 +103,7 @@ def test_commands_are_installed_for_one_tool_or_for_all(tmp_path: Path) -> None:
     assert 'compat run cotainr "$@"' in program.read_text()
     again = CliRunner().invoke(app, ["compat", "install", str(tmp_path / "bin"), "cotainr"])
     assert isinstance(again.exception, UsageError)
-    assert again.exception.hint == "give another folder, or --force to replace it"
+    assert again.exception.hint == "choose another folder, or use --force to replace it"
     assert set(programs_of(())) == set(PROGRAMS)
     assert set(programs_of(("cotainr",))) == {"cotainr"} and "cotainr" in tools()  # noqa: PT018
 

@@ -121,7 +121,9 @@ def test_without_apptainer_a_signed_image_is_not_believed() -> None:
 
 def test_a_short_number_of_a_key_is_no_fingerprint() -> None:
     assert plain_fingerprint(ADA.fingerprint.lower()) == ADA.fingerprint
-    with pytest.raises(UsageError, match=r"--signed-by '8A8323FA' is no fingerprint of a key: 40 hexadecimal digits"):
+    with pytest.raises(
+        UsageError, match=r"--signed-by: invalid key fingerprint '8A8323FA': use the 40 hexadecimal digits"
+    ):
         parse_signer("8A8323FA")
 
 
@@ -132,7 +134,7 @@ def test_a_site_asks_for_signatures_and_an_option_says_otherwise(tmp_path: Path)
     assert container_at_site(ContainerRequest(runtime="bare"), site).signed_by == ()
     profile = tmp_path / "lab.toml"
     profile.write_text('name = "lab"\n[images]\nsigned_by = ["ada@example.org"]\n')
-    with pytest.raises(SiteError, match=r"'ada@example.org' is no fingerprint"):
+    with pytest.raises(SiteError, match=r"invalid key fingerprint 'ada@example.org'"):
         read_site(str(profile))
 
 

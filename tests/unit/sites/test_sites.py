@@ -94,7 +94,7 @@ def test_an_unknown_key_in_a_list_is_found_in_the_right_part(tmp_path: Path) -> 
 
 def test_a_wrong_type_is_refused_with_its_line(tmp_path: Path) -> None:
     error = refusal(tmp_path, LEAST + '[node]\ncores = "many"\n')
-    assert error.evidence == f"{tmp_path}/x.toml:5: node.cores: a whole number is wanted, and text in quotes is there"
+    assert error.evidence == f"{tmp_path}/x.toml:5: node.cores: expected a whole number, found text in quotes"
 
 
 def test_a_word_that_is_none_of_the_choices_is_refused(tmp_path: Path) -> None:
