@@ -144,8 +144,8 @@ class Choice(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    what
-        The setting, for example ``runtime``, ``launcher``, ``OMP_NUM_THREADS``.
+    key
+        The setting: a `ChoiceKey`, a variable's name (``OMP_NUM_THREADS``), or an option (``--time``).
     value
         The chosen value.
     why

@@ -15,9 +15,9 @@ from argosy.recipes.project_tables import JobTable, Project, ProjectTable, Stage
 PROJECT_FILE = "argosy.toml"
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 HINTS = {
-    "found a time without quotes": 'write a time in quotes, as in time = "00:15:00"',
+    "found a time without quotes": 'write the time in quotes, for example time = "00:15:00"',
     "expected a list in [ ], found a table": "begin each with two brackets: [[step]], [[stage]]",
-    "a list in [ ] is wanted": 'write a list of words, as in ["python", "train.py"]',
+    "expected a list in [ ]": 'write a list, for example ["python", "train.py"]',
 }
 """What is wrong -> what to do about it, where that does not say it already."""
 

@@ -110,9 +110,9 @@ def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None
         ("[job.a]\ncommand = ['x']\n\n[job.b]\ncommand = ['x']\nnode = 2\n", 6, "'nodes'"),
         ("[[step]]\nrun = 'a'\n[[step]]\nruns = 'b'\n", 4, "'run'"),
         ("[imgae]\n", 1, "'image'"),
-        ("[job.a]\ncommand = 'python train.py'\n", 2, "list of words"),
+        ("[job.a]\ncommand = 'python train.py'\n", 2, "write a list"),
         ("[job.a]\ncommand = ['x']\ntime = 00:15:00\n", 3, "in quotes"),
-        ("[job.a]\ncommand = ['x']\nnodes = '2'\n", 3, "a whole number is wanted"),
+        ("[job.a]\ncommand = ['x']\nnodes = '2'\n", 3, "expected a whole number"),
         ("[job.a]\ncommand = ['x']\nnodes = -1\n", 3, "negative"),
         ("[image]\nbase = debian:bookworm\n", 2, "quotes"),
         ("[image\n", 1, "TOML"),
@@ -128,11 +128,11 @@ def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None
         (
             "[job.a]\ncommand=['x']\nnodes=1\n[job.'b.c']\ncommand=['x']\nnodes='1'\n",
             6,
-            "a whole number is wanted",
+            "expected a whole number",
         ),
         ("[[stage]]\nname='a'\nbase='b'\nrun='c'\nresults={a='/b'}\n" * 2, 7, "two stages"),
         ("[step]\nrun = 'a'\n", 1, "[[step]]"),
-        ("[image]\nbuild_arg = { A = 1 }\n", 2, "image.build_arg.KEY: text in quotes"),
+        ("[image]\nbuild_arg = { A = 1 }\n", 2, "image.build_arg.KEY: expected text in quotes"),
     ],
 )
 def test_what_cannot_be_meant_is_said_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
