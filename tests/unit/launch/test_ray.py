@@ -72,7 +72,7 @@ class Nodes:
 
     def start(self, node: int, *command: str, nodes: int = 2, **more: str) -> subprocess.Popen[str]:
         variables = {
-            "PATH": f"{self.folder}:{os.environ['PATH']}",
+            "PATH": f"{self.folder}:/usr/bin:/bin",
             "PYTHONPATH": str(self.folder),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(self.port),
