@@ -21,8 +21,7 @@ from argosy.core.errors import UsageError
 from argosy.core.progress import render_packages
 from argosy.core.records import asdict
 from argosy.core.session import Session
-from argosy.core.shell import quote
-from argosy.images.formats import OutputFormat
+from argosy.images.formats import OutputFormat, shorten_use
 from argosy.images.identify import render_size
 from argosy.recipes.build_options import BuildOptions, NodeJobOptions
 from argosy.recipes.option_row import IMAGE, NODE
@@ -153,6 +152,6 @@ def render_report(report: BuildReport, shown: Path) -> str:
             *report.notes,
             f"{shown}: {inside}, over {report.base}{took}",
             *_render_cost(report),
-            *(line.replace(quote(report.output), quote(str(shown))) for line in report.use),
+            *(shorten_use(line, report.output, str(shown)) for line in report.use),
         )
     )

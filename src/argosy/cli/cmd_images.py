@@ -13,7 +13,7 @@ from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.images.describe import describe_image, render_description
 from argosy.images.find import find_image, refined
-from argosy.images.formats import FORMATS, OutputFormat
+from argosy.images.formats import FORMATS, OutputFormat, shorten_use
 from argosy.images.identify import render_size
 from argosy.images.open import open_image
 
@@ -315,4 +315,4 @@ def export(
         print_json(asdict(report))
         return
     for line in report.use:
-        click.echo(line.replace(report.output, str(output)))
+        click.echo(shorten_use(line, report.output, str(output)))

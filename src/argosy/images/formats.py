@@ -54,6 +54,14 @@ def render_use(form: OutputFormat, output: Path, *, base: str, program: str, act
     return tuple(lines)
 
 
+def shorten_use(line: str, output: str, shown: str) -> str:
+    """Return a line of `render_use` with the output's path as the user typed it.
+
+    The whole path stays for pyxis, which takes a relative one for an image of a registry.
+    """
+    return line if "--container-image=" in line else line.replace(quote(output), quote(shown))
+
+
 def _render_layer_use(output: Path, base: str, program: str, activation: Activation) -> tuple[str, ...]:
     """Say how a layer is bound over its base: by ``enter`` alone, or by variables and any command.
 

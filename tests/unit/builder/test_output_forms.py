@@ -25,7 +25,7 @@ from argosy.builder.output.oci import (
 from argosy.core.errors import UsageError
 from argosy.core.layout import Activation, parse_env_script, render_env_script
 from argosy.core.store import atomic_folder
-from argosy.images.formats import OutputFormat, render_layer_variables, render_use
+from argosy.images.formats import OutputFormat, render_layer_variables, render_use, shorten_use
 
 VALUES = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=20)
 PAIRS = st.lists(st.tuples(st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True), VALUES), max_size=4).map(tuple)
@@ -66,6 +66,12 @@ def test_a_squashfs_is_named_to_pyxis_by_its_whole_path_since_it_takes_others_fo
     none = Activation((), (), ())
     told = render_use(OutputFormat.SQSH, Path("img/torch.sqsh"), base="", program="python", activation=none)
     assert told[2] == f"or:     srun --container-image={shlex.quote(f'{Path.cwd()}/img/torch.sqsh')} python"
+
+
+def test_a_line_for_pyxis_keeps_the_whole_path_and_other_lines_name_what_was_typed() -> None:
+    assert shorten_use("run it: argosy run /home/a/x.sqsh", "/home/a/x.sqsh", "x.sqsh") == "run it: argosy run x.sqsh"
+    line = "or:     srun --container-image=/home/a/x.sqsh python"
+    assert shorten_use(line, "/home/a/x.sqsh", "x.sqsh") == line
 
 
 def test_of_a_started_programs_environment_the_images_own_part_is_kept() -> None:
