@@ -6,7 +6,7 @@ VENV ?= .venv
 PY = "$(VENV)/bin/python"
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
-# What failed is run once more, alone: on a busy machine a real cluster may miss its time.  Twice is a failure.
+# Failed tests run once more, alone: on a busy machine a real cluster may miss a deadline. Two failures count.
 EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
 AGAIN = echo "once more, alone, what failed:"; $(PY) -m pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 

@@ -1,8 +1,8 @@
 # noqa: INP001 - a program, not a package
 """Find phrases that the style of this project does not allow: run by `make check`.
 
-Usage: `python tools/check_prose.py [PATH ...]`. Without arguments the script reads the paths in `CHECKED`. It prints
-one line per finding (file, line, sentence, suggestion) and exits with 1 if there is one.
+Usage: `python tools/check_prose.py [PATH ...]`. Without arguments the script reads the paths in `CHECKED`,
+without `NOT_YET`. It prints file, line, sentence and a suggestion for each finding, and exits with 1 if there is one.
 
 It reads Markdown without code, strings and comments of Python files, TOML files, and comments of shell scripts.
 """
@@ -24,16 +24,22 @@ CHECKED = (
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "docs/*.md",
-    "docs/explanation/**/*.md",
-    "docs/how-to/*.md",
-    "docs/reference/*.md",
-    "docs/tutorial/*.md",
-    "examples/*/README.md",
+    "Makefile",
+    "pyproject.toml",
+    ".ci/run",
+    "docs/**/*.md",
+    "examples/**/*.md",
+    "examples/**/*.py",
     "lab/README.md",
-    "tools/*.py",
+    "lab/cluster",
+    "lab/in",
+    "lab/rootfs",
+    "lab/lib/*.sh",
+    "src/argosy/**/*.py",
+    "src/argosy/**/*.sh",
+    "tools/*",
 )
-"""Paths that must be clean. Add a package here when its texts are clean."""
+"""Paths that must be clean."""
 
 GENERATED = (
     "docs/reference/cli.md",
@@ -46,9 +52,27 @@ GENERATED = (
 
 EXCEPTIONS = {
     "tools/check_prose.py": "it contains the phrases themselves",
-    "tests/unit/test_check_prose.py": "likewise",
+    "lab/lib/recipe.sh": "the name of the lab's root file system contains its digest",
 }
 """Files that are never checked, each with the reason."""
+
+NOT_YET = (
+    "src/argosy/bench/**/*",
+    "src/argosy/builder/**/*",
+    "src/argosy/cli/**/*",
+    "src/argosy/core/**/*",
+    "src/argosy/diagnostics/**/*",
+    "src/argosy/host/**/*",
+    "src/argosy/images/**/*",
+    "src/argosy/jobs/**/*",
+    "src/argosy/launch/**/*",
+    "src/argosy/recipes/**/*",
+    "src/argosy/runtimes/**/*",
+    "src/argosy/sites/**/*",
+    "src/argosy/slurm/**/*",
+    "src/argosy/wrap/**/*",
+)
+"""Packages that are not clean yet. Remove a line when `tools/check_prose.py src/argosy/PACKAGE` finds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +274,21 @@ def check(path: Path) -> list[Finding]:
 
 def checked_files(patterns: Sequence[str] = CHECKED) -> list[Path]:
     """Return the files that the patterns name, without generated pages and exceptions."""
-    left_out = {path for pattern in GENERATED for path in REPO.glob(pattern)} | {REPO / name for name in EXCEPTIONS}
+    left_out = {path for pattern in (*GENERATED, *NOT_YET) for path in REPO.glob(pattern)} | {
+        REPO / n for n in EXCEPTIONS
+    }
     found = {path for pattern in patterns for path in REPO.glob(pattern) if path.is_file()}
     return sorted(found - left_out)
 
 
+def _files(path: Path) -> list[Path]:
+    """Return the files of a folder that a reader understands, or the file itself."""
+    return sorted(file for file in path.rglob("*") if file.suffix in READERS) if path.is_dir() else [path]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the findings, and return the exit code."""
-    paths = [Path(argument).resolve() for argument in arguments] or checked_files()
+    paths = [path for argument in arguments for path in _files(Path(argument).resolve())] or checked_files()
     findings = [finding for path in paths for finding in check(path)]
     for finding in findings:
         print(finding)  # noqa: T201 - its interface

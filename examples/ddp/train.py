@@ -32,7 +32,7 @@ class SnapshotError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this process stands among the ranks, and what it computes on; ``backend`` is empty when it is alone."""
+    """The position of this process among the ranks, and its device; ``backend`` is empty when it is alone."""
 
     rank: int
     ranks: int
@@ -121,7 +121,7 @@ class Trainer:
             return 0, f"it is damaged, or another program's ({one_line(error)})"
 
     def save_snapshot(self, epoch: int) -> None:
-        """Let rank 0 write the snapshot; no rank goes on before it is on the disk."""
+        """Let rank 0 write the snapshot; no rank continues before it is on the disk."""
         problem = self.share(self.write_snapshot(epoch) if self.place.rank == 0 else None)
         if problem:
             raise SnapshotError(f"cannot write {self.snapshot}: {problem}")
@@ -129,7 +129,7 @@ class Trainer:
             say(f"Epoch {epoch} | Training snapshot saved at {self.snapshot}")
 
     def write_snapshot(self, epoch: int) -> str:
-        """Write beside the file and rename: a kill leaves the old snapshot or the new one; return the problem."""
+        """Write a temporary file and rename it, so that a kill leaves the old or the new one; return the problem."""
         part = self.snapshot.with_name(self.snapshot.name + ".part")
         try:
             with part.open("wb") as stream:

@@ -39,7 +39,7 @@ class SnapshotError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this process stands among the ranks, and what it computes on; ``backend`` is empty when it is alone."""
+    """The position of this process among the ranks, and its device; ``backend`` is empty when it is alone."""
 
     rank: int
     ranks: int
@@ -203,9 +203,9 @@ def build_network() -> nn.Module:
 
 
 def resume(training: Training) -> Progress:
-    """Continue from the snapshot where there is one.
+    """Continue from the snapshot if there is one.
 
-    Rank 0 reads it for all: a node that does not see the file must not start from the beginning beside the others.
+    Rank 0 reads it for all: a node that does not see the file must not start from the beginning.
     """
     file = training.snapshot
     state, problem = training.place.share(read_snapshot(file) if training.place.rank == 0 else None)
@@ -222,7 +222,7 @@ def resume(training: Training) -> Progress:
 
 
 def read_snapshot(file: Path) -> tuple[dict[str, Any], str]:
-    """Return what the file holds (nothing where there is no file), and what is wrong with it."""
+    """Return the content of the file (nothing if it does not exist), and the problem with it."""
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -235,7 +235,7 @@ def read_snapshot(file: Path) -> tuple[dict[str, Any], str]:
 
 
 def save(training: Training, progress: Progress) -> None:
-    """Let rank 0 write the snapshot; no rank goes on before it is on the disk."""
+    """Let rank 0 write the snapshot; no rank continues before it is on the disk."""
     problem = write_snapshot(training, progress) if training.place.rank == 0 else None
     if problem := training.place.share(problem):
         raise SnapshotError(f"cannot write {training.snapshot}: {problem}")
@@ -244,7 +244,7 @@ def save(training: Training, progress: Progress) -> None:
 
 
 def write_snapshot(training: Training, progress: Progress) -> str:
-    """Write beside the file and rename, so that a kill leaves the old snapshot or the new one; return the problem."""
+    """Write a temporary file and rename it, so that a kill leaves the old or the new one; return the problem."""
     state = {
         "program": "digits",
         "epochs": progress.epochs,
@@ -289,7 +289,7 @@ def train(training: Training, progress: Progress, options: argparse.Namespace, w
         began = time.perf_counter()
         loss = train_epoch(training, parallel, Progress(epoch, progress.samples), wishes)
         if loss is None:
-            place.say(f"stopped by SIGTERM in epoch {epoch + 1}; the same command goes on from there")
+            place.say(f"stopped by SIGTERM in epoch {epoch + 1}; the same command continues from there")
             return False
         steps, spent = len(training.batches), time.perf_counter() - began
         place.say(f"epoch {epoch + 1}/{options.epochs} · loss {loss:.4f} · {steps} steps · {spent:.2f} s")
@@ -300,7 +300,7 @@ def train(training: Training, progress: Progress, options: argparse.Namespace, w
 
 
 def train_epoch(training: Training, parallel: nn.Module, progress: Progress, wishes: list[int]) -> float | None:
-    """Train one epoch, or what is left of it; return its mean loss, or None where a rank was told to stop."""
+    """Train one epoch, or what is left of it; return its mean loss, or None if a rank must stop."""
     place, epoch = training.place, progress.epochs
     training.batches.sampler.set_epoch(epoch)
     # A step takes the next step_size samples of one order that all ranks share, so the count holds for any number of

@@ -1,7 +1,7 @@
 """Train a small network on scikit-learn's handwritten digits with Lightning, alone or as ranks on several nodes.
 
-Lightning finds its ranks by itself: torchrun's variables under the launcher torchrun, Slurm's under srun.  What it
-cannot find is the shape, so nodes and ranks per node are taken from the variables that every launcher sets.
+Lightning finds its ranks by itself: torchrun's variables under the launcher torchrun, Slurm's under srun. It
+cannot find the shape of the job, so nodes and ranks per node are taken from the variables that every launcher sets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRAINED = 1347
 """Scans to train with, three quarters of them."""
 
 
-class Digits(lightning.LightningModule):  # type: ignore[misc]  # Lightning is not beside the checker
+class Digits(lightning.LightningModule):  # type: ignore[misc]  # Lightning is not installed for the checker
     """A network of two layers, which counts its steps."""
 
     def __init__(self) -> None:

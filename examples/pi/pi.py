@@ -94,10 +94,10 @@ def error_bound(steps: int) -> float:
 
 
 def judge(result: float, bound: float, ranks: str) -> int:
-    """Print the result beside pi; return 1 when they are farther apart than the bound."""
+    """Print the result next to pi; return 1 when they are farther apart than the bound."""
     error = abs(result - math.pi)
     distance = f"off by {error:.1e}, allowed {bound:.1e}"
-    if not error <= bound:  # so put that a sum that is no number fails, too
+    if not error <= bound:  # written so that NaN fails, too
         print(f"pi.py: {result:.15f} is not pi, {math.pi:.15f}: {distance}", file=sys.stderr)
         return 1
     say(f"pi = {result:.15f} · {distance} · {ranks}")

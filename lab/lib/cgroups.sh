@@ -51,7 +51,7 @@ mount_cgroup() {
   mount -t cgroup -o freezer freezer "$1/sys/fs/cgroup/freezer"
 }
 
-# What Slurm has frozen (v1) is deaf even to SIGKILL.
+# A process that Slurm has frozen (v1) ignores even SIGKILL.
 thaw_cgroups() {
   find "$1" -name freezer.state 2> /dev/null | while read -r file; do echo THAWED > "$file"; done 2> /dev/null || :
 }

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # A cluster's record: its folder $RUN, its settings, its machines and whether they live.  It starts and ends nothing.
 #
-#   $RUN/settings   what `up` was told        $RUN/pid/NAME   "PID BIRTH" of the first process of a machine
+#   $RUN/settings   what `up` was given        $RUN/pid/NAME   "PID BIRTH" of the first process of a machine
 #   $RUN/etc        files every machine gets  $RUN/log        logs of the machines and of Slurm
 #   $RUN/home, $RUN/shared   the parallel file system (/home and /shared in every machine)
 
@@ -41,7 +41,7 @@ address_of() {
   done
 }
 
-# When a process was born, in clock ticks since boot: tells a recycled pid from the recorded one.  A zombie is no process.
+# When a process was born, in clock ticks since boot: tells a recycled pid from the recorded one.  Zombies do not count.
 birth_of() {
   local line
   read -r line 2> /dev/null < "/proc/$1/stat" || return 0

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What every machine of the lab is given beside its file systems: names, index settings, this checkout's argosy.
-# It writes below the root it is told, never elsewhere.
+# Every machine of the lab gets these in addition to its file systems: names, index settings, this checkout's argosy.
+# It writes only below the given root.
 
 readonly LAB_USERS="alice:2001 bob:2002" # made by customize.sh
 

@@ -20,7 +20,7 @@ index_files() {
 }
 
 # Local folders and files that the settings name (find-links, file:// indexes, certificates), one a line.
-# The pages of an index (PEP 503) link to files beside the folder "simple": the folder above holds both.
+# The pages of an index (PEP 503) link to files next to the folder "simple": the folder above holds both.
 index_folders() {
   local file name
   {
@@ -30,7 +30,7 @@ index_folders() {
     while read -r file; do [ ! -e "$file" ] || echo "$file"; done
 }
 
-# Only these keys name places; a cache folder, say, is no business of the lab.
+# Only these keys name places; for example, the lab ignores a cache folder.
 index_values() {
   awk '/^[^ \t]/ { on = /^(find-links|index-url|extra-index-url|index|url|default-index|cert|client-cert)[ \t]*=/
                    sub(/^[^=]*=/, "") }

@@ -29,7 +29,7 @@ install_stand_ins() {
   install_module "$root"
 }
 
-# `module` as a function of login shells, as sites have it.  It says what it was told; loading brings the host's mpiexec.
+# `module` as a function of login shells, as sites have it.  It prints its arguments; loading brings the host's mpiexec.
 install_module() {
   cat > "$1/etc/profile.d/lab-module.sh" << END
 module() {
@@ -39,7 +39,7 @@ module() {
 END
   mkdir -p "$1/opt/lab-modules/bin"
   [ -n "$MPIEXEC" ] || return 0
-  # No link: hydra looks for its helpers beside the name that it was started by.
+  # No link: hydra searches its helpers next to the path that started it.
   printf '#!/bin/sh\nexec /usr/bin/mpiexec.%s "$@"\n' "$MPIEXEC" > "$1/opt/lab-modules/bin/mpiexec"
   chmod 755 "$1/opt/lab-modules/bin/mpiexec"
 }

@@ -24,7 +24,7 @@ os_release() { (
   . /etc/os-release && echo "${!1:-} ${!2:-}"
 ); }
 
-# A frozen mirror needs Check-Valid-Until, a closed network its proxy: whatever apt was told holds for the lab too.
+# A frozen mirror needs Check-Valid-Until, a closed network its proxy: the options of apt apply to the lab, too.
 find_apt_options() {
   apt-config dump 2> /dev/null |
     grep -E '^Acquire::(Check-Valid-Until|Check-Date|https?::(Proxy|CAInfo|Verify-Peer)) ' |

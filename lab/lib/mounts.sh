@@ -13,7 +13,7 @@ mount_overlay() {
   mount -t overlay -o "lowerdir=$layers,upperdir=$place/upper,workdir=$place/work" lab "$place/root"
 }
 
-# What the kernel provides, and the folders that are empty in a machine just started.
+# Mount the kernel's file systems, and the folders that are empty in a new machine.
 mount_system() {
   local root=$1
   mount -t proc proc "$root/proc"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Switch a cluster and its machines on and off, pull and plug their network.  What the machines are made of is elsewhere.
+# Switch a cluster and its machines on and off, pull and plug their network. Other files define their contents.
 
 # Generous: the computer may be busy with other tests.
 readonly POWER_SECONDS=60

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The cached trees: made beside their place under one lock, renamed when whole, removed when nobody uses them.
+# The cached trees: built in a temporary folder under one lock, renamed when complete, removed when unused.
 # It never mounts anything in the machine's own mount namespace.
 
 # Everything below $LAB/building belongs to whoever holds this lock; what is found there is left from a crash.

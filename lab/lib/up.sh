@@ -23,7 +23,7 @@ bring_up() {
   compile_checkout
 }
 
-# As an installed program is: its users may not write beside its modules, and each start would compile them.
+# Like an installed program: users cannot write to the folders of its modules, so each start would compile them.
 compile_checkout() {
   run_on ctl root / "$VENV/bin/python" -m compileall -q "$REPO/src" > "$RUN/log/compileall.log" 2>&1 || :
 }

@@ -10,7 +10,7 @@
     job = api.launch_job("train", session, nodes=4).job
     print(api.follow_job(session, job, pause=5).verdict)
 
-Every function raises `argosy.core.errors.ArgosyError` with what happened, the evidence and the way out.
+Every function raises `argosy.core.errors.ArgosyError` with what happened, the evidence and a hint.
 """
 
 from __future__ import annotations
