@@ -27,10 +27,10 @@ def _session_at(host: str) -> Session:
     session = open_session(quiet=True)
     if not host:
         return session
-    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - likewise
-    from argosy.launch.submit_ssh import reach  # noqa: PLC0415 - only where it is asked for
+    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - only for --ssh
+    from argosy.launch.submit_ssh import probe_remote  # noqa: PLC0415 - only for --ssh
 
-    there = reach(session, parse_remote(host))
+    there = probe_remote(session, parse_remote(host))
     return replace(session, host=there.host, runner=there.runner)
 
 

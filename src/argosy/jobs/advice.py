@@ -1,4 +1,4 @@
-"""Say what a user should know of a job before and after: what it bills, what it loses, which line to change; pure."""
+"""Warn about a job before it starts, and advise after it failed: the bill, lost files, the line to change; pure."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from argosy.core.model import ChoiceKey
 from argosy.jobs.launch_plan import SHARE, LaunchPlan
 
 OUT_OF_MEMORY = re.compile(r"\boom[-_ ]kill|\bOut Of Memory\b|OUT_OF_MEMORY", re.IGNORECASE)
-"""What slurmstepd writes when the kernel ended a rank for its memory; the job's own state may still be FAILED."""
+"""What slurmstepd prints when the kernel kills a rank for its memory; the job's state may still be FAILED."""
 
 BEHIND: Mapping[str, tuple[str, ...]] = {
     "TIMEOUT": ("time",),
     "OUT_OF_MEMORY": ("mem-per-gpu", "mem", "mem-per-cpu"),
 }
-"""State -> options of which one was too small, the likelier first."""
+"""State -> the options that may have been too small, the likeliest first."""
 
 NO_OUTPUT = "0:53"
-"""What Slurm tells as code and signal of a job whose output its node cannot open (seen with 24.11)."""
+"""Slurm's exit code and signal of a job whose output file its node cannot open (seen with 24.11)."""
 
 AFTER = {"TIMEOUT": "; or let it go on by itself with --resume and --checkpoint"}
 
 
 OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
-"""Folders that each node has for itself."""
+"""Folders that are local to each node."""
 
 
 def warn_before(plan: LaunchPlan, cwd: str) -> Iterator[str]:
-    """Give the warnings of a submission: of a bill for more than the job uses, and of files that may be lost."""
+    """Yield warnings before a submission: resources that are billed but not used, and files that may be lost."""
     for choice in plan.choices:
         if choice.key == ChoiceKey.BILLED:
             yield f"billed: {choice.value}; {choice.why}"
         if choice.key == ChoiceKey.CORES_PER_RANK and choice.value == SHARE and choice.source == "default":
             yield f"cores: {choice.why}"
     if _is_of_a_node(cwd):
-        yield f"nodes may not see {cwd}, since each machine has its own: start from a folder that all nodes see"
+        yield f"nodes may not see {cwd}, which is local to each machine: start from a shared folder"
     elif _is_of_a_node(plan.output):
-        yield f"the output goes to {plan.output}, which may be a node's own: name one that all nodes see by --output"
+        yield f"the output goes to {plan.output}, which may be local to a node: use --output with a shared folder"
 
 
 def _is_of_a_node(path: str) -> bool:
-    """Tell whether a path lies in a folder that each node usually has for itself."""
+    """Return whether a path lies in a folder that is usually local to each node."""
     return any(PurePosixPath(path).is_relative_to(folder) for folder in OF_A_NODE)
 
 
 def true_state(state: str, output: str) -> str:
-    """Give Slurm's state of a job, or OUT_OF_MEMORY where the end of its output says that the kernel killed a rank."""
+    """Return Slurm's state of a job, or OUT_OF_MEMORY if its output shows that the kernel killed a rank."""
     return "OUT_OF_MEMORY" if state.startswith("FAILED") and OUT_OF_MEMORY.search(output) else state
 
 
@@ -60,14 +60,14 @@ def no_output(facts: Mapping[str, str], output: str) -> str:
 
 
 def advise_end(state: str, script: str, sources: Mapping[str, str]) -> str:
-    """Name the line of the script, or of the project file, that asks for too little; empty where none is known.
+    """Return the line of the script, or of the project file, that asks for too little; empty if none is known.
 
     Parameters
     ----------
     script
-        The job's script; empty where there is no record of it.
+        The job's script; empty without a record.
     sources
-        Option, as ``--time`` -> file and line that it came from.
+        Option, for example ``--time`` -> file and line that it came from.
     """
     options = BEHIND.get(state.split(maxsplit=1)[0] if state else "", ())
     if not options or not script:

@@ -51,7 +51,7 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _look(session: Session, job: str) -> tuple[str, str]:
-    """Give a job's kind before it is cancelled, and what to tell of it.
+    """Return a job's kind before it is cancelled, and what to tell of it.
 
     Raises
     ------

@@ -68,12 +68,12 @@ class RankEnd(msgspec.Struct, frozen=True):
 
 
 def judge_end(text: str) -> RankEnd | None:
-    """Give the rank that failed first in the last run of a job; None where the output does not tell."""
+    """Return the rank that failed first in the last run of a job; None where the output does not tell."""
     return next(filter(None, (_judge_run(run) for _, run in last_runs(text))), None)
 
 
 def last_runs(text: str) -> tuple[tuple[int, str], ...]:
-    """Give the parts of an output that may be its last run, and where each begins.
+    """Return the parts of an output that may be its last run, and where each begins.
 
     The last run is what follows the last end that a script wrote, or, where nothing does, what led to that end: a run
     that was killed writes none.

@@ -58,7 +58,7 @@ def _tell(session: Session, facts: JobFacts, told: str) -> str:
 
 
 def _said_its_end(facts: JobFacts) -> bool:
-    """Tell whether the script noted the end of this run: only then is the controller worth asking."""
+    """Return whether the script noted the end of this run: only then is the controller worth asking."""
     file = Path(facts.record, "ends") if facts.record and not facts.outputs else None
     try:
         return bool(file) and len(file.read_text(encoding="utf-8").splitlines()) > facts.restarts if file else False

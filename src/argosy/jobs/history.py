@@ -80,7 +80,7 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
 
 
 def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
-    """Give the jobs that were submitted from here, the newest first."""
+    """Return the jobs that were submitted from here, the newest first."""
     found: list[PastJob] = []
     for file in sorted((session.paths.state / "runs").glob("*/submitted.json"), reverse=True):
         job = read_submitted(file.parent).get("job")
@@ -90,7 +90,7 @@ def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
 
 
 def read_job(session: Session, job: str) -> PastJob:
-    """Give one job that was submitted from here.
+    """Return one job that was submitted from here.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def diff_jobs(first: PastJob, second: PastJob) -> tuple[tuple[str, str, str], ..
 
 
 def _settings(plan: dict[str, Any]) -> dict[str, str]:
-    """Give all that a plan says as named words; what is said twice under one name is joined."""
+    """Return all that a plan says as named words; what is said twice under one name is joined."""
     said = [(key, str(plan.get(key, ""))) for key in PLAIN]
     for group in GROUPS:
         said += [(f"{group} {key}", str(value)) for key, value in (plan.get(group) or {}).items()]
@@ -140,7 +140,7 @@ def _read(job: str, record: Path) -> PastJob:
 
 
 def _made(record: Path) -> str:
-    """Give the time by which a record is named; empty where it is named otherwise."""
+    """Return the time by which a record is named; empty where it is named otherwise."""
     found = re.match(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-", record.name)
     return "{}-{}-{}T{}:{}:{}".format(*found.groups()) if found else ""
 

@@ -21,13 +21,13 @@ class RankLines:
         self._rest = b""
 
     def feed(self, block: bytes) -> bytes:
-        """Give the whole lines that are complete with this block, without their label."""
+        """Return the whole lines that are complete with this block, without their label."""
         *lines, self._rest = (self._rest + block).split(b"\n")
         return b"".join(line[found.end() :] + b"\n" for line in lines if (found := self._begins.match(line)))
 
 
 def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
-    """Give what a job wrote so far, block by block; of several files each after a line with its name.
+    """Return what a job wrote so far, block by block; of several files each after a line with its name.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
 
 
 def output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
-    """Give the files that a job, or one rank of it, writes to."""
+    """Return the files that a job, or one rank of it, writes to."""
     if rank is None or not is_split(facts):
         return facts.outputs or (facts.output,)
     numbers = dict.fromkeys((*(run.job for run in facts.runs), facts.id))
@@ -60,12 +60,12 @@ def output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
 
 
 def is_split(facts: JobFacts) -> bool:
-    """Tell whether each rank of a job writes to a file of its own."""
+    """Return whether each rank of a job writes to a file of its own."""
     return bool(read_plan(facts).get("logs"))
 
 
 def _of_rank(facts: JobFacts, files: Iterable[str], rank: int) -> Iterator[bytes]:
-    """Give the lines of one rank out of the output of all."""
+    """Return the lines of one rank out of the output of all."""
     labelled = False
     for file in files:
         lines = RankLines(rank)

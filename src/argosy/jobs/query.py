@@ -170,7 +170,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
 
 
 def _is_array(record: Path) -> bool:
-    """Tell whether a job was submitted as an array; a task of another has no end of its own."""
+    """Return whether a job was submitted as an array; a task of another has no end of its own."""
     try:
         return '"--array=' in (record / "job.json").read_text(encoding="utf-8")
     except OSError:
@@ -193,7 +193,7 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
 
 
 def _task(row: dict[str, str]) -> int:
-    """Give a task's place in its array; what waits is told in one row, and comes last."""
+    """Return a task's place in its array; what waits is told in one row, and comes last."""
     own = row.get("ArrayTaskId", "0")
     return int(own) if own.isdigit() else sys.maxsize
 
@@ -210,7 +210,7 @@ def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
 
 
 def session_of(session: Session, record: Path | None) -> Session:
-    """Give the session that reaches the job: one by ssh where it was submitted by ssh, else the given one."""
+    """Return the session that reaches the job: one by ssh where it was submitted by ssh, else the given one."""
     if not read_submitted(record).get("ssh"):
         return session
     from argosy.jobs import record as far_record  # noqa: PLC0415 - few jobs are far away
@@ -277,7 +277,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
 
 
 def _exit_code(facts: dict[str, str], last: Run | None) -> int:
-    """Give the exit code of a job by Slurm's word, else by the record of its last run."""
+    """Return the exit code of a job by Slurm's word, else by the record of its last run."""
     if "ExitCode" in facts:
         return parse_exit_code(facts["ExitCode"])
     return last.code if last else 1
@@ -319,6 +319,6 @@ def read_plan(facts: JobFacts) -> dict[str, object]:
 
 
 def is_output_elsewhere(facts: JobFacts) -> bool:
-    """Tell whether a job that ended wrote its output where this machine cannot read it."""
+    """Return whether a job that ended wrote its output where this machine cannot read it."""
     written = facts.kind == ENDED and facts.nodes and facts.output not in {"", os.devnull}
     return bool(written) and not can_read(facts.output)

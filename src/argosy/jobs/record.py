@@ -54,7 +54,7 @@ def read_runs(record: Path | None) -> tuple[Run, ...]:
 
 
 def last_run(runs: Sequence[Run]) -> Run | None:
-    """Give the run that tells how a job ended: the last; of an array, whose tasks have own numbers, one that failed."""
+    """Return the run that decides how a job ended: the last one; for an array, a failed task if there is one."""
     last = {run.job: run for run in runs}
     return next((run for run in last.values() if run.code), runs[-1] if runs else None)
 
@@ -66,7 +66,7 @@ def read_ranks(record: Path | None, job: str = "") -> tuple[RankFacts, ...]:
 
 
 def read_first(record: Path | None, job: str = "") -> RankEnd | None:
-    """Give the rank that the job itself, or one task of an array, noted as the first to fail in its last run."""
+    """Return the rank that the job itself, or one task of an array, noted as the first to fail in its last run."""
     rows = [line.split() for line in _text(record, "first").splitlines()]
     whole = [row for row in rows if len(row) == 5 and job in ("", row[0])]  # noqa: PLR2004
     runs = [run for run in read_runs(record) if job in ("", run.job)]
@@ -104,7 +104,7 @@ def read_submitted(record: Path | None) -> dict[str, str]:
 
 
 def _own_number(record: Path | None) -> str:
-    """Give the number that a job noted of itself at its end, or its first rank; empty where none did."""
+    """Return the number that a job noted of itself at its end, or its first rank; empty where none did."""
     runs = read_runs(record)
     files = sorted(record.glob("ranks-*")) if record and not runs else []
     match = re.search(r"\bjob=(\d+)", _text(record, files[0].name)) if files else None
@@ -131,7 +131,7 @@ def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
 
 
 def can_read(file: str | Path) -> bool:
-    """Tell whether a job's output is there and may be read: it may lie where only others, or other machines, see it."""
+    """Return whether a job's output can be read here: it may be on another machine, or closed to this user."""
     return os.path.isfile(file) and os.access(file, os.R_OK)  # noqa: PTH113 - Path's raises where a folder is closed
 
 
@@ -174,7 +174,7 @@ def of_batch(facts: Mapping[str, str]) -> str:
 
 
 def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd | None) -> tuple[str, ...]:
-    """Give the last lines of the rank that failed first where it had a file of its own, else of the job's output."""
+    """Return the last lines of the rank that failed first where it had a file of its own, else of the job's output."""
     logs = str(_words(record, "job.json").get("logs", ""))
     own = Path(logs, job, f"rank-{first.rank}.log") if logs and first else None
     for file in (own, Path(output) if output else None):
@@ -187,7 +187,7 @@ def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd |
 
 
 def _own_lines(lines: list[str]) -> tuple[str, ...]:
-    """Give what the program itself wrote: what stands before the first report of torchrun or srun that it failed."""
+    """Return what the program itself wrote: what stands before the first report of torchrun or srun that it failed."""
     ends = [n for n, line in enumerate(lines) if REPORT.search(line)]
     own = lines[: ends[0]] if ends else lines
     return tuple(line for line in own if not line.startswith("argosy: "))
@@ -239,7 +239,7 @@ NAME = re.compile(r"(?:ends|first|(?:ranks|nccl)-[\w.-]+)\Z")
 
 
 def session_of(session: Session, record: Path | None) -> Session:
-    """Give the session that reaches a job submitted by ssh."""
+    """Return the session that reaches a job submitted by ssh."""
     host = read_submitted(record).get("ssh", "")
     return replace(session, runner=OverSsh(session.runner, parse_remote(host))) if host else session
 

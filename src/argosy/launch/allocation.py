@@ -1,4 +1,4 @@
-"""Fit a request into an allocation that is there already: its nodes, GPUs and partition; pure."""
+"""Fit a request into an existing allocation: its nodes, GPUs and partition; pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNUSED_HERE = f"{NOT_USED}the allocation is there already"
 INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
     {
         "signal": "give --signal to salloc or sbatch",
-        "resume": "leave --in-allocation out: only a job of its own goes back into the queue",
+        "resume": "remove --in-allocation: only a job of its own goes back into the queue",
     }
 )
 
@@ -33,11 +33,11 @@ COUNTS = MappingProxyType(
         "gpus_per_node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
     }
 )
-"""Number of an allocation -> the variables that tell it (sbatch(1), salloc(1), output environment variables)."""
+"""Number of an allocation -> the variables that hold it (sbatch(1), salloc(1), output environment variables)."""
 
 
 def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Give a request as steps of the present allocation: on all its nodes and GPUs, without the options that made it.
+    """Return a request as steps of the present allocation: on all its nodes and GPUs, without the options that made it.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
         raise UsageError(
             "--in-allocation needs an allocation of Slurm, and a site with Slurm",
             evidence=f"SLURM_JOB_ID is {job or 'not set'}; {site.name} starts jobs by {site.scheduler}",
-            hint="start one with: salloc --nodes=2; or leave --in-allocation out",
+            hint="start one with: salloc --nodes=2; or remove --in-allocation",
         )
     if environment.get("SLURM_HET_SIZE") and not environment.get("SLURM_JOB_NODELIST"):
         raise UsageError(
@@ -83,19 +83,19 @@ def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchReque
 
 
 def _told_by(counts: Mapping[str, str]) -> set[str]:
-    """Give the keys of a job that these numbers answer."""
+    """Return the keys of a job that these numbers answer."""
     return {*counts, *(("gpus",) if "gpus_per_node" in counts else ())}
 
 
 def _replaced(request: LaunchRequest, counts: Mapping[str, str]) -> Iterator[Choice]:
-    """Tell the numbers of the project file in whose place the allocation's stand."""
+    """Yield the numbers of the project file that the allocation replaces."""
     for name, (value, source) in request.given.items():
         if name in _told_by(counts) and value != counts.get(name):
             yield Choice(option(name), value, UNUSED_HERE, source)
 
 
 def _shape(request: LaunchRequest, site: Site, environment: Mapping[str, str]) -> tuple[Wanted, dict[str, str]]:
-    """Give the shape that the allocation has, and the numbers that it tells."""
+    """Return the shape of the allocation, and its numbers."""
     wanted, counts = request.wanted, {name: _count(names, environment) for name, names in COUNTS.items()}
     way = request.container.gpu
     if way is GpuMode.NONE or (way is GpuMode.AUTO and not site.node.gpu_vendor):
@@ -110,14 +110,14 @@ def _shape(request: LaunchRequest, site: Site, environment: Mapping[str, str]) -
             raise UsageError(
                 f"the allocation has other numbers than {option(name)}",
                 evidence=f"{option(name)} {asked}; job {environment['SLURM_JOB_ID']} has {count}",
-                hint=f"leave {option(name)} out: a launch --in-allocation takes all of it; --ranks says how many ranks",
+                hint=f"remove {option(name)}: --in-allocation uses the whole allocation; --ranks sets the ranks",
             )
     total = 0 if "gpus_per_node" in known else wanted.gpus
     return replace(wanted, gpus=total, **known), {name: str(count) for name, count in known.items()}
 
 
 def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> int:
-    """Give the cores that the allocation has for each rank where it has fewer than a plan takes; else 0.
+    """Return the cores that the allocation has for each rank where it has fewer than a plan takes; else 0.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
 
 
 def _count(names: tuple[str, ...], environment: Mapping[str, str]) -> int:
-    """Read a number such as ``2``, or ``a100:4`` as salloc says GPUs; 0 where it is not told."""
+    """Read a number such as ``2``, or ``a100:4`` for GPUs; 0 if it is not set."""
     text = next((environment[name] for name in names if environment.get(name)), "")
     match = re.fullmatch(r"(?:[\w.-]+:)?(\d+)", text)
     return int(match[1]) if match else 0

@@ -14,7 +14,7 @@ from argosy.sites.resolve import evident_choice
 
 
 def bound_cores(shape: Shape, site: Site, launcher: str) -> tuple[str, ...]:
-    """Give the cores that each local rank is bound to; the host's mpiexec binds as it likes."""
+    """Return the cores that each local rank is bound to; the host's mpiexec binds as it likes."""
     by_mpiexec = launcher == "mpi" and site.launcher.mpiexec
     return () if by_mpiexec else tuple(map(render_core_list, choose_masks(shape, site)))
 
@@ -41,7 +41,7 @@ def binding_needs_whole_nodes(shape: Shape, site: Site) -> bool:
 
 
 def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
-    """Give the masks of a node's ranks where they are the map's own: a full node, as many cores as the map gives.
+    """Return the masks of a node's ranks where they are the map's own: a full node, as many cores as the map gives.
 
     Where it gives some GPUs more cores than others, a rank asks for the fewest, and its mask has what there is.
     """
@@ -53,7 +53,7 @@ def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
 
 
 def spare_cores(shape: Shape, site: Site) -> int:
-    """Give how many cores of a node masked ranks do not ask for; 0 where they ask for all, and where no mask is.
+    """Return how many cores of a node masked ranks do not ask for; 0 where they ask for all, and where no mask is.
 
     A step that asks for fewer than all gets some of Slurm's choice, and they may be others than those of the masks.
     """
@@ -62,7 +62,7 @@ def spare_cores(shape: Shape, site: Site) -> int:
 
 
 def without_core_map(site: Site, allocated: str) -> Site:
-    """Give the site without its map of cores where an allocation (SLURM_JOB_CPUS_PER_NODE) has but part of a node."""
+    """Return the site without its map of cores where an allocation (SLURM_JOB_CPUS_PER_NODE) has but part of a node."""
     given = [int(number) for number in re.findall(r"(?:^|,)(\d+)", allocated)]
     if not site.node.gpu_cpus or not given or min(given) >= len(usable_cores(site.node)):
         return site
@@ -73,7 +73,7 @@ NAME = "OMP_NUM_THREADS"
 
 
 def plan_threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
-    """Give the value and its reason; a Slurm script that is submitted with other numbers computes it from those."""
+    """Return the value and its reason; a Slurm script that is submitted with other numbers computes it from those."""
     given = host.environment.get(NAME)
     if given:
         return given, Choice(NAME, given, "set by the caller", "environment")
@@ -96,7 +96,7 @@ def render_share(cores: str) -> ShellExpr:
 
 
 def planned_threads(variables: tuple[Variable, ...], shape: Shape) -> tuple[Variable, ...]:
-    """Give the variables of a script that counts no cores: the number is the plan's, or Slurm's cores decide."""
+    """Return the variables of a script that counts no cores: the number is the plan's, or Slurm's cores decide."""
     planned = (Variable(NAME, str(shape.cpus_per_rank)),) if shape.cpus_per_rank else ()
     counted = any(each.name == NAME and isinstance(each.value, ShellExpr) for each in variables)
     return (*(each for each in variables if each.name != NAME), *planned) if counted else variables

@@ -27,7 +27,7 @@ SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 
 
 def _plan_attach(job: str, script: str, command: Argv, *, node: str, terminal: bool) -> Argv:
-    """Give the words that run a command in a job's container, on one node and beside its ranks."""
+    """Return the words that run a command in a job's container, on one node and beside its ranks."""
     step = ("srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--export=ALL")
     where = (f"--nodelist={node}",) if node else ()
     return (
@@ -111,7 +111,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
 
 
 def plan_allocation(directives: Argv, command: Argv) -> Argv:
-    """Give the words that get nodes, run a command beside them, and give them back."""
+    """Return the words that get nodes, run a command beside them, and give them back."""
     options = (option for option in directives if option[2:].partition("=")[0] not in NOT_FOR_SALLOC)
     return ("salloc", *options, *command)
 

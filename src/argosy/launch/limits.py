@@ -1,4 +1,4 @@
-"""Refuse words and variables that a kernel or a runtime would refuse on the node, with both numbers; pure."""
+"""Refuse a command line or an environment that the kernel or the runtime would refuse on the node; pure."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ APPTAINER_JSON = 1_048_448
 """Bytes of JSON that hold a container's configuration in Apptainer, arguments and environment included (1.4.5)."""
 
 SPARE = 32_768
-"""Bytes kept for what only the node knows: Slurm's own variables, the runtime's own settings."""
+"""Bytes reserved for variables that are set on the node by Slurm and the runtime."""
 
-HINT = "write it to a file, and let the program read that"
+HINT = "write it to a file that the program reads"
 
 
 def check_limits(container: ContainerPlan, command: tuple[Word, ...], environment: Mapping[str, str]) -> None:
-    """Refuse a command line or an environment that is longer than the kernel or the runtime takes.
+    """Refuse a command line or an environment that is longer than the kernel or the runtime accepts.
 
     Parameters
     ----------
     environment
-        The caller's, which comes along.
+        The caller's, which the job inherits.
 
     Raises
     ------
     UsageError
-        With the number that was asked for and the one that is allowed.
+        With the size and the limit.
     """
     words = container.argv(command)
     variables = (*container.exports(), *container.entry.variables)
@@ -73,7 +73,7 @@ def _check_all(total: int, limit: int, who: str) -> None:
 
 
 def json_size(words: Iterable[Word]) -> int:
-    """Give the bytes of words as Go writes them in JSON: ``<``, ``>`` and ``&`` take six (encoding/json)."""
+    """Return the bytes of arguments as Go writes them in JSON: ``<``, ``>`` and ``&`` take six (encoding/json)."""
     total = 0
     for word in words:
         text = word.expression if isinstance(word, ShellExpr) else word
@@ -121,19 +121,19 @@ def _variables(topic: str, vendor: str) -> Mapping[str, str]:
 
 
 def plan_debug(topics: tuple[str, ...], files: str, vendor: str) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
-    """Give the variables of each topic.
+    """Return the variables of each topic.
 
     Parameters
     ----------
     files
-        How the names of files begin.
+        Prefix of the log files.
     vendor
-        Of the GPUs: Intel's use another library than NVIDIA's and AMD's.
+        Vendor of the GPUs: Intel's use oneCCL, the others NCCL or RCCL.
 
     Raises
     ------
     UsageError
-        When there is no such topic; the nearest is named.
+        When there is no such topic.
     """
     variables: list[Variable] = []
     choices: list[Choice] = []
@@ -141,9 +141,9 @@ def plan_debug(topics: tuple[str, ...], files: str, vendor: str) -> tuple[tuple[
         if topic not in TOPICS:
             near = suggest_word(topic, TOPICS)
             raise UsageError(
-                f"--debug knows no {topic!r}",
+                f"invalid topic of --debug: {topic!r}",
                 evidence=f"known: {', '.join(TOPICS)}",
-                hint=f"did you mean {near}?" if near else "say --debug alone for all of them",
+                hint=f"did you mean {near}?" if near else "use --debug alone for all topics",
             )
         for name, value in _variables(topic, vendor).items():
             variables.append(Variable(name, value.replace("{files}", files)))

@@ -1,4 +1,4 @@
-"""Judge what a user wishes beside the shape, and tell its price: elastic, staged, labelled, a kind of GPU; pure."""
+"""Check the options of a launch against the site, the runtime and the launcher; list those that are not used; pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from argosy.slurm.option_checks import check_options
 
 NOT_USED = "not used: "
 UNUSED = f"{NOT_USED}nothing queues here"
-"""The reason in the row of an option that has no meaning."""
+"""Reason of an option that has no meaning without a queue."""
 
 QUEUES = (
     *("account", "partition", "qos", "time", "mem", "mem_per_gpu", "constraint", "reservation", "nodelist"),
     *("exclude", "mail_type", "exclusive", "requeue"),
 )
-"""Options that say when, where and for how long a job runs, and not what it does."""
+"""Options that set when, where and for how long a job runs."""
 
 SHELL_INSTEAD = MappingProxyType(
     {
@@ -36,25 +36,25 @@ SHELL_INSTEAD = MappingProxyType(
         "chdir": "go there first: cd DIR",
     }
 )
-"""Options without which a program would not do what was asked for -> what does it where a shell waits for its end."""
+"""Options that change what the program does -> the replacement if a shell waits for it."""
 
 INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
     dict.fromkeys(("signal", "resume"), "leave it out: no time limit ends it here")
 )
 
 FOR_SLURM = ("elastic", "gpu_type", "stage_to", "mode")
-"""Options beside these that only a site with Slurm has."""
+"""More options that need a site with Slurm."""
 
 
 def judge_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
-    """Give a row for each option that means nothing at a site without a queue.
+    """Return a choice for each option that is not used at a site without a queue.
 
-    Options of the project file are never an error: the same job is launched elsewhere with them.
+    Options of the project file are never an error: the same job may use them at another site.
 
     Raises
     ------
     UsageError
-        When an option is none that Slurm takes, or the program would not do what one says.
+        When an option is not valid, or the program would not do what the option asks for.
     """
     check_options(request.options, request.extra)
     given = dict(given_options(request)) | ({"mpi": request.mpi} if request.mpi else {})
@@ -63,7 +63,7 @@ def judge_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
 
 
 def without_slurm(request: LaunchRequest) -> LaunchRequest:
-    """Give a request without what its project file says for sites with Slurm only; each is told as not used."""
+    """Remove the options of the project file that need Slurm, and list each as not used."""
     given = {name: getattr(request, name) for name in FOR_SLURM if name in request.given}
     told = tuple(unused_rows({name: value for name, value in given.items() if value}, UNUSED))
     return replace(request, choices=(*request.choices, *told), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # the names are those of text fields
@@ -72,12 +72,12 @@ def without_slurm(request: LaunchRequest) -> LaunchRequest:
 def refuse_options(
     request: LaunchRequest, given: Iterable[str], instead: Mapping[str, str], *, needs: str, evidence: str
 ) -> None:
-    """Refuse options that the program would need to do what was asked; those of the project file are let pass.
+    """Refuse options that cannot be honoured and would change the result; options of the project file pass.
 
     Raises
     ------
     UsageError
-        Naming the option, and what does it instead.
+        With the option and its replacement.
     """
     for name in given:
         if name in instead and name not in request.given:
@@ -85,18 +85,18 @@ def refuse_options(
 
 
 def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
-    """Give a row of a plan for each option that is not used."""
+    """Yield a choice for each option that is not used."""
     yield from (Choice(option(name), value, why, "option") for name, value in given.items())
 
 
 def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
-    """Say in lines what users should know of a plan before it is carried out."""
+    """Yield notes about a plan that users read before it starts."""
     yield from (f"profile {choice.value}: {choice.why}" for choice in choices if choice.key == ChoiceKey.PROFILE)
     yield from unused_options(choices)
 
 
 def unused_options(choices: Iterable[Choice]) -> Iterator[str]:
-    """Say in lines which options a plan does not use, those of one reason in one; nothing where it uses all."""
+    """Yield a line for each reason why options are not used, with the options."""
     unused: dict[str, list[str]] = {}
     for choice in choices:
         if choice.why.startswith(NOT_USED):
@@ -105,7 +105,7 @@ def unused_options(choices: Iterable[Choice]) -> Iterator[str]:
 
 
 def given_options(request: LaunchRequest) -> Iterator[tuple[str, str]]:
-    """Give name and value of each option that is for Slurm's queue, or for a job that Slurm starts from it."""
+    """Yield name and value of each given option that is for Slurm's queue."""
     options = request.options
     values = {name: getattr(options, name) for name in (*QUEUES, "array", "output", "error", "chdir", "signal")}
     values |= {"after": options.dependency.removeprefix("afterok:"), "sbatch_arg": " ".join(request.extra)}
@@ -114,12 +114,12 @@ def given_options(request: LaunchRequest) -> Iterator[tuple[str, str]]:
 
 
 def refuse_label(launcher: str, shape: Shape) -> None:
-    """Refuse to label the lines of copies that no launcher starts.
+    """Refuse --label for copies of a command that no launcher starts.
 
     Raises
     ------
     UsageError
-        With what tells them apart.
+        With the alternatives.
     """
     if launcher == "none" and shape.ranks > 1:
         raise UsageError(
@@ -135,26 +135,26 @@ PRICE = (
 
 
 def _parse_elastic(text: str) -> tuple[int, int]:
-    """Read ``MIN:MAX`` nodes.
+    """Parse ``MIN:MAX`` nodes.
 
     Raises
     ------
     UsageError
-        When it is not of that form.
+        When the text does not have that form.
     """
     match = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", text)
     if match is None or int(match[1]) > int(match[2]):
-        raise UsageError(f"{text!r} is no range of nodes", hint="write --elastic 2:4 for 2 to 4 nodes")
+        raise UsageError(f"invalid range of nodes {text!r}", hint="for example: --elastic 2:4 for 2 to 4 nodes")
     return int(match[1]), int(match[2])
 
 
 def with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
-    """Give an elastic request with the most nodes as its shape.
+    """Set the nodes of an elastic request to the most that it allows.
 
     Raises
     ------
     UsageError
-        When the range is none, or ``--nodes`` says something else.
+        When the range is not valid, or ``--nodes`` contradicts it.
     """
     if not request.elastic:
         return request
@@ -163,7 +163,7 @@ def with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
         raise UsageError(
             "the numbers of nodes contradict each other",
             evidence=f"--nodes {request.wanted.nodes}, --elastic {request.elastic}",
-            hint="leave --nodes out: --elastic says both ends",
+            hint="remove --nodes: --elastic sets both ends",
         )
     return replace(request, wanted=replace(request.wanted, nodes=most))
 
@@ -171,12 +171,12 @@ def with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
 def check_launcher_options(
     request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str
 ) -> tuple[Choice, ...]:
-    """Judge these wishes, and give the rows of a plan that tell them.
+    """Check --elastic, --gpu-type, --stage-to, --label and --mpi, and return the choices of a plan for them.
 
     Raises
     ------
     UsageError, SiteError
-        When the launcher, the runtime or the site does not have one of them.
+        When the launcher, the runtime or the site does not support one of them.
     """
     _refuse_by_launcher(request, launcher)
     _refuse_by_site(request, site)
@@ -187,14 +187,14 @@ def check_launcher_options(
 
 
 def _judge_mpi(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choice, ...]:
-    """Judge --mpi: with a launcher that does not use it the option is refused; from the project file it is noted."""
+    """Refuse --mpi for a launcher that does not use it; list it as not used if it comes from the project file."""
     if not request.mpi or not site.has_slurm:
         return ()
     if not re.fullmatch(r"pmix(_v\d)?|pmi2|cray_shasta", request.mpi):
         raise UsageError(
-            f"{request.mpi!r} is no wire-up of MPI",
+            f"invalid value of --mpi: {request.mpi!r}",
             evidence="known: pmix, pmi2, cray_shasta",
-            hint="'srun --mpi=list' tells what the cluster has",
+            hint="'srun --mpi=list' lists the values that the cluster supports",
         )
     if launcher == "mpi":
         return ()
@@ -219,7 +219,7 @@ def _refuse_by_launcher(request: LaunchRequest, launcher: str) -> None:
         raise UsageError(
             "--label and --log-dir exclude each other",
             evidence="a rank's own file needs no label",
-            hint="say one of the two",
+            hint="use one of them",
         )
 
 
@@ -229,7 +229,7 @@ def _refuse_by_site(request: LaunchRequest, site: Site) -> None:
         option = "--gpu-type" if request.gpu_type else "--elastic"
         raise UsageError(f"{option} needs a site with Slurm", hint="leave it out here")
     if request.gpu_type and not re.fullmatch(r"[\w.-]+", request.gpu_type):
-        raise UsageError(f"{request.gpu_type!r} is no type of GPU", hint="'sinfo -o %G' tells the types")
+        raise UsageError(f"invalid type of GPU {request.gpu_type!r}", hint="'sinfo -o %G' lists the types")
     if request.gpu_type and site.slurm.gpu_option == "none":
         raise UsageError(
             f"jobs for {site.name} name no GPUs, so no type of them either",

@@ -22,7 +22,7 @@ def is_elsewhere(host: Host, *, image_is_here: bool) -> bool:
 
 
 def assume_host(site: Site, host: Host, runtime: str) -> Host:
-    """Give the site's machine as far as its profile tells; home and current directory are those of the job there.
+    """Return the site's machine as far as its profile tells; home and current directory are those of the job there.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def assume_host(site: Site, host: Host, runtime: str) -> Host:
 
 
 def assume_runtime(site: Site, host: Host, runtime: str) -> Host:
-    """Give this machine with the site's runtime, which a module may bring to the job only."""
+    """Return this machine with the site's runtime, which a module may bring to the job only."""
     if not runtime:
         return host
     program = load_runtime(runtime).program
@@ -59,7 +59,7 @@ def assume_runtime(site: Site, host: Host, runtime: str) -> Host:
 
 
 def with_proved_overlay(site: Site, host: Host, runtime: str) -> Host:
-    """Give the machine with what a run at the site showed of overlays: that beats what its configuration says."""
+    """Return the machine with what a run at the site showed of overlays: that beats what its configuration says."""
     shown = proved_overlay_mode(site, runtime)
     return replace(host, overlay=shown) if shown else host
 

@@ -1,4 +1,4 @@
-"""Choose the shape of a launch: nodes, ranks, GPUs, cores; contradictions are refused with the numbers. Pure."""
+"""Choose the shape of a launch: nodes, ranks, GPUs and cores; refuse contradictions; pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What the user says of the shape, in the field's words; 0 where nothing was said.
+    """The shape that the user asks for; 0 leaves a number open.
 
     Attributes
     ----------
     ranks
         In all.
     gpus
-        In all; `gpus_per_node` is the other way to say it.
+        In all; an alternative to `gpus_per_node`.
     """
 
     nodes: int = 0
@@ -38,7 +38,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def one_rank_per_node(wanted: Wanted) -> Wanted:
-    """Give the same shape with one rank on each node, which has all of it.
+    """Return the same shape with one rank on each node, which has all of it.
 
     Raises
     ------
@@ -48,15 +48,15 @@ def one_rank_per_node(wanted: Wanted) -> Wanted:
     nodes = wanted.nodes or 1
     if wanted.ranks not in {0, nodes}:
         raise UsageError(
-            "the launcher ray starts one rank on each node, and shares out its cores and GPUs itself",
+            "the launcher ray starts one rank on each node, and distributes the node's cores and GPUs itself",
             evidence=f"--ranks {wanted.ranks} on {nodes} node(s)",
-            hint="leave --ranks out; --cpus-per-rank says how many cores of each node Ray has",
+            hint="remove --ranks; --cpus-per-rank sets the cores that Ray gets on each node",
         )
     return replace(wanted, ranks=nodes)
 
 
 def choose_shape(wanted: Wanted, site: Site, host: Host, why_gpus: str = "") -> tuple[Shape, tuple[Choice, ...]]:
-    """Choose the shape: as asked; else a rank per GPU; else one rank per node.
+    """Choose the shape: the numbers asked for, else a rank per GPU, else one rank per node.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def choose_shape(wanted: Wanted, site: Site, host: Host, why_gpus: str = "") -> 
     Raises
     ------
     UsageError
-        When the numbers contradict each other, leave a remainder, or are none.
+        When the numbers contradict each other, leave a remainder, or are negative.
     """
     for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
         if getattr(wanted, name) < 0:
@@ -100,7 +100,7 @@ def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site) -> Choice:
 
 
 def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
-    """Refuse more cores than any node has; say where only its hardware threads are enough."""
+    """Refuse more cores than a node has; return a note if its hardware threads are enough."""
     cores, asked = site.node.cores, ranks * cpus
     if not cores or asked <= cores:
         return ""
@@ -127,9 +127,9 @@ def _source(number: int) -> str:
 def _local_shape(wanted: Wanted, host: Host, nodes: int) -> tuple[Shape, tuple[Choice, ...]]:
     if nodes > 1:
         raise UsageError(
-            f"this machine is one node, and {nodes} were asked for",
+            f"--nodes {nodes} needs a site with Slurm: this machine is one node",
             evidence=f"--nodes {nodes} with a site that has no scheduler",
-            hint="name a site with Slurm by --site, or leave --nodes out",
+            hint="use --site with a site that has Slurm, or remove --nodes",
         )
     gpus = wanted.gpus_per_node or wanted.gpus
     if gpus > len(host.gpus):
@@ -152,7 +152,7 @@ def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
         raise UsageError(
             "the numbers of GPUs contradict each other",
             evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {nodes} node(s)",
-            hint="say one of the two",
+            hint="use one of them",
         )
     if wanted.gpus % nodes:
         raise UsageError(

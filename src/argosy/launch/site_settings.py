@@ -91,7 +91,7 @@ class JobDefaults(msgspec.Struct, frozen=True):
 
 
 def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
-    """Give partition and memory where the user names none."""
+    """Return partition and memory where the user names none."""
     site = target.site
     given: dict[str, str] = {}
     rows: list[Choice] = []
@@ -129,7 +129,7 @@ def refuse_missing_options(options: JobOptions, site: Site) -> None:
 
 
 def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> ContainerPlan:
-    """Give the container with the site's bind mounts; where the user names the same place, the user's is kept."""
+    """Return the container with the site's bind mounts; where the user names the same place, the user's is kept."""
     taken = {bind.target for bind in container.entry.binds}
     new = tuple(bind for bind in binds if bind.target not in taken)
     return replace(container, entry=replace(container.entry, binds=(*container.entry.binds, *new)))
@@ -166,7 +166,7 @@ def explain_container(
             ChoiceKey.SIGNED_BY,
             asked.value,
             field="signed_by",
-            why=f"the site asks for it; {asked.why}",
+            why=f"the site requires it; {asked.why}",
         )
     return tuple(own.get(choice.key, choice) for choice in choices)
 
@@ -182,7 +182,7 @@ def proved_overlay_mode(site: Site, runtime: str) -> str:
 
 
 def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choice]:
-    """Give the reason for how the layer attaches, where a run at the site showed it."""
+    """Return the reason for how the layer attaches, where a run at the site showed it."""
     chosen = {choice.key: choice for choice in choices}
     runtime, layer = chosen.get(ChoiceKey.RUNTIME), chosen.get(ChoiceKey.LAYER)
     shown = proved_overlay_mode(site, runtime.value) if runtime else ""
@@ -195,7 +195,7 @@ def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choic
 
 
 def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
-    """Give what a plan forces by name as the caller has it.
+    """Return what a plan forces by name as the caller has it.
 
     What tunes the network, since an image's own value would win; and variables that a script has for itself, since what
     a shell sets of its environment all that it starts would see.
@@ -254,7 +254,7 @@ def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) ->
 
 
 def with_runtime_options(container: ContainerPlan, demands: SiteDemands) -> ContainerPlan:
-    """Give the container with what the site tells its runtime."""
+    """Return the container with what the site tells its runtime."""
     entry = replace(container.entry, options=demands.runtime, annotations=demands.annotations)
     return replace(container, entry=entry)
 

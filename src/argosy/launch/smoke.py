@@ -19,7 +19,7 @@ NODES, TIME, SECONDS = 2, "00:03:00", 120
 
 
 def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
-    """Give the request of a smoke run: fewer nodes with as many ranks on each, the debug queue, no restarts.
+    """Return the request of a smoke run: fewer nodes with as many ranks on each, the debug queue, no restarts.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
 
 
 def _debug_queue(request: LaunchRequest, site: Site) -> tuple[dict[str, str], tuple[Choice, ...]]:
-    """Give partition or QOS for short tests: the profile's; where it names none, the job's own, and it is said."""
+    """Return partition or QOS for short tests: the profile's; where it names none, the job's own, and it is said."""
     debug = next((each for each in site.partitions if each.debug), None)
     if debug:
         why = "the site's partition for short tests"

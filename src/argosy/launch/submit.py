@@ -1,4 +1,4 @@
-"""Carry a launch out: plan, write the script down, start or submit it, leave a record."""
+"""Start a launch: plan it, write its record, and start or submit its script."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
-"""Variables of an outer job, and the user's defaults, which the plan has read: sbatch would let them override it."""
+"""Variables of an outer job, and the user's defaults that the plan has applied: sbatch would let them override it."""
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -39,11 +39,11 @@ class Launched(msgspec.Struct, frozen=True):
     Attributes
     ----------
     code
-        Exit code of the user's program where we waited for it, else 0.
+        Exit code of the program if the command waited for it, else 0.
     job
-        The scheduler's id; empty where there is none.
+        Slurm's job id; empty without a job.
     record
-        Folder with the script and what is known of the run.
+        Folder with the script and the facts of the run.
     polling_seconds
         How often Slurm may be asked about the job.
     """
@@ -55,7 +55,7 @@ class Launched(msgspec.Struct, frozen=True):
 
 
 def launch(request: LaunchRequest, session: Session) -> Launched:
-    """Plan a launch, write it down, and start it here or submit it."""
+    """Plan a launch, write its record, and start it on this machine or submit it."""
     from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.launch.option_checks import plan_notes  # noqa: PLC0415 - a dry run needs none
 
@@ -112,14 +112,14 @@ def write_submission(
 def launch_after_smoke(
     request: LaunchRequest, session: Session, remote: Remote | None = None
 ) -> tuple[Launched, Launched]:
-    """Submit a smoke run, and the launch itself to start when that ended well; Slurm removes it where it did not.
+    """Submit a smoke run, and the launch itself, which starts after the smoke run succeeded; else Slurm removes it.
 
-    Both are planned before the first is submitted, so that what cannot be meant submits neither.
+    Both are planned before the first is submitted, so that an invalid request submits neither.
 
     Parameters
     ----------
     remote
-        Where both are submitted by ssh; None for here.
+        Where both are submitted by ssh; None for this machine.
     """
     if remote is None:
         prepare_launch(request, session, dry=True)
@@ -169,13 +169,13 @@ def new_record_folder(session: Session) -> Path:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make the folder of a record, which its owner alone may read: it may hold values of variables."""
+    """Create the folder of a record, which only its owner may read: it may hold values of variables."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.mkdir(mode=0o700)
 
 
 def write_record(plan: LaunchPlan, folder: Path) -> Path:
-    """Write a plan down before it is carried out; give its script."""
+    """Write the record of a plan before it starts, and return its script."""
     from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.core.store import write_text  # noqa: PLC0415 - likewise
     from argosy.launch.script.attach import ATTACH  # noqa: PLC0415 - a dry run writes nothing
@@ -199,32 +199,32 @@ def write_record(plan: LaunchPlan, folder: Path) -> Path:
 
 
 def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> None:
-    """Say where a launch runs, if something else may be meant: in an allocation, or on a login node without a site."""
+    """Note where a launch runs if the user may expect another place: in an allocation, or on a login node."""
     job = session.host.environment.get("SLURM_JOB_ID", "")
     if in_allocation:
-        session.reporter.note(f"carried out as steps of job {job}")
+        session.reporter.note(f"runs as steps of job {job}")
     elif job and plan.is_job:
-        session.reporter.note(f"inside job {job}: submitted as a job of its own; --in-allocation would use this one")
+        session.reporter.note(f"inside job {job}: submitted as a new job; use --in-allocation to run in this one")
     elif not job and plan.site == "local" and "sbatch" in session.host.programs:
         from argosy.sites.detect import sites_here  # noqa: PLC0415 - profiles take 0.1 s to read
 
         names = [each.name for each in sites_here(session.host)]
         known = f"--site {names[0]}" if len(names) == 1 else "--site NAME ('argosy sites ls')"
-        session.reporter.note(f"this runs on {session.host.hostname} itself; a job of Slurm is what {known} makes")
+        session.reporter.note(f"this runs on {session.host.hostname} itself; use {known} to submit a job to Slurm")
 
 
 def absolute_profile(name: str, host: Host) -> str:
-    """Make the path of a profile's file absolute, so that it is found from other folders too; a name stays as it is."""
+    """Return a profile's path as an absolute path, so that it is found from other folders; a name stays unchanged."""
     return str(Path(host.cwd, name)) if name.endswith(".toml") else name
 
 
 def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) -> Launched:
-    """Submit a plan whose record lies in a folder.
+    """Submit the script in the record of a plan.
 
     Raises
     ------
     ArgosyError
-        In Slurm's own words, where it refuses.
+        With Slurm's message if it refuses the job.
     """
     from argosy.jobs.advice import warn_before  # noqa: PLC0415 - likewise
     from argosy.launch.names import make_output_folders, refuse_missing_chdir  # noqa: PLC0415 - likewise
@@ -248,13 +248,13 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
         session.reporter.note(line)
     try:
         write_submission(plan, folder, job, profile=profile)
-    except (OSError, ArgosyError) as error:  # the job is there all the same, and is found by its script
-        session.reporter.note(f"job {job} is submitted; its number could not be noted: {error}")
+    except (OSError, ArgosyError) as error:  # the job exists, and is found by its script
+        session.reporter.note(f"job {job} is submitted; cannot write its number into the record: {error}")
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 
 def submission_environment(session: Session) -> dict[str, str]:
-    """Give the caller's environment without the variables of an outer job and the user's SBATCH_* defaults."""
+    """Return the caller's environment without the variables of an outer job and the user's SBATCH_* defaults."""
     return {
         name: value
         for name, value in session.host.environment.items()
@@ -263,7 +263,7 @@ def submission_environment(session: Session) -> dict[str, str]:
 
 
 def _render_record(plan: LaunchPlan) -> str:
-    """Render the plan as the record that stays of a run; the script lies beside it."""
+    """Render the plan as JSON; the script is a file of its own."""
     return (
         json.dumps(asdict(replace(plan, script="", attach="", versions=dict(plan.versions))), indent=1, sort_keys=True)
         + "\n"
@@ -271,7 +271,7 @@ def _render_record(plan: LaunchPlan) -> str:
 
 
 def write_script(plan: LaunchPlan, path: Path) -> None:
-    """Write the script where the user wants it."""
+    """Write the script to a file of the user."""
     from argosy.core.os_errors import require_writable_folder, translate_os_errors  # noqa: PLC0415 - likewise
     from argosy.core.store import write_text  # noqa: PLC0415 - likewise
 
@@ -291,26 +291,28 @@ def _umask(mask: int) -> Iterator[None]:
 
 
 PATIENCE_S = "10"
-"""For one question: who asked us to stop waits for the answer."""
+"""Time limit of one query, in seconds: the user who stopped the command waits for the answer."""
 
 
 def _explain_stop(session: Session, plan: LaunchPlan, folder: Path, stopped: Interrupted, *, profile: str) -> Stopped:
-    """Ask whether Slurm has the job already, note its number where it has, and say it."""
+    """Ask whether Slurm has the job already, write its number into the record, and return the error to raise."""
     job = _find_job(session, folder)
     if not job:
         return Stopped(
             stopped.signal_number,
-            "stopped while the job was submitted; no such job is seen",
-            hint="look with 'argosy jobs' before you launch it again",
+            "stopped while the job was submitted; Slurm lists no such job",
+            hint="check with 'argosy jobs' before you launch it again",
         )
     write_submission(plan, folder, job, profile=profile)
     return Stopped(
-        stopped.signal_number, f"stopped; job {job} is submitted, and goes on", hint=f"to end it: argosy cancel {job}"
+        stopped.signal_number,
+        f"stopped; job {job} is submitted and continues",
+        hint=f"to cancel it: argosy cancel {job}",
     )
 
 
 def _find_job(session: Session, folder: Path) -> str:
-    """Give the number of the job that runs the script of a record; empty where none is known."""
+    """Return the number of the job that runs the script of a record; empty if there is none."""
     asked = ("squeue", "--noheader", "--states=all", "--format=%F|%o", "--user", session.host.person.name)
     try:
         reply = session.runner.run(Command(("timeout", PATIENCE_S, *asked)))

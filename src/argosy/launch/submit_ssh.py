@@ -1,7 +1,7 @@
-"""Submit at a site from another machine, by ssh: the plan is made here, and what runs there is the script alone.
+"""Submit a job at a site by ssh: the plan is made here, and only the script runs there.
 
-The folder here stands for the folder there: a path below the one is taken below the other.  The site needs no Argosy.
-What a job leaves there is copied into its record here whenever something is asked of it.
+The local folder corresponds to a folder at the site: a path below the one is below the other.  The site needs no
+Argosy.  The files of a job are copied from the site into its local record whenever a command reads them.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ env | grep '^SBATCH_[A-Z_]*=' || :
 """
 
 ASK_PROGRAMS = "".join(f"printf '%s=%s\\n' {name} \"$(command -v {name})\"\n" for name in AUTOMATIC)
-"""Of runtimes, in the order in which one is chosen where the site's profile names none."""
+"""Look for runtimes, in the order in which one is chosen if the site's profile does not name one."""
 
 FORGET = r"""
 for name in $(env | sed -n 's/^\(SBATCH_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
 """
-"""The plan has read the user's defaults: they would override its lines."""
+"""The plan has applied the user's SBATCH_* variables; sbatch would let them override the script."""
 
 
-class There(msgspec.Struct, frozen=True):
-    """The machine there: what it was asked, once, and who starts programs on it.
+class RemoteSite(msgspec.Struct, frozen=True):
+    """A login node that is reached by ssh.
 
     Attributes
     ----------
     cwd
-        The folder there that stands for the one here.
+        The remote folder that corresponds to the local one.
     state
-        Folder in which records lie there.
+        Folder for records there.
     """
 
     name: str
@@ -70,21 +70,21 @@ class There(msgspec.Struct, frozen=True):
     runner: Runner
 
 
-def reach(session: Session, remote: Remote) -> There:
-    """Ask the machine there for its facts.
+def probe_remote(session: Session, remote: Remote) -> RemoteSite:
+    """Ask a login node for its facts.
 
     Raises
     ------
     CheckFailed
-        When ssh does not reach it, or there is no Slurm.
+        When ssh cannot connect, or Slurm is not installed there.
     """
     reply = run_text(OverSsh(session.runner, remote), ASK + ASK_PROGRAMS)
     told = dict(line.partition("=")[::2] for line in reply.stdout.splitlines())
     if not told.get("sbatch"):
         raise CheckFailed(
-            f"there is no Slurm at {remote.host}",
+            f"Slurm is not installed at {remote.host}",
             evidence=f"ssh {remote.host} finds no sbatch on {told.get('host', 'it')}",
-            hint="name a login node of the cluster; its /etc/profile is read where sbatch is not found at once",
+            hint="use a login node of the cluster; its /etc/profile is read if sbatch is not on PATH",
         )
     host = replace(
         session.host,
@@ -99,25 +99,25 @@ def reach(session: Session, remote: Remote) -> There:
         ),
     )
     runner = OverSsh(session.runner, Remote(remote.host, told["cwd"]))
-    return There(remote.host, told["cwd"], told["state"], host, runner)
+    return RemoteSite(remote.host, told["cwd"], told["state"], host, runner)
 
 
-def _plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, record: str = "") -> LaunchPlan:
+def _plan_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite, *, record: str = "") -> LaunchPlan:
     """Plan a launch for the site there, with the profiles and files of this machine.
 
     Raises
     ------
     UsageError
-        When the site has no Slurm, or the image is not there.
+        When the site has no Slurm, or the image does not exist there.
     CheckFailed, ImageError
-        As `find_signers`, where the launch is no preview.
+        As `find_signers`, unless the launch is only previewed.
     """
     profile = load_profile(request.site, session.host)
     site = profile.site
     if not site.has_slurm:
         raise UsageError(
-            f"--ssh submits to Slurm, and the site {site.name} has none",
-            hint="name the profile of the cluster with --site; 'argosy sites ls' lists them",
+            f"--ssh submits to Slurm, and the site {site.name} does not have it",
+            hint="select the profile of the cluster with --site; 'argosy sites ls' lists them",
         )
     opened = _look_at_image(request.image, there, session)
     keys = request.container.signed_by or site.images.signed_by
@@ -137,9 +137,9 @@ def _plan_by_ssh(request: LaunchRequest, session: Session, there: There, *, reco
 
 
 def preview(request: LaunchRequest, session: Session, remote: Remote) -> LaunchPlan:
-    """Give the plan that would be submitted there, without a record; nothing is written there."""
-    there = reach(session, remote)
-    return _plan_by_ssh(moved(request, session.host.cwd, there.cwd), session, there)
+    """Return the plan that would be submitted; nothing is written."""
+    there = probe_remote(session, remote)
+    return _plan_by_ssh(with_remote_paths(request, session.host.cwd, there.cwd), session, there)
 
 
 def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> Launched:
@@ -148,10 +148,10 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     Raises
     ------
     ArgosyError
-        As `_plan_by_ssh`; in Slurm's own words, where it refuses.
+        As `_plan_by_ssh`; or with Slurm's message if it refuses the job.
     """
-    there = reach(session, remote)
-    request = moved(request, session.host.cwd, there.cwd)
+    there = probe_remote(session, remote)
+    request = with_remote_paths(request, session.host.cwd, there.cwd)
     folder = new_record_folder(session)
     record = str(PurePosixPath(there.state, "runs", folder.name))
     plan = _plan_by_ssh(request, session, there, record=record)
@@ -183,8 +183,10 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 
-def _submission(plan: LaunchPlan, request: LaunchRequest, there: There, folder: Path, record: str) -> Iterator[str]:
-    """Render the program that writes a record there and submits its script."""
+def _submission(
+    plan: LaunchPlan, request: LaunchRequest, there: RemoteSite, folder: Path, record: str
+) -> Iterator[str]:
+    """Render the shell script that writes the record at the site and submits the job."""
     chdir = next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
     if chdir:
         said = quote(f"there is no folder {chdir} to run in")
@@ -200,11 +202,11 @@ def _submission(plan: LaunchPlan, request: LaunchRequest, there: There, folder: 
     yield f"exec {join(word.replace('{script}', f'{record}/job.sh') for word in plan.submit)} < /dev/null\n"
 
 
-def moved(request: LaunchRequest, here: str, there: str) -> LaunchRequest:
-    """Give a request whose paths are those of the site: what lies below the folder here lies below the folder there."""
+def with_remote_paths(request: LaunchRequest, here: str, there: str) -> LaunchRequest:
+    """Return a request with the paths at the site: a path below the local folder is below the remote folder there."""
 
     def at(path: str) -> str:
-        return moved_path(path, here, there)
+        return remote_path(path, here, there)
 
     def bound(bind: Bind) -> Bind:
         return replace(
@@ -226,21 +228,21 @@ def moved(request: LaunchRequest, here: str, there: str) -> LaunchRequest:
     )
 
 
-def moved_path(path: str, here: str, there: str) -> str:
-    """Give a path as it is called there; an empty one stays so."""
+def remote_path(path: str, here: str, there: str) -> str:
+    """Return a local path as a path at the site; an empty one stays empty."""
     pure = PurePosixPath(path)
     if not path or (pure.is_absolute() and not pure.is_relative_to(here)):
         return path
     return str(PurePosixPath(there, pure.relative_to(here) if pure.is_absolute() else pure))
 
 
-def _look_at_image(reference: str, there: There, session: Session) -> Opened | None:
-    """Read what an image there is, from its first bytes and its lock; None where none is named by a path.
+def _look_at_image(reference: str, there: RemoteSite, session: Session) -> Opened | None:
+    """Read an image at the site, from its first bytes and its lock; return None if the reference is not a path.
 
     Raises
     ------
     UsageError, ImageError
-        When there is nothing of that name, or it is no image.
+        When the file does not exist, or is not an image.
     """
     if "://" in reference or reference.startswith(BARE_PREFIX):
         return None

@@ -73,7 +73,7 @@ def check_torch_build(
 
 
 def _look(image: Image, session: Session, *, here: bool) -> Mapping[str, str]:
-    """Give what the image's torch says of itself, as remembered of the same file; empty, with a note, if unknown."""
+    """Return what the image's torch says of itself, as remembered of the same file; empty, with a note, if unknown."""
     file = Path(image.path).expanduser()
     if not here or image.kind not in FILES or not file.exists():
         session.reporter.note(f"torch in {image.path} was not checked: the image is not a file on this machine")

@@ -1,4 +1,4 @@
-"""Run the programs of Slurm, and say why where there is none or its controller does not answer."""
+"""Run Slurm's commands, and explain a missing Slurm, a silent controller and a refused job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_CLUSTER = "Could not establish a configuration source"
 
 
 def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "") -> str:
-    """Ask Slurm something; give what it prints.
+    """Run a command of Slurm and return its output.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
     Raises
     ------
     ToolMissing, CheckFailed, ToolFailed
-        When there is no Slurm here, its controller does not answer, or it says no.
+        When Slurm is not installed here, its controller does not answer, or the command fails.
     """
     command = Command(words)
     reply = run_slurm(session, command)
@@ -39,27 +39,27 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
 
 
 def run_slurm(session: Session, command: Command) -> Reply:
-    """Run a program of Slurm.
+    """Run a command of Slurm and return its reply, whatever its exit code.
 
     Raises
     ------
     ToolMissing
-        When there is no Slurm here.
+        When Slurm is not installed here.
     CheckFailed
-        When its programs know no cluster.
+        When its commands find no cluster.
     """
     try:
         reply = session.runner.run(command)
     except ToolMissing as error:
         raise ToolMissing(
-            "there is no Slurm on this machine",
+            "Slurm is not installed on this machine",
             evidence=error.evidence,
-            hint="run this on a login node of the cluster, where need be after 'module load slurm'; launch, jobs and "
-            "queues reach one from here by --ssh HOST",
+            hint="run this on a login node of the cluster, if necessary after 'module load slurm'; launch, jobs and "
+            "queues also work from here with --ssh HOST",
         ) from error
     if reply.code != 0 and NO_CLUSTER in reply.stderr:
         raise CheckFailed(
-            "Slurm's programs are here, and find no cluster",
+            "Slurm's commands are installed, but find no cluster",
             evidence=reply.stderr.strip().splitlines()[-1],
             hint="run this on a login node; or export SLURM_CONF=FILE, or load Slurm's module, as your site says",
         )
@@ -67,12 +67,12 @@ def run_slurm(session: Session, command: Command) -> Reply:
 
 
 def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
-    """Make the error for a controller that does not answer.
+    """Return the error for a controller that does not answer.
 
     Parameters
     ----------
     otherwise
-        What to do where it may have carried out a request that changes something; empty for a mere question.
+        Hint for a request that may have been carried out although no answer came; empty for a query.
     """
     again = "try again in some minutes"
     if otherwise:
@@ -118,20 +118,20 @@ HINTS = (
     (r"time limit|MaxTime", "ask for less with --time, or another --partition"),
     (r"partition not available", "it is closed: wait for the centre, or name another by --partition"),
 )
-"""What Slurm says (its slurm_errno.c) -> what to do; the first that is found counts."""
+"""Pattern in Slurm's message (slurm_errno.c) -> hint; the first match wins."""
 
 
 def explain_sbatch(
     command: Command, reply: Reply, site: str, choices: Iterable[Choice] = (), *, ssh: str = ""
 ) -> ArgosyError:
-    """Say what Slurm refused, in its own words, and what to do.
+    """Return the error for a job that sbatch refused: its message, and a hint.
 
     Parameters
     ----------
     choices
-        Those of the plan: what an option comes from that the user did not type.
+        Choices of the plan: they show where an option that the user did not type comes from.
     ssh
-        The host on which it was submitted; empty for here.
+        Host on which the job was submitted; empty for this machine.
     """
     error = tool_error(command, reply, doing="submitting the job", hint="")
     text = reply.stderr

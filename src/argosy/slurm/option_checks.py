@@ -1,4 +1,4 @@
-"""Judge what users write for a job before sbatch does: what Slurm would refuse, or take for something else; pure."""
+"""Check the options of a job before sbatch does, and refuse those that Slurm would refuse or misread; pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from argosy.core.suggest import suggest_word
 from argosy.slurm.text import JobOptions
 
 SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905
-"""Names that sbatch knows; PIPE and CHLD not before 24.11 (tried on 22.05 and 24.11)."""
+"""Signals that sbatch accepts; PIPE and CHLD since 24.11 (tried on 22.05 and 24.11)."""
 
 LAST_SIGNAL, LONGEST_WARNING = 64, 65535
 """The highest signal number of Linux (signal(7)), and the most seconds of a warning (sbatch(1), --signal)."""
@@ -19,10 +19,10 @@ LAST_SIGNAL, LONGEST_WARNING = 64, 65535
 MAILS = frozenset(
     "NONE BEGIN END FAIL REQUEUE ALL INVALID_DEPEND STAGE_OUT ARRAY_TASKS TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 TIME_LIMIT_50".split()  # noqa: SIM905, E501
 )
-"""What sbatch(1) lists for --mail-type."""
+"""Values of --mail-type in sbatch(1)."""
 
 LEAST_MEGABYTES = 1000
-"""Fewer megabytes than a job can mean: ``--mem 60`` is 60 MB to Slurm, and nearly always 60 GB to who wrote it."""
+"""Smaller values of ``--mem`` without a unit are refused: Slurm reads ``--mem 60`` as 60 MB, and users mean 60 GB."""
 
 OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -59,7 +59,7 @@ OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
         "wrap": "the command after --",
     }
 )
-"""Options of sbatch, some with the beginning of their value -> what says the same here."""
+"""Option of sbatch, or its beginning -> the option of argosy launch for it."""
 
 SHORT: Mapping[str, str] = MappingProxyType(
     {
@@ -72,18 +72,18 @@ SHORT: Mapping[str, str] = MappingProxyType(
 
 
 def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
-    """Refuse values that sbatch would refuse or misread, and words for sbatch that Argosy has an option for.
+    """Refuse values that sbatch would refuse or misread, and ``--sbatch-arg`` for options that Argosy has itself.
 
     Raises
     ------
     UsageError
-        With the words and what to write.
+        With the value and the right form.
     """
     if options.mem and options.mem_per_gpu:
         raise UsageError(
             "--mem and --mem-per-gpu exclude each other",
             evidence=f"--mem {options.mem}, --mem-per-gpu {options.mem_per_gpu}",
-            hint="say one of the two",
+            hint="use one of them",
         )
     for name, check in CHECKS.items():
         value = getattr(options, name)
@@ -94,12 +94,12 @@ def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
 
 
 def parse_warning(text: str) -> tuple[str, int]:
-    """Read sbatch's ``[R][B:]SIGNAL[@SECONDS]``: the signal and the seconds, 60 where none are said (sbatch(1)).
+    """Parse sbatch's ``[R][B:]SIGNAL[@SECONDS]`` into the signal and the seconds, which default to 60 (sbatch(1)).
 
     Raises
     ------
     UsageError
-        When it is not of that form, or names no signal.
+        When the text does not have that form, or the signal does not exist.
     """
     match = re.fullmatch(r"(?:[RB]+:)?(?:SIG)?([A-Z]+[12]?|\d+)(?:@(\d+))?", text.upper())
     name, seconds = (match[1], int(match[2] or 60)) if match else ("", 0)
@@ -107,9 +107,9 @@ def parse_warning(text: str) -> tuple[str, int]:
     if not is_signal or seconds > LONGEST_WARNING:
         near = suggest_word(name, SIGNALS)
         raise UsageError(
-            f"{text!r} is no warning signal",
+            f"invalid warning signal {text!r}",
             evidence=f"known: {', '.join(sorted(SIGNALS))}; at most {LONGEST_WARNING} seconds before the limit",
-            hint=f"did you mean {near}?" if near else "write --signal USR2@120",
+            hint=f"did you mean {near}?" if near else "for example: --signal USR2@120",
         )
     return name, seconds
 
@@ -117,12 +117,14 @@ def parse_warning(text: str) -> tuple[str, int]:
 def _check_memory(option: str, value: str) -> None:
     match = re.fullmatch(r"(\d+)(?:([KMGT])B?)?", value.upper())
     if match is None:
-        raise UsageError(f"{value!r} is no amount of memory", evidence=f"{option} {value}", hint=f"write {option} 60G")
+        raise UsageError(
+            f"invalid amount of memory {value!r}", evidence=f"{option} {value}", hint=f"for example: {option} 60G"
+        )
     if not match[2] and 0 < int(match[1]) < LEAST_MEGABYTES:
         raise UsageError(
-            f"a number alone is megabytes to Slurm, and {value} MB are too little for a job",
+            f"{option} {value} means {value} MB in Slurm, too little for a job",
             evidence=f"{option} {value}",
-            hint=f"write {option} {value}G for gigabytes; {option} {value}M if you mean it",
+            hint=f"use {option} {value}G for gigabytes; use {option} {value}M if you mean megabytes",
         )
 
 
@@ -132,9 +134,9 @@ def _check_array(option: str, value: str) -> None:
     good = all(part and int(part[1]) <= int(part[2] or part[1]) for part in parts)
     if not good or ("%" in value and not re.fullmatch(r"0*[1-9]\d*", most)):
         raise UsageError(
-            f"{value!r} is no list of array tasks",
+            f"invalid list of array tasks {value!r}",
             evidence=f"{option} {value}",
-            hint=f"write {option} 0-9, 1,3,7 or 0-9%2 for two at a time",
+            hint=f"for example: {option} 0-9, {option} 1,3,7, or {option} 0-9%2 to run two at a time",
         )
 
 
@@ -143,9 +145,9 @@ def _check_mail(option: str, value: str) -> None:
         if word.upper() not in MAILS:
             near = suggest_word(word.upper(), MAILS)
             raise UsageError(
-                f"{word!r} is nothing that Slurm sends mail about",
+                f"invalid mail type {word!r}",
                 evidence=f"{option} {value}",
-                hint=f"did you mean {near}?" if near else f"write {option} END,FAIL",
+                hint=f"did you mean {near}?" if near else f"for example: {option} END,FAIL",
             )
 
 
@@ -153,7 +155,9 @@ def _check_time(option: str, value: str) -> None:
     one, two = r"\d+(?::\d+){0,2}", r"\d+-\d+(?::\d+){0,2}"
     if not re.fullmatch(rf"{one}|{two}|UNLIMITED|INFINITE|-1", value.upper()):
         raise UsageError(
-            f"{value!r} is no time", evidence=f"{option} {value}", hint="write it as 1:30:00 or 2-00:00:00"
+            f"invalid time limit {value!r}",
+            evidence=f"{option} {value}",
+            hint="use HH:MM:SS or D-HH:MM:SS, for example 1:30:00 or 2-00:00:00",
         )
 
 
@@ -165,7 +169,9 @@ def _check_dependency(_option: str, value: str) -> None:
     for part in value.split(","):
         jobs = part.removeprefix("afterok:")
         if not re.fullmatch(r"\d+(_\d+)?(\+\d+)?(:\d+(_\d+)?(\+\d+)?)*", jobs):
-            raise UsageError(f"{jobs!r} is no list of jobs", evidence=f"--after {jobs}", hint="write --after 123:124")
+            raise UsageError(
+                f"invalid list of jobs {jobs!r}", evidence=f"--after {jobs}", hint="for example: --after 123:124"
+            )
 
 
 CHECKS: Mapping[str, Callable[[str, str], None]] = MappingProxyType(
@@ -179,30 +185,30 @@ CHECKS: Mapping[str, Callable[[str, str], None]] = MappingProxyType(
         "dependency": _check_dependency,
     }
 )
-"""Option -> what judges its value."""
+"""Option -> the function that checks its value."""
 
 
 def _check_other(word: str) -> None:
-    """Judge a word of ``--sbatch-arg``: an option of sbatch, and none that has a name here."""
+    """Refuse a value of ``--sbatch-arg`` that is not an option of sbatch, or that Argosy has an option for."""
     if not re.match(r"--?[A-Za-z]", word):
         raise UsageError(
-            f"{word!r} is no option of sbatch",
+            f"{word!r} is not an option of sbatch",
             evidence=f"--sbatch-arg {word}",
             hint=f"write it with its dashes: --sbatch-arg=--{word.lstrip('-')}" if word.strip("-") else "leave it out",
         )
     name, value = _named(word)
     if name in CLUSTERS:
         raise UsageError(
-            "a job for another cluster could not be found again: its numbers are that cluster's",
+            "a job on another cluster could not be found again: its number belongs to that cluster",
             evidence=f"--sbatch-arg {word}",
             hint=f"set SLURM_CLUSTERS={value or 'NAME'} for argosy launch, and for jobs, logs and cancel after it",
         )
     ours = OUR_OPTIONS.get(name) or OUR_OPTIONS.get(f"{name}={value.partition(':')[0]}")
     if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
         raise UsageError(
-            f"what {word!r} says has a name of its own here: {ours}",
-            evidence=f"--sbatch-arg {word}; sbatch would take the last of two lines, and the plan would not know it",
-            hint=f"say it by {ours}",
+            f"use {ours} instead of {word!r}",
+            evidence=f"--sbatch-arg {word}: sbatch would use the last of two values, which the plan does not know",
+            hint=f"replace --sbatch-arg {word} with {ours}",
         )
 
 
@@ -210,13 +216,13 @@ CLUSTERS = frozenset({"clusters", "cluster"})
 
 
 def named_cluster(word: str) -> str:
-    """Give the cluster that a word for sbatch names; empty where it says something else."""
+    """Return the cluster that a word for sbatch names; empty where it says something else."""
     name, value = _named(word) if re.match(r"--?[A-Za-z]", word) else ("", "")
     return value if name in CLUSTERS else ""
 
 
 def _named(word: str) -> tuple[str, str]:
-    """Give the long name of an option and its value, whichever way it is written: ``--x=1``, ``--x 1``, ``-N1``."""
+    """Return the long name of an option and its value, whichever way it is written: ``--x=1``, ``--x 1``, ``-N1``."""
     if word.startswith("--"):
         name, _, value = re.sub(r"[\s=]+", "=", word[2:], count=1).partition("=")
         return name, value

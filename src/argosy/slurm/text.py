@@ -1,4 +1,4 @@
-"""Slurm in words: #SBATCH lines, argv, and readers of its replies; nothing is started here.
+"""Render Slurm's directives and commands, and parse its replies; pure.
 
 The parsable forms of squeue, scontrol and sacct are read on every release: their JSON changed between 22.05
 (``"COMPLETED"``) and 24.11 (``["COMPLETED"]``), the columns did not.
@@ -47,11 +47,11 @@ STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "REVOKED": (ENDED, "runs on another cluster of the federation"),
     }
 )
-"""Every state of Slurm 22.05 to 25.05, from squeue(1): what kind it is, and what it means to the user."""
+"""State of Slurm 22.05 to 25.05 (squeue(1)) -> its kind, and its meaning for users."""
 
 
 def judge_state(state: str) -> tuple[str, str]:
-    """Give kind and meaning of a state; one that Slurm added since is shown as it is, and taken for running."""
+    """Return kind and meaning of a state; a state that is not in the table counts as running."""
     # "CANCELLED by 2001", "CANCELLED+": what follows the state's own word is for people.
     word = next(iter(state.split(maxsplit=1)), "").rstrip("+")
     return STATES.get(word, (RUNNING, f"is {state}"))
@@ -59,14 +59,14 @@ def judge_state(state: str) -> tuple[str, str]:
 
 FROM_OUTSIDE = frozenset({"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"})
 NOT_REACHED = re.compile(r"\(connect failure\)|Connection refused|Communication connection failure", re.IGNORECASE)
-"""What a program of Slurm says before it has sent anything (slurm_errno.c)."""
+"""Messages of a command that could not send its request (slurm_errno.c)."""
 
 ANSWER_LOST = re.compile(
     r"timed out|Zero Bytes|Unable to contact slurm controller(?! \(connect)|Unexpected message received|"
     r"Message (send|receive) failure|Communication shutdown failure",
     re.IGNORECASE,
 )
-"""What it says after it began to send: the controller may have done what it was asked."""
+"""Messages of a command that lost the answer: the controller may have carried out the request."""
 
 
 OUT_OF_MEMORY_SIGNAL = 125
@@ -74,7 +74,7 @@ OUT_OF_MEMORY_SIGNAL = 125
 
 
 def judge_code(state: str, code: int) -> int:
-    """Give the exit code of an ended job: never 0 where it did not end well, whatever Slurm's ExitCode says."""
+    """Return the exit code of an ended job: never 0 where it did not end well, whatever Slurm's ExitCode says."""
     name = state.split(maxsplit=1)[0] if state else ""
     if code == 128 + OUT_OF_MEMORY_SIGNAL and name == "OUT_OF_MEMORY":
         return 137  # what the kernel did: SIGKILL
@@ -84,17 +84,17 @@ def judge_code(state: str, code: int) -> int:
 
 
 def says_no_answer(text: str) -> bool:
-    """Tell whether a program of Slurm complains that the controller does not answer."""
+    """Return whether a program of Slurm complains that the controller does not answer."""
     return bool(NOT_REACHED.search(text) or ANSWER_LOST.search(text))
 
 
 def may_be_done(text: str) -> bool:
-    """Tell whether the controller may have carried out a request that failed without its answer."""
+    """Return whether the controller may have carried out a request that failed without its answer."""
     return bool(ANSWER_LOST.search(text))
 
 
 class JobOptions(msgspec.Struct, frozen=True):
-    """What users ask of a job, in sbatch's words; empty leaves it to Slurm."""
+    """Options of sbatch that users set; an empty one is left to Slurm."""
 
     account: str = ""
     partition: str = ""
@@ -117,7 +117,7 @@ class JobOptions(msgspec.Struct, frozen=True):
     requeue: bool = False
 
     def lines(self) -> Iterator[str]:
-        """Give the options that are set, as sbatch's words."""
+        """Yield the options that are set, in the form that sbatch reads."""
         for name in self.__struct_fields__:
             value, option = getattr(self, name), name.replace("_", "-")
             if value is True:
@@ -144,7 +144,7 @@ the lines of a script, so a plan reads them and submits without them."""
 
 
 def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the user's SBATCH_* defaults for options not given now; --mem and --mem-per-gpu exclude each other."""
+    """Return the user's SBATCH_* defaults for options not given now; --mem and --mem-per-gpu exclude each other."""
     said = {"mem", "mem_per_gpu"} if options.mem or options.mem_per_gpu else set()
     return {
         name: environment[variable]
@@ -187,7 +187,7 @@ def render_directive(option: str) -> str:
     if "\n" in option:
         said = option.partition("=")[0]
         raise UsageError(
-            "a line break cannot stand in a Slurm option",
+            "an option of Slurm cannot contain a line break",
             evidence=repr(option),
             hint=f"say another {said.replace('job-name', 'name')}, or start from a folder whose name has none",
         )
@@ -199,7 +199,7 @@ def render_directive(option: str) -> str:
 
 
 def is_job_id(text: str) -> bool:
-    """Tell whether a word is the number of a job, of an array's task or of a component: ``7``, ``7_2``, ``7+1``."""
+    """Return whether a word is the number of a job, of an array's task or of a component: ``7``, ``7_2``, ``7+1``."""
     return bool(re.fullmatch(r"[1-9]\d*([_+]\d+)?", text))
 
 
@@ -237,7 +237,7 @@ SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
 
 
 def plan_squeue(user: str) -> Argv:
-    """Give the words that list the jobs of a user which wait or run."""
+    """Return the words that list the jobs of a user which wait or run."""
     return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, "--user", user)
 
 

@@ -82,7 +82,7 @@ def test_a_job_can_be_launched_from_inside_another_one(desk: Desk) -> None:
     outer = desk.sh(f"sbatch --parsable --ntasks=3 --mem=100 -o outer.out --wrap '{launch}'").stdout.strip()
     assert desk.wait(outer) == "COMPLETED"
     text = (desk.here / "outer.out").read_text()
-    assert f"inside job {outer}: submitted as a job of its own" in text
+    assert f"inside job {outer}: submitted as a new job" in text
     inner = next(line for line in text.splitlines() if line.isdigit())
     assert desk.wait(inner) == "COMPLETED"
     assert len(desk.told((desk.here / "inner.out").read_text())) == 4
@@ -237,7 +237,7 @@ def test_who_is_stopped_while_a_job_is_submitted_finds_it_with_its_record(desk: 
     done = desk.argosy(*desk.words(command=("echo", "it runs")), env=path, check=False)
     assert done.code == code
     job = desk.sh("squeue --noheader --states=all --user=alice --format=%A | sort -n | tail -n 1").stdout.strip()
-    assert sent == "KILL" or f"stopped; job {job} is submitted, and goes on" in done.stderr
+    assert sent == "KILL" or f"stopped; job {job} is submitted and continues" in done.stderr
     desk.wait(job)
     assert json.loads(desk.argosy("jobs", "show", job, "--json").stdout)["record"]
     assert desk.argosy("jobs", "--past", "1").stdout.startswith(job)

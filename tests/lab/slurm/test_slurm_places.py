@@ -120,14 +120,14 @@ def test_inside_an_allocation_launch_says_which_of_the_two_it_does(desk: Desk) -
     tell = " ".join(desk.telling)
     here = desk.sh(f"{inside} {launch} --in-allocation -- {tell}")
     job = re.findall(r"job allocation (\d+)", here.stderr)[0]
-    assert f"carried out as steps of job {job}" in here.stderr
+    assert f"runs as steps of job {job}" in here.stderr
     assert {row["set"]["SLURM_JOB_ID"] for row in desk.told(here.stdout)} == {job}
     shown = json.loads(desk.argosy("jobs", "show", job, "--json").stdout)
     assert [rank["host"] for rank in shown["ranks"]] == ["node1", "node1", "node2", "node2"]
     assert [(run["nodes"], run["code"]) for run in shown["runs"]] == [("node[1-2]", 0)]
     own = desk.sh(f"{inside} {launch} --follow -- {tell}")
     job = re.findall(r"job allocation (\d+)", own.stderr)[0]
-    assert f"inside job {job}: submitted as a job of its own" in own.stderr
+    assert f"inside job {job}: submitted as a new job" in own.stderr
     assert len(desk.told(own.stdout)) == 4
     assert job not in {row["set"]["SLURM_JOB_ID"] for row in desk.told(own.stdout)}
 

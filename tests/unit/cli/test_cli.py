@@ -177,7 +177,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("build", "--locked", __file__, "-o", "x.sif"), 6, "is not a lock\n  -> use a file that argosy lock wrote"),
         ((*DAWN, "--script", "no/dir/job.sh", "--", "true"), 2, "mkdir -p no/dir"),
         ((*DAWN, "--nodes", "999", "--dry-run", "--", "true"), 3, "at most 256"),
-        ((*DAWN, "--sbatch-arg=--nodes=4", "--dry-run", "--", "true"), 2, "say it by --nodes"),
+        ((*DAWN, "--sbatch-arg=--nodes=4", "--dry-run", "--", "true"), 2, "use --nodes instead of"),
         (("sites", "show", "nowhere"), 3, "there is no site 'nowhere'"),
         (("sites", "show", "lumi"), 3, "-> did you mean lumi-g?"),
         (("sites", "lint", "no-such/place.toml"), 3, "there is no site profile no-such/place.toml"),

@@ -41,10 +41,10 @@ def test_a_rank_that_the_kernel_ended_for_its_memory_is_told_as_such() -> None:
 def test_a_folder_of_the_login_node_alone_is_said_before_a_job_loses_its_output() -> None:
     plan = LaunchPlan("t", "s", "slurm", "i", "", Shape(1, 1, 0, 1), "", (), (), output="/run/me/x-%j.out")
     assert [*warn_before(plan, "/run/me")] == [
-        "nodes may not see /run/me, since each machine has its own: start from a folder that all nodes see"
+        "nodes may not see /run/me, which is local to each machine: start from a shared folder"
     ]
     (said,) = warn_before(plan, "/running/me")
-    assert said.startswith("the output goes to /run/me/x-%j.out, which may be a node's own")
+    assert said.startswith("the output goes to /run/me/x-%j.out, which may be local to a node")
     shared = replace(plan, output="/home/x.out", choices=(Choice("billed", "8 GPUs", "whole nodes", "site"),))
     assert [*warn_before(shared, "/home")] == ["billed: 8 GPUs; whole nodes"]
 

@@ -338,7 +338,7 @@ def test_a_machine_without_slurm_is_said_to_be_one(tmp_path: Path) -> None:
             raise ToolMissing(f"'{command.argv[0]}' is not installed here")
 
     place = make_session(tmp_path, HOST, Nothing())
-    with pytest.raises(ToolMissing, match="no Slurm on this machine"):
+    with pytest.raises(ToolMissing, match="Slurm is not installed on this machine"):
         list_jobs(place)
 
 
@@ -425,7 +425,7 @@ class Stopping(FakeRunner):
         return super().run(command)
 
 
-@pytest.mark.parametrize(("seen", "said"), [("7", "stopped; job 7 is submitted, and goes on"), ("", "no such job")])
+@pytest.mark.parametrize(("seen", "said"), [("7", "stopped; job 7 is submitted and continues"), ("", "no such job")])
 def test_who_is_stopped_while_a_job_is_submitted_hears_whether_it_is(tmp_path: Path, seen: str, said: str) -> None:
     folder = tmp_path / "runs/a"
     folder.mkdir(parents=True)

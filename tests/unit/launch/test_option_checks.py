@@ -103,11 +103,11 @@ def test_the_price_of_an_elastic_job_is_said() -> None:
     ("asked", "says"),
     [
         ({"elastic": "4:2"}, "--elastic 2:4"),
-        ({"elastic": "two"}, "no range of nodes"),
+        ({"elastic": "two"}, "invalid range of nodes"),
         ({"elastic": "1:2", "wanted": Wanted(nodes=3)}, "--nodes 3, --elastic 1:2"),
         ({"elastic": "1:2", "launcher": "srun"}, "needs the launcher torchrun"),
         ({"label": True, "logs": "/l"}, "--log-dir"),
-        ({"gpu_type": "a b"}, "no type of GPU"),
+        ({"gpu_type": "a b"}, "invalid type of GPU"),
         ({"stage_to": "tmp"}, "absolute path"),
         ({"stage_to": "/local/$(id)"}, "no folder for --stage-to"),
     ],
@@ -347,7 +347,7 @@ def test_the_folders_of_output_and_error_are_made() -> None:
     made = plan(name="n", options=JobOptions(output="/a/%x/%j.out", error="/b/%u/%j.err"))
     assert output_folders(made, "alice") == (Path("/a/n"), Path("/b/alice"))
     assert output_folders(plan(options=JobOptions(output="/dev/null")), "alice") == ()
-    with pytest.raises(ArgosyError, match="no name yet"):
+    with pytest.raises(ArgosyError, match="depends on the job's number"):
         output_folders(plan(options=JobOptions(error="/b/%j/x")), "alice")
 
 
@@ -358,13 +358,13 @@ def test_a_percent_sign_in_a_folders_name_is_no_pattern_and_a_backslash_is_refus
     assert output_folders(made, "alice") == (Path("/w/50%j done"),)
     asked = make_request({"image": "x.sif", "command": ("true",), "output": "logs/%x-%j.out"}, there)
     assert asked.options.output == "/w/50%%j done/logs/%x-%j.out"
-    with pytest.raises(UsageError, match="a backslash cannot stand"):
+    with pytest.raises(UsageError, match="cannot contain a backslash"):
         output_folders(plan(host=replace(HOST, cwd="/w/back\\slash")), "alice")
 
 
 def test_an_output_that_nobody_could_write_is_refused_before_the_queue(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    with pytest.raises(UsageError, match="is a folder, and no file"):
+    with pytest.raises(UsageError, match="is a folder, not a file"):
         make_output_folders(plan(options=JobOptions(output=f"{tmp_path}/logs")), "alice")
     (tmp_path / "a file").touch()
     with pytest.raises(ArgosyError):
@@ -415,7 +415,7 @@ def test_what_would_change_what_runs_is_refused_without_a_queue_and_told_where_t
 
 @pytest.mark.parametrize("site", [HERE, LAB], ids=lambda site: site.name)
 def test_the_form_of_a_jobs_options_is_judged_at_every_site(site: Site) -> None:
-    with pytest.raises(UsageError, match="'60Q' is no amount of memory"):
+    with pytest.raises(UsageError, match="invalid amount of memory '60Q'"):
         plan(site, options=JobOptions(mem="60Q"))
 
 
@@ -455,7 +455,7 @@ def test_a_wire_up_without_mpi_is_refused_and_told_where_the_project_file_says_i
     assert list(unused_options(made.choices)) == ["--mpi: not used: the launcher is srun"]
     assert "--mpi=pmix" not in made.script
     assert "--mpi=pmi2" in plan(launcher="mpi", mpi="pmi2").script
-    with pytest.raises(UsageError, match="'pmi9' is no wire-up"):
+    with pytest.raises(UsageError, match="invalid value of --mpi: 'pmi9'"):
         plan(launcher="mpi", mpi="pmi9")
 
 

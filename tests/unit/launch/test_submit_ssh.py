@@ -22,7 +22,7 @@ from argosy.core.ssh import MARK, OverSsh, Remote, parse_remote, render_file, re
 from argosy.images.send import fetch_bytes
 from argosy.jobs.record import LOG_BYTES, copy_notes, copy_output
 from argosy.launch.model import LaunchRequest
-from argosy.launch.submit_ssh import moved, moved_path
+from argosy.launch.submit_ssh import remote_path, with_remote_paths
 from argosy.slurm.text import JobOptions
 
 PATH = {"PATH": os.environ["PATH"]}
@@ -112,7 +112,7 @@ def test_a_folder_and_a_connection_that_are_not_there_are_told_apart(tmp_path: P
     ],
 )
 def test_the_folder_here_stands_for_the_folder_there(path: str, there: str) -> None:
-    assert moved_path(path, "/here", "/far") == there
+    assert remote_path(path, "/here", "/far") == there
 
 
 def test_every_path_of_a_request_is_moved() -> None:
@@ -125,7 +125,7 @@ def test_every_path_of_a_request_is_moved() -> None:
         checkpoint="/here/last.pt",
         container=ContainerRequest(binds=binds, workdir="/here/sub"),
     )
-    done = moved(request, "/here", "/far")
+    done = with_remote_paths(request, "/here", "/far")
     assert (done.image, done.options.output, done.options.error, done.options.chdir) == (
         *("/far/my.sif", "/far/%j.out", "", "/far"),
     )
@@ -134,7 +134,7 @@ def test_every_path_of_a_request_is_moved() -> None:
         *(("/far/data", "/data"), ("/far/same", "/far/same"), ("/scratch", "/scratch")),
     ]
     assert done.command == request.command
-    assert moved(replace(request, image="docker://a/b"), "/here", "/far").image == "docker://a/b"
+    assert with_remote_paths(replace(request, image="docker://a/b"), "/here", "/far").image == "docker://a/b"
 
 
 def copied(far: OverSsh, record: Path, output: str) -> str:

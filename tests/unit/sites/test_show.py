@@ -338,7 +338,7 @@ def test_a_cluster_is_known_by_the_configuration_that_slurm_is_told_of(tmp_path:
 @pytest.mark.parametrize(
     ("site", "programs", "job", "said"),
     [
-        ("local", ("sbatch",), "", ["this runs on ctl itself; a job of Slurm is what --site here makes"]),
+        ("local", ("sbatch",), "", ["this runs on ctl itself; use --site here to submit a job to Slurm"]),
         ("local", ("sbatch",), "7", []),
         ("local", (), "", []),
         ("here", ("sbatch",), "", []),

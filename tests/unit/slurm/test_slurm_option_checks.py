@@ -34,22 +34,22 @@ def test_what_sbatch_takes_is_taken(option: str, values: str) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("mem", "60", "--mem 60G for gigabytes; --mem 60M if you mean it"),
+        ("mem", "60", "--mem 60G for gigabytes; use --mem 60M if you mean megabytes"),
         ("mem_per_gpu", "60", "--mem-per-gpu 60G"),
-        ("mem", "60Q", "no amount of memory"),
-        ("mem", "1.5G", "no amount of memory"),
-        ("array", "9-0x", "no list of array tasks"),
-        ("array", "9-0", "no list of array tasks"),
-        ("array", "0-9%", "no list of array tasks"),
-        ("array", "1-9:0", "no list of array tasks"),
-        ("mail_type", "foo", "write --mail-type END,FAIL"),
+        ("mem", "60Q", "invalid amount of memory"),
+        ("mem", "1.5G", "invalid amount of memory"),
+        ("array", "9-0x", "invalid list of array tasks"),
+        ("array", "9-0", "invalid list of array tasks"),
+        ("array", "0-9%", "invalid list of array tasks"),
+        ("array", "1-9:0", "invalid list of array tasks"),
+        ("mail_type", "foo", "--mail-type END,FAIL"),
         ("mail_type", "ENDS,FAIL", "did you mean END?"),
-        ("time", "99x", "no time"),
-        ("time", "1:2:3:4", "no time"),
-        ("signal", "foo", "no warning signal"),
+        ("time", "99x", "invalid time limit"),
+        ("time", "1:2:3:4", "invalid time limit"),
+        ("signal", "foo", "invalid warning signal"),
         ("signal", "USR3@60", "USR1, USR2"),
         ("signal", "USR1@99999", "at most 65535"),
-        ("signal", "99", "no warning signal"),
+        ("signal", "99", "invalid warning signal"),
         ("dependency", "afterok:abc", "--after 123:124"),
     ],
 )
@@ -83,7 +83,7 @@ def test_memory_is_said_in_one_of_two_ways() -> None:
 def test_another_word_that_says_what_has_an_option_is_refused_by_its_name(word: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_options(JobOptions(), (word,))
-    assert f"say it by {said}" in str(caught.value)
+    assert f"use {said} instead of" in str(caught.value)
 
 
 @pytest.mark.parametrize(("word", "hint"), [("nodes=4", "--sbatch-arg=--nodes=4"), ("", "leave it out"), ("--", "out")])

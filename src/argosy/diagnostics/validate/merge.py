@@ -56,7 +56,7 @@ class Result(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...]
 
     def value(self, name: str) -> str:
-        """Give a fact; empty where it was not tried."""
+        """Return a fact; empty where it was not tried."""
         return next((fact.value for fact in self.facts if fact.name == name and fact.tried), "")
 
     @property
@@ -230,7 +230,7 @@ def _judged(result: Result, site: Site) -> tuple[Met, ...]:
 
 
 def merge_result(text: str, site: Site, result: Result, *, accept: bool = False) -> Merged:
-    """Give a profile's text with the evidence of a run.
+    """Return a profile's text with the evidence of a run.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ ANY_HEADER = re.compile(r"^\s*\[")
 
 
 def with_value(text: str, section: str, key: str, literal: str) -> str:
-    """Give a TOML text in which one key of one table has a value; all other lines stay as they are.
+    """Return a TOML text in which one key of one table has a value; all other lines stay as they are.
 
     A value over several lines is not looked for: the caller sets plain values only.
     """
@@ -303,7 +303,7 @@ def with_value(text: str, section: str, key: str, literal: str) -> str:
 
 
 def _lines_of(lines: Sequence[str], table: str) -> range:
-    """Give the numbers of a table's lines, its header first; none where the text has no such table."""
+    """Return the numbers of a table's lines, its header first; none where the text has no such table."""
     start = next((n for n, line in enumerate(lines) if (found := HEADER.match(line)) and found["name"] == table), None)
     if start is None:
         return range(0)
@@ -311,7 +311,7 @@ def _lines_of(lines: Sequence[str], table: str) -> range:
 
 
 def with_table(text: str, name: str, rows: Mapping[str, str]) -> str:
-    """Give a TOML text that ends with a table of these rows, in place of the one of that name."""
+    """Return a TOML text that ends with a table of these rows, in place of the one of that name."""
     lines = text.splitlines()
     if old := _lines_of(lines, name):
         del lines[old.start : old.stop]

@@ -46,7 +46,7 @@ class ProvePlan(msgspec.Struct, frozen=True):
 
 
 def validation_request(site: Site, image: str, options: JobOptions, gpus: int, name: str) -> LaunchRequest:
-    """Give the launch whose options the job takes: all GPUs of a node, the site's queue for short tests.
+    """Return the launch whose options the job takes: all GPUs of a node, the site's queue for short tests.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _facts(context: LaunchContext) -> SlurmFacts:
 
 
 def _values(context: LaunchContext, facts: SlurmFacts) -> Iterator[str]:
-    """Give the values that the body reads."""
+    """Return the values that the body reads."""
     image, masks = context.container.entry.image, choose_masks(facts.script.shape, facts.site)
     is_file = image.kind is not ImageKind.HOST
     runtime = context.container.runtime.name if is_file else facts.site.runtime.name
@@ -135,7 +135,7 @@ def _values(context: LaunchContext, facts: SlurmFacts) -> Iterator[str]:
 
 
 def _inside(facts: SlurmFacts) -> Iterator[str]:
-    """Give the function that starts a command in the container: words OPTIONS-OF-SRUN, then the command."""
+    """Return the function that starts a command in the container: words OPTIONS-OF-SRUN, then the command."""
     container = facts.script.container
     if container.entry.image.kind is ImageKind.HOST:
         return

@@ -30,7 +30,7 @@ class Validated(msgspec.Struct, frozen=True):
 
 
 def site_here(session: Session, asked: str) -> str:
-    """Give the name of the site: the one asked for, else the one that this machine belongs to.
+    """Return the name of the site: the one asked for, else the one that this machine belongs to.
 
     Raises
     ------
