@@ -1,4 +1,4 @@
-"""`argosy why`: known errors in a log, their causes and what to do."""
+"""`argosy why`: find known errors in a log, with cause and fix."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from argosy.core.records import asdict
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
 def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
-    """Explain why a job failed: known errors in LOGS, each with its cause and what to do.
+    """Explain why a job failed: find known errors in LOGS, with cause and fix.
 
-    A log is a file, the number of a job, or - for standard input.  The exit code is 7 where no known error is found.
-    Errors of your own stand in ~/.config/argosy/signatures.toml.
+    A log is a file, a job number, or - for standard input. The exit code is 7 if no known error is found. Add your own
+    errors in ~/.config/argosy/signatures.toml.
     """
-    from argosy.diagnostics.why.rules import explain_log, render_findings  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.why.rules import explain_log, render_errors  # noqa: PLC0415 - only where it is asked for
 
     session = open_session(quiet=True)
     found = [explain_log(session, log) for log in logs]
@@ -28,5 +28,5 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     else:
         for each in found:
             click.echo(each.end, nl=bool(each.end))
-            click.echo(render_findings(each.findings, each.log) if each.findings else f"{each.log}: no known error")
-    ctx.exit(0 if any(each.findings for each in found) else CheckFailed.code)
+            click.echo(render_errors(each.errors, each.log) if each.errors else f"{each.log}: no known error")
+    ctx.exit(0 if any(each.errors for each in found) else CheckFailed.code)

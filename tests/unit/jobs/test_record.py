@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.diagnostics.why.rules import judge_log
+from argosy.diagnostics.why.rules import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.ranks import parse_cores, parse_ranks
@@ -162,7 +162,7 @@ def test_a_program_that_cannot_start_is_named_with_its_image_and_no_file_of_ours
     assert done.stderr.count("\n") == (1 if said else 0)
     assert RANK_FILE not in done.stderr
     if said:
-        (found,) = judge_log(done.stderr, read_signatures())
+        (found,) = find_errors(done.stderr, read_signatures())
         assert found.name in {"no-exec-in-image", "not-executable", "dos-line-ends"}
 
 
@@ -171,7 +171,7 @@ def test_copies_on_one_machine_name_a_program_that_is_not_there() -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     said = "argosy: no-such-program: not found in the container\n"
     assert (done.returncode, done.stderr) == (127, said)
-    assert judge_log(said, read_signatures())[0].name == "no-exec-in-image"
+    assert find_errors(said, read_signatures())[0].name == "no-exec-in-image"
 
 
 def test_a_program_of_no_container_is_looked_for_on_the_node(record: Path) -> None:

@@ -1,1 +1,1 @@
-"""Explain why a job failed, from what it printed."""
+"""Explain why a job failed, from its output: `argosy why`."""

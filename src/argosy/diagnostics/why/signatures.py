@@ -1,4 +1,4 @@
-"""The known errors: data files of patterns, each with its cause, what to do, and a public source."""
+"""Read the known errors: TOML files of patterns, each with its cause, fix and public source."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ----------
     match
         Regular expression, searched in each line.
+    needs
+        Words without digits. A line that matches contains at least one of them; empty if that is unknown.
     level
-        ``cause``; ``maybe`` where it need not be the reason; ``symptom`` where it follows from something else.
+        ``cause``; ``maybe`` if it need not be the reason; ``symptom`` if it follows from another error.
     example
-        A line as it is really printed.
+        A line as a program prints it.
     """
 
     name: str
     match: str
+    needs: tuple[str, ...] = ()
     cause: str
     fix: str
     source: str = ""
@@ -40,11 +43,11 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     example: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a pattern that is none."""
+        """Reject an invalid regular expression."""
         try:
             re.compile(self.match)
         except re.error as error:
-            raise ValueError(f"match of {self.name!r} is no regular expression: {error}") from error
+            raise ValueError(f"match of {self.name!r} is not a regular expression: {error}") from error
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +55,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def signature_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Give the files of signatures, the user's before the system's and the shipped one."""
+    """Return the files of signatures: the user's, the system's, then the shipped one."""
     home = environment.get("HOME", "")
     user = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
     own = (Path(user) / "argosy/signatures.toml",) if user else ()
@@ -60,12 +63,12 @@ def signature_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def read_signatures(files: Iterable[Path] = (SHIPPED,)) -> tuple[Signature, ...]:
-    """Read signatures; where two have one name, the first is kept.
+    """Read signatures. If two have the same name, the first one counts.
 
     Raises
     ------
     UsageError
-        When a file cannot be read, or is not of this form.
+        When a file cannot be read or is invalid.
     """
     found: dict[str, Signature] = {}
     for path in files:
@@ -73,9 +76,9 @@ def read_signatures(files: Iterable[Path] = (SHIPPED,)) -> tuple[Signature, ...]
             table = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             raise UsageError(
-                "a file of known errors cannot be used",
+                "cannot read the known errors",
                 evidence=f"{path}: {error}",
-                hint="a signature has name, match, cause and fix; source, level and example may be there",
+                hint="a signature needs name, match, cause and fix; needs, source, level and example are optional",
             ) from error
         for signature in table.signature:
             found.setdefault(signature.name, signature)
