@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -195,11 +196,11 @@ def _scripted(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG
 
 
 def _bare(target: BenchTarget, session: Session) -> Case | str:
-    """Run the environment's files where they lie unpacked: its own Python, or the host's of the same version."""
+    """Run the environment from its unpacked files, with its own Python or the host's of the same version."""
     tree = _layer(target, session)
     packages = next(iter(sorted(tree.glob(f"{ENV_PREFIX[1:]}/lib/python3*/site-packages"))), None) if tree else None
     if tree is None or packages is None:
-        return f"{BARE}: its Python packages lie in no layer of their own"
+        return f"{BARE}: its Python packages are not in a separate layer"
     name = packages.parent.name
     own = tree / ENV_PREFIX[1:] / "bin" / name
     program = (str(own),) if own.is_file() and not own.is_symlink() else _python_of_base(target, name)
@@ -227,8 +228,8 @@ def _python_of_base(target: BenchTarget, name: str) -> tuple[str, ...]:
 
 
 def _host_python(name: str) -> tuple[str, ...]:
-    """Find an interpreter of the system: one from elsewhere on PATH may be a wrapper itself."""
-    found = (f"{folder}/{name}" for folder in ("/usr/bin", "/usr/local/bin", "/opt/argosy-dev/bin"))
+    """Find an interpreter of the system, or the one that runs Argosy. Others in PATH may be wrappers themselves."""
+    found = (f"{folder}/{name}" for folder in ("/usr/bin", "/usr/local/bin", f"{sys.prefix}/bin"))
     return next(((path,) for path in found if os.access(path, os.X_OK)), ())
 
 
