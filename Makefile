@@ -29,6 +29,7 @@ check: $(STAMP)
 	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()"
 	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
 	shellcheck src/argosy/builder/*/*.sh src/argosy/*/scripts/*.sh
+	shellcheck -s sh -e SC1091,SC2016,SC2034,SC2154 src/argosy/wrap/templates/*.sh
 	$(PY) -m pytest -q -n auto tests/unit
 
 test: $(STAMP)

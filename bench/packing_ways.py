@@ -10,7 +10,7 @@ from pathlib import Path
 
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.needs import PYTHON_PACKAGES
-from argosy.builder.output.assemble import pack_anew, write_delta, write_flat
+from argosy.builder.output.assemble import pack_whole, write_delta, write_flat
 from argosy.builder.output.content import content_over
 from argosy.core.session import Session
 from argosy.core.store import atomic_file
@@ -56,7 +56,7 @@ def _anew(task: PackTask) -> Usage:
 
 
 def _pack_all(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
-    whole = pack_anew(content_over(base, tree, lock, name="anew"), session, tree.parent)
+    whole = pack_whole(content_over(base, tree, lock, name="anew"), session, tree.parent)
     write_sif(
         path, [plan_system_part(whole, arch=base.image.arch)], uuid=uuid.UUID(int=0), time=0, arch=base.image.arch
     )

@@ -203,7 +203,7 @@ def test_a_private_repository_is_fetched_over_ssh_with_the_users_agent(own: Shop
     own.write("argosy.toml", PRIVATE.format(base=own.base))
     refused = own.argosy("build")
     assert refused.code != 0
-    assert "no ssh agent is reached" in refused.err, refused.err
+    assert "start an ssh agent" in refused.err, refused.err
     with socket.socket(socket.AF_UNIX) as agent:
         agent.bind(str(own.home / "agent"))
         done = own.argosy("build", SSH_AUTH_SOCK=str(own.home / "agent"))

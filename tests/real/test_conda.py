@@ -201,7 +201,7 @@ def test_pip_keeps_what_conda_brought_where_that_fits(shop: Shop, channel: Chann
 def test_pip_may_not_replace_what_conda_installed(shop: Shop, channel: Channel) -> None:
     done = attempt(shop, environment(channel.url, "python", "tinydep", pip=("tinydep==1.5",)))
     assert done.code == 7
-    assert "pip may not replace conda's tinydep" in done.err
+    assert "pip would replace the conda package tinydep" in done.err
     assert "environment.yml:7: tinydep==1.5" in done.err
     assert "tinydep 1.0 py_0" in done.err
     done = attempt(shop, environment(channel.url, "python", "tinydep", pip=("needsnine",)))

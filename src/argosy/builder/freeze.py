@@ -1,7 +1,7 @@
-"""Tell what is in any image by the records that package managers leave: conda-meta, dist-info, dpkg, rpm.
+"""List the packages of any image from the records of package managers: conda-meta, dist-info, dpkg, rpm.
 
-An image of ours carries its lock; any other one gets a lock made of what is found in it.  Nothing in it is started but
-its own `rpm`, where it has one.
+An Argosy image contains its lock; for any other image, a lock is created from the records.  The only program of the
+image that runs is its own `rpm`, if it has one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from argosy.version import VERSION
 
 ROOT = "squashfs-root/"
 OF_DEBIAN = "usr/lib/python3/dist-packages/"
-"""What lies here came with Debian packages, which dpkg tells."""
+"""Files here belong to Debian packages, which dpkg lists."""
 
 RPM_FOLDERS = ("var/lib/rpm/", "usr/lib/sysimage/rpm/")
 RPM_QUERY = ("rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n")
@@ -55,7 +55,7 @@ def parse_dist(text: str) -> Iterator[LockedPackage]:
 
 
 def parse_dpkg(text: str) -> Iterator[LockedPackage]:
-    """Read dpkg's status file: the packages that are installed."""
+    """Read the installed packages from dpkg's status file."""
     for stanza in text.split("\n\n"):
         words = dict(re.findall(r"^(Package|Version|Status): *(.+)$", stanza, re.MULTILINE))
         if "Package" in words and "Version" in words and words.get("Status", "ok installed").endswith(" installed"):
@@ -63,7 +63,7 @@ def parse_dpkg(text: str) -> Iterator[LockedPackage]:
 
 
 def parse_rpm(text: str) -> Iterator[LockedPackage]:
-    """Read the answer of `RPM_QUERY`; public keys are no packages."""
+    """Read the output of `RPM_QUERY`, without public keys."""
     for line in text.splitlines():
         name, _, version = line.partition("\t")
         if version and name != "gpg-pubkey":
@@ -77,16 +77,16 @@ RECORDS: tuple[tuple[re.Pattern[str], Parse], ...] = (
     (re.compile(r".*\.(?:dist-info/METADATA|egg-info/PKG-INFO|egg-info)\Z"), parse_dist),
     (re.compile(r"var/lib/dpkg/status(?:\.d/[^/.]+)?\Z"), parse_dpkg),
 )
-"""Which files tell of packages, and how each is read."""
+"""Paths of package records, and their parsers."""
 
 
 def freeze(name: str, session: Session) -> Lock:
-    """Give the lock that an image carries, else one of what is found in it.
+    """Return the lock of an image, or create one from its package records.
 
     Raises
     ------
     ArgosyError
-        When there is no such image, or it cannot be read.
+        If there is no such image, or it cannot be read.
     """
     reference = name if is_reference(name) else str(find_image(name, session))
     with work_folder(session.work_parent()) as work:
@@ -106,7 +106,7 @@ def freeze(name: str, session: Session) -> Lock:
 
 
 def _list_files(base: Base, session: Session) -> list[str]:
-    """List the paths in a base, without the root's slash."""
+    """List the paths in a base, without the leading slash."""
     words = ("unsquashfs", "-no-progress", "-o", str(base.image.base_offset), "-l", base.image.path)
     reply = run_checked(session.runner, Command(words), doing="listing the image")
     return [line.removeprefix(ROOT) for line in reply.stdout.splitlines() if line.startswith(ROOT)]
@@ -123,14 +123,14 @@ def _read_records(base: Base, session: Session, work: Path) -> Iterator[LockedPa
     command = Command(("unsquashfs", *options, "-d", str(tree), "-ef", str(names), base.image.path))
     reply = session.runner.run(command)
     if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN}:
-        raise ToolFailed("the image's records of packages cannot be read", evidence=reply.stderr.strip())
+        raise ToolFailed("cannot read the package records of the image", evidence=reply.stderr.strip())
     for path, parse in wanted:
         if (tree / path).is_file():
             yield from _parsed(parse, (tree / path).read_text(errors="replace", encoding="utf-8"))
 
 
 def _parsed(parse: Parse, text: str) -> list[LockedPackage]:
-    """Read one record; one that is damaged tells nothing."""
+    """Read one record; a damaged record lists no packages."""
     try:
         return list(parse(text))
     except (ValueError, KeyError, TypeError):
@@ -138,7 +138,7 @@ def _parsed(parse: Parse, text: str) -> list[LockedPackage]:
 
 
 def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage]:
-    """Ask the image's own rpm: its data base has changed its form three times."""
+    """Run the image's own rpm, because the format of its database has changed three times."""
     if not any(path.startswith(RPM_FOLDERS) for path in _list_files(base, session)):
         return
     uv = static_uv(session, UvSettings())
@@ -148,7 +148,7 @@ def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage
 
 
 def _joined(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:
-    """Name each package once; what conda installed is not told again by its dist-info."""
+    """Return each package once; a package from conda is not listed again for its dist-info."""
     by_conda = {package.name for package in packages if package.kind is PackageKind.CONDA}
     kept = {
         (package.name, package.kind): package
@@ -164,7 +164,7 @@ def render_requirements(lock: Lock) -> str:
 
 
 def render_explicit(lock: Lock) -> str:
-    """Render the conda packages as ``conda list --explicit`` does."""
+    """Render the conda packages like ``conda list --explicit``."""
     conda = [package for package in lock.packages if package.kind is PackageKind.CONDA]
     rows = [f"{p.url}#{f'sha256:{p.sha256[0]}' if p.sha256 else p.md5}".rstrip("#") for p in conda]
     return "\n".join(("@EXPLICIT", *rows)) + "\n"

@@ -1,4 +1,4 @@
-"""Plan a build on a compute node: the same command line, as a step or a job of Slurm; pure."""
+"""Build on a compute node: run the same command line with srun, or submit it with sbatch."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import JobOptions, choose_defaults, may_be_done, parse_job_id, render_directive
 
 USUAL_TIME = "01:00:00"
-"""Asked for where neither user nor profile says how long a build may take, as HH:MM:SS."""
+"""Default time limit of a build (HH:MM:SS)."""
 
 FLAGS = frozenset({"--on-node", "--submit"})
 VALUED = option_names(NODE_ROWS)
-"""Options of the job: the build on the node does not get them."""
+"""Options of the job, which the build on the node does not get."""
 
 OF_THE_RECIPE = option_names(
     PACKAGE_ROWS | {name: BUILD_ROWS[name] for name in ("base", "file", "build_arg", "locked", "bundle")}
 )
-"""Options that a bundle has answered."""
+"""Options that a bundle replaces."""
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
-    """What the user asks of the job; empty leaves it to the user's ``SBATCH_*``, then to the profile.
+    """Hold the user's job options; empty values use ``SBATCH_*`` variables, then the profile.
 
     Attributes
     ----------
     cpus
-        Cores; 0 leaves them to the profile.
+        Cores; 0 uses the profile.
     """
 
     account: str = ""
@@ -61,35 +61,35 @@ class NodeOptions(msgspec.Struct, frozen=True):
 
 
 def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str, str]) -> Argv:
-    """Give the options of a job of one node in which an image is built, for srun and sbatch.
+    """Return the options of srun or sbatch for a build on one node.
 
     Raises
     ------
     UsageError
-        When the site has no Slurm.
+        If the site has no Slurm.
     SiteError
-        When it requires an option that nobody gave.
+        If a required option is missing.
     """
     if not site.has_slurm:
         raise UsageError(
-            f"{site.name} has no compute nodes: --on-node and --submit need a site with Slurm",
-            hint="name it with --site, or leave the option out: the image is then built here",
+            f"cannot build on a node: {site.name} has no Slurm",
+            hint="select a site with --site, or remove --on-node or --submit to build on this machine",
         )
-    place = site.build
+    defaults = site.build
     asked = JobOptions(wishes.account, wishes.partition, wishes.qos, wishes.time, wishes.mem)
     asked = replace(asked, **choose_defaults(asked, environment))  # type: ignore[arg-type]  # names of text fields
-    # A partition of the user's own has QOS and limits of its own.
-    theirs = bool(asked.partition)
+    # The site's QOS may not be valid in another partition.
+    own_partition = bool(asked.partition)
     options = replace(
         asked,
-        partition=asked.partition or place.partition,
-        qos=asked.qos or ("" if theirs else place.qos),
-        time=asked.time or place.time or USUAL_TIME,
-        mem=asked.mem or place.mem,
-        exclusive=place.exclusive,
+        partition=asked.partition or defaults.partition,
+        qos=asked.qos or ("" if own_partition else defaults.qos),
+        time=asked.time or defaults.time or USUAL_TIME,
+        mem=asked.mem or defaults.mem,
+        exclusive=defaults.exclusive,
     )
     refuse_missing_options(options, site)
-    cpus = wishes.cpus or place.cpus
+    cpus = wishes.cpus or defaults.cpus
     return (
         "--job-name=argosy-build",
         *("--nodes=1", "--ntasks=1"),
@@ -106,14 +106,14 @@ def _gpus(site: Site) -> Iterator[str]:
 
 
 def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "") -> Argv:
-    """Give the words of `argosy build` on the node: what the user typed, less what is about the job.
+    """Return the arguments of `argosy build` on the node: those of the user, without the options of the job.
 
     Parameters
     ----------
     work_dir
-        Folder for work files there; empty leaves it to Argosy.
+        Folder for work files on the node; empty for Argosy's default.
     bundle
-        What was downloaded here; empty: the node downloads itself.
+        The bundle that was downloaded on this machine; empty if the node downloads.
     """
     kept = _without(words, FLAGS, VALUED)
     if bundle:
@@ -124,11 +124,11 @@ def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "
 WITHOUT_VALUE = option_names({name: BUILD_ROWS[name] for name, kind in types(BuildOptions).items() if kind is bool})
 TAKES_ONE = frozenset({"-o", "--output"}) | (option_names(BUILD_ROWS) - WITHOUT_VALUE)
 MAY_TAKE_ONE = "--locked"
-"""Takes the word behind it unless that is an option."""
+"""Takes the next argument as its value, unless that is an option."""
 
 
 def _without(words: Sequence[str], flags: frozenset[str], valued: frozenset[str], *, sources: bool = True) -> Argv:
-    """Leave options out, and their values; `sources` tells whether words that belong to no option stay."""
+    """Remove options and their values; `sources` tells whether other arguments stay."""
     kept: list[str] = []
     rest = list(words)
     while rest:
@@ -144,7 +144,7 @@ def _without(words: Sequence[str], flags: frozenset[str], valued: frozenset[str]
 def render_node_script(
     options: Argv, command: Argv, *, output: str, title: str, bundle: str = "", unload: Argv = ()
 ) -> str:
-    """Render the job that builds an image; `bundle` is removed at its end, modules that break builds go before it."""
+    """Render the job script of a build; it unloads modules that break builds, and removes `bundle` at the end."""
     lines = [
         "#!/bin/sh",
         *map(render_directive, (*options, f"--output={output}")),
@@ -154,7 +154,7 @@ def render_node_script(
     ]
     if unload:
         lines += [
-            "# These modules break builds: their variables name folders that an image does not have.",
+            "# The variables of these modules refer to folders that an image does not have, which breaks builds.",
             f"if command -v module >/dev/null 2>&1; then module unload {' '.join(map(quote, unload))} || :; fi",
         ]
     run = " ".join(map(quote, command))
@@ -166,14 +166,14 @@ def render_node_script(
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """A job that will build an image.
+    """Describe a submitted build.
 
     Attributes
     ----------
     job
-        Its number, for ``argosy logs`` and ``argosy launch --after``.
+        The job id, for ``argosy logs`` and ``argosy launch --after``.
     output
-        The file that it writes to.
+        The file of the job's output.
     """
 
     job: str
@@ -182,12 +182,12 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 def build_on_node(words: Sequence[str], wishes: NodeOptions, request: BuildRequest, session: Session) -> int:
-    """Build on a node now, and show what it says; give its exit code.
+    """Build on a node now, show its output, and return its exit code.
 
     Parameters
     ----------
     words
-        The command line behind ``argosy build``, as it was typed.
+        The command line after ``argosy build``, as typed.
     """
     site = find_build_site(request, session)
     options = plan_node_options(wishes, site, session.host.environment)
@@ -199,12 +199,12 @@ def build_on_node(words: Sequence[str], wishes: NodeOptions, request: BuildReque
 
 
 def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildRequest, session: Session) -> Submitted:
-    """Submit the build as a job; its record is where those of launches are.
+    """Submit the build as a job, with a record beside those of launches.
 
     Raises
     ------
     SiteError, ToolFailed
-        With what Slurm said, when it refuses the job.
+        If Slurm refuses the job.
     """
     site = find_build_site(request, session)
     options = plan_node_options(wishes, site, session.host.environment)
@@ -223,39 +223,41 @@ def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildReques
         write_text(folder / "job.sh", script)
     submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    told = {"job": "", "output": output, "site": site.name, "profile": request.site, "time": now}
-    write_text(folder / "submitted.json", json.dumps(told) + "\n")  # as in a launch: it is found by its script
+    submitted = {"job": "", "output": output, "site": site.name, "profile": request.site, "time": now}
+    write_text(
+        folder / "submitted.json", json.dumps(submitted) + "\n"
+    )  # before sbatch, as for a launch: the job is then found by its script
     reply = run_slurm(session, submit)
     if reply.code != 0:
         Path(archive).unlink() if archive and not may_be_done(reply.stderr) else None
         raise explain_sbatch(submit, reply, site.name)
     job = parse_job_id(reply.stdout)
-    told |= {"job": job, "output": output.replace("%j", job)}
-    write_text(folder / "submitted.json", json.dumps(told) + "\n")
-    return Submitted(job, told["output"], str(folder))
+    submitted |= {"job": job, "output": output.replace("%j", job)}
+    write_text(folder / "submitted.json", json.dumps(submitted) + "\n")
+    return Submitted(job, submitted["output"], str(folder))
 
 
 def find_build_site(request: BuildRequest, session: Session) -> Site:
-    """Read the profile that says where builds run.
+    """Read the profile of the site where the build runs.
 
     Raises
     ------
     UsageError
-        When no site is named.
+        If no site is given.
     """
     if not request.site:
-        raise UsageError("--on-node and --submit need the site", hint="add --site NAME; see 'argosy sites ls'")
+        raise UsageError("--on-node and --submit need a site", hint="add --site NAME; see 'argosy sites ls'")
     return read_named_site(request.site, session.host)
 
 
 def needs_download(site: Site, request: BuildRequest) -> bool:
-    """Tell whether a build must be prepared here: the site's compute nodes reach no network."""
+    """Tell whether this machine must download everything first, because the compute nodes have no network."""
     return site.build.network is False and request.bundle is None
 
 
 @contextmanager
 def _downloaded(site: Site, request: BuildRequest, session: Session) -> Iterator[str]:
-    """Give the bundle that a node builds from, while it does; empty where nodes download themselves."""
+    """Provide the bundle for a build on a node; empty if the node downloads itself."""
     archive = _download(request, session) if needs_download(site, request) else ""
     try:
         yield archive
@@ -266,13 +268,13 @@ def _downloaded(site: Site, request: BuildRequest, session: Session) -> Iterator
 
 def _download(request: BuildRequest, session: Session) -> str:
     archive = request.output.with_name(f".{request.output.name}.{os.getpid()}.bundle")
-    session.reporter.note("compute nodes of the site have no network: base and packages are fetched here")
+    session.reporter.note("the compute nodes have no network; this machine downloads the base and the packages")
     bundle(replace(request, output=archive), session)
     return str(archive)
 
 
 def _plan_command(words: Sequence[str], site: Site, archive: str) -> Argv:
-    """Give the command that a node runs: this Argosy, by this Python."""
+    """Return the command that a node runs: this Argosy with this Python."""
     work_dir = "" if any(word.partition("=")[0] == "--work-dir" for word in words) else site.build.work_dir
     return (
         sys.executable,
@@ -285,10 +287,10 @@ def _plan_command(words: Sequence[str], site: Site, archive: str) -> Argv:
 
 
 BUILDS_WITHOUT = ("APPTAINER_BIND", "SINGULARITY_BIND", "LD_LIBRARY_PATH", "LD_PRELOAD", "CONDA_", "_CONDA_")
-"""What modules and shells set for programs of the host: no build gets it."""
+"""Prefixes of variables that modules and shells set for programs of the host; a build does not get them."""
 
 
 def _node_environment(session: Session) -> dict[str, str]:
-    """Give the environment of the job: the caller's, less an outer job's and what must not reach a build."""
+    """Return the environment of the job, without variables of an outer job or those that affect the build."""
     kept = submission_environment(session)
     return {name: value for name, value in kept.items() if not name.startswith(BUILDS_WITHOUT)}

@@ -22,18 +22,11 @@ from argosy.runtimes.open_container import outer_environment
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.profile import Site
 from argosy.wrap.model import InContainer, Recipe, SourceKind, Version
+from argosy.wrap.templates import read_template
 from argosy.wrap.versions import CACHE, open_prefix
 
 LIST = 'for each in "$@"; do [ -e "$each" ] || printf "gone:%s\\n" "$each"; done; echo whole'
 """Run by a wrapper's own start, so that what is tried is what users start."""
-
-START = """\
-start=$1 list=$2
-shift 2
-argosy_self=$0 argosy_name=sh argosy_program=/bin/sh
-set -- -c "$list" sh "$@"
-. "$start"
-"""
 
 
 def check(prefix: Path, session: Session) -> tuple[Finding, ...]:
@@ -97,7 +90,7 @@ def _trees(prefix: Path, version: Version) -> Finding:
 def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Finding:
     """Start the container by the shared file itself, with a shell of the image in the place of a command."""
     name = version.commands[0].name
-    words = ("/bin/sh", "-c", START, str(prefix / "bin" / name), str(folder / "start.sh"), LIST)
+    words = ("/bin/sh", "-c", read_template("check.sh"), str(prefix / "bin" / name), str(folder / "start.sh"), LIST)
     targets = tuple(each.target for each in version.commands)
     reply = session.runner.run(Command((*words, *targets)))
     gone = [line.removeprefix("gone:") for line in reply.stdout.splitlines() if line.startswith("gone:")]

@@ -19,6 +19,7 @@ from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 from argosy.wrap.elf import Needs
 from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, Wrapped
+from argosy.wrap.templates import read_template
 
 SYSTEM_FOLDERS = ("bin", "boot", "dev", "etc", "lib*", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
 """Folders at the root that are the image's own; of the host nothing of that name is shown, but /tmp and /var/tmp."""
@@ -231,34 +232,6 @@ def dropped_variables(recipe: Recipe) -> tuple[str, ...]:
 MARK = "argosy:"
 """Before each line, since an image's own scripts may print."""
 
-LOOK = """\
-say() { printf "argosy:%s\\n" "$1:$2"; }
-say path "$PATH"
-say glibc "$(getconf GNU_LIBC_VERSION 2> /dev/null)"
-for folder in /*/; do
-    for entry in "$folder"*; do [ ! -e "$entry" ] || { say folder "${folder%/}"; break; }; done
-done
-first=yes
-for place in "$@"; do
-    found=""
-    if [ -d "$place" ]; then
-        for file in "$place"/*; do
-            if [ -f "$file" ] && [ -x "$file" ]; then say program "$file"; found=yes; fi
-        done
-    elif [ -f "$place" ] && [ -x "$place" ]; then
-        say program "$place"; found=yes
-    fi
-    [ -n "$found" ] || say missing "$place"
-    [ -n "$first" ] || continue
-    first="" above=${place%/*}
-    [ ! -x "$place/python" ] || say python "$(readlink -f "$place/python")"
-    case $above in "" | /usr | /usr/local | /usr/*) continue ;; esac
-    [ ! -d "$place" ] || for file in "$above"/* ; do say beside "$file"; done
-    [ ! -r "$above/pyvenv.cfg" ] || while read -r line; do say setting "$line"; done < "$above/pyvenv.cfg"
-done
-say end yes
-"""
-
 
 def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, image: str) -> InContainer:
     """Start a container once and list what is to be wrapped.
@@ -275,7 +248,7 @@ def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
     ToolFailed
         When the container does not start.
     """
-    words = literal_argv(plan.argv(("/bin/sh", "-c", LOOK, "sh", *paths)))
+    words = literal_argv(plan.argv(("/bin/sh", "-c", read_template("look.sh"), "sh", *paths)))
     command = Command(words, env=outer_environment(plan, session.host.environment))
     reply = session.runner.run(command)
     inside = parse_look(reply.stdout)
@@ -291,7 +264,7 @@ def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
 
 
 def parse_look(text: str) -> InContainer | None:
-    """Read what `LOOK` prints; None where it did not come to its end."""
+    """Read what ``look.sh`` prints; None where it did not come to its end."""
     rows = [line.removeprefix(MARK).partition(":") for line in text.splitlines() if line.startswith(MARK)]
     found: dict[str, list[str]] = {}
     for key, _, value in rows:

@@ -84,7 +84,7 @@ def test_git_reads_the_netrc_that_uv_reads(tmp_path: Path) -> None:
     [
         ("cause: Git executable not found. Ensure", "the base has no git"),
         ("Host key verification failed.", "connect to it once"),
-        ("git@example.org: Permission denied (publickey).", "no ssh agent is reached"),
+        ("git@example.org: Permission denied (publickey).", "start an ssh agent"),
         ("something else", ""),
     ],
 )

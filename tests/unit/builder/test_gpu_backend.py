@@ -23,7 +23,7 @@ def test_a_torch_of_the_sites_gpus_and_none_at_all_are_right(torch: dict[str, st
 
 @pytest.mark.parametrize(
     ("torch", "site", "has", "index"),
-    [(CPU, AMD, "none but the CPU", "whl/rocm"), (ROCM, NVIDIA, "hip", "whl/cu")],
+    [(CPU, AMD, "only the CPU", "whl/rocm"), (ROCM, NVIDIA, "hip", "whl/cu")],
 )
 def test_a_torch_of_another_back_end_is_told_with_the_line_to_change(
     torch: dict[str, str], site: Site, has: str, index: str

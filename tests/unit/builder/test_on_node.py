@@ -47,7 +47,7 @@ def test_an_account_that_the_site_requires_is_asked_for_before_anything_is_start
 
 
 def test_a_site_without_slurm_has_no_nodes_to_build_on() -> None:
-    with pytest.raises(UsageError, match="no compute nodes"):
+    with pytest.raises(UsageError, match="has no Slurm"):
         plan_node_options(NodeOptions(), Site(name="here", title="t"), {})
 
 

@@ -15,7 +15,7 @@ from argosy.builder.output.content import parse_environment
 from argosy.builder.output.enroot import write_enroot_files
 from argosy.builder.output.export import refuse_flat, refuse_output
 from argosy.builder.output.oci import (
-    Facts,
+    ImageConfig,
     Layering,
     write_docker_archive,
     write_layer,
@@ -30,7 +30,7 @@ from argosy.images.formats import OutputFormat, render_layer_variables, render_u
 VALUES = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=20)
 PAIRS = st.lists(st.tuples(st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True), VALUES), max_size=4).map(tuple)
 FOLDERS = st.lists(st.tuples(st.sampled_from(["PATH", "MANPATH"]), st.just("/opt/argosy/a 'b'")), max_size=2)
-FACTS = Facts("amd64", 7, (("PATH", "/a:/b"),), (("argosy.content", "sha256:1"),), ("python",))
+FACTS = ImageConfig("amd64", 7, (("PATH", "/a:/b"),), (("argosy.content", "sha256:1"),), ("python",))
 
 
 @given(FOLDERS.map(tuple), PAIRS, PAIRS)

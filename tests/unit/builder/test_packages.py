@@ -381,9 +381,9 @@ class TestHashes:
         recipe = self.recipe(tmp_path, f"{asked}\n")
         address = f"git+https://git.example/mine@{self.COMMIT}" if "git" in asked else "https://x.example/mine.zip"
         row = {"version": "1"} if asked == "mine" else {"url": address}
-        with pytest.raises(CheckFailed, match="mine would be installed without a hash") as error:
+        with pytest.raises(CheckFailed, match="mine without a hash") as error:
             refuse_unhashed(recipe, {"six": {"version": "1.16.0"}, "mine": row})
-        assert error.value.evidence == "r.txt:1: six has one, and then all must"
+        assert error.value.evidence == "r.txt:1: six has a hash, so every package needs one"
 
 
 def test_uv_is_found_where_pip_put_it_for_one_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

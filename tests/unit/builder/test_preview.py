@@ -80,11 +80,11 @@ def test_what_is_done_with_the_base_is_told(
 @pytest.mark.parametrize(
     ("name", "text", "programs", "said"),
     [
-        ("Dockerfile", "FROM debian\n", ("podman", "docker"), "built first, by podman"),
-        ("base.def", "Bootstrap: docker\nFrom: debian\n", ("apptainer",), "built first, by apptainer"),
+        ("Dockerfile", "FROM debian\n", ("podman", "docker"), "built first, with podman"),
+        ("base.def", "Bootstrap: docker\nFrom: debian\n", ("apptainer",), "built first, with apptainer"),
         ("Dockerfile", "FROM debian\nRUNN true\n", ("docker",), "a Dockerfile has no 'RUNN'"),
-        ("base.def", "%post\n", ("apptainer",), "is no definition file"),
-        ("Dockerfile", "FROM debian\n", (), "nothing here builds those"),
+        ("base.def", "%post\n", ("apptainer",), "is not a definition file"),
+        ("Dockerfile", "FROM debian\n", (), "no engine is installed"),
     ],
 )
 def test_a_dry_run_reads_what_an_engine_would_build(
@@ -108,7 +108,7 @@ def test_of_a_build_on_a_node_no_engine_is_wanted_here(session: Session, request
     file.write_text("FROM debian\n")
     request = replace(request_, site="alps-daint", base=str(file))
     preview = preview_on_node(request, NodeOptions(account="g1", time="5"), session)
-    assert preview.base_how == "built first, by the engine that is there"
+    assert preview.base_how == "built first, with the engine of that machine"
 
 
 def test_a_debian_that_is_in_the_cache_is_told_with_its_size(session: Session, request_: BuildRequest) -> None:

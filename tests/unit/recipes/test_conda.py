@@ -397,7 +397,7 @@ class TestPipBesideConda:
     @pytest.mark.parametrize("line", ["torch==2.4", "torch<2", "Torch @ https://x.example/torch.whl"])
     def test_what_conda_brought_is_not_replaced(self, tmp_path: Path, line: str) -> None:
         recipe = recipe_of(tmp_path, f"dependencies:\n  - pip:\n      - {line}\n")
-        with pytest.raises(CheckFailed, match="pip may not replace conda's torch") as caught:
+        with pytest.raises(CheckFailed, match="pip would replace the conda package torch") as caught:
             judge_pip(recipe, self.PYTHON, self.HELD)
         assert "environment.yml:3" in caught.value.evidence
         assert "torch==2.5.1" in caught.value.evidence

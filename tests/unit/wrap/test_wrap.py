@@ -418,7 +418,7 @@ def test_a_current_folder_that_was_removed_is_said(prefix: Path) -> None:
     env = {"PATH": f"{prefix.parent}/tools:/usr/bin:/bin"}
     done = subprocess.run(script, env=env, cwd=gone, capture_output=True, text=True, check=False)
     assert done.returncode == 125
-    assert "the folder that you are in was removed" in done.stderr
+    assert "the current folder was removed" in done.stderr
 
 
 def test_a_name_with_a_line_break_starts_nothing_of_its_own(prefix: Path) -> None:

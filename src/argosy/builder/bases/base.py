@@ -1,4 +1,4 @@
-"""Open or make the base of an image: a file system that is packed already, so it is never packed again."""
+"""Open or create the base of an image; a base that is already packed is used unchanged."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ from argosy.recipes.lock import Lock
 
 
 def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
-    """Begin to take the digest of the base's bytes; remembered by the file's identity, so that it is read once.
+    """Start to compute the digest of the base's bytes; it is cached by the file's identity.
 
     Returns
     -------
-    What waits for ``sha256:`` and 64 hexadecimal digits, and raises the `OSError` of reading, if there was one.
+    A function that waits for the digest (``sha256:`` and 64 hexadecimal digits); it raises the `OSError` of reading, if
+    there was one.
     """
     if image.kind is ImageKind.TREE:
-        raise ImageError(f"{image.path} is a folder", hint="this is a defect: a folder is packed before it is a base")
+        raise ImageError(
+            f"{image.path} is a folder", hint="this is a bug in Argosy: a folder must be packed before it is a base"
+        )
     part, cache = describe_part(image.path, image.base_offset, image.base_size), session.paths.cache
     known = known_digest(part, cache)
     if known:
@@ -51,35 +54,35 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
     def work() -> None:
         try:
             future.set_result(part_digest(part, cache))
-        except BaseException as error:  # noqa: BLE001 - told where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             future.set_exception(error)
 
-    # A daemon: a build that ends before does not wait for it.
+    # A daemon thread: a build that fails early does not wait for it.
     threading.Thread(target=work, daemon=True).start()
     return future.result
 
 
 NO_OPTIONS = EngineOptions()
 PACKED_FIRST = frozenset({Kind.ROOT_DIRECTORY, Kind.TAR})
-OURS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
-"""What a flat image of ours holds of its layer."""
+LAYER_PATHS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
+"""Paths of Argosy's layer in a flat image."""
 
 
 class Base(msgspec.Struct, frozen=True):
-    """A base that is ready to be built upon.
+    """Describe a base that is ready to use.
 
     Attributes
     ----------
     reference
         As the user gave it.
     opened
-        The file: its base partition is copied byte for byte; its layer, where it has one, is taken over.
+        The image file: its base partition is copied byte for byte; the new layer contains its layer, if it has one.
     digesting
-        Waits for `digest`, which may be taken while the build goes on.
+        Waits for `digest`, which is computed while the build goes on.
     added
-        Debian packages that were added because the environment needs them.
+        Debian packages that were added for the environment.
     how
-        What made it, and why that; empty for a base that was there.
+        What created it, and why; empty for an existing base.
     """
 
     reference: str
@@ -95,7 +98,7 @@ class Base(msgspec.Struct, frozen=True):
 
     @property
     def lock(self) -> Lock | None:
-        """What is known to be in it, where Argosy made it."""
+        """The lock of an Argosy image, or None."""
         return self.opened.lock
 
     @property
@@ -105,7 +108,7 @@ class Base(msgspec.Struct, frozen=True):
 
     @property
     def time(self) -> int:
-        """Seconds since 1970 at which its squashfs was made."""
+        """Creation time of its squashfs, in seconds since 1970."""
         return read_superblock(self.image.path, self.image.base_offset).mkfs_time
 
 
@@ -125,14 +128,14 @@ def open_base(
     reference
         A SIF or squashfs file, or its name in the catalog, a root file system as a folder or tar file,
         ``debian:SUITE[+package…]``, or an image that Docker can run: ``docker://…``, an archive or OCI layout; or what
-        an engine makes one of: a definition file, a Dockerfile or a folder with one.
+        an engine builds: a definition file, a Dockerfile or a folder with one.
     needs
-        Debian's packages that a Debian which is made here gets beside those named.
+        Debian packages to add to a Debian base.
 
     Raises
     ------
     UsageError, ImageError
-        When it names nothing, or nothing that can be a base.
+        If the base does not exist, or cannot be a base.
     """
     if reference.startswith("debian:"):
         return _debian_base(reference, session, needs)
@@ -152,12 +155,12 @@ def open_base(
 
 
 def is_copied(path: Path, session: Session) -> bool:
-    """Tell whether a base's file is copied as it is; it is packed first otherwise.
+    """Tell whether a base's file is used unchanged; otherwise it is packed first.
 
     Raises
     ------
     ImageError, UsageError
-        When it can be no base.
+        If the file cannot be a base.
     """
     kind = identify_file(path).kind
     if kind in PACKED_FIRST or file_reference(kind, path.absolute()) is not None:
@@ -173,17 +176,17 @@ def _open_here(path: Path, session: Session) -> Opened:
 
 
 def is_made_by_engine(reference: str, options: EngineOptions) -> bool:
-    """Tell whether an engine makes the base: of a description, or out of its own store."""
+    """Tell whether an engine provides the base: from a definition file or Dockerfile, or from its own store."""
     return reference.startswith(STORE) or definition_format(Path(reference), options.dockerfile) is not None
 
 
 def base_file(reference: str, session: Session) -> Path:
-    """Give the file or folder that a base's word names: a path, or a name of the catalog.
+    """Return the file or folder of a base, which is a path or a name in the catalog.
 
     Raises
     ------
     UsageError
-        When there is none; what was probably meant is the hint.
+        If it does not exist; the hint suggests a similar name.
     """
     path = Path(reference).expanduser()
     if path.exists():
@@ -194,8 +197,8 @@ def base_file(reference: str, session: Session) -> Path:
     meant = nearest_held(reference, session) or suggest_file(path) or guess_reference(reference)
     raise UsageError(
         f"there is no base {reference!r}",
-        evidence="a base is a SIF or squashfs file or its name in the catalog, a root file system as a folder or tar "
-        "file, an image archive, debian:SUITE or docker://NAME",
+        evidence="a base is a SIF or squashfs file, a name in the catalog, a root file system as a folder or tar file, "
+        "an image archive, debian:SUITE or docker://NAME",
         hint=f"did you mean {meant}?" if meant else "check the path, or use for example --base debian:bookworm",
     )
 
@@ -212,7 +215,9 @@ def _made_by_engine(reference: str, session: Session, work: Path, options: Engin
         made = run_dockerfile(path, options, session, work, step)
     wanted = file_reference(identify_file(made.file).kind, made.file)
     if wanted is None:
-        raise ImageError(f"what was made of {reference} is no image archive", evidence=str(identify_file(made.file)))
+        raise ImageError(
+            f"the engine did not build an image archive from {reference}", evidence=str(identify_file(made.file))
+        )
     return replace(_fetched_base(wanted, session), reference=path.name or reference, how=made.how)
 
 
@@ -235,13 +240,13 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
 
 
 def _with_arch(opened: Opened, session: Session) -> Opened:
-    """Fill in the architecture that a squashfs does not tell: what was made here is this machine's."""
+    """Fill in the architecture, which a squashfs does not record: that of the target machine."""
     arch = GO_ARCH.get(session.host.target, session.host.target)
     return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
 
 
 def _check_target(image: Image, session: Session) -> None:
-    hint = f"say what the image is for: --arch {machine_named(image.arch)}; or take a base for this machine"
+    hint = f"to build for that architecture: --arch {machine_named(image.arch)}; or use a base for this machine"
     check_arch(image, session.host.target, hint)
 
 
@@ -250,7 +255,7 @@ def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Ba
     try:
         opened = open_image(file)
     except ImageError as damaged:
-        session.reporter.note(f"the base in the cache is damaged, and made anew: {damaged.what}")
+        session.reporter.note(f"the base in the cache is damaged and is created again: {damaged.what}")
         remove_tree(file.parent)
         opened = open_image(make_debian(reference, session, needs)[0])
     opened = _with_arch(opened, session)
@@ -274,13 +279,13 @@ def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: b
         return
     delta = image.layer_offset >= 0
     offset = image.layer_offset if delta else image.base_offset
-    doing, parts = "taking over the base's layer", () if delta else OURS
+    doing, parts = "taking over the base's layer", () if delta else LAYER_PATHS
     run_unsquashfs(session, Path(image.path), offset, tree, "-no-xattrs", doing=doing, parts=parts)
 
 
 @contextmanager
 def restoring_cached_layer(base: Base, session: Session, tree: Path) -> Iterator[None]:
-    """Put the tree of a kept layer back into the cache if the build fails and left it unchanged."""
+    """Return the tree of a cached layer to the cache if the build fails and has not changed it."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""Open the base of a build whose user named none: another one, if the usual one cannot be made on this machine."""
+"""Open the default base, or another one if the default cannot be created on this machine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PLAIN, PYTHON, PYTHON_AND_GIT = (
     "docker://python:3.11-slim-bookworm",
     "docker://python:3.11-bookworm",
 )
-"""The nearest images to ``debian:bookworm``: alone, with its Python, and with git as well."""
+"""Images similar to ``debian:bookworm``: plain, with its Python, and with Python and git."""
 
 HINT = (
-    "install mmdebstrap, which makes debian:SUITE; or install skopeo and umoci, which fetch docker://NAME; "
-    "or name an image file or folder as the base: --base FILE (tykky: container_src)"
+    "install mmdebstrap for debian:SUITE, or skopeo and umoci for docker://NAME; "
+    "or use an image file or folder as the base: --base FILE (tykky: container_src)"
 )
 
 
@@ -35,14 +35,14 @@ def open_default_base(
     options: EngineOptions = NO_OPTIONS,
     step: Step | None = None,
 ) -> Base:
-    """Open the default base, or the first of the others that can be had, which is then told.
+    """Open the default base, or the first alternative that works, which is then reported.
 
-    The others are the bases in the profile of this machine's site, then an image of a registry.
+    The alternatives are the bases in the profile of this machine's site, then an image from a registry.
 
     Raises
     ------
     ToolMissing
-        When none can be had: the reason of each is the evidence.
+        If no base is available; the evidence has the reason for each.
     """
     try:
         return open_base(reference, session, work, needs=needs, options=options, step=step)
@@ -57,22 +57,24 @@ def open_default_base(
         else:
             session.reporter.note(f"{cause.what}: the base is {name}, not {reference}")
             return base
-    raise ToolMissing("no base can be made or fetched here", evidence="\n".join(tried), hint=HINT) from cause
+    raise ToolMissing(
+        "cannot create or download any base on this machine", evidence="\n".join(tried), hint=HINT
+    ) from cause
 
 
 def _reason(error: ArgosyError) -> str:
-    """Say an error in one line: what happened, and the last line of its evidence that tells more than a code."""
+    """Describe an error in one line: the message, and the last meaningful line of its evidence."""
     said = [line.strip() for line in error.evidence.splitlines() if not line.strip().startswith(("$", "(exit code"))]
     return "; ".join(filter(None, (error.what, *said[-1:])))
 
 
 def other_bases(sites: Iterable[Site], needs: tuple[str, ...]) -> Iterator[str]:
-    """Name the bases that may take the default one's place, best first.
+    """Return the bases that may replace the default, best first.
 
     Parameters
     ----------
     needs
-        Debian's packages that the environment needs in its base.
+        Debian packages that the environment needs in its base.
     """
     python, more = bool(set(PYTHON_PACKAGES) & {*needs}), {*needs} - {*PYTHON_PACKAGES}
     for site in sites:

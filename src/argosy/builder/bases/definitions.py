@@ -1,7 +1,7 @@
-"""Tell a definition file and a Dockerfile from other sources, and find a wrong word in one; it builds nothing.
+"""Recognise definition files and Dockerfiles, and find misspelt keywords in them.
 
-The engine that owns a format reads the file: here only the words that begin a section or an instruction are looked at,
-so that a slip is said with its line before anything is fetched.
+The engine reads the file itself.  This module checks only the keywords of sections and instructions, so that a mistake
+is reported with its line before anything is downloaded.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ INSTRUCTIONS = [
 """docs.docker.com/reference/dockerfile, read 2026-11."""
 
 _SECTION = re.compile(r"(?P<indent>\s*)%(?P<name>\S*)")
-_INDENTED = "apptainer takes each line that begins with % for a section, an indented one too: let it begin otherwise"
+_INDENTED = "apptainer reads every line that begins with % as a section, even if it is indented; change the line"
 _MARKED = "\ufeff".encode()
 _HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
 HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
@@ -100,16 +100,16 @@ _DEFINITION_NAME = re.compile(
 
 
 class Format(StrEnum):
-    """What kind of description a file is."""
+    """The kind of a file that an engine builds."""
 
     DEFINITION = "definition file"
     DOCKERFILE = "Dockerfile"
 
 
 def definition_format(path: Path, dockerfile: str = "") -> Format | None:
-    """Tell by its name what a file describes; None for what describes nothing.
+    """Return the format of a file by its name, or None.
 
-    A folder is a context where there is a Dockerfile in it, or one is named by `dockerfile` (``-f``).
+    A folder is a build context if it contains a Dockerfile, or if `dockerfile` (``-f``) is given.
     """
     if _DEFINITION_NAME.match(path.name) and not path.is_dir():
         return Format.DEFINITION
@@ -125,22 +125,23 @@ def dockerfile_in(folder: Path) -> Path | None:
 
 
 def read_definition(path: Path, kind: Format) -> None:
-    """Look through a file for words that its format does not know.
+    """Check that a file has only known keywords.
 
     Raises
     ------
     UsageError
-        With file and line and the nearest word; or when it cannot be read, or is empty.
+        If a keyword is unknown, with its line and the most similar keyword; or if the file cannot be read, or is
+        empty.
     """
     try:
         data = path.read_bytes()
         text = decode(data, str(path))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read", evidence=error.strerror or str(error)) from error
+        raise UsageError(f"cannot read {path}", evidence=error.strerror or str(error)) from error
     known, rows = (SECTIONS, _sections(text)) if kind is Format.DEFINITION else (INSTRUCTIONS, _instructions(text))
     if kind is Format.DEFINITION and data.startswith(_MARKED):
-        hint = f"take it out: tail -c +4 {quote(str(path))} > without-mark.def"
-        raise UsageError(f"{path} begins with a byte order mark, which apptainer does not understand", hint=hint)
+        hint = f"remove it: tail -c +4 {quote(str(path))} > without-mark.def"
+        raise UsageError(f"{path} begins with a byte order mark, which apptainer does not accept", hint=hint)
     found = list(rows)
     for number, word, shown, words in found:
         if word not in (words or known):
@@ -148,17 +149,17 @@ def read_definition(path: Path, kind: Format) -> None:
             mark = "%" if shown.startswith("%") else ""
             other = f"known: {', '.join(words or known)}" if word else _INDENTED
             raise UsageError(
-                f"a {kind} has no {shown!r}" if word else f"{shown!r} is no section where it stands",
+                f"a {kind} has no {shown!r}" if word else f"{shown!r} is not a section",
                 evidence=f"{path}:{number}: {text.splitlines()[number - 1].strip()}",
                 hint=f"did you mean {mark}{near}?" if near else other,
             )
     needed = "Bootstrap:" if kind is Format.DEFINITION else "FROM"
     if not any(shown.lower() == needed.rstrip(":").lower() for _, _, shown, _ in found):
-        raise UsageError(f"{path} is no {kind}", evidence=f"it has no line that begins with {needed}")
+        raise UsageError(f"{path} is not a {kind}", evidence=f"no line begins with {needed}")
 
 
 Row = tuple[int, str, str, list[str]]
-"""Line, word as the table writes it, word as it stands there, the table where it is not the format's first one."""
+"""Line number, normalised keyword, keyword as written, and the table of keywords if it is not the usual one."""
 
 
 def _sections(text: str) -> Iterator[Row]:
@@ -168,7 +169,7 @@ def _sections(text: str) -> Iterator[Row]:
             header = False
             yield number, "" if found["indent"] else found["name"].lower(), f"%{found['name']}", []
         elif key := _HEAD.match(line):
-            # A stage begins with a header again, wherever the one before it ended.
+            # Each stage begins with a header.
             header = header or key[1].lower() == "bootstrap"
             if header:
                 yield number, key[1].lower(), key[1], HEADS

@@ -1,6 +1,6 @@
-"""Let the engine that owns a format build it; what it made becomes a base like any other.
+"""Build definition files with apptainer or singularity, and Dockerfiles with buildah, podman or docker.
 
-apptainer or singularity build a definition file; buildah, podman or docker a Dockerfile.  No format is read here.
+The result is used as a base.
 """
 
 from __future__ import annotations
@@ -22,38 +22,35 @@ from argosy.images.registry.skopeo import explain_pull
 RUNTIMES = ("apptainer", "singularity")
 BUILDERS = ("buildah", "podman", "docker")
 STORE = "containers-storage:"
-"""How the store that buildah and podman share is called, by them and by skopeo."""
+"""The store that buildah and podman share, as they and skopeo write it."""
 
 NO_OWNERS = re.compile(r"failed to change uid and gids|created \d+ sockets[^$]*: exit status 2")
-"""What unsquashfs says, below Apptainer, where a user namespace maps one user: it can make neither the files of others
-nor device nodes."""
+"""Output of unsquashfs, called by Apptainer, in a user namespace that maps one user: it cannot create files of other
+users or device nodes."""
 
 NEEDS_SUB_USERS = (
-    "without root, a base with files of several owners or with device nodes needs newuidmap, and a range for you in "
-    "/etc/subuid and /etc/subgid: ask for them, or build where you have them"
+    "without root, a base with device nodes or files of several users needs newuidmap and your entries in /etc/subuid "
+    "and /etc/subgid: ask your administrator for them, or build on another machine"
 )
 
 NO_HEREDOC = "Unknown instruction"
-HEREDOC_HINT = (
-    "here-documents (RUN <<EOF) came with buildah 1.33 and podman 4.8, and this one is older: "
-    "write the lines with && after one RUN"
-)
+HEREDOC_HINT = "here-documents (RUN <<EOF) need buildah 1.33 or podman 4.8: join the lines with && after one RUN"
 """github.com/containers/buildah, release notes of 1.33, read 2026-11."""
 
 ARCHIVE = "image.tar"
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
-    """What an engine is told beside the file.
+    """Hold options for an engine.
 
     Attributes
     ----------
     arguments
         Build arguments, ``NAME=VALUE``.
     dockerfile
-        The Dockerfile of a context, where it has not the usual name.
+        The Dockerfile of a context, if it has another name.
     no_cache
-        Whether every instruction is carried out anew.
+        Whether to ignore the engine's cache.
     """
 
     arguments: tuple[str, ...] = ()
@@ -64,16 +61,16 @@ class EngineOptions(msgspec.Struct, frozen=True):
         """Refuse an argument without a name."""
         for argument in self.arguments:
             if argument.startswith("=") or "=" not in argument:
-                raise UsageError(f"{argument!r} is no build argument", hint="write --build-arg NAME=VALUE")
+                raise UsageError(f"invalid build argument {argument!r}", hint="use --build-arg NAME=VALUE")
 
 
 class EngineOutput(msgspec.Struct, frozen=True):
-    """What an engine made.
+    """Describe what an engine built.
 
     Attributes
     ----------
     how
-        The engine, and why that one.
+        The engine, and why it was chosen.
     """
 
     file: Path
@@ -83,16 +80,17 @@ class EngineOutput(msgspec.Struct, frozen=True):
 def run_definition(
     path: Path, options: EngineOptions, session: Session, work: Path, step: Step | None = None
 ) -> EngineOutput:
-    """Build a definition file and give the SIF file.
+    """Build a definition file and return the SIF file.
 
     Raises
     ------
     ToolMissing, ToolFailed, UsageError
-        When no engine is here, it fails (its last lines are the evidence), or the file holds an unknown section.
+        If no engine is installed, the engine fails (its last lines are the evidence), or the file has an unknown
+        section.
     """
     engine = _engine_of(path, Format.DEFINITION, session)
     out = work / "defined.sif"
-    # Apptainer takes the rootless way itself; SingularityCE has to be told.
+    # Apptainer uses --fakeroot by itself; SingularityCE needs the option.
     fake = ("--fakeroot",) if engine == "singularity" and session.host.person.uid != 0 else ()
     arguments = _arguments(options, "--arch", session)
     command = Command(
@@ -101,9 +99,9 @@ def run_definition(
         env=_outside(session) | {f"{name.upper()}_TMPDIR": str(work) for name in RUNTIMES},
         joined=True,
     )
-    hint = "its last lines say which section failed"
+    hint = "the last lines show the section that failed"
     try:
-        _run(command, session, step, f"building {path.name} by {engine}", hint)
+        _run(command, session, step, f"building {path.name} with {engine}", hint)
     except ToolFailed as error:
         if NO_OWNERS.search(error.evidence):
             error.hint = NEEDS_SUB_USERS
@@ -115,62 +113,68 @@ def run_definition(
 def run_dockerfile(
     path: Path, options: EngineOptions, session: Session, work: Path, step: Step | None = None
 ) -> EngineOutput:
-    """Build a Dockerfile, or the one of a context, and give the image as an archive.
+    """Build a Dockerfile, or that of a context, and return the image as an archive.
 
     Raises
     ------
     ToolMissing, ToolFailed, UsageError
-        As `run_definition`.
+        As for `run_definition`.
     """
     context, file = _context(path, options, session)
     engine = _engine_of(file, Format.DOCKERFILE, session)
-    told = work / "image-id"
+    id_file = work / "image-id"
     arguments = _arguments(options, "--platform", session)
-    # docker keeps the container of an instruction that fails unless it is told not to.
+    # By default, docker keeps the container of a failed instruction.
     own = ("--force-rm",) if engine == "docker" else _isolation(session)
-    # buildah keeps no layers unless it is told to, the others do.
+    # Only buildah needs an option to cache layers.
     cache = ("--no-cache",) if options.no_cache else (("--layers",) if engine == "buildah" else ())
-    words = (engine, "build", *own, *cache, *arguments, "--iidfile", str(told), "-f", str(file), str(context))
+    words = (engine, "build", *own, *cache, *arguments, "--iidfile", str(id_file), "-f", str(file), str(context))
     command = Command(words, cwd=session.host.cwd, env=_outside(session), joined=True)
     try:
-        _run(command, session, step, f"building {file.name} by {engine}", "its last lines say which instruction failed")
+        _run(
+            command,
+            session,
+            step,
+            f"building {file.name} with {engine}",
+            "the last lines show the instruction that failed",
+        )
     except ToolFailed as error:
         if NO_HEREDOC in error.evidence and HEREDOC.search(file.read_text(errors="replace", encoding="utf-8")):
             error.hint = HEREDOC_HINT
         error.hint = daemon_hint(error.evidence) or explain_pull(error.evidence) or error.hint
         raise
-    image = told.read_text(encoding="utf-8").strip().removeprefix("sha256:")
+    image = id_file.read_text(encoding="utf-8").strip().removeprefix("sha256:")
     return EngineOutput(_save(engine, image, session, work), _why(engine, BUILDERS, session))
 
 
 def describe_expected_engine(reference: str, options: EngineOptions, session: Session, *, here: bool) -> str:
-    """Say by what a base would be made; which engines another machine has is not known.
+    """Describe which engine would provide a base; the engines of another machine are unknown.
 
     Raises
     ------
     ToolMissing, UsageError
-        As the making does before it begins.
+        As for the build itself, before it starts.
     """
     path = Path(reference)
     if reference.startswith(STORE):
-        return "taken out of podman's store first"
+        return "exported from podman's store first"
     kind = definition_format(path, options.dockerfile) or Format.DOCKERFILE
     file = path if kind is Format.DEFINITION else _context(path, options, session)[1]
     if not here:
         read_definition(file, kind)
-        return "built first, by the engine that is there"
-    return f"built first, by {_engine_of(file, kind, session)}"
+        return "built first, with the engine of that machine"
+    return f"built first, with {_engine_of(file, kind, session)}"
 
 
 def _engine_of(file: Path, kind: Format, session: Session) -> str:
-    """Look a description through, and choose who builds it."""
+    """Check a definition file or Dockerfile, and choose the engine that builds it."""
     read_definition(file, kind)
     engines, made = (RUNTIMES, "base.sif") if kind is Format.DEFINITION else (BUILDERS, "image.tar")
-    return _find(engines, f"{file.name} is a {kind}", made, file, session)
+    return _find(engines, f"the {kind} {file.name}", made, file, session)
 
 
 def _arguments(options: EngineOptions, architecture: str, session: Session) -> Iterator[str]:
-    """Give the build arguments, and for machines of another architecture the option that names it."""
+    """Return the build arguments, and the option for another architecture."""
     name = GO_ARCH.get(session.host.emulated, session.host.emulated)
     if name:
         yield from (architecture, f"linux/{name}" if architecture == "--platform" else name)
@@ -182,7 +186,7 @@ def _context(path: Path, options: EngineOptions, session: Session) -> tuple[Path
     if path.is_dir():
         file = Path(session.host.cwd, options.dockerfile) if options.dockerfile else dockerfile_in(path)
         if file is None or not file.is_file():
-            raise UsageError(f"there is no file {file or path / 'Dockerfile'}", hint="name the Dockerfile with -f")
+            raise UsageError(f"there is no file {file or path / 'Dockerfile'}", hint="pass the Dockerfile with -f")
         return path.absolute(), file.absolute()
     if not path.is_file():
         raise UsageError(f"there is no file {path}", hint="check the path")
@@ -190,41 +194,42 @@ def _context(path: Path, options: EngineOptions, session: Session) -> tuple[Path
 
 
 def _why(engine: str, engines: Argv, session: Session) -> str:
-    """Say which engine built, as whom, and which ones come before it and are not here."""
+    """Describe which engine built, as which user, and which preferred engines are missing."""
     missing = [f"no {name}" for name in engines[: engines.index(engine)]]
     person = "as root" if session.host.person.uid == 0 else "without root"
-    return f"built by {engine} {person} ({', '.join(['it is here', *missing])})"
+    why = f" ({', '.join(missing)})" if missing else ""
+    return f"built with {engine} {person}{why}"
 
 
 def run_export(name: str, session: Session, work: Path) -> EngineOutput:
-    """Take an image out of the store of podman and buildah, and give the archive.
+    """Export an image from the store of podman and buildah to an archive.
 
     Raises
     ------
     ToolMissing, ToolFailed
-        When neither is here, or there is no such image.
+        If neither is installed, or there is no such image.
     """
     engine = next((engine for engine in BUILDERS[:2] if engine in session.host.programs), None)
     if engine is None:
         raise ToolMissing(
-            f"{STORE}{name} lies in podman's store, and neither podman nor buildah is here",
-            hint="where podman is: podman save --format oci-archive -o image.tar NAME; then give the file",
+            f"cannot read {STORE}{name}: neither podman nor buildah is installed",
+            hint="on a machine with podman: podman save --format oci-archive -o image.tar NAME; then use the file",
         )
-    return EngineOutput(_save(engine, name, session, work), f"taken out of the store by {engine}")
+    return EngineOutput(_save(engine, name, session, work), f"exported from the store with {engine}")
 
 
 def _save(engine: str, image: str, session: Session, work: Path) -> Path:
-    """Write an image of an engine's store into an archive."""
+    """Export an image from an engine's store to an archive."""
     out = work / ARCHIVE
     rows: dict[str, Argv] = {
         "buildah": ("buildah", "push", "--quiet", image, f"oci-archive:{out}"),
         "podman": ("podman", "save", "--quiet", "--format", "oci-archive", "-o", str(out), image),
-        # The bare digits are no name where docker keeps its images in containerd's store.
+        # With containerd's image store, docker does not accept the digits without sha256:.
         "docker": ("docker", "save", "-o", str(out), f"sha256:{image}"),
     }
     command = Command(rows[engine], env=_outside(session))
     run_checked(
-        session.runner, command, doing=f"taking {image[:64]} out of {engine}'s store", hint=f"see '{engine} images'"
+        session.runner, command, doing=f"exporting {image[:64]} from {engine}'s store", hint=f"see '{engine} images'"
     )
     return out
 
@@ -237,19 +242,19 @@ def _find(engines: Argv, what: str, made: str, path: Path, session: Session) -> 
         f"apptainer build {made} {path.name}" if engines is RUNTIMES else f"docker build + docker save -o {made}"
     )
     raise ToolMissing(
-        f"{what}, and nothing here builds those",
+        f"cannot build {what}: no engine is installed",
         evidence="\n".join(f"{name}: not found" for name in engines),
-        hint=f"install {engines[0]}; or build it where one of them is ({elsewhere}), and give --base {made}",
+        hint=f"install {engines[0]}; or build it on another machine ({elsewhere}), and use --base {made}",
     )
 
 
 def _isolation(session: Session) -> Argv:
-    """Give the options by which an engine needs neither an OCI runtime nor cgroups: a login node has neither."""
+    """Return the options that avoid an OCI runtime and cgroups, which login nodes often do not have."""
     return () if session.host.environment.get("BUILDAH_ISOLATION") else ("--isolation", "chroot")
 
 
 def _outside(session: Session) -> dict[str, str]:
-    """Keep the settings of the engines' own, and take away what would reach into the build."""
+    """Return the environment of the engine, without variables that affect the build."""
     binds = ("APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINERENV_", "SINGULARITYENV_", "LD_LIBRARY_PATH", "LD_PRELOAD")
     return {name: value for name, value in session.host.environment.items() if not name.startswith(binds)}
 

@@ -1,4 +1,4 @@
-"""The site that an image is for: its profile, and its bases where another one is needed."""
+"""Find the site that an image is for, and suggest its bases."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from argosy.sites.read import read_site, search_path
 
 
 def find_target_site(request: BuildRequest, host: Host) -> Site | None:
-    """Read the profile of the site that the image is for; None where none is named.
+    """Read the profile of the site that the image is for; return None without one.
 
     Raises
     ------
     SiteError
-        When there is no such site.
+        If there is no such site.
     """
     return read_named_site(request.site, host) if request.site else None
 
 
 def resolve_target_session(request: BuildRequest, session: Session) -> Session:
-    """Give the session in which programs are those of the machine that the image is for: as asked, or the site's.
+    """Return a session for the architecture that the image is for: the requested one, or the site's.
 
     Raises
     ------
     UsageError
-        For a word that names no architecture, or another one than the site's.
+        If the architecture is unknown, or is not the site's.
     SiteError, CheckFailed
-        When there is no such site, or its programs do not run here.
+        If there is no such site, or this machine cannot run its programs.
     """
     host = session.host
     site = find_target_site(request, host)
     locked = machine_named(read_lock(request.locked, session).base.arch) if request.locked else ""
     asked, there = _architecture(request.arch) or locked, site.node.arch if site else ""
     if site and asked and there and asked != there:
-        raise UsageError(f"{site.name} is {there}, and --arch says {asked}", hint="leave --arch out")
+        raise UsageError(f"--arch is {asked}, but {site.name} is {there}", hint="remove --arch")
     wanted = asked or there or host.arch
     try:
         aimed_at = emulating(host, wanted)
@@ -55,65 +55,65 @@ def resolve_target_session(request: BuildRequest, session: Session) -> Session:
             error.hint += "; --on-node --dry-run shows the plan from here"
         raise
     if aimed_at.emulated:
-        session.reporter.note(f"programs for {wanted} run under an emulator here, which takes its time")
+        session.reporter.note(f"programs for {wanted} run in an emulator on this machine, which is slow")
     return replace(session, host=aimed_at)
 
 
 def _architecture(word: str) -> str:
     machine = machine_named(word)
     if machine and machine not in MACHINES.values():
-        raise UsageError(f"{word!r} is no architecture", hint=f"one of {', '.join(sorted(MACHINES.values()))}")
+        raise UsageError(f"unknown architecture {word!r}", hint=f"use one of {', '.join(sorted(MACHINES.values()))}")
     return machine
 
 
 def read_named_site(name: str, host: Host) -> Site:
-    """Read the profile of a name or a file, as the user of this machine finds it.
+    """Read a profile by its name or file.
 
     Raises
     ------
     SiteError
-        When there is none.
+        If there is no such profile.
     """
     return read_site(name, search_path(host.environment, Path(host.cwd)))
 
 
 def explain_no_base(name: str, host: Host) -> UsageError:
-    """Say that no base was named, with those of the site that the image is for, if there is one."""
-    what, hint = "no base was named", "add --base debian:bookworm, a SIF file or docker://NAME"
+    """Return the error for a missing base, with the bases of the site if there is one."""
+    what, hint = "no base is given", "add --base debian:bookworm, a SIF file or docker://NAME"
     if not name:
         return UsageError(what, hint=hint)
     bases = read_named_site(name, host).images.bases
     if not bases:
-        return UsageError(what, evidence=f"the profile of {name} recommends none", hint=hint)
+        return UsageError(what, evidence=f"the profile of {name} recommends no base", hint=hint)
     known = "\n".join((f"bases of {name}:", *render_bases(bases)))
-    return UsageError(what, evidence=known, hint=f"add one of them, as in --base {bases[0].name}")
+    return UsageError(what, evidence=known, hint=f"add one of them, for example --base {bases[0].name}")
 
 
 def refuse_base_of_other_machine(base: str, site: Site | None) -> None:
-    """Refuse a base by an absolute path that is not on this machine, where the machines of the site may have it.
+    """Refuse a base with an absolute path that is not on this machine; the site's machines may have it.
 
     Raises
     ------
     UsageError
-        When the base is a path from the root, and not there.
+        If the base is an absolute path that does not exist.
     """
     if site and base.startswith("/") and not Path(base).exists():
         known = any(base == each.name for each in site.images.bases)
         raise UsageError(
             f"the base {base} is not on this machine",
-            evidence=f"the profile of {site.name} names it: it lies there" if known else f"looked for at {site.name}?",
-            hint=f"build on a machine of {site.name}, or copy the file here and name the copy by --base",
+            evidence=f"it is a base of {site.name}" if known else f"it may be a file of {site.name}",
+            hint=f"build on a machine of {site.name}, or copy the file here and pass the copy with --base",
         )
 
 
 @contextmanager
 def suggesting_site_bases(site: Site | None) -> Iterator[None]:
-    """Where a base has another torch than what is asked for, name those of the site that have it.
+    """Add the site's bases with the requested torch to the error for a base with another torch.
 
     Raises
     ------
     CheckFailed
-        What came, with those bases.
+        The original error, with those bases.
     """
     try:
         yield

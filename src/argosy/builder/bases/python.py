@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from pathlib import Path
 
 import msgspec
 from packaging.utils import canonicalize_name
@@ -15,16 +16,7 @@ from argosy.core.layout import ROOT
 from argosy.core.process import Reply
 from argosy.core.records import replace
 
-FIND_PYTHON = """\
-IFS=:
-for name in python3 python; do
-    for folder in $PATH; do
-        case $folder in "$1"/*) continue ;; esac
-        [ ! -x "$folder/$name" ] || { echo "$folder/$name"; exit 0; }
-    done
-done
-"""
-"""The base's own Python, not that of a layer that was flattened into it."""
+FIND_PYTHON = Path(__file__).with_name("find-python.sh").read_text(encoding="utf-8")
 
 ASK_PYTHON = """\
 import json, os, sys

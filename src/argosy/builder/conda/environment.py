@@ -1,7 +1,7 @@
-"""Make a conda environment in a layer: conda's packages, then pip's by the environment's own Python; byte code once.
+"""Install a conda environment into a layer: conda packages, then pip packages with the environment's own Python.
 
-The files lie in the layer's tree and name ``/opt/argosy/env``, where they will be found.  What has to run (pip, link
-scripts, byte compilation, activation) runs inside the base's root with the layer at that path.
+The files refer to ``/opt/argosy/env``, their path in the image.  Programs (pip, link scripts, byte compilation,
+activation) run in the build container with the layer mounted at that path.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from argosy.recipes.uv_options import UvSettings
 PYTHON = f"{ENV_PREFIX}/bin/python"
 ASK_GLIBC = "getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 || :"
 BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) || bash=sh; exec "$bash" "$@"'
-"""Packages' scripts are written for bash; a base may have none."""
+"""Runs a script with bash, for which packages write them; falls back to sh if there is no bash."""
 
 
 Compile = Callable[[BuildContainer, Path, Path, Compiled, Collection[str], Step], None]
 
 
 class CondaEnvironment(msgspec.Struct, frozen=True):
-    """An environment that was made.
+    """Describe an installed environment.
 
     Attributes
     ----------
     python
-        Its Python; None where it has none.
+        Its Python, or None.
     """
 
     python: BasePython | None
@@ -70,14 +70,14 @@ class CondaEnvironment(msgspec.Struct, frozen=True):
 
 
 class CondaContext(msgspec.Struct, frozen=True):
-    """Where an environment is made: the room has the layer at its final path.
+    """Hold what the installation of an environment needs; the container has the layer at its final path.
 
     Attributes
     ----------
     spare
-        A folder of unpacked conda packages that is looked at beside the cache: a bundle's; None: there is none.
+        A further folder of unpacked conda packages, that of a bundle, or None.
     prepare, shared
-        As of `argosy.builder.python.packages.Installer`.
+        See `argosy.builder.python.packages.Installer`.
     """
 
     build_container: BuildContainer
@@ -92,7 +92,7 @@ class CondaContext(msgspec.Struct, frozen=True):
 
     @property
     def prefix(self) -> Path:
-        """Give where the environment's files lie on this machine."""
+        """Return the environment's folder on this machine."""
         return self.layer / ENV_PREFIX.lstrip("/")
 
 
@@ -105,7 +105,7 @@ def open_conda_context(
     work: Path,
     spare: Path | None,
 ) -> CondaContext:
-    """Furnish a room for an environment of its own."""
+    """Mount the installation folders into a container for a conda environment."""
     with_mounts = mount_installation_folders(
         build_container, settings, layer=layer, work=work, cache=build_container.session.paths.cache / "uv"
     )
@@ -113,7 +113,7 @@ def open_conda_context(
 
 
 def holds_conda(layer: Path) -> bool:
-    """Tell whether a layer's environment is conda's."""
+    """Tell whether a layer contains a conda environment."""
     return (layer / ENV_PREFIX.lstrip("/") / "conda-meta").is_dir()
 
 
@@ -126,21 +126,21 @@ def make_conda(
     archspec: str,
     time: int,
 ) -> CondaEnvironment:
-    """Choose and install conda's packages, then what stands under ``pip:``.
+    """Choose and install conda packages, then the ``pip:`` section.
 
     Parameters
     ----------
     cuda
-        Version of CUDA that the nodes' driver supports; empty: none.
+        CUDA version of the nodes' driver; empty for none.
     archspec
-        Instruction set of the nodes; empty: the common one.
+        Instruction set of the nodes; empty for the generic one.
     time
-        Seconds since 1970, for conda's history.
+        Time for conda's history, in seconds since 1970.
 
     Raises
     ------
     ArgosyError
-        As conda and uv say: nothing fits, a channel is not there, bytes are not those announced.
+        If there is no solution, a channel is missing, or a package has the wrong digest.
     """
     host = context.session.host
     glibc = parse_glibc(context.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
@@ -156,7 +156,7 @@ def make_conda(
 def extend_conda(
     context: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
 ) -> CondaEnvironment:
-    """Add pip packages to the conda environment that an image of ours, taken as base, has."""
+    """Add pip packages to the conda environment of the base, an Argosy image."""
     return _complete(context, recipe, variables, held, [], compiling=compile_layer)
 
 
@@ -205,14 +205,14 @@ def _run_worker(context: CondaContext, plan: CondaPlan, condarc: Condarc) -> tup
     request = render_request(plan, cache=cache, tree=context.prefix, prefix=ENV_PREFIX, spare=context.spare)
     words = (sys.executable, "-m", "argosy.recipes.conda_worker")
     command = Command(words, env=_worker_environment(session, condarc), stdin=request)
-    # One at a time fills the cache: locks of rattler's own do not hold on every network file system.
+    # One process at a time fills the cache: rattler's own locks do not work on every network file system.
     with hold_lock(cache / "lease", what="installing conda packages", waiting=session.waiting):
         reply = session.runner.run(command, lambda line: context.step.say(line.strip()))
     return parse_answer(reply, plan)
 
 
 def _worker_environment(session: Session, condarc: Condarc) -> dict[str, str]:
-    """Give the caller's network settings and logins, and nothing of another Python or conda."""
+    """Return the caller's environment without variables of another Python or conda."""
     host = session.host.environment
     kept = {name: value for name, value in host.items() if not name.startswith(("PYTHON", "CONDA", "MAMBA"))}
     kept |= {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
@@ -222,10 +222,10 @@ def _worker_environment(session: Session, condarc: Condarc) -> dict[str, str]:
 
 
 def _run_link_scripts(context: CondaContext, chosen: tuple[CondaPackage, ...]) -> Iterator[str]:
-    """Run what packages want to be run after they were installed, at the prefix that they were installed for."""
+    """Run the link scripts of the installed packages."""
     scripts = link_scripts(context.prefix, chosen)
     if scripts:
-        # A script that appends to a file would change it in the cache too, for all later environments.
+        # A script that appends to a hard-linked file would change it in the cache, too.
         unshare(context.prefix)
     for script in scripts:
         context.step.say(f"running {script.inside}")
@@ -259,11 +259,13 @@ def _install_pip(
     held: tuple[LockedPackage, ...],
     activation: Activation,
 ) -> tuple[Pin, ...]:
-    """Install what stands under ``pip:``, in the activated environment: conda may have brought git and compilers."""
+    """Install the ``pip:`` section in the activated environment, because conda may have installed git or compilers."""
     if not recipe.pip:
         return ()
     if python is None:
-        raise CheckFailed("the environment has no Python for its pip packages", hint="list python as a dependency")
+        raise CheckFailed(
+            "cannot install pip packages: the environment has no Python", hint="add python to the dependencies"
+        )
     judge_pip(recipe, python, held)
     installer = Installer(context.build_container, python, context.settings, context.layer, context.work)
     installer = replace(installer, prepare=context.prepare, shared=context.shared)
@@ -285,7 +287,7 @@ def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tu
     try:
         pins = resolve(installer, recipe, step)
     except NoVersions as error:
-        error.hint = "exact versions that you did not write are conda's: ask conda for another one, or leave it to pip"
+        error.hint = "conda chose the other exact versions: request another one from conda, or install it with pip"
         raise
     if pins:
         install_pins(installer, pins, step, exact=recipe.exact)
@@ -293,12 +295,12 @@ def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tu
 
 
 def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...]) -> None:
-    """Refuse requirements for which pip would replace a package of conda's: others of conda's would break unseen.
+    """Refuse pip requirements that would replace a conda package, because other conda packages might break.
 
     Raises
     ------
     CheckFailed
-        Naming the line, and the package that is there.
+        The evidence shows the line, and the installed package.
     """
     there = dict(python.packages)
     ours = {package.name for package in held if package.kind is PackageKind.PYPI}
@@ -309,16 +311,16 @@ def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...
         conda = next((p for p in held if p.name == name and p.kind is PackageKind.CONDA), None)
         brought = f"conda installed {conda.name} {conda.version} {conda.build}" if conda else f"conda installed {name}"
         raise CheckFailed(
-            f"pip may not replace conda's {name}",
+            f"pip would replace the conda package {name}",
             evidence=f"{demand.by}: {demand.requirement}\n{brought} (for Python: {name}=={there[name]})",
-            hint=f"ask conda for the version wanted, or leave {name} to pip alone",
+            hint=f"request that version from conda, or install {name} only with pip",
         )
 
 
 def _ask_activation(
     context: CondaContext, name: str, variables: tuple[tuple[str, str], ...]
 ) -> tuple[Activation, tuple[str, ...]]:
-    """Compute the activation once; where the scripts of packages break the shell, say so and go without them."""
+    """Compute the activation once; if the packages' scripts fail, return a note and an activation without them."""
     if not any(context.prefix.glob("etc/conda/activate.d/*.sh")):
         return parse_activation("", name, variables), ()
     context.step.say("computing the activation")

@@ -1,4 +1,4 @@
-"""Work on the files of a conda prefix: what differs between machines is taken out; nothing is installed or started."""
+"""Normalise the files of a conda prefix, so that they do not depend on the machine that installed them."""
 
 from __future__ import annotations
 
@@ -19,34 +19,33 @@ from argosy.recipes.conda_answer import CondaPackage
 from argosy.recipes.conda_spec import parse_conda_spec
 from argosy.recipes.recipe import Where
 
-OF_THE_FILE = ("fn", "md5", "sha256", "files", "paths_data")
-"""Words of conda-meta that tell of a package's file and of what it put into the prefix."""
+FILE_KEYS = ("fn", "md5", "sha256", "files", "paths_data")
+"""Keys of conda-meta about a package's file and its files in the prefix."""
 
-OF_THIS_MACHINE = ("link", "extracted_package_dir", "package_tarball_full_path", "indexed_timestamp")
-"""Words of conda-meta that name the package cache, or the moment."""
+MACHINE_KEYS = ("link", "extracted_package_dir", "package_tarball_full_path", "indexed_timestamp")
+"""Keys of conda-meta about the package cache or the time of installation."""
 
 _LINK_SCRIPT = re.compile(r"\.(?P<name>.+)-post-link\.sh\Z")
 
 
 class LinkScript(msgspec.Struct, frozen=True):
-    """A script that a package wants to be run once it is installed: its path inside."""
+    """Describe a link script, which a package runs after its installation, by its path in the container."""
 
     package: CondaPackage
     inside: str
 
 
 def tidy_conda_meta(prefix: Path, requested: Iterable[str], *, time: int) -> None:
-    """Give the records of installed packages one form, the same bytes from any cache, link type, umask and channel.
+    """Normalise the records of installed packages: the same bytes for any cache, link type, umask and channel.
 
-    What a package says of itself is read from the package, not from the channel's index, which a build from a lock
-    never sees.
+    The metadata come from the package itself, not from the channel's index, which a build from a lock does not read.
 
     Parameters
     ----------
     requested
-        What was asked for by name, as conda writes it: ``conda env export --from-history`` tells it.
+        The requested specs in conda's syntax; ``conda env export --from-history`` shows them.
     time
-        Seconds since 1970, for the history.
+        Time of the history entry, in seconds since 1970.
     """
     asked: dict[str, list[str]] = {}
     for text in requested:
@@ -56,7 +55,7 @@ def tidy_conda_meta(prefix: Path, requested: Iterable[str], *, time: int) -> Non
         record = json.loads(file.read_text(encoding="utf-8"))
         index = _index_of(record)
         url = redact(record["url"])
-        kept = index | {key: record[key] for key in OF_THE_FILE if record.get(key)}
+        kept = index | {key: record[key] for key in FILE_KEYS if record.get(key)}
         kept |= {"url": url, "channel": url.rsplit("/", 2)[0], "requested_specs": asked.get(record["name"], [])}
         file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         urls.append(url)
@@ -65,10 +64,10 @@ def tidy_conda_meta(prefix: Path, requested: Iterable[str], *, time: int) -> Non
 
 
 def _index_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Give what a package says of itself, in ``info/index.json``; of one without, what the channel said."""
+    """Return the package's ``info/index.json``; without one, the metadata of the channel."""
     index = Path(record.get("extracted_package_dir", ""), "info/index.json")
     if not index.is_file():
-        return {key: value for key, value in record.items() if key not in OF_THIS_MACHINE}
+        return {key: value for key, value in record.items() if key not in MACHINE_KEYS}
     data: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
     return data
 
@@ -83,7 +82,7 @@ def _render_history(urls: Iterable[str], requested: Iterable[str], time: int) ->
 
 
 def _installation_order(prefix: Path) -> list[str]:
-    """Give the names of the installed packages, each after those that it depends on; what goes in circles by name."""
+    """Return the names of installed packages after their dependencies; cycles are broken by name."""
     records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((prefix / "conda-meta").glob("*.json"))]
     depends = {record["name"]: sorted(text.split()[0] for text in record.get("depends", ())) for record in records}
     order: dict[str, None] = {}
@@ -100,7 +99,7 @@ def _installation_order(prefix: Path) -> list[str]:
 
 
 def link_scripts(prefix: Path, chosen: Iterable[CondaPackage]) -> tuple[LinkScript, ...]:
-    """List the link scripts in a prefix, those of a package after those of what it depends on."""
+    """List the link scripts in a prefix, each after those of the package's dependencies."""
     order = _installation_order(prefix)
     chosen = sorted(chosen, key=lambda package: order.index(package.name))
     found = {match["name"]: path for path in (prefix / "bin").glob(".*") if (match := _LINK_SCRIPT.match(path.name))}
@@ -112,7 +111,7 @@ def link_scripts(prefix: Path, chosen: Iterable[CondaPackage]) -> tuple[LinkScri
 
 
 def unshare(prefix: Path) -> None:
-    """Make each file that is a hard link into the cache a file of its own."""
+    """Replace each hard link into the cache by a copy."""
     for folder, _, names in os.walk(prefix):
         for name in names:
             path = Path(folder, name)

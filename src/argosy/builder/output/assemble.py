@@ -1,4 +1,4 @@
-"""Write the image file: the base's bytes as they are, one layer, and what is known about both."""
+"""Write a SIF image: the unchanged base, one layer, and metadata."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ from argosy.recipes.sbom import render_sbom
 GROUP = 1
 COPIED = (DataType.LABELS, DataType.DEFINITION)
 COPIED_NAMES = (INSPECT_NAME,)
-"""What a base's SIF says of itself is kept; its signatures are not, since they no longer hold."""
+"""Metadata of the base's SIF that is copied.  Signatures are not copied, because they are no longer valid."""
 
 
 def write_delta(path: Path, base: Base, lock: Lock, layer: tuple[Piece, ...]) -> int:
-    """Write base and layer as two partitions of one SIF; give the layer's size in bytes."""
+    """Write base and layer as two partitions of one SIF, and return the layer's size in bytes."""
     below = FileSlice(Path(base.image.path), base.image.base_offset, base.image.base_size)
     system = plan_system_part(below, arch=base.image.arch)
     overlay = plan_overlay_part(layer, group=GROUP, arch=base.image.arch, name="argosy layer")
-    _write(path, [system, overlay, *_papers(base.opened.sif, lock)], lock, arch=lock.base.arch, time=lock.time)
+    _write(path, [system, overlay, *_metadata_parts(base.opened.sif, lock)], lock, arch=lock.base.arch, time=lock.time)
     return overlay.size
 
 
-def write_flat(path: Path, content: Content, papers: Sif | None, session: Session, work: Path) -> int:
-    """Write base and layer as one partition; give its size in bytes."""
-    return write_whole(path, plan_whole(content, session, work), content, papers)
+def write_flat(path: Path, content: Content, metadata: Sif | None, session: Session, work: Path) -> int:
+    """Write base and layer as one partition, and return its size in bytes."""
+    return write_whole(path, plan_whole(content, session, work), content, metadata)
 
 
-def write_whole(path: Path, whole: tuple[Piece, ...], content: Content, papers: Sif | None) -> int:
-    """Write the squashfs of a content as the one partition of a SIF; give its size in bytes."""
+def write_whole(path: Path, whole: tuple[Piece, ...], content: Content, metadata: Sif | None) -> int:
+    """Write a squashfs as the only partition of a SIF, and return its size in bytes."""
     system = plan_system_part(whole, arch=content.arch)
-    _write(path, [system, *_papers(papers, content.lock)], content.lock, arch=content.arch, time=content.time)
+    _write(path, [system, *_metadata_parts(metadata, content.lock)], content.lock, arch=content.arch, time=content.time)
     return system.size
 
 
 def plan_whole(content: Content, session: Session, work: Path) -> tuple[Piece, ...]:
-    """Plan one squashfs of base and layer: joined by their tables, or unpacked and packed anew.
+    """Plan one squashfs of base and layer: join their tables, or unpack and pack everything.
 
-    That is for tables which cannot be joined, and for what would be dead in the file: an older layer, and what steps
-    removed of the base, as they do to make an image small.
+    Packing is necessary if the tables cannot be joined, or if much of the file would be unused: an older layer, or
+    files that steps removed from the base to make the image small.
     """
     base = read_superblock(content.base.path, content.base.offset)
     if content.layer is None:
@@ -69,11 +69,11 @@ def plan_whole(content: Content, session: Session, work: Path) -> tuple[Piece, .
         layer = _layer_like(base, content, session, work)
         if not (content.lock and content.lock.system and takes_away(layer)):
             return join_squashfs(content.base, layer, time=content.time)
-    return (pack_anew(content, session, work),)
+    return (pack_whole(content, session, work),)
 
 
-def pack_anew(content: Content, session: Session, work: Path) -> FileSlice:
-    """Unpack base and layer into one tree, and pack all of it: for bases whose tables cannot be joined."""
+def pack_whole(content: Content, session: Session, work: Path) -> FileSlice:
+    """Unpack base and layer into one tree, and pack all of it."""
     packed = work / "flat.sqfs"
     whole = unpack_whole(content, work, session)
     run_pack(session, whole, packed, time=content.time, all_root=not session.host.can_mount)
@@ -81,20 +81,20 @@ def pack_anew(content: Content, session: Session, work: Path) -> FileSlice:
 
 
 def _layer_like(base: Superblock, content: Content, session: Session, work: Path) -> FileSlice:
-    """Give the layer's squashfs, packed as the base is."""
+    """Return the layer's squashfs, packed with the same options as the base."""
     layer = content.layer
     if isinstance(layer, FileSlice) and is_packed_alike(base, read_superblock(layer.path, layer.offset)):
         return layer
     packed = work / "layer.sqfs"
     tree = unpack_layer(content, work, session)
     if tree is None:
-        raise AssertionError("a layer that there is has a tree")
+        raise AssertionError("the content has a layer, but no tree")
     run_pack(session, tree, packed, time=content.time, like=base)
     return whole_of(packed)
 
 
-def _papers(sif: Sif | None, lock: Lock | None) -> list[NewPart]:
-    copied = [plan_copied_part(sif, part) for part in _kept(sif)] if sif else []
+def _metadata_parts(sif: Sif | None, lock: Lock | None) -> list[NewPart]:
+    copied = [plan_copied_part(sif, part) for part in _copied_parts(sif)] if sif else []
     if lock is None:
         return copied
     return [
@@ -104,7 +104,7 @@ def _papers(sif: Sif | None, lock: Lock | None) -> list[NewPart]:
     ]
 
 
-def _kept(sif: Sif) -> list[SifPart]:
+def _copied_parts(sif: Sif) -> list[SifPart]:
     return [part for part in sif.parts if part.datatype in COPIED or part.name in COPIED_NAMES]
 
 

@@ -1,4 +1,4 @@
-"""What an image is made of, whatever file it goes into; and its tree, unpacked for another form."""
+"""Describe the content of an image independently of its file format, and unpack it for another format."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from argosy.recipes.lock import Lock
 
 
 class Content(msgspec.Struct, frozen=True):
-    """A base and what lies over it.
+    """Describe a base and its layer.
 
     Attributes
     ----------
     name
-        What the image is called where a form asks for a name: ``digits``.
+        Name of the image, for formats that have one.
     base
         The squashfs of the root file system.
     layer
-        The layer: its tree, or its squashfs; None where the base holds everything.
+        The layer: its tree, or its squashfs; None if the base holds everything.
     arch
         Go's name of the architecture.
     time
-        Seconds since 1970, for whatever is made of it.
+        Creation time of the output, in seconds since 1970.
     older
-        Whether the base is an image of ours of one partition, whose own layer the new one takes the place of.
+        Whether the base is a flat Argosy image, whose own layer the new one replaces.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Content(msgspec.Struct, frozen=True):
 
 
 def content_over(base: Base, layer: Path, lock: Lock, *, name: str) -> Content:
-    """Give the content of an image that is being built: a base, and a layer's tree."""
+    """Return the content of a new image: a base, and a layer's tree."""
     image = base.image
     below = FileSlice(Path(image.path), image.base_offset, image.base_size)
     older = base.lock is not None and image.layer_offset < 0
@@ -61,7 +61,7 @@ def unpack_slice(source: FileSlice, tree: Path, session: Session, *, doing: str)
     Raises
     ------
     ToolMissing, ToolFailed, CheckFailed
-        When unsquashfs is not there, fails, or the disk is full.
+        If unsquashfs is missing or fails, or the disk is full.
     """
     run_unsquashfs(session, source.path, source.offset, tree, doing=doing)
 
@@ -74,7 +74,7 @@ def unpack_base(content: Content, work: Path, session: Session) -> Path:
 
 
 def unpack_layer(content: Content, work: Path, session: Session) -> Path | None:
-    """Give the tree of the layer; None where there is none."""
+    """Return the tree of the layer, or None without a layer."""
     if isinstance(content.layer, FileSlice):
         tree = work / "layer-tree"
         unpack_slice(content.layer, tree, session, doing="unpacking the layer")
@@ -83,7 +83,7 @@ def unpack_layer(content: Content, work: Path, session: Session) -> Path | None:
 
 
 def unpack_whole(content: Content, work: Path, session: Session) -> Path:
-    """Give one tree of base and layer; the layer's own tree is used up."""
+    """Merge base and layer into one tree; the layer's own tree is consumed."""
     whole = unpack_base(content, work, session)
     layer = unpack_layer(content, work, session)
     if content.older:
@@ -94,9 +94,9 @@ def unpack_whole(content: Content, work: Path, session: Session) -> Path:
 
 
 def merge_trees(source: Path, target: Path, *, root: Path) -> None:
-    """Move a tree's entries into another one; folders that stand there are merged, files replaced.
+    """Move a tree's entries into another tree; existing folders are merged, existing files are replaced.
 
-    A symbolic link to a folder on the way (``/opt -> /usr/opt``) is followed within `root`, as it would be inside.
+    Symbolic links to folders (``/opt -> /usr/opt``) are resolved within `root`, as in the container.
     """
     for entry in source.iterdir():
         if is_whiteout(entry):
@@ -106,12 +106,12 @@ def merge_trees(source: Path, target: Path, *, root: Path) -> None:
             else:
                 removed.unlink(missing_ok=True)
             continue
-        there = follow_inside(target / entry.name, root)
-        if entry.is_dir() and not entry.is_symlink() and there.is_dir():
-            merge_trees(entry, there, root=root)
+        existing = follow_inside(target / entry.name, root)
+        if entry.is_dir() and not entry.is_symlink() and existing.is_dir():
+            merge_trees(entry, existing, root=root)
         else:
-            there.unlink(missing_ok=True)
-            shutil.move(entry, there)
+            existing.unlink(missing_ok=True)
+            shutil.move(entry, existing)
 
 
 def follow_inside(path: Path, root: Path) -> Path:
@@ -124,44 +124,44 @@ def follow_inside(path: Path, root: Path) -> Path:
     return path
 
 
-OF_THE_START = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
-OF_RUNTIMES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
+PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
+RUNTIME_PREFIXES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
 
 
 def ask_environment(tree: Path, work: Path, session: Session) -> tuple[tuple[str, str], ...]:
-    """Give the variables that the image's own scripts set, by running them inside its tree.
+    """Return the variables that the image's own scripts set, by running them in its tree.
 
     Raises
     ------
     ToolMissing, ToolFailed
-        When nothing here can run a program in the tree.
+        If no build backend can run a program in the tree.
     """
     return ask_build_container(find_build_container_in_tree(session, tree, scratch=work / "ask"))
 
 
 def ask_build_container(build_container: BuildContainer) -> tuple[tuple[str, str], ...]:
-    """Give the variables that the scripts of a room's image set.
+    """Return the variables that the scripts of a container's image set.
 
     Raises
     ------
     ToolFailed
-        When one of them fails.
+        If a script fails.
     """
-    # LANG is empty, so that one which the image sets only where there is none is seen.
+    # An empty LANG shows the value of images that set LANG only if it is empty.
     reply = build_container.run_checked(
-        "/bin/cat", "/proc/self/environ", variables=(("LANG", ""),), doing="asking the image for its environment"
+        "/bin/cat", "/proc/self/environ", variables=(("LANG", ""),), doing="reading the image's environment"
     )
     return parse_environment(reply.stdout)
 
 
 def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
-    """Read ``/proc/PID/environ``, and leave out what belongs to the start of a program and not to the image."""
+    """Read ``/proc/PID/environ``, without variables that belong to the process and not to the image."""
     rows = (row.partition("=") for row in text.split("\0"))
     found = {name: value for name, _, value in rows if NAME.match(name) and value}
     kept = {
         name: value
         for name, value in found.items()
-        if name not in OF_THE_START and not name.startswith(OF_RUNTIMES) and "\n" not in value
+        if name not in PROCESS_VARIABLES and not name.startswith(RUNTIME_PREFIXES) and "\n" not in value
     }
     libraries = [part for part in kept.pop("LD_LIBRARY_PATH", "").split(":") if part and part != GPU_LIBRARIES]
     if libraries:

@@ -1,4 +1,4 @@
-"""Write an image as enroot and pyxis take it: one squashfs, with two files in /etc that say how a container starts."""
+"""Write an image for enroot and pyxis: one squashfs, with two files in /etc that control the start of a container."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ from argosy.images.squashfs.pack import run_pack
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.squashfs.tables import device_nodes
 
-RC = """\
-#!/bin/sh
-# The container's start for enroot and pyxis: the command that was given, or a shell.
-[ "$#" -gt 0 ] || set -- /bin/sh
-exec "$@"
-"""
+RC = Path(__file__).with_name("rc.sh").read_text(encoding="utf-8")
 HAS_ETC = "[ -d /etc ] && [ ! -L /etc ]"
 
 
 def write_sqsh(path: Path, content: Content, session: Session, work: Path) -> int:
-    """Write base and layer as one squashfs, with the files that enroot reads, without device nodes; give its bytes.
+    """Write base and layer as one squashfs with enroot's files and without device nodes, and return its size in bytes.
 
     Raises
     ------
     ToolMissing, ToolFailed, CheckFailed
-        When nothing here can run a program of the image, or the disk is full.
+        If no build backend can run a program of the image, or the disk is full.
     """
     packed = _packed(content, session, work)
     build_container = find_mounting_container(session, packed, scratch=work / "ask") or _unpacked(packed, session, work)
@@ -44,17 +39,17 @@ def write_sqsh(path: Path, content: Content, session: Session, work: Path) -> in
 
 
 def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
-    """Lay enroot's files over the image, and leave out its device nodes.
+    """Add enroot's files to the image, and leave out its device nodes.
 
     enroot mounts the machine's ``/dev``, and ``enroot create`` and pyxis unpack the image as the user: unsquashfs 4.5
-    and later fails at a device node then.
+    and later then fails at a device node.
     """
     whole = whole_of(packed)
     return join_squashfs(whole, whole_of(layer), time=time, without=device_nodes(whole))
 
 
 def _packed(content: Content, session: Session, work: Path) -> Path:
-    """Give a squashfs of base and layer that can be joined with another one."""
+    """Return a squashfs of base and layer that can be joined with another one."""
     packed = work / "whole.sqfs"
     write_pieces(packed, plan_whole(content, session, work))
     if can_join(read_superblock(packed)):
@@ -72,9 +67,9 @@ def _unpacked(packed: Path, session: Session, work: Path) -> BuildContainer:
 
 
 def write_enroot_files(tree: Path, variables: tuple[tuple[str, str], ...]) -> None:
-    """Make a tree of what enroot reads of an image: ``/etc/environment`` and ``/etc/rc`` (its doc/image-format.md).
+    """Write the files that enroot reads: ``/etc/environment`` and ``/etc/rc`` (enroot's doc/image-format.md).
 
-    A value that holds ``${`` is left out: enroot would put a variable of the host there.
+    Values with ``${`` are left out, because enroot would insert a variable of the host.
     """
     etc = tree / "etc"
     etc.mkdir(parents=True)

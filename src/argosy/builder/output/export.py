@@ -1,7 +1,4 @@
-"""Write an image in another form: for a build that asks for it, and for one that stands already.
-
-read the image -> its content -> trees -> the form's own file -> what to type.
-"""
+"""Write an image in another format, for a build or from an existing image."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from argosy.builder.output.assemble import write_flat
 from argosy.builder.output.content import Content, ask_environment, merge_trees, unpack_base, unpack_layer
 from argosy.builder.output.enroot import write_sqsh
 from argosy.builder.output.oci import (
-    Facts,
+    ImageConfig,
     Layer,
     Layering,
     write_docker_archive,
@@ -46,7 +43,7 @@ from argosy.version import VERSION
 
 
 class ExportRequest(msgspec.Struct, frozen=True):
-    """What the user asks of `argosy images export`."""
+    """Request an export of an image."""
 
     image: str
     form: OutputFormat
@@ -55,14 +52,14 @@ class ExportRequest(msgspec.Struct, frozen=True):
 
 
 class ExportReport(msgspec.Struct, frozen=True):
-    """What was written.
+    """Report an export.
 
     Attributes
     ----------
     size
         Bytes of the output.
     use
-        Lines that say how it is used.
+        Lines that show how to use it.
     """
 
     output: str
@@ -73,7 +70,7 @@ class ExportReport(msgspec.Struct, frozen=True):
 
 
 def export_image(request: ExportRequest, session: Session) -> ExportReport:
-    """Write an image in another form; the image stays as it is.
+    """Write an image in another format.
 
     Raises
     ------
@@ -86,8 +83,8 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
     with session.step("export", str(request.output)) as step, work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
         content = content_of(opened, session)
-        papers = opened.sif
-        size = write_output(request.form, request.output, content, papers, session, work, force=request.force)
+        metadata = opened.sif
+        size = write_output(request.form, request.output, content, metadata, session, work, force=request.force)
         step.result = f"{render_size(size)} written to {request.output}"
     activation = _activation_of(opened, session) if request.form is OutputFormat.LAYER else plan_activation()
     program = "python" if content.lock and content.lock.python else "COMMAND"
@@ -98,18 +95,18 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
 
 
 def name_base_for_use(lock: Lock | None) -> str:
-    """Give the word by which a runtime reaches an image's base; ``BASE`` where it is no file and in no registry."""
+    """Return how a runtime refers to an image's base, or ``BASE`` if it is neither a file nor in a registry."""
     reference = lock.base.reference if lock else ""
     return reference if "://" in reference or Path(reference).is_file() else "BASE"
 
 
 def content_of(opened: Opened, session: Session) -> Content:
-    """Give what an image is made of.
+    """Return the content of an image.
 
     Raises
     ------
     UsageError
-        When it is a folder.
+        If it is a folder.
     """
     image, lock = opened.image, opened.lock
     if image.kind is ImageKind.TREE:
@@ -130,61 +127,68 @@ def content_of(opened: Opened, session: Session) -> Content:
 
 
 def _activation_of(opened: Opened, session: Session) -> Activation:
-    """Read the layer's environment out of the layer."""
+    """Read the environment from the layer."""
     image = opened.image
     words = ("unsquashfs", "-no-progress", "-o", str(image.layer_offset), "-cat", image.path, ENV_SCRIPT.lstrip("/"))
     return parse_env_script(run_checked(session.runner, Command(words), doing="reading the layer's environment").stdout)
 
 
 def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
-    """Refuse an output that stands there; a folder gives way to a layout only where it is one.
+    """Refuse an existing output; ``--force`` replaces a folder only if it is an OCI layout.
 
     Raises
     ------
     UsageError
-        With what to do.
+        If the output exists and must not be replaced.
     """
     if form is not OutputFormat.OCI:
         refuse_existing(output, force=force)
     elif output.exists() and not (force and identify_file(output).kind is Kind.OCI_LAYOUT):
-        what = "give another name with -o" + ("" if force else ", or --force to replace an OCI layout")
+        what = "choose another name with -o" + ("" if force else ", or --force to replace an OCI layout")
         raise UsageError(f"{output} already exists", evidence=f"it is {identify_file(output).description}", hint=what)
 
 
 def refuse_flat(form: OutputFormat, *, flatten: bool) -> None:
-    """Refuse ``--flatten`` with a form that it means nothing for.
+    """Refuse ``--flatten`` with a format that has no partitions.
 
     Raises
     ------
     UsageError
-        Saying what the form is.
+        If the format is neither SIF nor squashfs.
     """
     if flatten and form not in {OutputFormat.SIF, OutputFormat.SQSH}:
         what = "the layer without its base" if form is OutputFormat.LAYER else "made of layers"
         raise UsageError(
-            f"--flatten means nothing with --format {form}", evidence=f"that is {what}", hint="leave it out"
+            f"--flatten has no effect with --format {form}", evidence=f"the format is {what}", hint="remove --flatten"
         )
 
 
 def write_output(
-    form: OutputFormat, output: Path, content: Content, papers: Sif | None, session: Session, work: Path, *, force: bool
+    form: OutputFormat,
+    output: Path,
+    content: Content,
+    metadata: Sif | None,
+    session: Session,
+    work: Path,
+    *,
+    force: bool,
 ) -> int:
-    """Write a content in one form; give the size of what was written, in bytes.
+    """Write a content in one format, and return the size of the output in bytes.
 
     Raises
     ------
     UsageError
-        When a layer alone is asked for, and there is none, or it changes more than its own folder.
+        If only the layer is requested, but there is none, or it also changes system folders.
     """
     if content.layer is not None and content.lock and content.lock.system and form is OutputFormat.LAYER:
         raise UsageError(
-            f"steps changed the system of {content.name}, and a layer alone shows what is below /opt/argosy only",
-            hint="choose another --format: all others hold the whole tree",
+            f"cannot write only the layer: steps changed system folders of {content.name} outside /opt/argosy",
+            hint="choose another --format; all others contain the whole tree",
         )
     if form in OCI_FORMATS:
         return _write_oci(form, output, content, session, work, force=force)
     writers: dict[OutputFormat, Callable[[Path], int]] = {
-        OutputFormat.SIF: lambda beside: write_flat(beside, content, papers, session, work),
+        OutputFormat.SIF: lambda beside: write_flat(beside, content, metadata, session, work),
         OutputFormat.SQSH: lambda beside: write_sqsh(beside, content, session, work),
         OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session),
     }
@@ -195,8 +199,8 @@ def write_output(
 def _write_layer(beside: Path, content: Content, session: Session) -> int:
     if content.layer is None:
         raise UsageError(
-            f"{content.name} has no layer of its own",
-            evidence="base and environment are one partition, or Argosy did not make it",
+            f"{content.name} has no separate layer",
+            evidence="it is flat, or was not built by Argosy",
             hint="build it without --flatten",
         )
     if isinstance(content.layer, Path):
@@ -243,8 +247,8 @@ def _output_of(form: OutputFormat, output: Path, *, force: bool) -> Iterator[Pat
 
 def make_layers(
     content: Content, blobs: Path, session: Session, work: Path, *, compress: bool
-) -> tuple[list[Layer], Facts]:
-    """Make the layers of an OCI image in a folder, and what its configuration says."""
+) -> tuple[list[Layer], ImageConfig]:
+    """Write the layers of an OCI image into a folder, and return them with the image's configuration."""
     blobs.mkdir(parents=True)
     base, layer = unpack_base(content, work, session), unpack_layer(content, work, session)
     below = f"base {content.lock.base.reference if content.lock else content.name}"
@@ -254,7 +258,7 @@ def make_layers(
         layers.append(write_layer(layer, blobs, above))
         merge_trees(layer, base, root=base)
     variables = ask_environment(base, work, session)
-    return layers, Facts(content.arch, content.time, variables, _labels(content.lock), _command(content.lock))
+    return layers, ImageConfig(content.arch, content.time, variables, _labels(content.lock), _command(content.lock))
 
 
 def _command(lock: Lock | None) -> tuple[str, ...]:
@@ -262,7 +266,7 @@ def _command(lock: Lock | None) -> tuple[str, ...]:
 
 
 def _labels(lock: Lock | None) -> tuple[tuple[str, str], ...]:
-    """Give labels: the two of the OCI specification for the base, and the content's digest."""
+    """Return labels: the two of the OCI specification for the base, and the content digest."""
     if lock is None:
         return ()
     spec = "org.opencontainers.image.base"
@@ -274,5 +278,5 @@ def _labels(lock: Lock | None) -> tuple[tuple[str, str], ...]:
 
 
 def _docker_name(name: str) -> str:
-    """Make a name that Docker takes: lower case letters, digits and single separators."""
+    """Return a name that Docker accepts: lower case letters, digits and single separators."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "image"

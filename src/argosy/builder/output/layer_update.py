@@ -1,8 +1,8 @@
-"""Pack only what changed in a layer since the one that it was made from; join it with what was packed before.
+"""Pack only the files that changed since the base's layer, and join them with its squashfs.
 
-An image of ours as base, as in `argosy wrap update`: some packages are new, and the gigabyte of the others is in the
-base's layer already, compressed.  What is compared is the content of every file, so the same base and the same tree
-give the same bytes, whatever was cached.
+This saves time if an Argosy image is the base, for example in `argosy wrap update`: a few packages are new, and the
+base's layer already contains all others, compressed.  The comparison uses the content of every file, so the same base
+and the same tree give the same bytes, independent of caches.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.squashfs.tables import dead_share
 
 MOST_CHANGED = 0.5
-"""Share of a tree's bytes; with more of them new, all is packed anew."""
+"""If a larger share of the tree's bytes is new, the whole tree is packed."""
 MOST_DEAD = 0.25
-"""Share of a layer's bytes that updates have replaced or removed; with more, all is packed anew, without them."""
+"""If updates have replaced or removed a larger share of the layer's bytes, the whole tree is packed without them."""
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Paths that are new or have another content, and those that are gone or became something else, sorted."""
+    """List paths that are new or have changed, and paths that are gone or have another type, sorted."""
 
     new: tuple[str, ...]
     gone: tuple[str, ...]
 
 
 class BaseLayer(msgspec.Struct, frozen=True):
-    """The layer that was taken over: its squashfs, or that of its image's one partition, and what it holds."""
+    """Describe the base's layer: its squashfs, or that of a flat image, and its entries."""
 
     packed: FileSlice
     entries: Entries
 
 
 def describe_base_layer(base: Base, tree: Path, *, flat: bool) -> BaseLayer | None:
-    """Describe the layer that was just taken over into `tree` from an image of ours.
+    """Describe the base's layer, which was just unpacked into `tree`.
 
     Parameters
     ----------
     flat
-        Whether the new image will have one partition; what is packed is of use where the base is like that.
+        Whether the new image is flat; the squashfs can be reused only if the base is flat, too.
 
     Returns
     -------
-    None where there is no such layer, or where it is more than the folders of ours.
+    None if there is no such layer, or if it also contains system folders.
     """
     image, lock = base.image, base.lock
     if lock is None or lock.system or flat != (image.layer_offset < 0):
@@ -64,7 +64,7 @@ def describe_base_layer(base: Base, tree: Path, *, flat: bool) -> BaseLayer | No
 
 
 def plan_changes(before: Entries, now: Entries) -> Changes:
-    """Tell what changed between two trees; the lock, which is written last, always did."""
+    """Compare two trees; the lock, which is written last, always counts as changed."""
     new = tuple(name for name, entry in now.items() if before.get(name) != entry)
     gone = (name for name, entry in before.items() if name not in now or _kind(now[name]) != _kind(entry))
     return Changes((*new, LOCK.lstrip("/")), tuple(gone))
@@ -75,16 +75,16 @@ def _kind(entry: bytes) -> int:
 
 
 def join_changes(session: Session, tree: Path, before: BaseLayer, now: Entries, *, time: int) -> tuple[Piece, ...]:
-    """Pack what changed in a tree, beside it, and plan the squashfs of that and of what was packed before.
+    """Pack the changed files of a tree, and join them with the squashfs of the base's layer.
 
     Returns
     -------
-    The parts to write, one behind the other; none where it is better to pack all anew.
+    The pieces of the new squashfs, in order; empty if packing the whole tree is better.
 
     Raises
     ------
     ToolMissing, ToolFailed, CheckFailed
-        When mksquashfs is not there, fails, or the disk is full.
+        If mksquashfs is missing or fails, or the disk is full.
     """
     changes = plan_changes(before.entries, now)
     if not _is_worth_it(before, changes, tree, now):
@@ -109,7 +109,7 @@ def _is_worth_it(before: BaseLayer, changes: Changes, tree: Path, now: Entries) 
 
 
 def _copy_entries(tree: Path, names: tuple[str, ...], target: Path) -> None:
-    """Give some entries of a tree, with the folders above them, to a tree of their own, by links where that can be."""
+    """Copy some entries of a tree with their parent folders into a new tree, with hard links if possible."""
     made = {"."}
     target.mkdir()
     shutil.copymode(tree, target)

@@ -1,4 +1,4 @@
-"""Write OCI images and Docker archives, the same bytes for the same content; it unpacks nothing and asks nobody.
+"""Write OCI images and Docker archives; the same content gives the same bytes.
 
 ::
 
@@ -6,8 +6,8 @@
     layer tree  ──tar──> layer 2 ─┼─> configuration ──> manifest ──> oci-layout, one tar of it, or Docker's archive
     environment ──────────────────┘
 
-Two layers, so images over one base share it in a registry.  Names in the second follow the base's symbolic links
-(``/opt -> /usr/opt``): a folder would replace the link.  OCI image specification 1.0; Docker's archive as
+Images with the same base share its layer in a registry.  Names in the second layer follow the base's symbolic links
+(``/opt -> /usr/opt``), because a folder would replace the link.  OCI image specification 1.0; Docker's archive as
 ``docker save`` of Docker 1.10 and later writes it.
 """
 
@@ -31,7 +31,7 @@ from argosy.core.store import digest_of_file
 from argosy.images.registry.artifacts import SIF_LAYER
 
 GZIP_LEVEL = 1
-"""The time goes into this: level 6 takes three times as long and saves a tenth."""
+"""Compression dominates the time: level 6 takes three times as long and saves a tenth of the size."""
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -46,7 +46,7 @@ TITLE = "org.opencontainers.image.title"
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """A file of a layout: named by its digest."""
+    """Describe a file of a layout, whose name is its digest."""
 
     digest: str
     size: int
@@ -59,7 +59,7 @@ class Blob(msgspec.Struct, frozen=True):
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """A layer: its blob, and the digest of its tar before compression."""
+    """Describe a layer: its blob, and the digest of its uncompressed tar file."""
 
     blob: Blob
     diff_id: str
@@ -67,8 +67,8 @@ class Layer(msgspec.Struct, frozen=True):
     made_by: str
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """What the configuration says.
+class ImageConfig(msgspec.Struct, frozen=True):
+    """Hold the values of an image configuration.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class _Counter:
-    """Passes bytes on, and knows their number and digest."""
+    """Pass bytes on to a stream, and compute their number and digest."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -94,36 +94,36 @@ class _Counter:
         self.size = 0
 
     def write(self, data: bytes) -> int:
-        """Pass bytes on."""
+        """Write bytes to the stream."""
         self._total.update(data)
         self.size += len(data)
         return int(self._stream.write(data))
 
     def flush(self) -> None:
-        """Pass it on."""
+        """Flush the stream."""
         self._stream.flush()
 
     @property
     def digest(self) -> str:
-        """``sha256:…`` of what went through."""
+        """The digest of all bytes written, with ``sha256:``."""
         return f"sha256:{self._total.hexdigest()}"
 
 
 class Layering(msgspec.Struct, frozen=True):
-    """How a tree becomes a layer.
+    """Hold options for writing a tree as a layer.
 
     Attributes
     ----------
     made_by
-        For the image's history.
+        Text for the image's history.
     time
-        Seconds since 1970 that every entry gets; None keeps each file's own.
+        Time of every entry in seconds since 1970; None keeps each file's own time.
     keep_owners
-        Whether owners are those on disk; else everything belongs to root.
+        Whether to keep the owners on disk; otherwise everything belongs to root.
     compress
-        Whether the tar is compressed by gzip.
+        Whether to compress the tar file with gzip.
     under
-        The tree below this layer, whose links its names follow.
+        The tree of the base, whose links the names follow.
     """
 
     made_by: str
@@ -134,7 +134,7 @@ class Layering(msgspec.Struct, frozen=True):
 
 
 def write_layer(tree: Path, folder: Path, how: Layering) -> Layer:
-    """Write a tree as a layer into `folder`, under the name of its digest."""
+    """Write a tree as a layer into `folder`, with its digest as the name."""
     part = folder / "layer.part"
     with part.open("wb") as file:
         outer = _Counter(file)
@@ -147,7 +147,7 @@ def write_layer(tree: Path, folder: Path, how: Layering) -> Layer:
 
 @contextmanager
 def _squeezed(outer: Any, *, compress: bool) -> Iterator[Any]:
-    """Give a stream to write to, and no more."""
+    """Provide a stream that compresses, or the stream itself."""
     if not compress:
         yield outer
         return
@@ -158,8 +158,8 @@ def _squeezed(outer: Any, *, compress: bool) -> Iterator[Any]:
 def _write_tar(stream: Any, tree: Path, how: Layering) -> None:
     with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape") as archive:
         for path, name in _entries(tree, how.under):
-            info: tarfile.TarInfo | None = archive.gettarinfo(path, name)  # a second name of one file is a hard link
-            if info is None:  # a socket, whatever typeshed says
+            info: tarfile.TarInfo | None = archive.gettarinfo(path, name)  # repeated inodes become hard links
+            if info is None:  # a socket, in spite of typeshed
                 continue
             info.mtime = int(info.mtime) if how.time is None else how.time
             info.uname = info.gname = ""
@@ -176,13 +176,13 @@ def _write_tar(stream: Any, tree: Path, how: Layering) -> None:
 
 
 def _mark_removed(info: tarfile.TarInfo) -> None:
-    """Say as OCI's layers do what a device 0:0 says to overlays: the file of that name is gone."""
+    """Convert an overlay whiteout (device 0:0) into an OCI whiteout."""
     folder, slash, name = info.name.rpartition("/")
     info.name, info.type, info.mode = f"{folder}{slash}{WHITEOUT}{name}", tarfile.REGTYPE, 0o644
 
 
 def _entries(tree: Path, under: Path | None) -> list[tuple[str, str]]:
-    """List (path on disk, name inside), parents first, sorted by name."""
+    """List pairs of the path on disk and the name in the layer, sorted by name, so that parents come first."""
     return sorted(_walk(str(tree), "", under), key=lambda pair: pair[1])
 
 
@@ -200,7 +200,7 @@ def _walk(folder: str, inside: str, under: Path | None) -> Iterator[tuple[str, s
                 yield from _walk(entry.path, f"{name}/", below)
 
 
-def render_config(facts: Facts, layers: list[Layer]) -> bytes:
+def render_config(facts: ImageConfig, layers: list[Layer]) -> bytes:
     """Render the configuration."""
     created = datetime.fromtimestamp(facts.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     config: dict[str, Any] = {
@@ -224,8 +224,8 @@ def _render_manifest(config: Blob, layers: list[Layer]) -> bytes:
     return _json({"schemaVersion": 2, "mediaType": MANIFEST, "config": _row(CONFIG, config), "layers": rows})
 
 
-def write_layout(folder: Path, facts: Facts, layers: list[Layer], *, name: str) -> str:
-    """Complete an OCI layout whose layers lie in ``blobs/sha256`` already; give the manifest's digest."""
+def write_layout(folder: Path, facts: ImageConfig, layers: list[Layer], *, name: str) -> str:
+    """Complete an OCI layout with existing layers in ``blobs/sha256``, and return the manifest's digest."""
     blobs = folder / "blobs/sha256"
     config = _write_blob(blobs, render_config(facts, layers))
     manifest = _write_blob(blobs, _render_manifest(config, layers))
@@ -234,7 +234,7 @@ def write_layout(folder: Path, facts: Facts, layers: list[Layer], *, name: str) 
 
 
 def write_sif_layout(folder: Path, sif: Path) -> str:
-    """Write an OCI layout of one artifact, a SIF file, which gets a second name where it can; give its digest."""
+    """Write an OCI layout with a SIF file, hard-linked if possible, and return the manifest's digest."""
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True)
     digest = digest_of_file(sif)
@@ -251,7 +251,7 @@ def write_sif_layout(folder: Path, sif: Path) -> str:
 
 
 def write_index(folder: Path, row: dict[str, Any], *, name: str) -> None:
-    """Write the two files that make a folder an OCI layout of one image."""
+    """Write ``index.json`` and ``oci-layout`` for one image."""
     index = {"schemaVersion": 2, "manifests": [{**row, "annotations": {REF_NAME: name}}]}
     (folder / "index.json").write_bytes(_json(index))
     (folder / "oci-layout").write_bytes(_json(LAYOUT))
@@ -265,8 +265,8 @@ def _write_blob(blobs: Path, data: bytes) -> Blob:
     return Blob(digest, len(data), path)
 
 
-def write_docker_archive(path: Path, work: Path, facts: Facts, layers: list[Layer], *, tag: str) -> None:
-    """Write what ``docker load`` reads: the layers, not compressed, the configuration, and a manifest of Docker's."""
+def write_docker_archive(path: Path, work: Path, facts: ImageConfig, layers: list[Layer], *, tag: str) -> None:
+    """Write an archive for ``docker load``: uncompressed layers, the configuration, and Docker's manifest."""
     config = _write_blob(work, render_config(facts, layers))
     names = {layer.blob.hex: f"{layer.blob.hex}.tar" for layer in layers}
     manifest = [{"Config": f"{config.hex}.json", "RepoTags": [tag], "Layers": list(names.values())}]
@@ -277,13 +277,13 @@ def write_docker_archive(path: Path, work: Path, facts: Facts, layers: list[Laye
 
 def write_layout_archive(path: Path, folder: Path, *, time: int) -> None:
     """Write an OCI layout as one tar file."""
-    # The folders are entries too: for one that is missing Apptainer's reader makes one of root's, which no user may.
+    # Apptainer's reader creates missing folders as root's, which fails for ordinary users; so folders are entries, too.
     files = sorted(folder.rglob("*"))
     _write_plain_tar(path, [(str(each.relative_to(folder)), each) for each in files], time=time)
 
 
 def _write_plain_tar(path: Path, rows: list[tuple[str, Path]], *, time: int) -> None:
-    """Write files and folders into a tar file, in this order, as root's, with one time."""
+    """Write files and folders into a tar file in this order, owned by root, with one time."""
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
         for name, source in rows:
             info = tarfile.TarInfo(name)

@@ -1,6 +1,6 @@
-"""Put an image into a registry: as an image of layers for every tool, or as the SIF file itself.
+"""Push an image to a registry: as an OCI image for every tool, or as a SIF file.
 
-read the image -> an OCI layout of it -> skopeo copies the layout -> the digest that it has there.
+The image is written as an OCI layout, which skopeo copies to the registry.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from argosy.images.registry.skopeo import Fault, explain_failure, judge_fault, l
 
 
 class PushReport(msgspec.Struct, frozen=True):
-    """What was pushed.
+    """Report a push.
 
     Attributes
     ----------
     reference
-        With the digest that it has in the registry, by which it is fetched again unchanged.
+        The reference with the digest in the registry, for a pull of exactly this image.
     bytes
-        Size of the image file here; what travels is what the registry has not yet.
+        Size of the local image file; only blobs that the registry does not have are transferred.
     """
 
     image: str
@@ -44,27 +44,29 @@ class PushReport(msgspec.Struct, frozen=True):
 def push_image(image: str, target: str, session: Session) -> PushReport:
     """Push an image to ``docker://HOST/NAME:TAG`` or ``oras://HOST/NAME:TAG``.
 
-    Credentials are skopeo's own: those of ``skopeo login``, ``podman login`` or ``docker login``.
+    The credentials are those of ``skopeo login``, ``podman login`` or ``docker login``.
 
     Raises
     ------
     UsageError
-        When the target is no place in a registry, or the image has not the form that it wants.
+        If the target is not in a registry, or the image has the wrong format.
     ToolMissing, ToolFailed, CheckFailed
-        When skopeo is not here; the registry cannot be reached, or lets nobody write; the disk is full.
+        If skopeo is missing, the registry is unreachable or refuses the push, or the disk is full.
     """
     reference = _target(target)
     if "skopeo" not in session.host.programs:
         raise ToolMissing(
-            f"nothing here can push to {reference.registry}", evidence="skopeo: not found", hint="install skopeo"
+            f"cannot push to {reference.registry}: skopeo is not installed",
+            evidence="skopeo: not found",
+            hint="install skopeo",
         )
     opened = refined(open_image(find_image(image, session)), session)
     refuse_layer(opened, session)
     path = Path(opened.image.path)
     if reference.transport is Transport.ORAS and opened.image.kind is not ImageKind.SIF:
         raise UsageError(
-            f"{path} is no SIF file",
-            evidence=f"{reference.transport}:// takes the file as it is",
+            f"{path} is not a SIF file",
+            evidence=f"{reference.transport}:// transfers a SIF file unchanged",
             hint=f"push it as an image: argosy images push {quote(image)} {target.replace('oras://', 'docker://', 1)}",
         )
     _refuse_unreachable(reference, session)
@@ -77,7 +79,7 @@ def push_image(image: str, target: str, session: Session) -> PushReport:
 
 
 def _refuse_unreachable(reference: Reference, session: Session) -> None:
-    """Ask the registry something before minutes of packing; that it has no such image, or tells nobody, is no fault."""
+    """Check that the registry is reachable before packing; a missing or hidden image is not an error."""
     command = plan_manifest(reference, skopeo_options(session))
     reply = session.runner.run(command)
     if reply.code != 0 and judge_fault(last_word(reply)) in {Fault.TLS, Fault.NETWORK}:
@@ -88,18 +90,18 @@ def _target(text: str) -> Reference:
     reference = parse_reference(text)
     if reference.transport not in SLASHED:
         raise UsageError(
-            f"{reference} is no place in a registry",
-            hint="give docker://HOST/NAME:TAG or oras://HOST/NAME:TAG; files are written by 'argosy images export'",
+            f"{reference} is not in a registry",
+            hint="use docker://HOST/NAME:TAG or oras://HOST/NAME:TAG; to write files, use argosy images export",
         )
     if reference.digest:
         raise UsageError(
-            f"{reference} is pinned to a content", hint="push to a tag; the registry tells the digest then"
+            f"cannot push to a digest: {reference}", hint="push to a tag; the registry then reports the digest"
         )
     return reference
 
 
 def _write(opened: Opened, reference: Reference, work: Path, session: Session, step: Step) -> None:
-    """Write the layout: of the SIF file alone, or of base and layer as layers, which skopeo compresses."""
+    """Write the OCI layout: the SIF file, or base and layer as layers, which skopeo compresses."""
     layout = work / "layout"
     if reference.transport is Transport.ORAS:
         step.say("digest")

@@ -1,4 +1,4 @@
-"""Make a wheel of each pip package that has none, before it is installed: what is installed is what is taken along."""
+"""Build a wheel for each pip package that has none, so that a bundle contains exactly what is installed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from argosy.recipes.lock import LockedPackage, SourceKind
 
 
 def build_missing_wheels(installer: Installer, pins: tuple[Pin, ...], step: Step) -> tuple[Pin, ...]:
-    """Give the pins, those of sources, folders and repositories with a wheel of theirs in the folder ``wheels``.
+    """Build wheels of sdists, folders and repositories into ``wheels``, and return the pins with their hashes.
 
     Raises
     ------
     CheckFailed, ToolFailed
-        Naming the package of which no wheel can be made.
+        If a wheel cannot be built; the message names the package.
     """
     folder = installer.work / BUILT_WHEELS
     folder.mkdir(exist_ok=True)
-    # uv keeps the wheel of what it builds in its cache: in one of their own they are these and no others.
+    # uv stores built wheels in its cache; a separate cache contains only these.
     apart = replace(installer, fresh=True)
     step.say("looking for packages without a wheel")
     lacking = {pin.package.name for pin in _unbuilt(apart, [pin for pin in pins if not _address(pin)])}
@@ -39,7 +39,7 @@ def _address(pin: Pin) -> str:
 
 
 def _unbuilt(apart: Installer, pins: Sequence[Pin]) -> Sequence[Pin]:
-    """Find what the index has as source only: all are asked for at once, and halves of them where that fails."""
+    """Find packages that the index has only as source, by bisection."""
     if not pins or _uv_fits(apart, pins):
         return ()
     if len(pins) == 1:
@@ -53,7 +53,7 @@ def _uv_fits(apart: Installer, pins: Sequence[Pin]) -> bool:
 
 
 def _words(apart: Installer, pins: Sequence[Pin]) -> tuple[str, ...]:
-    # An address may hold a login, which no process list may show: hence a file.
+    # A file hides addresses, which may hold a login, from the process list.
     wanted = apart.file("-r", "wheels.txt", "".join(f"{pin.spec}\n" for pin in pins))
     place = ("--python", apart.python.executable, "--target", f"{WORK_INSIDE}/unused")
     return ("pip", "install", "--no-deps", *place, *apart.placing, *wanted)
@@ -66,22 +66,22 @@ def _with_file(apart: Installer, pin: Pin, folder: Path, step: Step, *, bare: bo
             shutil.copy2(unquote(address.path), folder)
         return pin
     package = pin.package
-    step.say(f"making a wheel of {package.name} {package.version}")
-    apart.uv_checked(*_words(apart, [pin]), doing=f"making a wheel of {package.name}")
-    built = _made(apart.work / "cache", package)
+    step.say(f"building a wheel of {package.name} {package.version}")
+    apart.uv_checked(*_words(apart, [pin]), doing=f"building a wheel of {package.name}")
+    built = _find_built_wheel(apart.work / "cache", package)
     wheel = folder / built.name
     shutil.copy2(built, wheel)
-    # What an index has may be built from its source too; of an address the file there is another one.
+    # A locked package of an index may also be built from its sdist, so its hashes stay valid.
     sources = package.sha256 if package.source is SourceKind.INDEX else ()
     hashes = tuple(sorted({*sources, digest_of_file(wheel)}))
     return Pin(replace(package, sha256=hashes), f"{package.name}=={package.version}")
 
 
-def _made(cache: Path, package: LockedPackage) -> Path:
+def _find_built_wheel(cache: Path, package: LockedPackage) -> Path:
     for wheel in sorted(cache.rglob("*.whl")):
         if wheel.is_file() and package_of(wheel.name) == (package.name, package.version):
             return wheel
     raise CheckFailed(
-        f"no wheel of {package.name} {package.version} came out of its build",
-        hint="make one of it (pip wheel), and name that in the requirements",
+        f"the build of {package.name} {package.version} produced no wheel",
+        hint="build one (pip wheel), and list it in the requirements",
     )

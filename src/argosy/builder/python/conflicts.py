@@ -1,8 +1,8 @@
-"""Judge what asks for a vendor's build in the base: the resolver is blind to it; nothing is resolved or changed here.
+"""Check requirements against the vendor builds of a base, which the resolver cannot do.
 
-A vendor's torch 2.9.0a0+x is older than 2.9.0 for PEP 440 and stands for it: the resolver is given it as an override,
-which meets whatever is asked.  So what was asked is looked at here: a requirement is met where the build itself or the
-release that it stands for meets it.
+A vendor's torch 2.9.0a0+x is a build of 2.9.0, but PEP 440 orders it before 2.9.0.  The resolver therefore gets it as
+an override, which satisfies every requirement.  This module checks each requirement against the build and against the
+release that it is built from.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from argosy.core.errors import CheckFailed
 from argosy.recipes.recipe import PipKind, Recipe
 
 VENDORS = re.compile(r"\+|(a|b|rc|dev)\d")
-"""What marks a vendor's build: a local version, or a pre-release."""
+"""Marks of a vendor's build: a local version, or a pre-release."""
 
 
 class CannotHave(CheckFailed):
-    """A requirement that the base's own package does not meet.
+    """Report a requirement that the base's own package does not satisfy.
 
     Parameters
     ----------
@@ -40,29 +40,29 @@ class CannotHave(CheckFailed):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """A requirement, and who has it: ``file:line``, or a package with its version."""
+    """Hold a requirement and its origin: ``file:line``, or a package with its version."""
 
     by: str
     requirement: Requirement
 
 
 def vendor_builds(packages: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Give the packages of a base whose version no release on an index has."""
+    """Return the packages of a base with a version that no index has."""
     return {name: version for name, version in packages if VENDORS.search(version)}
 
 
 def judge_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: str) -> None:
-    """Refuse the first demand that a vendor's build does not meet.
+    """Refuse the first requirement that a vendor's build does not satisfy.
 
     Parameters
     ----------
     python
-        Version of the Python inside, for markers.
+        Python version in the image, for markers.
 
     Raises
     ------
     CheckFailed
-        With the requirement, who has it, and what the base has.
+        The evidence shows the requirement, its origin, and the base's version.
     """
     if not builds:
         return
@@ -76,15 +76,15 @@ def judge_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: 
         if not meets(builds[name], wanted):
             raise CannotHave(
                 wanted,
-                f"{wanted} cannot be had: the base has its own {name}, which is never replaced",
+                f"cannot install {wanted}: the base has its own {name}, which is not replaced",
                 evidence=f"{demand.by} requires {wanted}\nthe base has {name}=={builds[name]}",
-                hint=f"ask for another version, or take a base with another {name}; or hide the base's: "
+                hint=f"change the version, use a base with another {name}, or allow to hide the base's: "
                 f"--allow-replace {name}",
             )
 
 
 def meets(version: str, wanted: Requirement) -> bool:
-    """Tell whether a build, or the release that it stands for, meets a requirement."""
+    """Tell whether a build, or the release that it is built from, satisfies a requirement."""
     try:
         release = Version(version).base_version
     except InvalidVersion:
@@ -93,16 +93,16 @@ def meets(version: str, wanted: Requirement) -> bool:
 
 
 def asked_demands(recipe: Recipe) -> Iterator[Demand]:
-    """Give what the user's own files ask for by name and version."""
+    """Return the requirements of the user's own files."""
     for line in (*recipe.pip, *recipe.constraints):
         if line.kind is PipKind.INDEX or line.name:
             yield from _demand(str(line.where), line.requirement)
 
 
 def read_demands(site_packages: Path) -> Iterator[Demand]:
-    """Give what the packages in a folder require."""
+    """Return the requirements of the packages in a folder."""
     for dist in distributions(path=[str(site_packages)]):
-        facts = dist.metadata  # read and parsed anew each time that it is asked for
+        facts = dist.metadata  # each access reads and parses the file again
         by = f"{facts['Name']} {facts['Version']}"
         for text in dist.requires or ():
             yield from _demand(by, text)
@@ -112,19 +112,19 @@ def _demand(by: str, text: str) -> Iterator[Demand]:
     try:
         yield Demand(by, Requirement(text))
     except InvalidRequirement:
-        return  # the resolver has read it, and will say so
+        return  # the resolver reports it
 
 
 def replaceable(recipe: Recipe) -> frozenset[str]:
-    """Name the base's packages that may be hidden: those that the user named, and what a lock of ours holds."""
+    """Return the base's packages that may be hidden: those that the user allows, and those in a lock."""
     locked = (line.name for line in recipe.pip if recipe.exact)
     return frozenset((*recipe.replaceable, *locked))
 
 
 def hidden_notes(base: Mapping[str, str], chosen: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Say which packages of the base are hidden by another version; both give versions by name."""
+    """Describe which packages of the base are hidden by another version; both arguments map names to versions."""
     return tuple(
-        f"{name} {version} hides the base's {base[name]}: what the base has built against its own may not work with it"
+        f"{name} {version} hides the base's {base[name]}; packages of the base that need their version may break"
         for name, version in chosen
         if base.get(name, version) != version
     )

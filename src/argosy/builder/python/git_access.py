@@ -1,7 +1,7 @@
-"""What fetching with git needs in the base: the program, and the way in that the user has on this machine.
+"""Give git in the base the user's access to repositories.
 
-uv fetches inside the base, so git and ssh are the base's.  Of the user's they get the agent, which signs and gives no
-key away, the hosts that she trusts, her names for hosts, and the logins of her netrc.
+uv runs git and ssh of the base.  They get the user's ssh agent (which signs, but does not reveal keys), ssh
+configuration, known hosts, and netrc.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from argosy.recipes.recipe import PipKind, PipLine, Recipe
 from argosy.recipes.uv_options import UvSettings
 
 GIT, SSH = "git", "openssh-client"
-"""Debian's packages."""
+"""Names of Debian packages."""
 
 NO_GIT = re.compile(r"Git executable not found|unable to detect version for|cannot run ssh|'git' was not found")
 NO_HOST = "Host key verification failed"
@@ -27,11 +27,11 @@ _VERSION_OF_GIT = re.compile(r"setuptools[-_]scm|hatch-vcs|versioningit|vcs-vers
 _SSH_ADDRESS = re.compile(r"git\+ssh://|git\+[\w.-]+@")
 
 GIT_SETTINGS = "[safe]\n\tdirectory = *\n"
-"""Inside, files of the user may seem another's: git would refuse her own folder."""
+"""In the container, the user's files may appear to belong to another user; git would refuse them."""
 
 
 def plan_git_packages(recipe: Recipe) -> tuple[str, ...]:
-    """Name Debian's packages that the recipe's repositories, and folders whose version git tells, need."""
+    """Return the Debian packages for repositories and for local folders whose version comes from git."""
     addresses = [line.spec for line in recipe.pip if line.kind is PipKind.VCS]
     if not addresses and not any(_asks_git(line) for line in recipe.pip):
         return ()
@@ -39,7 +39,7 @@ def plan_git_packages(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _asks_git(line: PipLine) -> bool:
-    """Tell whether a folder's build asks git for the version."""
+    """Tell whether the build of a local folder gets its version from git."""
     folder = Path(line.path)
     if line.kind is not PipKind.LOCAL or not (folder / ".git").exists():
         return False
@@ -91,7 +91,7 @@ def add_git_access(settings: UvSettings, recipe: Recipe, access: GitAccess) -> U
 
 
 def write_git_home(home: Path, settings: UvSettings) -> None:
-    """Write what git reads in the home that it has inside; a netrc is where uv finds it too."""
+    """Write git's settings into the home folder of the container, and link the netrc there."""
     (home / ".gitconfig").write_text(GIT_SETTINGS, encoding="utf-8")
     netrc = dict(settings.environment).get("NETRC")
     if netrc and not (home / ".netrc").is_symlink():
@@ -99,19 +99,19 @@ def write_git_home(home: Path, settings: UvSettings) -> None:
 
 
 def advise_on_git(text: str, settings: UvSettings) -> str:
-    """Say what to do about a repository that could not be fetched; nothing where git is not what failed."""
+    """Return a hint for a repository that could not be fetched; empty if git did not fail."""
     if NO_GIT.search(text):
         return (
-            "the base has no git: take one that has (debian:bookworm+git+openssh-client), let conda bring it "
-            "('- git' under dependencies), or install it by a [[step]] before the packages"
+            "the base has no git: use one that has it (debian:bookworm+git+openssh-client), install it with conda "
+            "('- git' under dependencies), or in a [[step]] before the packages"
         )
     if NO_HOST in text:
-        return "ssh does not know this host: connect to it once from here (ssh HOST), so that known_hosts has it"
+        return "ssh does not know this host: connect to it once (ssh HOST) to add it to known_hosts"
     if NO_KEY.search(text):
         agent = "SSH_AUTH_SOCK" in dict(settings.environment)
         return (
-            "the key has to be in your ssh agent: ssh-add -l lists what it has"
+            "add the key to your ssh agent; ssh-add -l lists its keys"
             if agent
-            else "no ssh agent is reached: eval $(ssh-agent) && ssh-add, then build again"
+            else "start an ssh agent (eval $(ssh-agent) && ssh-add), then build again"
         )
     return ""

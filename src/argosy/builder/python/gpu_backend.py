@@ -1,6 +1,6 @@
-"""Check after the installation that the torch in an image was built for the GPUs of the site it is for.
+"""Check after the installation that the torch in an image was built for the GPUs of its site.
 
-The wheel of another back end installs without a word, starts, and computes on the CPU.
+A wheel for another GPU vendor installs without any warning, starts, and computes on the CPU.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
 
 def check_torch(site: Site, build_container: BuildContainer, layer: Path, recipe: Recipe) -> None:
-    """Check the torch that programs in the image would import; none at all is right.
+    """Check the torch that programs in the image import; an image without torch passes.
 
     Raises
     ------
     CheckFailed
-        When it has no back end for the site's GPUs: which line to change.
+        If it cannot use the site's GPUs; the evidence names the line to change.
     """
     if site.node.gpu_vendor not in BACKENDS:
         return
@@ -41,12 +41,12 @@ def check_torch(site: Site, build_container: BuildContainer, layer: Path, recipe
 
 
 def judge_torch(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
-    """Judge what torch says of itself against the vendor of a site's GPUs.
+    """Compare the build of torch with the vendor of the site's GPUs.
 
     Raises
     ------
     CheckFailed
-        As `check_torch`.
+        As for `check_torch`.
     """
     vendor = site.node.gpu_vendor
     backend = BACKENDS[vendor]
@@ -58,8 +58,8 @@ def judge_torch(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
     others = [name for name in BACKENDS.values() if torch.get(name)]
     evidence = (
         f"{site.name} has GPUs of {vendor}: {backend}",
-        f"this torch has {', '.join(others) or 'none but the CPU'}",
-        f"{asked}: torch is asked for here" if asked else "torch came in as a dependency",
+        f"this torch supports {', '.join(others) or 'only the CPU'}",
+        f"{asked}: torch is requested here" if asked else "torch was installed as a dependency",
     )
     raise CheckFailed(
         f"torch {torch['__version__']} cannot use the GPUs of {site.name}",
@@ -70,6 +70,6 @@ def judge_torch(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
 
 def _hint(site: Site, where: str, *, conda: bool) -> str:
     if conda and site.node.gpu_vendor == "nvidia":
-        return "say what the nodes' driver supports, as in --cuda 12.8: conda then chooses a GPU build"
+        return "set the CUDA version of the nodes' driver, for example --cuda 12.8, so that conda chooses a GPU build"
     index = index_of(site)
-    return f"{where}, write --extra-index-url {index} (what the site's driver supports), or take a base that has torch"
+    return f"{where}, add --extra-index-url {index} (for the site's driver), or use a base with torch"

@@ -1,6 +1,6 @@
-"""Bring folders of packages in: as copies, since most builds write into the folder that they build.
+"""Mount local package folders as copies, because most builds write into the folder that they build.
 
-setuptools puts ``build`` and ``NAME.egg-info`` there, and takes what an earlier build left into the next wheel.
+setuptools writes ``build`` and ``NAME.egg-info`` there, and includes leftovers of an earlier build in the next wheel.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from argosy.core.store import remove_tree
 NOT_SOURCE = frozenset({"__pycache__", ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules"})
 IMAGES = (".sif", ".sqsh", ".sqfs")
 MOST_BYTES, MOST_FILES = 512 << 20, 50_000
-"""A folder with more holds data, images and results beside its package: it is built where it is, as pip does."""
+"""A larger folder also holds data or results; it is built in place, as pip does."""
 
 
 class _TooMuch(Exception):
-    """A folder is no package alone."""
+    """A folder is too large to copy."""
 
 
 def _is_package(path: Path) -> bool:
-    """Tell whether a folder is one that a wheel is made of."""
+    """Tell whether a folder is the source of a Python package."""
     return any((path / name).is_file() for name in ("pyproject.toml", "setup.py"))
 
 
 def repository_around(package: Path, home: Path) -> Path | None:
-    """Find the repository that a package's folder lies in: its tags give the version of a project of a workspace.
+    """Find the git repository around a package's folder: its tags give the version of a workspace member.
 
-    One that holds the home folder is none of a project.
+    A repository that contains the home folder does not count.
     """
     if (package / ".git").exists():
         return None
@@ -41,7 +41,7 @@ def repository_around(package: Path, home: Path) -> Path | None:
 
 
 def bring_in(paths: tuple[str, ...], build_container: BuildContainer, work: Path) -> tuple[Bind, ...]:
-    """Give the mounts of what stands on this machine, each at its own path; of a package's folder a copy."""
+    """Return bind mounts of existing paths, each at its own path; for package folders, mount a copy."""
     home = Path(build_container.session.host.person.home)
     packages = [Path(path) for path in paths if _is_package(Path(path))]
     around = dict.fromkeys(str(found) for path in packages if (found := repository_around(path, home)))
@@ -60,14 +60,14 @@ def bring_in(paths: tuple[str, ...], build_container: BuildContainer, work: Path
         except _TooMuch:
             remove_tree(copy)
             build_container.session.reporter.note(
-                f"{path} is large, and is built where it is: its build may leave files there"
+                f"{path} is large and is built in place; its build may leave files there"
             )
             binds.append(Bind(path, path))
     return tuple(binds)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy files and links with their times; what cannot be read, or is no file, is no part of a package."""
+    """Copy files and links with their times, without unreadable and special files."""
     size = count = 0
     for folder, folders, files in os.walk(source):
         here = target / Path(folder).relative_to(source)

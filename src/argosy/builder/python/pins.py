@@ -1,4 +1,4 @@
-"""What uv chose, package by package, and the requirements that install exactly that; pure."""
+"""Read the versions that uv chose, and render the requirements that install exactly these; pure."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.recipe import PipLine, Recipe
 
 Row = Mapping[str, str]
-"""Of a package that was chosen: its version, where it is known, and its address, where it was named by one."""
+"""The version of a chosen package, if it is known, and its address, if it has one."""
 
 ADDRESS = re.compile(r"^ \+ (?P<name>[^\s=@]+)(?:==\S+)? (?:@ |\(from )(?P<url>\S+?)\)?$", re.MULTILINE)
-"""uv's JSON tells no addresses (uv 0.13), its lines do: ``+ a @ URL``, and ``+ a==1 (from URL)`` once it was built."""
+"""uv's JSON has no addresses (uv 0.13), but its lines do: ``+ a @ URL``, or ``+ a==1 (from URL)`` after a build."""
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A package as it is locked, and the requirement that installs it (``name==1.2``, ``name @ URL``)."""
+    """Hold a locked package, and the requirement that installs it (``name==1.2``, ``name @ URL``)."""
 
     package: LockedPackage
     spec: str
 
 
 def read_chosen(reply: Reply, asked: Mapping[str, str]) -> dict[str, Row]:
-    """Read what ``uv pip install --dry-run`` would install, by normalised name.
+    """Read the output of ``uv pip install --dry-run``, by normalised name.
 
     Parameters
     ----------
     asked
-        Addresses as the user's files have them: uv shows stars for a login.
+        Addresses from the user's files, because uv hides logins.
     """
     shown = {str(canonicalize_name(found["name"])): found["url"] for found in ADDRESS.finditer(reply.stderr)}
     urls = {name: asked.get(name, url) if STARS in url else url for name, url in shown.items()}
@@ -58,17 +58,17 @@ def read_chosen(reply: Reply, asked: Mapping[str, str]) -> dict[str, Row]:
 
 
 def render_pins(packages: Mapping[str, str]) -> str:
-    """Give one line ``name==version`` for each package."""
+    """Render one line ``name==version`` for each package."""
     return "".join(f"{name}=={version}\n" for name, version in packages.items())
 
 
 def pin_of(name: str, row: Row) -> str:
-    """Give the requirement that installs what was chosen."""
+    """Return the requirement that installs a chosen package."""
     return f"{name} @ {row['url']}" if row.get("url") else f"{name}=={row['version']}"
 
 
 def is_pin(line: str) -> bool:
-    """Tell a requirement from an empty line, a comment and an option."""
+    """Tell whether a line is a requirement, not empty, a comment or an option."""
     return bool(line.strip()) and not line.lstrip().startswith(("#", "-"))
 
 
@@ -78,7 +78,7 @@ def parse_pin(line: str, versions: Mapping[str, str]) -> Pin:
     Parameters
     ----------
     versions
-        Version of each package that is known by an address only.
+        Versions of packages that have only an address.
     """
     words = line.split()
     hashes = tuple(sorted(w.removeprefix("--hash=sha256:") for w in words if w.startswith("--hash=sha256:")))
@@ -89,19 +89,19 @@ def parse_pin(line: str, versions: Mapping[str, str]) -> Pin:
     if " @ " in spec:
         source = SourceKind.VCS if re.search(r"@ \w+\+", spec) else SourceKind.LOCAL
     version = match[1] if match and source is SourceKind.INDEX else versions.get(name, "")
-    # The address of a file of this machine means nothing elsewhere: its hash finds it again.
+    # The path of a local file is useless on other machines; the hash identifies the file.
     address = spec.partition(" @ ")[2].partition(" ;")[0].strip()
     url = "" if address.startswith("file:") else redact(address)
     return Pin(LockedPackage(name, version, hashes, source, url=url), spec)
 
 
 def render_pin(pin: Pin) -> str:
-    """Give the line that installs exactly this package."""
+    """Render the line that installs exactly this package."""
     return " ".join((pin.spec, *(f"--hash=sha256:{digest}" for digest in pin.package.sha256)))
 
 
 def asked_hashes(lines: Iterable[PipLine]) -> dict[str, tuple[str, ...]]:
-    """Give the sha256 sums that the user's files write beside packages: they win over those of an index."""
+    """Return the sha256 hashes in the user's files; they take precedence over those of an index."""
     asked: dict[str, set[str]] = {}
     for line in lines:
         found = (text.partition(":") for text in line.hashes)
@@ -110,14 +110,14 @@ def asked_hashes(lines: Iterable[PipLine]) -> dict[str, tuple[str, ...]]:
 
 
 def refuse_unhashed(recipe: Recipe, chosen: Mapping[str, Row]) -> None:
-    """Refuse packages without a hash where others have one, as pip does; pip itself needs none.
+    """Refuse packages without a hash if others have one, as pip does; the package pip needs no hash.
 
-    A folder of the user's and a commit that the files name in full need none: `uv export` writes them without.
+    Local folders and full commits need no hash: `uv export` writes them without.
 
     Raises
     ------
     CheckFailed
-        Naming them.
+        The message names the packages.
     """
     asked = asked_hashes((*recipe.pip, *recipe.constraints))
     free = {name for name, row in chosen.items() if _is_folder(row) or _is_commit(row, recipe)}
@@ -125,9 +125,11 @@ def refuse_unhashed(recipe: Recipe, chosen: Mapping[str, Row]) -> None:
     if bare:
         first = next((line for line in recipe.pip if line.hashes), None)
         raise CheckFailed(
-            f"{', '.join(bare)} would be installed without a hash",
-            evidence=f"{first.where}: {first.name} has one, and then all must" if first else "hashes are required",
-            hint="make the file anew with all hashes: uv pip compile --generate-hashes, or argosy lock",
+            f"cannot install {', '.join(bare)} without a hash",
+            evidence=f"{first.where}: {first.name} has a hash, so every package needs one"
+            if first
+            else "hashes are required",
+            hint="create the file with all hashes: uv pip compile --generate-hashes, or argosy lock",
         )
 
 
@@ -142,7 +144,7 @@ def _is_commit(row: Row, recipe: Recipe) -> bool:
 
 
 def found_hashes(packages: Iterable[LockedPackage], folders: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Give, by package, the sha256 of each of its files in folders of wheels, of which an index tells no hashes."""
+    """Return the sha256 of each package's files in local folders of wheels, for which no index has hashes."""
     wanted = {(p.name, p.version): p.name for p in packages if p.source is SourceKind.INDEX}
     there = (file for folder in folders if Path(folder).is_dir() for file in sorted(Path(folder).iterdir()))
     files = [(name, file) for file in there if (name := wanted.get(package_of(file.name)))]
@@ -154,7 +156,7 @@ def found_hashes(packages: Iterable[LockedPackage], folders: Iterable[str]) -> d
 
 
 def package_of(file: str) -> tuple[str, str]:
-    """Give the package and version that the name of a wheel or source names; two empty words for other names."""
+    """Return package and version from the file name of a wheel or sdist; empty strings for other names."""
     try:
         name, version, *_ = parse_wheel_filename(file) if file.endswith(".whl") else parse_sdist_filename(file)
     except (InvalidSdistFilename, InvalidWheelFilename):

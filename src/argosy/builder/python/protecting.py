@@ -1,4 +1,4 @@
-"""Hold the base's packages while the user's own steps and scripts install others: constraints for pip and uv."""
+"""Constrain pip and uv in the user's steps and scripts, so that they keep the versions of the base's packages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from argosy.builder.python.pins import render_pins
 from argosy.core.model import Bind
 
 CONSTRAINTS = "/.argosy/constraints.txt"
-"""Where the file is seen inside."""
+"""Path of the file in the container."""
 
 FREE = frozenset({"pip", "setuptools", "wheel"})
-"""Tools that build packages: pip's constraints hold for isolated builds, too, which want their own versions."""
+"""Build tools: pip's constraints also apply to isolated builds, which need other versions."""
 
 HOLD = f"export PIP_CONSTRAINT={CONSTRAINTS} UV_CONSTRAINT={CONSTRAINTS}"
 
@@ -22,12 +22,12 @@ HOLD = f"export PIP_CONSTRAINT={CONSTRAINTS} UV_CONSTRAINT={CONSTRAINTS}"
 def protecting_base_packages(
     build_container: BuildContainer, work: Path, replaceable: Collection[str]
 ) -> BuildContainer:
-    """Give a room with a file of the base's packages, for those who install into it.
+    """Mount a constraint file with the base's packages into the container.
 
     Parameters
     ----------
     replaceable
-        Names of packages that may be hidden by another version.
+        Packages that another version may hide.
     """
     python = ask_python(build_container)
     file = work / "base-packages.txt"
@@ -36,12 +36,12 @@ def protecting_base_packages(
 
 
 def render_constraints(python: BasePython) -> str:
-    """Render what holds a base's packages, with the lines of its own constraint file about others."""
+    """Render constraints for the base's packages, with the lines of its own constraint file for other packages."""
     pins = {name: version for name, version in python.packages if name not in FREE}
     limits = (line for line in python.limits.splitlines() if limited_package(line) not in pins)
     return render_pins(pins) + "".join(f"{line}\n" for line in limits)
 
 
 def hold_line(build_container: BuildContainer) -> str:
-    """Give the shell line that lets pip and uv hold the base's packages; none if the room has no file of them."""
+    """Return the shell line that sets the constraints for pip and uv; it does nothing without a constraint file."""
     return HOLD if any(bind.target == CONSTRAINTS for bind in build_container.binds) else ":"
