@@ -138,9 +138,9 @@ def judge_gpu_build(torch: Mapping[str, str], site: Site, what: str) -> None:
     backend = BACKENDS[site.node.gpu_vendor]
     if not torch.get("__version__") or torch.get(backend):
         return
-    others = ", ".join(name for name in BACKENDS.values() if torch.get(name)) or "none but the CPU"
+    others = ", ".join(name for name in BACKENDS.values() if torch.get(name)) or "only the CPU"
     raise CheckFailed(
         f"torch {torch['__version__']} of {what} cannot use the GPUs of {site.name}",
-        evidence=f"{site.name} has GPUs of {site.node.gpu_vendor}: {backend}\nthis torch has {others}",
+        evidence=f"{site.name} has GPUs of {site.node.gpu_vendor}: {backend}\nthis torch supports {others}",
         hint=f"wrap one with a torch for {backend}, or leave --site {site.name} away",
     )

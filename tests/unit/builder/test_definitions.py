@@ -128,7 +128,7 @@ def test_what_apptainer_takes_for_a_section_in_the_middle_of_a_script_is_said(tm
     with pytest.raises(UsageError, match="is not a section") as caught:
         read_definition(tmp_path / "file", Format.DEFINITION)
     assert "file:4:" in caught.value.evidence
-    assert "an indented one too" in caught.value.hint
+    assert "even if it is indented" in caught.value.hint
 
 
 def test_a_byte_order_mark_before_a_definition_is_said(tmp_path: Path) -> None:

@@ -170,5 +170,5 @@ def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None
 @pytest.mark.parametrize("form", ["layer", "oci", "docker-archive"])
 def test_flatten_with_a_form_of_layers_is_refused(form: str) -> None:
     refuse_flat(OutputFormat(form), flatten=False)
-    with pytest.raises(UsageError, match="--flatten means nothing"):
+    with pytest.raises(UsageError, match="--flatten has no effect"):
         refuse_flat(OutputFormat(form), flatten=True)

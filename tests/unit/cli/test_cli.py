@@ -126,7 +126,7 @@ def test_a_removed_folder_is_said_also_when_started_as_a_module(tmp_path: Path) 
     words = ("sh", "-c", script, sys.executable)
     said = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert said.returncode == 2
-    assert "the current folder was removed" in said.stderr
+    assert "the folder that you are in was removed" in said.stderr
 
 
 def test_help_imports_no_story() -> None:
@@ -289,7 +289,7 @@ def test_a_removed_working_folder_is_said(tmp_path: Path) -> None:
     folder.mkdir()
     said = shell(f"cd '{folder}' && rmdir '{folder}' && \"$ARGOSY\" why nothing")
     assert said.returncode == 2
-    assert "the current folder was removed" in said.stderr
+    assert "the folder that you are in was removed" in said.stderr
 
 
 def test_closed_standard_streams_end_nothing() -> None:

@@ -142,7 +142,10 @@ def test_a_site_whose_programs_do_not_run_here_is_named_with_the_way_to_plan_fro
 
 @pytest.mark.parametrize(
     ("more", "what"),
-    [({"arch": "m1"}, "'m1' is no architecture"), ({"arch": "amd64", "site": "alps-daint"}, "alps-daint is aarch64")],
+    [
+        ({"arch": "m1"}, "unknown architecture 'm1'"),
+        ({"arch": "amd64", "site": "alps-daint"}, "--arch is x86_64, but alps-daint is aarch64"),
+    ],
 )
 def test_a_word_that_cannot_be_meant_is_refused(session: Session, more: dict[str, str], what: str) -> None:
     with pytest.raises(UsageError, match=what):

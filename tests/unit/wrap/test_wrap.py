@@ -518,7 +518,7 @@ def test_a_torch_for_other_gpus_than_the_sites_is_refused_and_none_is_right(tmp_
     judge_gpu_build({"__version__": "2.9", "hip": "6.4"}, site, "env.tar.gz")
     with pytest.raises(CheckFailed, match=r"torch 2.9 of env.tar.gz cannot use the GPUs of x") as error:
         judge_gpu_build({"__version__": "2.9", "cuda": "12.8"}, site, "env.tar.gz")
-    assert "this torch has cuda" in error.value.evidence
+    assert "this torch supports cuda" in error.value.evidence
 
 
 @pytest.mark.parametrize(
