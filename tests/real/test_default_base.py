@@ -104,7 +104,7 @@ def test_without_mmdebstrap_the_base_of_the_machines_site_comes_first(bare: Shop
 def test_where_no_base_can_be_had_one_error_names_all_ways(bare: Shop) -> None:
     done = bare.argosy("wrap", bare.write("req.txt", "tinypkg\n"), "--prefix", "env", **variables(bare, None))
     assert done.code == 4
-    assert "no base can be made or fetched here" in done.err
+    assert "cannot create or download any base on this machine" in done.err
     assert "docker://python:3.11-slim-bookworm: " in done.err
     for way in ("mmdebstrap is not installed here", "install mmdebstrap", "skopeo", "--base FILE"):
         assert way in done.err

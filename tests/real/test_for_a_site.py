@@ -38,7 +38,7 @@ def test_a_torch_without_the_back_end_of_the_sites_gpus_is_no_image(shop: Shop) 
     refused = shop.argosy(*words)
     assert refused.code == 7, refused.err
     assert "torch 1.0 cannot use the GPUs of here" in refused.err
-    assert "requirements.txt:3: torch is asked for here" in refused.err
+    assert "requirements.txt:3: torch is requested here" in refused.err
     assert not (shop.folder / "out.sif").exists()
     recipe.write_text(f"--find-links {own}\n\ntorch==2.0\n")
     built = shop.argosy(*words)

@@ -124,8 +124,8 @@ def test_an_image_without_bash_is_wrapped_by_a_program_or_by_a_folder(shop: Shop
 def test_a_command_called_inside_another_container_says_how_to_call_it(env: Path, shop: Shop, tiny: Path) -> None:
     done = shop.run(tiny, str(env / "bin/python"), "-V")
     assert done.code == 125
-    assert "was called inside another container" in done.err
-    assert f"call it outside: {env}/bin/python -V" in done.err
+    assert "this is another container" in done.err
+    assert f"run it outside the container: {env}/bin/python -V" in done.err
 
 
 def test_an_installation_is_read_only_at_its_own_path_where_it_is_masked_and_as_it_was_where_it_is_not(

@@ -433,7 +433,7 @@ def test_an_update_may_ask_for_another_version_of_what_is_there(shop: Shop) -> N
     ("script", "said"),
     [
         ("test -e nothing-there\necho went on\n", "exit code 1"),
-        ("conda install -y numpy\n", "name the packages in environment.yml"),
+        ("conda install -y numpy\n", "list the packages in environment.yml"),
         ("#!/bin/sh\ngit clone https://example.org/x\n", "the base has no git"),
     ],
 )
