@@ -1,4 +1,4 @@
-"""Container Device Interface: what a vendor's specification says must be in a container; parsing only.
+"""Parse Container Device Interface (CDI) specifications: the files and variables that a device needs in a container.
 
 Format: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md (0.3 to 1.0).
 `nvidia-ctk cdi generate` writes such a file to /etc/cdi or /var/run/cdi.
@@ -16,22 +16,22 @@ from argosy.core.model import Bind, Devices, Variable
 from argosy.core.shell import NAME
 
 ALL = "all"
-"""Name that vendors give to the device that holds every other one."""
+"""Name of the device that stands for all devices of a vendor."""
 
 NOTHING: Mapping[str, object] = {}
 
 
 class CdiSpec(msgspec.Struct, frozen=True):
-    """One file.
+    """A CDI specification file.
 
     Attributes
     ----------
     kind
-        ``vendor/class``, as ``nvidia.com/gpu``.
+        ``vendor/class``, for example ``nvidia.com/gpu``.
     common
-        What every device of the file needs.
+        Requirements of all devices.
     devices
-        What each device needs besides, by its name.
+        Additional requirements of each device, by name.
     """
 
     path: str
@@ -41,17 +41,17 @@ class CdiSpec(msgspec.Struct, frozen=True):
 
 
 def parse_cdi(text: str, path: str) -> CdiSpec:
-    """Read a specification, JSON or YAML.
+    """Parse a specification in JSON or YAML.
 
     Raises
     ------
     CheckFailed
-        When it is none, naming file and field.
+        If the file is not a valid specification.
     """
     try:
         data = json.loads(text) if path.endswith(".json") else _parse_yaml(text)
     except ValueError as error:
-        raise CheckFailed(f"{path} is not a CDI specification", evidence=str(error), hint=_HINT) from None
+        raise CheckFailed(f"{path} is not a valid CDI specification", evidence=str(error), hint=_HINT) from None
     root = _Field(path, "", data)
     devices = {
         device.get("name").text(): _parse_edits(device.get("containerEdits")) for device in root.get("devices").items()
@@ -69,13 +69,13 @@ def _parse_yaml(text: str) -> object:
 
 
 def choose_devices(spec: CdiSpec) -> Devices:
-    """Join what every device of a specification needs: the one called ``all``, or each of them."""
+    """Return the requirements of the device ``all``, or of all devices together."""
     chosen = [spec.devices[ALL]] if ALL in spec.devices else list(spec.devices.values())
     return join_devices([spec.common, *chosen])
 
 
 def join_devices(parts: list[Devices]) -> Devices:
-    """Join several records, each thing once, the first mount of a target and value of a variable kept."""
+    """Merge several records without duplicates; the first mount of a target and value of a variable wins."""
     binds = {bind.target: bind for part in reversed(parts) for bind in reversed(part.binds)}
     variables = {variable.name: variable for part in reversed(parts) for variable in reversed(part.variables)}
     return Devices(
@@ -87,11 +87,11 @@ def join_devices(parts: list[Devices]) -> Devices:
     )
 
 
-_HINT = "write it anew, for NVIDIA by: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+_HINT = "generate it again, for NVIDIA with: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """A value with its place in the file, so that what is wrong can be named."""
+    """A value with its position in the file, for error messages."""
 
     path: str
     place: str
@@ -99,7 +99,7 @@ class _Field(msgspec.Struct, frozen=True):
 
     def wrong(self, expected: str) -> CheckFailed:
         return CheckFailed(
-            f"{self.path} is not a CDI specification",
+            f"{self.path} is not a valid CDI specification",
             evidence=f"{self.place or 'the file'}: {expected} expected, {_shown(self.value)} found",
             hint=_HINT,
         )
@@ -169,9 +169,9 @@ def _parse_link(link: _Field) -> tuple[str, str]:
 
 
 def _hook_words(hook: _Field) -> Iterator[tuple[str, _Field]]:
-    """Give the options of a hook that say something about files: ``--folder X``, ``--folder=X``, ``--link T::L``.
+    """Yield the options of a hook that concern files: ``--folder X``, ``--folder=X``, ``--link T::L``.
 
-    The hooks themselves are not run: they want to change the image's root, and need NVIDIA's program.
+    The hooks are not executed: they would change the image's root file system and need NVIDIA's program.
     """
     words = list(hook.get("args").items())
     for number, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""Programs of another architecture: which of them the kernel hands to an emulator, as QEMU's packages register it."""
+"""Find emulators for programs of other architectures, as registered by QEMU's packages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from argosy.core.model import Host
 from argosy.core.records import replace
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
-"""Where the kernel lists what it starts by an interpreter (Linux, admin-guide/binfmt-misc.rst)."""
+"""Folder in which the kernel lists interpreters of binary formats (Linux, admin-guide/binfmt-misc.rst)."""
 
 ELF64 = "7f454c4602"
 MACHINES = {0x3E: "x86_64", 0xB7: "aarch64", 0x15: "ppc64le", 0xF3: "riscv64"}
-"""e_machine of the ELF header (elf(5)) -> what ``uname -m`` says; all of them are little-endian."""
+"""e_machine of the ELF header (elf(5)) -> architecture as in ``uname -m``; all are little-endian."""
 
 KINDS = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64", "arm64v8": "aarch64", "ppc64el": "ppc64le"}
-"""What else an architecture is called, by Go and Docker, and by Debian -> what ``uname -m`` says."""
+"""Names of architectures in Go, Docker and Debian -> architecture as in ``uname -m``."""
 
-UNSEEN = "not mounted here, so nobody can tell what the kernel knows"
-INSTALL = "let root install an emulator (Debian, Ubuntu, Fedora: qemu-user-static)"
+UNSEEN = "not mounted, so the registered emulators are unknown"
+INSTALL = "install an emulator as root (Debian, Ubuntu, Fedora: qemu-user-static)"
 
 
 class Emulator(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Emulator(msgspec.Struct, frozen=True):
     program
         The emulator's path.
     fixed
-        Whether it was opened when it was registered (flag F), so that it need not be there in a container.
+        Whether the kernel opened it at registration (flag F), so that containers need not contain it.
     """
 
     arch: str
@@ -42,7 +42,7 @@ class Emulator(msgspec.Struct, frozen=True):
 
 
 def parse_entry(text: str) -> Emulator | None:
-    """Read an entry of binfmt_misc; None where it is disabled, or not for programs of an architecture."""
+    """Parse an entry of binfmt_misc; return None if it is disabled or not for the programs of an architecture."""
     first, *lines = text.splitlines() or [""]
     rows = {name.rstrip(":"): value for name, _, value in (line.partition(" ") for line in lines)}
     magic = rows.get("magic", "")
@@ -53,7 +53,7 @@ def parse_entry(text: str) -> Emulator | None:
 
 
 def find_emulators(folder: Path) -> Iterator[Emulator]:
-    """Read what is registered here; nothing where the kernel's list cannot be read."""
+    """Yield the registered emulators; none if the kernel's list is not readable."""
     try:
         entries = sorted(folder.iterdir())
         texts = [entry.read_text(encoding="utf-8") for entry in entries if entry.name not in {"register", "status"}]
@@ -63,33 +63,33 @@ def find_emulators(folder: Path) -> Iterator[Emulator]:
 
 
 def machine_named(word: str) -> str:
-    """Give an architecture as ``uname -m`` writes it: arm64 and linux/arm64 are aarch64; unknown words as they are."""
+    """Return the name of an architecture as in ``uname -m``, for example aarch64 for linux/arm64."""
     plain = word.lower().removeprefix("linux/").removesuffix("/v8")
     return KINDS.get(plain, plain)
 
 
 def is_emulated(arch: str, folder: Path = BINFMT) -> bool:
-    """Tell whether an emulator here runs the programs of an architecture, in containers, too."""
+    """Return whether an emulator runs the programs of an architecture, also in containers."""
     return any(each.arch == arch and each.fixed for each in find_emulators(folder))
 
 
 def emulating(host: Host, arch: str, folder: Path = BINFMT) -> Host:
-    """Note in the host that programs of another architecture run by an emulator; its own needs none.
+    """Return the host with the emulated architecture set; empty if the architecture is the host's own.
 
     Raises
     ------
     CheckFailed
-        Where nothing here runs them.
+        If no emulator runs programs of the architecture.
     """
     if arch == host.arch:
         return replace(host, emulated="")
     if is_emulated(arch, folder):
         return replace(host, emulated=arch)
     found = (each.program for each in find_emulators(folder) if each.arch == arch)
-    seen = [f"{program} is registered without the flag F: it is not found in a container" for program in found]
+    seen = [f"{program} is registered without the flag F, so containers do not find it" for program in found]
     raise CheckFailed(
-        f"programs for {arch} do not run on this machine, which is {host.arch}",
+        f"cannot run programs for {arch} on this machine, which is {host.arch}",
         evidence="\n".join(seen)
-        or f"{folder}: {'nothing there runs them' if (folder / 'status').exists() else UNSEEN}",
-        hint=f"build on a machine of that kind, or {INSTALL}",
+        or f"{folder}: {'no emulator is registered' if (folder / 'status').exists() else UNSEEN}",
+        hint=f"build on a machine with {arch}, or {INSTALL}",
     )

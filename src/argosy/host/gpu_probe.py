@@ -1,4 +1,4 @@
-"""Look for GPUs on this machine: device nodes, CDI files, the driver's libraries; it decides nothing."""
+"""Find the GPUs of this machine: device nodes, CDI files, and libraries of the driver."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from argosy.host.cdi import CdiSpec
 
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-"""Where specifications lie; one in the second folder overrides its namesake in the first (CDI SPEC.md)."""
+"""Folders of CDI files; a file in the second overrides one with the same name in the first (CDI SPEC.md)."""
 
 PCI_VENDORS = {"0x1002": "amd", "0x8086": "intel"}
-"""Vendor ids in sysfs; NVIDIA's GPUs are counted by their own nodes."""
+"""Vendor ids in sysfs; NVIDIA GPUs are found by their device nodes instead."""
 
 NVIDIA_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
 
 
 def read_gpus(dev_root: str = "/dev", sys_root: str = "/sys") -> tuple[Gpu, ...]:
-    """Give the GPUs whose device nodes are here, each vendor's counted from 0."""
+    """Return the GPUs with device nodes; the index of each vendor starts at 0."""
     nvidia = _numbered(Path(dev_root), re.compile(r"nvidia(\d+)\Z"))
     gpus = [Gpu("nvidia", index, str(node)) for index, node in enumerate(nvidia)]
     for vendor in PCI_VENDORS.values():
         if vendor == "amd" and not (Path(dev_root) / "kfd").exists():
-            continue  # without ROCm's own node a render node is for graphics only
+            continue  # without /dev/kfd, render nodes are for graphics only
         nodes = [node for node in _render_nodes(dev_root) if _vendor(node, sys_root) == vendor]
         gpus += [Gpu(vendor, index, str(node)) for index, node in enumerate(nodes)]
     return tuple(gpus)
 
 
 def read_nodes(way: GpuMode, dev_root: str) -> tuple[str, ...]:
-    """Give the device nodes that a container needs for GPUs of this kind."""
+    """Return the device nodes that a container needs in a GPU mode."""
     root = Path(dev_root)
     if way is GpuMode.NONE:
         return ()
@@ -52,9 +52,9 @@ def read_cdi(folders: Sequence[str] = CDI_FOLDERS) -> tuple[CdiSpec, ...]:
     Raises
     ------
     CheckFailed
-        When a file is none, naming file and field.
+        If a file is not a valid specification.
     """
-    from argosy.host.cdi import parse_cdi  # noqa: PLC0415 - where there is a GPU
+    from argosy.host.cdi import parse_cdi  # noqa: PLC0415 - only needed with a GPU
 
     files = {
         path.name: path
@@ -66,12 +66,12 @@ def read_cdi(folders: Sequence[str] = CDI_FOLDERS) -> tuple[CdiSpec, ...]:
 
 
 def probe_devices(way: GpuMode, runner: Runner) -> Devices:
-    """Ask this machine what must be carried into a container for its GPUs.
+    """Return the files and variables that a container needs for the GPUs of this machine.
 
     Raises
     ------
     CheckFailed
-        When a CDI file is wrong, or the way is CDI and there is none.
+        If a CDI file is invalid, or the mode is CDI and there is none.
     """
     if way is GpuMode.NONE:
         return Devices()
@@ -81,7 +81,7 @@ def probe_devices(way: GpuMode, runner: Runner) -> Devices:
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """Give the entries of a folder whose names match, in the order of their numbers."""
+    """Return the entries of a folder whose names match, sorted by number."""
     found = [(int(match[1]), node) for node in _entries(folder) if (match := pattern.match(node.name))]
     return [node for _, node in sorted(found)]
 

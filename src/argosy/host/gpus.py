@@ -1,7 +1,7 @@
-"""Decide how GPUs enter a container, and what must be carried in by hand; pure, it never looks at /dev.
+"""Choose how GPUs are made available in a container, and which files it needs; pure functions.
 
-Apptainer finds a driver's files itself (--nv, --rocm).  For bubblewrap they come from the machine's CDI specification,
-else from the device nodes and the driver's libraries that the dynamic linker knows.
+Apptainer finds the files of a driver itself (--nv, --rocm). For bubblewrap they come from the machine's CDI
+specification, else from the device nodes and the libraries in the dynamic linker's cache.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from argosy.host.cdi import CdiSpec
 
 BY_DEVICES = "by /dev"
-"""What a plan shows if GPUs enter as device nodes, without an option of the runtime: there ``none`` would mislead."""
+"""Text in a plan for GPUs that only need their device nodes in /dev."""
 
-VENDOR_WAYS = {"nvidia": GpuMode.NV, "amd": GpuMode.ROCM}
-"""Way that each vendor's GPUs need.  Intel's are device nodes only: the user-space driver is part of the image."""
+VENDOR_MODES = {"nvidia": GpuMode.NV, "amd": GpuMode.ROCM}
+"""GPU mode of each vendor. Intel GPUs need device nodes only: their user-space driver is part of the image."""
 
-WAY_VENDOR = {GpuMode.NV: "nvidia", GpuMode.NVCCLI: "nvidia", GpuMode.ROCM: "amd"}
+MODE_VENDOR = {GpuMode.NV: "nvidia", GpuMode.NVCCLI: "nvidia", GpuMode.ROCM: "amd"}
 
 CDI_VENDORS = {"nvidia": "nvidia.com/", "amd": "amd.com/"}
 
@@ -53,9 +53,9 @@ NVIDIA_LIBRARIES = (
     "libnvidia-tls",
     "libnvoptix",
 )
-"""Libraries of the driver that programs for computing open (the compute part of Apptainer's nvliblist.conf).
+"""Driver libraries for computing (the compute part of Apptainer's nvliblist.conf).
 
-AMD has no such list: ROCm's user space belongs to the image, and only device nodes are given to a container
+AMD needs no such list: ROCm's user space is part of the image, and containers only get device nodes
 (https://rocm.docs.amd.com, "Running ROCm Docker containers").
 """
 
@@ -69,13 +69,13 @@ def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, 
     Raises
     ------
     CheckFailed
-        When GPUs are asked for by name and none of that vendor is seen: a container would start without a word.
+        If a GPU mode is requested and no GPU of its vendor is found.
     """
     if asked is GpuMode.NONE:
         return asked, Choice(ChoiceKey.GPU, asked.value, "asked for", "option")
     if asked is GpuMode.AUTO:
         return _choose_by_machine(host, runtime)
-    vendor = WAY_VENDOR.get(asked)
+    vendor = MODE_VENDOR.get(asked)
     seen = [gpu for gpu in host.gpus if vendor in {None, gpu.vendor}]
     if not seen:
         wanted = [vendor] if vendor else list(LOOKED_FOR)
@@ -88,34 +88,34 @@ def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, 
 
 
 def parse_ldconfig(text: str) -> tuple[tuple[str, str], ...]:
-    """Read what ``ldconfig -p`` prints: name and path of each library, 64-bit ones only."""
+    """Parse the output of ``ldconfig -p``: name and path of each 64-bit library."""
     return tuple((name, path) for name, kind, path in LDCONFIG_LINE.findall(text) if "64" in kind)
 
 
 def plan_devices(
     way: GpuMode, specs: Sequence[CdiSpec], nodes: Sequence[str], libraries: Iterable[tuple[str, str]]
 ) -> Devices:
-    """Give what a runtime that finds nothing itself must carry in.
+    """Return what a runtime without GPU support must mount and set.
 
     Parameters
     ----------
     specs
-        The machine's CDI specifications; used before anything else.
+        The machine's CDI specifications; they take precedence.
     nodes
-        Device nodes that are there.
+        Existing device nodes.
     libraries
-        Name and path of the libraries that the dynamic linker knows (see `parse_ldconfig`).
+        Name and path of the libraries in the dynamic linker's cache (see `parse_ldconfig`).
 
     Raises
     ------
     CheckFailed
-        When `way` is CDI and the machine has no specification.
+        If `way` is CDI and the machine has no specification.
     """
     if way is GpuMode.NONE:
         return Devices()
     from argosy.host.cdi import choose_devices, join_devices  # noqa: PLC0415 - where there is a GPU
 
-    vendor = WAY_VENDOR.get(way, "")
+    vendor = MODE_VENDOR.get(way, "")
     chosen = [spec for spec in specs if spec.kind.startswith(CDI_VENDORS.get(vendor, ""))]
     if way is GpuMode.CDI and not chosen:
         raise CheckFailed(
@@ -130,10 +130,10 @@ def plan_devices(
 
 
 def _nvidia_binds(libraries: Iterable[tuple[str, str]]) -> tuple[Bind, ...]:
-    """Mount the driver's libraries under the names that programs open (``libcuda.so.1``).
+    """Return mounts of the driver's libraries under the names that programs open (``libcuda.so.1``).
 
-    A CDI specification names the files only (``libcuda.so.550.54``): its hook makes the other names by ldconfig, which
-    would write into the image.
+    A CDI specification lists the files only (``libcuda.so.550.54``); its hook creates the other names with ldconfig,
+    which would write into the image.
     """
     return tuple(
         Bind(path, f"{GPU_LIBRARIES}/{PurePosixPath(name).name}", read_only=True)
@@ -143,14 +143,14 @@ def _nvidia_binds(libraries: Iterable[tuple[str, str]]) -> tuple[Bind, ...]:
 
 
 def _choose_by_machine(host: Host, runtime: str) -> tuple[GpuMode, Choice]:
-    vendors = [vendor for vendor in VENDOR_WAYS if any(gpu.vendor == vendor for gpu in host.gpus)]
+    vendors = [vendor for vendor in VENDOR_MODES if any(gpu.vendor == vendor for gpu in host.gpus)]
     if not vendors:
         if host.gpus:
             return GpuMode.NONE, Choice(
                 ChoiceKey.GPU, BY_DEVICES, f"{_counted(host)}: they come in with /dev", "machine"
             )
         return GpuMode.NONE, Choice(ChoiceKey.GPU, GpuMode.NONE.value, "no GPU is seen here", "machine")
-    way = VENDOR_WAYS[vendors[0]]
+    way = VENDOR_MODES[vendors[0]]
     how = "carried in by specification or device nodes" if runtime == "bwrap" else f"{runtime} finds the driver"
     return way, Choice(ChoiceKey.GPU, way.value, f"{_counted(host)}; {how}", "machine")
 

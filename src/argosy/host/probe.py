@@ -1,4 +1,4 @@
-"""Ask the machine once, and give its facts as a `Host`; it never decides anything and starts no program.
+"""Probe the facts about this machine as a `Host`; no program is started.
 
 Only this module and the command line read the environment.
 """
@@ -21,13 +21,13 @@ SETTING = re.compile(r"^\s*enable\s+(overlay|underlay)\s*=\s*(\w+)", re.MULTILIN
 
 
 def parse_apptainer_conf(text: str) -> str:
-    """Tell whether the overlay partition of an image is mounted: ``yes`` or ``no``.
+    """Return whether the overlay partition of an image is mounted: ``yes`` or ``no``.
 
-    ``enable overlay = no`` and ``enable underlay = preferred`` both drop it without a word (Apptainer 1.4.5, tried).
+    ``enable overlay = no`` and ``enable underlay = preferred`` both skip it silently (tested with Apptainer 1.4.5).
     The defaults are ``yes`` (SingularityCE: ``try``) and ``yes``.
     """
-    said = {key: value.lower() for key, value in SETTING.findall(text)}
-    return "no" if said.get("overlay") == "no" or said.get("underlay") == "preferred" else "yes"
+    settings = {key: value.lower() for key, value in SETTING.findall(text)}
+    return "no" if settings.get("overlay") == "no" or settings.get("underlay") == "preferred" else "yes"
 
 
 PROGRAMS = (
@@ -54,12 +54,12 @@ PROGRAMS = (
 )
 CAP_SYS_ADMIN = 21
 MOST_LINKS = 40
-"""Links that are followed on the way to one file, as Linux does: path_resolution(7)."""
+"""Maximal number of symbolic links in a path, as in Linux: path_resolution(7)."""
 CONF_PLACES = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")
 
 
 def probe_host(environment: Mapping[str, str] | None = None) -> Host:
-    """Ask this machine everything that plans need."""
+    """Return the facts about this machine."""
     variables = dict(os.environ if environment is None else environment)
     programs = _find_programs(variables.get("PATH", os.defpath))
     return Host(
@@ -80,7 +80,7 @@ def probe_host(environment: Mapping[str, str] | None = None) -> Host:
 
 
 def _find_programs(path: str) -> dict[str, str]:
-    """Find the programs of `PROGRAMS` on a search path; each folder is listed once, which on Lustre is one question."""
+    """Find `PROGRAMS` on a search path; each folder is listed once, which costs a single request on Lustre."""
     found: dict[str, str] = {}
     for folder in dict.fromkeys(filter(None, path.split(os.pathsep))):
         with contextlib.suppress(OSError):
@@ -102,7 +102,7 @@ def _person(variables: Mapping[str, str]) -> Person:
 
 
 def _cwd(variables: Mapping[str, str]) -> str:
-    """Give the current directory as the user calls it: a shell keeps symbolic links (/scratch -> /pfs/…) in PWD."""
+    """Return the current directory with the symbolic links that the shell keeps in PWD (/scratch -> /pfs/…)."""
     real = os.getcwd()  # noqa: PTH109 - Path.cwd() costs an import's worth of nothing more
     named = variables.get("PWD", "")
     with contextlib.suppress(OSError):
@@ -112,7 +112,7 @@ def _cwd(variables: Mapping[str, str]) -> str:
 
 
 def read_links(paths: Iterable[str]) -> dict[str, str]:
-    """Find the symbolic links on the way to each whole path, and where they lead: ``~/scratch`` to ``/scratch/me``."""
+    """Return the symbolic links in absolute paths with their targets, for example ``~/scratch`` to ``/scratch/me``."""
     links: dict[str, str] = {}
     for path in filter(Path.is_absolute, map(Path, paths)):
         rest = path
@@ -127,7 +127,7 @@ def read_links(paths: Iterable[str]) -> dict[str, str]:
 
 
 def _usable_cpus() -> int:
-    """CPUs this process may use: affinity, and the cgroup's quota (v2 cpu.max, v1 cpu.cfs_quota_us)."""
+    """Return the number of usable CPUs: affinity and cgroup quota (v2 cpu.max, v1 cpu.cfs_quota_us)."""
     cpus = len(os.sched_getaffinity(0))
     for quota, period in _cpu_quotas():
         cpus = min(cpus, max(1, -(-quota // period)))
@@ -145,7 +145,7 @@ def _cpu_quotas() -> Iterator[tuple[int, int]]:
 
 
 def _usable_memory() -> int:
-    """Bytes of memory this process may use: the machine's, or the cgroup's limit."""
+    """Return the usable memory in bytes: that of the machine, or the cgroup's limit."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for text in (_cgroup_file("", "memory.max"), _cgroup_file("memory", "memory.limit_in_bytes")):
         if text.strip().isdigit():
@@ -154,7 +154,7 @@ def _usable_memory() -> int:
 
 
 def _cgroup_file(controller: str, name: str) -> str:
-    """Read a file of this process's cgroup; empty where there is none.  `controller` is empty for cgroup v2."""
+    """Read a file of this process's cgroup; empty if it does not exist. `controller` is empty for cgroup v2."""
     for line in _cgroups():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
@@ -169,9 +169,9 @@ def _cgroups() -> tuple[str, ...]:
 
 
 def _user_namespaces() -> bool:
-    """Tell what the kernel's three switches say; the carrier seam tries it for real before relying on it.
+    """Return whether the kernel's three settings allow user namespaces; build backends test it before they use them.
 
-    The third is of Ubuntu 23.10 and later: namespaces can be made, and nothing mounted in them.
+    The third setting is from Ubuntu 23.10 and later: namespaces can be created, but nothing can be mounted in them.
     """
     limit = _read("/proc/sys/user/max_user_namespaces").strip()
     debian = _read("/proc/sys/kernel/unprivileged_userns_clone").strip()
@@ -187,7 +187,7 @@ def _can_mount() -> bool:
 
 
 def _overlay(programs: Mapping[str, str]) -> str:
-    """Read what Apptainer's configuration says of overlays, in the usual places and beside the program."""
+    """Read whether Apptainer's configuration allows overlays, from /etc and from the prefix of the program."""
     paths = list(CONF_PLACES)
     for name in ("apptainer", "singularity"):
         if name in programs:

@@ -9,7 +9,7 @@ from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import BARE_PREFIX, Bind, Choice, ChoiceKey, ContainerRequest, Gpu, GpuMode, Host, Image
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.host.gpus import WAY_VENDOR
+from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, LaunchTarget, choose_target
@@ -239,14 +239,14 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
     """
     site, gpus = target.site, target.shape.gpus_per_node
     mode = container_at_site(request.container, site).gpu
-    if not gpus and mode is not request.container.gpu and WAY_VENDOR.get(mode):
+    if not gpus and mode is not request.container.gpu and MODE_VENDOR.get(mode):
         raise UsageError(
             f"no GPU was asked for, and jobs of {site.name} pass GPUs into the container",
             evidence=f"its profile has gpu = {mode.value!r} in [runtime]",
             hint=f"add --gpus-per-node {site.node.gpus or 1}; or --gpu none for a job without GPUs",
             key="runtime.gpu",
         )
-    vendor = WAY_VENDOR.get(request.container.gpu) or site.node.gpu_vendor
+    vendor = MODE_VENDOR.get(request.container.gpu) or site.node.gpu_vendor
     if gpus and not vendor and request.container.gpu is GpuMode.AUTO:
         raise SiteError(
             "GPUs were asked for, and the site's profile does not name their vendor",

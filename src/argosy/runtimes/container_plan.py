@@ -1,4 +1,4 @@
-"""Plan how a container is entered: mounts, variables, GPUs, the way the layer attaches; it asks no machine."""
+"""Plan a container: mounts, variables, GPUs and the layer; pure functions."""
 
 from __future__ import annotations
 
@@ -45,35 +45,35 @@ SYSTEM = frozenset(
         *("usr/local", "usr/local/bin", "usr/local/lib", "var/lib"),
     )
 )
-"""What an image has of its own: who starts in such a folder does not mean the machine's."""
+"""Folders that every image has; the host's folder is not mounted there, even if it is the current directory."""
 
 VERSIONED = ("torch", "rocm", "cuda", "nccl")
-"""What settings of sites may ask of an image."""
+"""Software in an image on whose version site settings may depend."""
 
 
 class ContainerPlan(msgspec.Struct, frozen=True):
-    """An entry with the runtime that speaks it, and the reason of each choice."""
+    """An entry, the runtime that starts it, and the choices with their reasons."""
 
     runtime: Runtime
     entry: Entry
     choices: tuple[Choice, ...]
 
     def argv(self, command: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the whole command line that starts `command` in the container."""
+        """Return the command line that starts `command` in the container."""
         return self.runtime.argv(self.entry, command)
 
     def exports(self) -> tuple[Variable, ...]:
-        """Give what must be exported before the runtime starts."""
+        """Return the variables to export before the runtime starts."""
         return self.runtime.exports(self.entry)
 
 
 def plan_container(request: ContainerRequest, image: Image, host: Host) -> ContainerPlan:
-    """Choose runtime, attachment, GPU way and mounts for one image on one machine.
+    """Choose runtime, layer attachment, GPU mode and mounts for an image on a machine.
 
     Raises
     ------
     ImageError, ToolMissing, CheckFailed, UsageError
-        When the image is for another machine, no runtime is here, GPUs are asked for and none is seen.
+        If the image is for another architecture, no runtime is installed, or requested GPUs are not found.
     """
     check_arch(image, host.target)
     runtime, why_runtime = choose_runtime(request.runtime, host, image)
@@ -100,30 +100,30 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
 
 
 def refuse_outside_jobs(plan: ContainerPlan) -> None:
-    """Refuse a start here and now by a runtime whose containers srun starts: the command would run without one.
+    """Reject a runtime whose containers srun starts, because this start is outside of a job.
 
     Raises
     ------
     UsageError
-        Always for such a runtime.
+        If srun starts the runtime's containers.
     """
     if plan.runtime.traits.by_srun:
         raise UsageError(
             f"{plan.runtime.name} starts containers in jobs only",
-            evidence="srun starts them, by a plug-in of Slurm",
-            hint="launch it with --site, or choose another runtime with --runtime",
+            evidence="srun starts them through a plug-in of Slurm",
+            hint="use argosy launch with --site, or choose another runtime with --runtime",
         )
 
 
 def _plan_drop(host: Host) -> tuple[str, ...]:
-    """Name the caller's variables that stay outside: those about software of the host, and options of runtimes."""
+    """Return the caller's variables to drop: those that refer to host software, and options of runtimes."""
     return (*(name for name in NOT_FROM_CALLER if name in host.environment), *leaks(host.environment))
 
 
 def fileless_image(reference: str, runtime: str) -> Image | None:
-    """Give the image of a reference that is no file: the machine's own software, or what the runtime fetches by itself.
+    """Return the image of a reference that the runtime pulls itself, or that means no container.
 
-    None where it names a file, or an image that Argosy fetches.
+    Return None if the reference is a file or an image that Argosy must pull.
     """
     if reference.startswith(BARE_PREFIX):
         return Image(path=reference.removeprefix(BARE_PREFIX), kind=ImageKind.HOST, digest="", arch="")
@@ -139,13 +139,12 @@ def fileless_image(reference: str, runtime: str) -> Image | None:
 
 
 def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
-    """Give the bind mounts: home, the current directory and TMPDIR as they are, then what was asked.
+    """Return the bind mounts: home, current directory and TMPDIR, then the requested ones.
 
-    A current directory that is a folder of the system is the image's own.
-
-    Mounts that a site's modules set (``APPTAINER_BIND``) are carried too: `leaks` takes the variables away.  With
-    ``--contain`` nothing of the host but what was asked.  What lies below a mount is there already; where a link in a
-    mount leads out of it, as ``~/scratch`` to another file system, what it leads to is mounted.
+    If the current directory is a system folder, the image's own folder is used. Mounts from a site's modules
+    (``APPTAINER_BIND``) are added, because `leaks` removes the variables. With ``--contain``, only requested mounts are
+    added. Paths below another mount are skipped. If a link in a mount leads out of it, for example ``~/scratch`` to
+    another file system, its target is mounted.
     """
     modules = () if request.contain else parse_bind_variables(host.environment)
     temporary = host.environment.get("TMPDIR", "")
@@ -165,9 +164,9 @@ def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
 
 
 def _landing(path: str, binds: list[Bind], links: Mapping[str, str], *, contain: bool) -> str:
-    """Follow the host's links in a mount's target: runtimes mount neither on a link nor behind one.
+    """Resolve the host's links in the target of a mount, because runtimes cannot mount on or behind a link.
 
-    The folders for temporary files are the host's without a mount of ours.
+    The folders for temporary files are the host's in every container.
     """
     seen = [*binds, *(() if contain else TEMPORARY)]
     for _ in links:
@@ -181,7 +180,7 @@ def _landing(path: str, binds: list[Bind], links: Mapping[str, str], *, contain:
 
 
 def _whole(bind: Bind, folder: str) -> Bind:
-    """Make the paths of a mount absolute; a relative one is the same place inside."""
+    """Make the paths of a mount absolute; a relative source without a target has the same path inside."""
     if bind.source.startswith("/"):
         return bind
     path = os.path.normpath(os.path.join(folder, bind.source))  # noqa: PTH118 - text alone
@@ -189,18 +188,18 @@ def _whole(bind: Bind, folder: str) -> Bind:
 
 
 def left_to_nodes(plan: ContainerPlan) -> ContainerPlan:
-    """Leave optional mounts to the nodes: to the runtime where it can skip them, else to the job's script."""
+    """Remove optional mounts if the runtime cannot skip missing ones; the job script then adds them on the nodes."""
     return plan if plan.runtime.traits.skips_binds else without_binds(plan, {b for b in plan.entry.binds if b.optional})
 
 
 def without_binds(plan: ContainerPlan, left_out: Collection[Bind]) -> ContainerPlan:
-    """Give the container without some of its mounts."""
+    """Return the plan without some of its mounts."""
     binds = tuple(bind for bind in plan.entry.binds if bind not in left_out)
     return replace(plan, entry=replace(plan.entry, binds=binds)) if left_out else plan
 
 
 def _is_there(bind: Bind, binds: list[Bind]) -> bool:
-    """Tell whether a mount can be left out: what it shows is there already, and it makes nothing read-only."""
+    """Return whether another mount already contains this one, so that it can be omitted."""
     return bind.source == bind.target and not bind.read_only and any(_covers(each, bind.target) for each in binds)
 
 
@@ -213,12 +212,12 @@ def _lies_below(path: str, folder: str) -> bool:
 
 
 def parse_bind(text: str) -> Bind:
-    r"""Read ``SRC[:DST[:ro|rw]]``; in a path, ``\:`` stands for a colon.
+    r"""Parse ``SRC[:DST[:ro|rw]]``; ``\:`` is a colon in a path.
 
     Raises
     ------
     UsageError
-        When it is not of that form.
+        If the text does not have that form.
     """
     parts = [part.replace("\0", ":") for part in text.replace("\\:", "\0").split(":")]
     source, target, mode = [*parts, "", ""][:3]
@@ -236,12 +235,12 @@ def parse_bind(text: str) -> Bind:
 
 
 def parse_variable(text: str, environment: Mapping[str, str]) -> Variable:
-    """Read ``NAME=VALUE``, or ``NAME``, which takes the caller's value.
+    """Parse ``NAME=VALUE``, or ``NAME`` for the caller's value.
 
     Raises
     ------
     UsageError
-        When the name is none, or the caller has no such variable.
+        If the name is invalid, or the caller does not have the variable.
     """
     name, given, value = text.partition("=")
     if not NAME.match(name):
@@ -252,12 +251,12 @@ def parse_variable(text: str, environment: Mapping[str, str]) -> Variable:
 
 
 def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> ContainerRequest:
-    """Make a request of words: options by name with ``_`` for ``-``, which are the keys of a project file too.
+    """Create a request from option values, by name with ``_`` for ``-``.
 
     Raises
     ------
     UsageError
-        When a bind mount, a variable, a way for GPUs or a fingerprint is none.
+        If a bind mount, a variable, a GPU mode or a fingerprint is invalid.
     """
     gpu = said.get("gpu") or GpuMode.AUTO.value
     ways = [way.value for way in GpuMode]
@@ -276,12 +275,12 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
 
 def parse_signer(text: str) -> str:
-    """Read the fingerprint of a key that must have signed the image.
+    """Parse the fingerprint of a key that must have signed the image.
 
     Raises
     ------
     UsageError
-        When it is none.
+        If it is not a valid fingerprint.
     """
     try:
         return plain_fingerprint(text)
@@ -290,12 +289,12 @@ def parse_signer(text: str) -> str:
 
 
 def parse_versions(text: str) -> tuple[tuple[str, str], ...]:
-    """Read ``torch=2.7,rocm=6.2``: what an image holds that cannot be asked.
+    """Parse ``torch=2.7,rocm=6.2``, the versions in an image that cannot be inspected.
 
     Raises
     ------
     UsageError
-        When a name is none of torch, rocm, cuda and nccl, or a version is no number.
+        If a name is not torch, rocm, cuda or nccl, or a version is invalid.
     """
     pairs: list[tuple[str, str]] = []
     for part in filter(None, text.split(",")):
@@ -311,5 +310,5 @@ def parse_versions(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def with_mounts(plan: ContainerPlan, *, devices: Devices, trees: tuple[str, ...], scratch: str) -> ContainerPlan:
-    """Add to a plan the unpacked trees and the folder that a runtime needs which cannot mount an image file."""
+    """Return the plan with unpacked trees, GPU devices and mount point, for a runtime that cannot mount image files."""
     return replace(plan, entry=replace(plan.entry, devices=devices, trees=trees, scratch=scratch))

@@ -1,7 +1,4 @@
-"""From the word a user gives for an image to a container that can be entered here.
-
-`argosy run` and `argosy launch` share these effects.
-"""
+"""Open an image and plan its container on this machine, for `argosy run` and `argosy launch`."""
 
 from __future__ import annotations
 
@@ -30,19 +27,19 @@ ROOT_KEY = "root"
 def open_container(
     request: ContainerRequest, reference: str, session: Session, *, command: tuple[str, ...] = (), dry: bool = False
 ) -> ContainerPlan:
-    """Open an image and plan its container; unpack it where the runtime cannot mount it.
+    """Open an image and plan its container; unpack the image if the runtime cannot mount it.
 
     Parameters
     ----------
     command
-        What will run in it: folders of files that it names are bound, where the usual mounts do not show them.
+        The command to run; folders of files among its arguments are mounted.
     dry
-        Only say what would be: nothing is unpacked.
+        Whether to plan only, without unpacking.
 
     Raises
     ------
     ArgosyError
-        As `find_image`, `open_image` and `plan_container` do.
+        See `find_image`, `open_image` and `plan_container`.
     """
     named = fileless_image(reference, request.runtime)
     if named is not None and request.signed_by:
@@ -71,13 +68,13 @@ def open_container(
 
 
 def _with_links(host: Host, request: ContainerRequest) -> Host:
-    """Add to the machine's facts the symbolic links on the way to the folders that the container shows."""
+    """Return the host with the symbolic links in the paths of mounted folders."""
     asked = [os.path.join(host.cwd, bind.target) for bind in request.binds]  # noqa: PTH118 - text alone
     return replace(host, links=read_links([host.person.home, host.cwd, host.environment.get("TMPDIR", ""), *asked]))
 
 
 def _running(image: Image, host: Host) -> Host:
-    """Note in the host that an emulator runs the image's programs; where none does, the plan will refuse the image."""
+    """Return the host with the emulated architecture, if an emulator runs the image's programs."""
     if image.arch in {"", GO_ARCH.get(host.target, host.target)}:
         return host
     from argosy.host.emulation import is_emulated, machine_named  # noqa: PLC0415 - for another machine's image only
@@ -87,7 +84,7 @@ def _running(image: Image, host: Host) -> Host:
 
 
 def _refuse_unverified(reference: str, image: Image, runtime: str) -> None:
-    """Refuse an image that is no file, where a signature is asked for: there is nothing to verify.
+    """Reject ``--signed-by`` for an image that is not a file.
 
     Raises
     ------
@@ -95,16 +92,16 @@ def _refuse_unverified(reference: str, image: Image, runtime: str) -> None:
         Always.
     """
     if image.kind is ImageKind.HOST:
-        raise UsageError(f"{reference} is no image that somebody signed", hint="leave --signed-by out")
+        raise UsageError(f"cannot verify a signature of {reference}: it is not an image", hint="omit --signed-by")
     raise UsageError(
-        f"nobody can tell who signed {reference}: {runtime} fetches it by itself",
-        hint="give a SIF file: argosy images pull fetches one from oras://",
+        f"cannot verify the signature of {reference}: {runtime} pulls it itself",
+        hint="use a SIF file: argosy images pull fetches one from oras://",
         key="images.signed_by",
     )
 
 
 def _signed(request: ContainerRequest, opened: Opened, session: Session, *, dry: bool) -> Choice:
-    """Verify who signed an image, and say it; in a dry run only which signers will do."""
+    """Verify the signature of an image and return the signer; a dry run only returns the accepted signers."""
     if dry:
         return Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), "verified at the start", "option")
     from argosy.images.signatures import find_signers  # noqa: PLC0415 - where it is asked for
@@ -115,13 +112,13 @@ def _signed(request: ContainerRequest, opened: Opened, session: Session, *, dry:
 
 
 def _present(plan: ContainerPlan) -> ContainerPlan:
-    """Leave out the optional mounts of what is not on this machine, as a TMPDIR that another session removed."""
+    """Remove optional mounts of missing folders, for example a TMPDIR that another session removed."""
     missing = {bind for bind in plan.entry.binds if bind.optional and not os.path.isdir(bind.source)}  # noqa: PTH112 - likewise
     return without_binds(plan, missing)
 
 
 def _checked(image: Image) -> Image:
-    """Read an environment definition file that is here, so that its faults are said before a job waits for them."""
+    """Parse an existing EDF, so that its errors are reported before a job starts."""
     path = Path(image.path).expanduser().absolute()
     if image.kind is not ImageKind.EDF or not path.is_file():
         return image
@@ -132,7 +129,7 @@ def _checked(image: Image) -> Image:
 
 
 def _tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
-    """Give where the unpacked trees of an image lie, or would lie: the layer first."""
+    """Return the paths of the unpacked trees of an image, whether they exist or not, the layer first."""
     if opened.image.kind is ImageKind.TREE:
         return (opened.image.path,)
     names = [tree_name(part.key(session, dry=True)) for part in _parts(opened)]
@@ -168,11 +165,11 @@ class _Part(msgspec.Struct, frozen=True):
     Attributes
     ----------
     name
-        What it is to the user.
+        Description for users.
     claim
-        The digest that the image gives for it; empty if it gives none.
+        The digest that the image records for it; empty if it records none.
     hashed
-        Whether its tree is known by its bytes, so that images share it; else by the file's identity.
+        Whether its tree is cached by its bytes, so that images share it; else by the file's identity.
     """
 
     path: str
@@ -183,7 +180,7 @@ class _Part(msgspec.Struct, frozen=True):
     hashed: bool = True
 
     def key(self, session: Session, *, dry: bool = False) -> str:
-        """Give the key of its tree; a dry run writes no memo, and takes 10 GB of a base for what the image claims."""
+        """Return the cache key of its tree; a dry run writes nothing and trusts the digest that the image records."""
         part = describe_part(self.path, self.offset, self.size)
         if not self.hashed:
             return f"file:{part.identity()}"
@@ -194,14 +191,14 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 def layer_tree_key(opened: Opened, session: Session) -> str:
-    """Give the key of the tree of an image's layer; of its one file system, where it has no layer."""
+    """Return the cache key of the layer's tree, or of the only file system of an image without a layer."""
     return _parts(opened)[0].key(session)
 
 
 def _parts(opened: Opened) -> list[_Part]:
-    """Give each squashfs in an image, the layer first.
+    """Return each squashfs in an image, the layer first.
 
-    Images over one base share its tree; any other file has a tree of its own and need not be read before.
+    Images with the same base share its tree. Other files are cached by identity, so they need not be hashed.
     """
     image, lock, name = opened.image, opened.lock, Path(opened.image.path).name
     if lock is None or image.layer_offset < 0:
@@ -213,11 +210,11 @@ def _parts(opened: Opened) -> list[_Part]:
 
 
 def outer_environment(plan: ContainerPlan, environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the environment in which the runtime is started here and now."""
-    kept = {name: value for name, value in environment.items() if name not in plan.entry.drop}
-    return kept | {variable.name: str(variable.value) for variable in plan.exports()}
+    """Return the environment in which to start the runtime on this machine."""
+    passed = {name: value for name, value in environment.items() if name not in plan.entry.drop}
+    return passed | {variable.name: str(variable.value) for variable in plan.exports()}
 
 
 def with_shell(plan: ContainerPlan) -> ContainerPlan:
-    """Give the plan for somebody who types into it."""
+    """Return the plan for an interactive shell."""
     return replace(plan, entry=replace(plan.entry, interactive=True))

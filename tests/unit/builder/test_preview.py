@@ -189,7 +189,7 @@ def test_a_dry_run_refuses_a_site_of_other_machines_as_a_build_does(
     session: Session, request_: BuildRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(for_site, "emulating", partial(emulating, folder=tmp_path / "nothing-registered"))
-    with pytest.raises(CheckFailed, match="alps-daint is aarch64: programs for aarch64 do not run on this machine"):
+    with pytest.raises(CheckFailed, match="alps-daint is aarch64: cannot run programs for aarch64 on this machine"):
         preview_build(replace(request_, site="alps-daint"), session)
 
 

@@ -103,12 +103,12 @@ def test_a_host_runs_its_own_programs_and_those_of_its_emulators(binfmt: Path) -
 
 
 def test_what_does_not_run_here_is_refused_with_what_was_seen(binfmt: Path) -> None:
-    with pytest.raises(CheckFailed, match="programs for aarch64 do not run on this machine, which is x86_64") as caught:
+    with pytest.raises(CheckFailed, match="cannot run programs for aarch64 on this machine, which is x86_64") as caught:
         emulating(make_host(), "aarch64", binfmt)
-    assert caught.value.evidence == f"{binfmt}: nothing there runs them"
+    assert caught.value.evidence == f"{binfmt}: no emulator is registered"
     with pytest.raises(CheckFailed) as caught:
         emulating(make_host(), "aarch64", binfmt / "nowhere")
-    assert caught.value.evidence.endswith("nowhere: not mounted here, so nobody can tell what the kernel knows")
+    assert caught.value.evidence.endswith("nowhere: not mounted, so the registered emulators are unknown")
     (binfmt / "qemu-aarch64").write_text(ARM.replace("POCF", "OC"))
     with pytest.raises(CheckFailed) as caught:
         emulating(make_host(), "aarch64", binfmt)

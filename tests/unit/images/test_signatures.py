@@ -152,7 +152,7 @@ def test_a_project_asks_for_signatures_and_an_option_says_otherwise(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("reference", "runtime", "words"),
-    [("bare:", "bare", "no image that somebody signed"), ("docker://x/y", "pyxis", "pyxis fetches it by itself")],
+    [("bare:", "bare", "it is not an image"), ("docker://x/y", "pyxis", "pyxis pulls it itself")],
 )
 def test_what_has_no_file_to_verify_is_refused(reference: str, runtime: str, words: str, tmp_path: Path) -> None:
     request = ContainerRequest(runtime=runtime, signed_by=(ADA.fingerprint,))

@@ -8,7 +8,7 @@ import msgspec
 
 from argosy.core.model import Choice, ImageKind
 from argosy.core.shell import Word, as_comment, extract_functions, quote, render_command, render_functions
-from argosy.host.gpus import WAY_VENDOR
+from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.launchers.launcher import LauncherCommand
 from argosy.launch.script.reasons import render_choices, render_exports, split_choices
@@ -40,7 +40,7 @@ class ScriptFacts(msgspec.Struct, frozen=True):
     @property
     def gpu_node(self) -> str:
         """The device node that must be there; empty where no GPU was asked for."""
-        return VENDOR_NODES.get(WAY_VENDOR.get(self.container.entry.gpu, ""), "")
+        return VENDOR_NODES.get(MODE_VENDOR.get(self.container.entry.gpu, ""), "")
 
 
 def inherited_names(container: ContainerPlan) -> tuple[str, ...]:
