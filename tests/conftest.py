@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.tiers import is_soak
+
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
@@ -46,8 +48,12 @@ FIRST = (
 wait more than they compute, those of builds compute."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files in the order in which they are handed out."""
+    """Mark the tests of the soak, and put the files in the order in which they are handed out."""
+    for item in items:
+        if is_soak(item.nodeid):
+            item.add_marker(pytest.mark.soak)
     paths = {file: place for place, file in enumerate(FIRST)}
     items.sort(key=lambda item: paths.get(item.nodeid.partition("::")[0], len(FIRST)))
 
