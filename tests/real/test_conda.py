@@ -144,7 +144,7 @@ def test_a_python_that_the_base_lacks_comes_from_conda(shop: Shop, channel: Chan
     text = environment(channel.url, f"python=={version}", "pip", pip=("another",))
     recipe = shop.write("environment.yml", text)
     foretold = shop.argosy("build", recipe, "--base", shop.base, "-o", "x.sif", "--dry-run")
-    assert f"Python {version} is the base's where that fits; else conda brings it" in foretold.out
+    assert f"Python {version} comes from the base if it has that version; otherwise from conda" in foretold.out
     image = shop.build(text)
     asked = "import platform, sys, another; print(platform.python_version(), sys.prefix, another.VERSION)"
     assert shop.run(image, "python", "-c", asked).out == f"{version} {PREFIX} 0.3\n"

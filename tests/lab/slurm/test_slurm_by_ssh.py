@@ -146,7 +146,7 @@ REFUSED = (
     (("--ssh", "-oProxyCommand=touch"), "invalid ssh destination"),
     (("--partition", "none"), "Invalid partition"),
     (("--chdir", "none"), "/none to run in"),
-    (("--site", "local"), "name the profile of the cluster with --site"),
+    (("--site", "local"), "select the profile of the cluster with --site"),
     (("--in-allocation",), "carry out what --dry-run prints"),
 )
 

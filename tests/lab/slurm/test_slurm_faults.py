@@ -286,6 +286,6 @@ def test_a_job_from_a_folder_that_only_the_login_node_has_is_warned_of_and_its_o
     own = "/tmp/only-here"  # noqa: S108 - of the login node
     desk.sh(f"mkdir {own}")
     done = dataclasses.replace(desk, folder=own).follow("--launcher", "none", command=("true",), check=False)
-    assert f"nodes may not see {own}, since each machine has its own" in done.stderr
+    assert f"nodes may not see {own}, which is local to each machine" in done.stderr
     missed = rf"its output {own}/true-\d+.out is not here: start it from a folder that all nodes see"
     assert re.search(missed, done.stderr)
