@@ -16,7 +16,8 @@ from argosy.core.os_errors import CHECK, missing_file
 from argosy.core.records import replace
 from argosy.core.shell import quote
 from argosy.images.registry.references import is_reference
-from argosy.recipes.project_file import PROJECT_FILE, find_project, read_project
+from argosy.recipes.option_row import PROJECT_FILE
+from argosy.recipes.project_file import find_project, read_project
 from argosy.recipes.project_tables import Project, words
 from argosy.recipes.read import split_extras
 

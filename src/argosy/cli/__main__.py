@@ -14,6 +14,7 @@ from typing import TextIO
 import click
 
 from argosy.cli.app import COMMANDS, RUNS_A_PROGRAM, app
+from argosy.cli.synonyms import answer_option
 from argosy.core.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
 
 SIGPIPE_CODE = 141
@@ -21,8 +22,8 @@ SIGPIPE_CODE = 141
 COMPLETING = "_ARGOSY_COMPLETE"
 """Set where a shell asks for completions, which click answers before any command, and ends."""
 
-NO_WORDS: type[click.UsageError] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""What click (since 8.2) raises for a group without a subcommand; its message is the help."""
+NO_ARGUMENTS: type[click.UsageError] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""Raised by click 8.2 and later for a group without a subcommand; its message is the help."""
 
 STARTS_NOTHING = frozenset({"--dry-run", "--script"})
 """With one of these options no program of the user starts, so errors keep Argosy's own exit codes."""
@@ -80,9 +81,8 @@ def run_app(arguments: list[str]) -> int:
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
-    except NO_WORDS as alone:
-        _tell(alone.format_message())
-        return UsageError.code
+    except NO_ARGUMENTS as alone:
+        return _print_help(alone.format_message())
     except (BrokenPipeError, SystemExit):
         if COMPLETING in os.environ:
             raise  # a shell asked what may follow, and has its answer
@@ -96,6 +96,17 @@ def run_app(arguments: list[str]) -> int:
         code = _say(_explain(error), arguments)
         _let_go_of_output()
         return code
+
+
+def _print_help(text: str) -> int:
+    """Print the help of a group that was called without a subcommand, and return the exit code."""
+    try:
+        click.echo(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _say_no_more()
+        return SIGPIPE_CODE
+    return 0
 
 
 def _let_go_of_output() -> None:
@@ -190,6 +201,8 @@ def _shorten(text: str) -> str:
 
 def _as_usage(error: click.ClickException) -> ArgosyError:
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else _command_path(sys.argv)
+    if isinstance(error, click.NoSuchOption) and (answer := answer_option(error.option_name, sys.argv)):
+        return UsageError(f"{path} has no option {error.option_name}", hint=answer)
     if isinstance(error, click.NoSuchOption) and path.split()[-1] in RUNS_A_PROGRAM and "--" not in sys.argv:
         return UsageError(error.format_message(), hint=f"write -- before the command: {path} IMAGE -- python train.py")
     if isinstance(error, click.MissingParameter) and path.split()[-1] in {"run", "shell"}:

@@ -1,4 +1,4 @@
-"""The table of commands; a command's module is imported when it is chosen, so `--help` costs nothing of it."""
+"""The table of commands.  A command's module is imported when the command is chosen, so that `--help` stays fast."""
 
 from __future__ import annotations
 
@@ -9,43 +9,66 @@ import click
 
 from argosy.version import VERSION
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "build": ("argosy.cli.cmd_build:build", "Build an image from an environment file over a base."),
-    "wrap": ("argosy.cli.cmd_wrap:wrap", "Wrap an environment or image, so that its commands feel installed."),
-    "lock": ("argosy.cli.cmd_lock:lock", "Choose versions once: a lock, built again to the byte."),
-    "bundle": ("argosy.cli.cmd_lock:bundle", "Put base, packages and lock into one archive, to build offline."),
-    "run": ("argosy.cli.cmd_run:run", "Run a command in an image, here and now."),
-    "shell": ("argosy.cli.cmd_run:shell", "Open a shell in an image."),
-    "launch": ("argosy.cli.cmd_launch:launch", "Launch a distributed program in an image."),
-    "explain": ("argosy.cli.cmd_explain:explain", "Explain a launch: every value with its reason and source."),
-    "jobs": ("argosy.cli.cmd_jobs:jobs", "List your jobs, why one waits, when it starts."),
-    "logs": ("argosy.cli.cmd_jobs:logs", "Print what a job writes; -f follows it to its end."),
-    "cancel": ("argosy.cli.cmd_jobs:cancel", "Cancel jobs."),
-    "attach": ("argosy.cli.cmd_jobs:attach", "Open a shell in the container of a running job."),
-    "queues": ("argosy.cli.cmd_jobs:queues", "List partitions, free nodes and your accounts."),
-    "verify": ("argosy.cli.cmd_verify:verify", "Tell what a run proved: network, GPUs, cores."),
-    "bench": ("argosy.cli.cmd_bench:bench", "Measure what a job gets: bandwidths; and what a start costs."),
-    "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from what it printed."),
-    "check": ("argosy.cli.cmd_check:check", "Tell whether an image will work at a site, before the queue."),
-    "prove": ("argosy.cli.cmd_prove:prove", "Try what plans assume of a site, by one small job."),
-    "images": ("argosy.cli.cmd_images:images", "Keep images by name, tell what is in one, hand them on."),
-    "cache": ("argosy.cli.cmd_cache:cache", "Tell what the cache holds, and remove what is not needed."),
-    "sites": ("argosy.cli.cmd_sites:sites", "Show, check, compare and make profiles of sites."),
-    "compat": ("argosy.cli.cmd_compat:compat", "Install commands of other tools, answered by Argosy."),
-    "doctor": ("argosy.cli.cmd_doctor:doctor", "Look at this machine: what is missing, and what would hurt."),
-    "completion": ("argosy.cli.cmd_completion:completion", "Print the completion script of a shell."),
+COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Build": {
+        "build": ("argosy.cli.cmd_build:build", "Build an image from environment files over a base image."),
+        "lock": ("argosy.cli.cmd_lock:lock", "Resolve versions once and write them to a lock file."),
+        "bundle": ("argosy.cli.cmd_lock:bundle", "Pack base, packages and lock into one archive for offline builds."),
+        "wrap": (
+            "argosy.cli.cmd_wrap:wrap",
+            "Make the commands of an environment or image plain programs.",
+        ),
+    },
+    "Run": {
+        "run": ("argosy.cli.cmd_run:run", "Run a command in an image on this machine."),
+        "shell": ("argosy.cli.cmd_run:shell", "Open a shell in an image on this machine."),
+        "launch": (
+            "argosy.cli.cmd_launch:launch",
+            "Launch a distributed program in an image, by Slurm or here.",
+        ),
+        "explain": ("argosy.cli.cmd_explain:explain", "Explain a launch: every value with its reason and source."),
+    },
+    "Jobs": {
+        "jobs": ("argosy.cli.cmd_jobs:jobs", "List your jobs, why they wait and when they start."),
+        "logs": ("argosy.cli.cmd_jobs:logs", "Print the output of a job; -f follows it to the end."),
+        "cancel": ("argosy.cli.cmd_jobs:cancel", "Cancel jobs."),
+        "attach": ("argosy.cli.cmd_jobs:attach", "Open a shell in the container of a running job."),
+        "queues": ("argosy.cli.cmd_jobs:queues", "List partitions, free nodes and your accounts."),
+    },
+    "Diagnose": {
+        "doctor": ("argosy.cli.cmd_doctor:doctor", "Check this machine: programs, kernel, Slurm, GPUs, variables."),
+        "check": ("argosy.cli.cmd_check:check", "Check whether an image will work at a site, before you submit."),
+        "verify": ("argosy.cli.cmd_verify:verify", "Check what a run used: network, GPUs, cores."),
+        "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from its output."),
+        "bench": ("argosy.cli.cmd_bench:bench", "Measure networks, nodes, settings and start-up times."),
+    },
+    "Share": {
+        "images": ("argosy.cli.cmd_images:images", "List, pull, push, inspect, compare and export images."),
+        "cache": ("argosy.cli.cmd_cache:cache", "Show what the cache holds, and remove entries."),
+    },
+    "Sites": {
+        "sites": ("argosy.cli.cmd_sites:sites", "List, show, check, compare and create site profiles."),
+        "prove": ("argosy.cli.cmd_prove:prove", "Validate a site profile with one small job."),
+    },
+    "Other": {
+        "compat": ("argosy.cli.cmd_compat:compat", "Install commands of cotainr and tykky that Argosy answers."),
+        "completion": ("argosy.cli.cmd_completion:completion", "Print the completion script of a shell."),
+    },
 }
-"""Name -> where the command is, and its line in the help."""
+"""Group in the help -> its commands: name -> module and object, and the line in the help."""
+
+COMMANDS = {name: row for group in COMMAND_GROUPS.values() for name, row in group.items()}
+"""Every command."""
 
 RUNS_A_PROGRAM = frozenset({"run", "shell", "launch", "attach"})
-"""Commands whose exit code is the user's program's."""
+"""Commands that exit with the exit code of the user's program."""
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is used."""
+    """A group that imports a command when the command is chosen."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Give the names in the order of a user's work."""
+        """Return the names of the commands in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -57,31 +80,43 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the help's list from the table, without importing anything."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        """Write the commands in groups, from the table and without an import."""
+        width = max(map(len, COMMANDS))
+        for group, commands in COMMAND_GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in commands.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take ``argosy help COMMAND`` for ``argosy COMMAND --help``, as git has it."""
+        """Read ``argosy help COMMAND`` as ``argosy COMMAND --help``, as git does."""
         asks_help = args[:1] == ["help"]
         return super().parse_args(ctx, [*args[1:], "--help"] if asks_help else args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command where there is none of that name."""
+        """Suggest a command if there is none of that name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from argosy.core.suggest import suggest_word  # noqa: PLC0415 - a typo only
+            raise _unknown_command(args[0]) from error
 
-            near = suggest_word(args[0], COMMANDS)
-            more = f"Did you mean '{near}'?" if near else f"Known: {', '.join(COMMANDS)}."
-            raise click.UsageError(f"{error.message} {more}", ctx) from error
+
+def _unknown_command(name: str) -> Exception:
+    """Return the error for a command that does not exist: with Argosy's command for it, or the most similar one."""
+    from argosy.cli.synonyms import answer_command  # noqa: PLC0415 - only after an error
+    from argosy.core.errors import UsageError  # noqa: PLC0415 - likewise
+    from argosy.core.suggest import suggest_word  # noqa: PLC0415 - likewise
+
+    answer, near = answer_command(name), suggest_word(name, COMMANDS)
+    known = "" if answer or near else f"known: {', '.join(COMMANDS)}"
+    hint = (f"in Argosy: {answer}" if answer else "") or (
+        f"did you mean 'argosy {near}'?" if near else "see 'argosy --help'"
+    )
+    return UsageError(f"there is no command {name!r}", evidence=known, hint=hint)
 
 
 def _help_width() -> int:
-    """Give the width of help in columns: the terminal's, between 50 and 108.
+    """Return the width of the help in columns: the terminal's, between 50 and 108.
 
     click would ask `shutil`, which loads three compression libraries: a tenth of the file-system calls of ``--help``.
     """
@@ -93,9 +128,9 @@ def _help_width() -> int:
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "terminal_width": _help_width()})
-@click.version_option(VERSION, message="argosy %(version)s")
+@click.version_option(VERSION, "-V", "--version", message="argosy %(version)s")
 def app() -> None:
-    """From an environment file to a verified GPU run in a container.
+    """Build GPU container images from environment files, and launch them on Slurm clusters.
 
     \b
     argosy build environment.yml --base debian:bookworm -o my.sif

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from argosy.cli.common import PROJECT_FILE, open_session, print_json
+from argosy.cli.common import open_session, print_json
 from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options
 from argosy.core.errors import UsageError
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
-from argosy.launch.request import make_request, with_defaults, with_job
+from argosy.launch.request import read_request as resolve_request
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.submit import Launched, write_script
 from argosy.launch.submit import launch as launch_story
@@ -205,17 +205,7 @@ def read_request(session: Session, *, smoke: bool = False, **options: Any) -> La
         When there is neither a command nor a job of that name.
     """
     words = {name: value for name, value in options.items() if _is_given(name, value)}
-    path = Path(session.host.cwd, PROJECT_FILE)
-    if path.is_file():
-        from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have none
-
-        project, name = read_project(path), str(words["image"])
-        if name in project.table.job or not (words.get("command") or "/" in name or Path(name).exists()):
-            del words["image"]
-            words = with_job(project, name, words)
-        else:
-            words = with_defaults(project, words)
-    request = replace(make_request(words, session.host), smoke=smoke)
+    request = replace(resolve_request(words, session.host), smoke=smoke)
     return _without_bad_nodes(request, session) if "@" in request.options.exclude else request
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from argosy.cli.common import NAMED_TEXT, PROJECT_FILE, Decorated, open_session
+from argosy.cli.common import NAMED_TEXT, Decorated, open_session
 from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options
+from argosy.core.errors import UsageError
 from argosy.recipes.launch_options import ContainerOptions
-from argosy.recipes.option_row import CONTAINER
+from argosy.recipes.option_row import CONTAINER, PROJECT_FILE
 from argosy.runtimes.container_plan import parse_bind, parse_container
 from argosy.runtimes.run import RunRequest, plan_run, render_run
 from argosy.runtimes.run import run as run_story
@@ -80,6 +82,8 @@ def _start(
     dev_folder: str | None,
     **container: Any,
 ) -> int:
+    if command and re.match(r"/[^:]*:/", command[0]):
+        raise UsageError(f"{command[0]} is not a command", hint=f"for a bind mount, use --bind {command[0]}")
     session = open_session(verbose=verbose)
     wanted = parse_container(_with_project(session, **container), session.host.environment)
     request = RunRequest(image, command, wanted, dev or dev_folder is not None, dev_folder or "")

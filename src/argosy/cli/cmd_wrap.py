@@ -28,9 +28,7 @@ from argosy.wrap.prefix import prune as prune_prefix
 from argosy.wrap.prefix import rollback as go_back
 from argosy.wrap.prefix import update as update_prefix
 from argosy.wrap.prefix import wrap as wrap_new
-from argosy.wrap.request import plan_recipe, refuse_unused, script_paths
-
-DEFAULT_BASE = "debian:bookworm"
+from argosy.wrap.request import DEFAULT_BASE, plan_recipe, refuse_unused, script_paths
 
 
 class ShortForm(WholeLines):

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 Decorated = Callable[..., Any]
 
-PROJECT_FILE = "argosy.toml"
-"""The same as in `argosy.project`, which is imported only where the file exists: that is cheaper."""
-
 LONGEST_SENTENCE = 1000
 """Characters; no first sentence of a command's help is longer."""
 

@@ -1,4 +1,4 @@
-"""From words to a request: options by name, a job of the project file, or both, where options win; it reads no file.
+"""From options to a request: options by name, a job of the project file, or both; options take precedence.
 
 The names are those of the options with ``_`` for ``-``; the keys of ``[job.NAME]`` in ``argosy.toml`` are the same.
 """
@@ -18,7 +18,7 @@ from argosy.launch.model import LaunchRequest
 from argosy.launch.names import as_pattern, option
 from argosy.launch.shape import Wanted
 from argosy.recipes.launch_options import LAUNCH, LaunchOptions
-from argosy.recipes.option_row import Row, is_list, plain_values, types
+from argosy.recipes.option_row import PROJECT_FILE, Row, is_list, plain_values, types
 from argosy.runtimes.container_plan import parse_container, parse_versions
 from argosy.slurm.text import JobOptions
 from argosy.slurm.times import slurm_time
@@ -32,6 +32,31 @@ PATTERNS = ("output", "error")
 
 LISTS = tuple(name for name, kind in types(LaunchOptions).items() if is_list(kind) and name != "signed_by")
 """Options that may be repeated: the values of the project file come first.  A signature is required by the last one."""
+
+
+def read_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
+    """Return the request of these options, completed by the project file of the current folder.
+
+    Parameters
+    ----------
+    given
+        As for `make_request`; an ``image`` that is the name of a job takes the job's image and command.
+
+    Raises
+    ------
+    UsageError
+        If there is neither a command nor a job of that name, or a value is not valid.
+    """
+    path = Path(host.cwd, PROJECT_FILE)
+    if not path.is_file():
+        return make_request(given, host)
+    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+
+    project, name = read_project(path), str(given["image"])
+    if name in project.table.job or not (given.get("command") or "/" in name or Path(name).exists()):
+        options = {key: value for key, value in given.items() if key != "image"}
+        return make_request(with_job(project, name, options), host)
+    return make_request(with_defaults(project, given), host)
 
 
 def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
+PROJECT_FILE = "argosy.toml"
+"""Name of the project file; here because reading it loads more than most commands need."""
+
 OneOrMore = str | tuple[str, ...]
 
 SHAPE, SLURM, CONTAINER, OUTPUT, DEBUGGING = "Shape", "Slurm", "Container", "Output", "Debugging"

@@ -10,9 +10,9 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.toml_lines import Fault, find_fault, toml_line
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.recipes.project_tables import JobTable, Project, ProjectTable, StageTable, StepTable
 
-PROJECT_FILE = "argosy.toml"
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 HINTS = {
     "found a time without quotes": 'write the time in quotes, for example time = "00:15:00"',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import pytest
 
 from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS
+from argosy.cli.synonyms import COMMAND_HINTS, OPTION_HINTS
+from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import Recipe, Settings, SourceKind, Version
 from argosy.wrap.versions import switch, write_version
 
@@ -157,7 +160,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("biuld",), 2, "Did you mean 'build'?"),
+        (("biuld",), 2, "did you mean 'argosy build'?"),
         (("wrap", "updat", "env", "tqdm"), 2, "Did you mean 'update'?"),
         (("wrap", "x", "--prefix"), 2, "see 'argosy wrap --help'"),
         (("wrap", "", "--prefix", "env"), 2, "an empty word names no file or folder"),
@@ -182,7 +185,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("sites", "show", "lumi"), 3, "-> did you mean lumi-g?"),
         (("sites", "lint", "no-such/place.toml"), 3, "there is no site profile no-such/place.toml"),
         (("verify", "no.log"), 2, "there is no log 'no.log'\n  -> give a file or a job number"),
-        (("help", "biuld"), 2, "Did you mean 'build'?"),
+        (("help", "biuld"), 2, "did you mean 'argosy build'?"),
         (("launch", "nothing.sif", "--json", "--", "true"), 125, "--json needs --dry-run"),
         (
             ("launch", "x.sif", "--ssh", "far:/w", "--in-allocation", "--", "true"),
@@ -236,7 +239,7 @@ sys.exit(main.run_app(['sites']))
     assert "Traceback" in said.stderr
 
 
-@pytest.mark.parametrize(("words", "code"), [(("sites", "show", "local"), 141), (("images", "list"), 2), ((), 2)])
+@pytest.mark.parametrize(("words", "code"), [(("sites", "show", "local"), 141), (("images", "list"), 2), ((), 141)])
 def test_a_reader_that_left_ends_it_quietly_and_an_error_keeps_its_code(words: tuple[str, ...], code: int) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -390,3 +393,65 @@ def test_messages_that_cannot_be_written_change_no_exit_code(words: tuple[str, .
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run((sys.executable, "-m", "argosy.cli", *words), stderr=full, check=False)
     assert done.returncode == code
+
+
+@pytest.mark.parametrize("name", COMMAND_HINTS)
+def test_a_command_of_another_tool_is_answered_with_one_that_exists(name: str) -> None:
+    said = argosy(name)
+    assert said.returncode == 2
+    assert said.stderr.startswith(f"argosy: there is no command {name!r}\n  -> in Argosy: ")
+    for command in re.findall(r"argosy ([a-z]+)", COMMAND_HINTS[name]):
+        assert command in COMMANDS
+
+
+@pytest.mark.parametrize("name", [name for name in OPTION_HINTS if name.startswith("--")])
+def test_an_option_of_another_tool_is_answered_and_never_by_a_guess(name: str) -> None:
+    said = argosy("launch", "x.sif", f"{name}=1", "--", "ls")
+    assert said.returncode in {2, 125}
+    assert OPTION_HINTS[name] in said.stderr or name in {o for row in LAUNCH.values() for o in row.synonyms}
+    assert "id you mean" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("--gres=gpu:a100:4", "use --gpus-per-node 4 --gpu-type a100"),
+        ("--gres gpu:2", "use --gpus-per-node 2"),
+        ("-e A=1", "--env NAME=VALUE"),
+        ("-it", "uses your terminal"),
+    ],
+)
+def test_an_option_of_slurm_is_answered_by_the_option_to_use(words: str, answer: str) -> None:
+    assert answer in argosy("launch", "x.sif", *words.split(), "--", "ls").stderr
+
+
+SHORT = "launch /p/x.sif --site lumi-g -A p -N 2 --ntasks-per-node=8 -c 7 -p standard-g -t 1h -J test -q normal"
+
+
+def test_the_options_of_slurm_and_torchrun_are_accepted() -> None:
+    said = argosy(*SHORT.split(), "--launcher", "srun", "--dry-run", "--", "./a.out")
+    assert said.returncode == 0, said.stderr
+    for line in ("--job-name=test", "--nodes=2", "--account=p", "--partition=standard-g", "--time=1:00:00"):
+        assert f"#SBATCH {line}\n" in said.stdout
+    assert "--ntasks-per-node=8" in said.stdout
+    words = "launch /p/x.sif --site lumi-g -A p --nnodes 2 --nproc-per-node 4 --dry-run -- ls"
+    torchrun = argosy(*words.split())
+    assert "#SBATCH --nodes=2" in torchrun.stdout
+
+
+def test_ranks_per_node_need_a_number_of_nodes() -> None:
+    said = argosy("launch", "/p/x.sif", "--gpus", "16", "--ntasks-per-node", "8", "--dry-run", "--", "ls")
+    assert "--ranks-per-node needs --nodes" in said.stderr
+    both = argosy("launch", "/p/x.sif", "-N", "2", "-n", "5", "--ntasks-per-node", "8", "--dry-run", "--", "ls")
+    assert "--ranks 5 contradicts --ranks-per-node 8" in both.stderr
+
+
+def test_argosy_alone_prints_the_help_and_succeeds() -> None:
+    said = argosy()
+    assert said.returncode == 0
+    assert said.stdout == argosy("--help").stdout
+
+
+def test_a_bind_mount_in_the_style_of_docker_is_answered() -> None:
+    said = argosy("run", "x.sif", "-v", "/a:/b", "--", "ls")
+    assert "--bind /a:/b" in said.stderr

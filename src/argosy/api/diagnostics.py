@@ -1,0 +1,50 @@
+"""Diagnose: doctor, check, verify and why."""
+
+from __future__ import annotations
+
+from argosy.api.session import use_session
+from argosy.core.findings import Finding
+from argosy.core.session import Session
+from argosy.diagnostics.check import rules as check
+from argosy.diagnostics.doctor import rules as doctor
+from argosy.diagnostics.verify.rules import Verdict
+from argosy.diagnostics.verify.verify import Evidence, verify_job, verify_logs
+from argosy.diagnostics.why import rules as why
+from argosy.slurm.text import is_job_id
+
+
+def examine_machine(*, site: str = "", session: Session | None = None) -> tuple[Finding, ...]:
+    """Check this machine, as ``argosy doctor`` does.
+
+    Parameters
+    ----------
+    site
+        Profile to compare with; empty: the profile that fits this machine.
+    """
+    return doctor.examine(use_session(session), site)
+
+
+def check_image(image: str, *, site: str, session: Session | None = None) -> tuple[Finding, ...]:
+    """Check whether an image will work at a site, as ``argosy check`` does."""
+    return check.check_image(use_session(session), image, site)
+
+
+def verify_run(*runs: str, site: str = "", nodes: int = 0, session: Session | None = None) -> tuple[Evidence, Verdict]:
+    """Check what a run used: network, GPUs and cores, as ``argosy verify`` does.
+
+    Parameters
+    ----------
+    runs
+        The id of one job, or log files.
+    nodes
+        Number of nodes, if log files do not show it.
+    """
+    here = use_session(session)
+    if len(runs) == 1 and is_job_id(runs[0]):
+        return verify_job(here, runs[0], site)
+    return verify_logs(here, runs, site=site, nodes=nodes)
+
+
+def explain_failure(log: str, *, session: Session | None = None) -> why.Explained:
+    """Return the known errors in a log file or in the output of a job, as ``argosy why`` does."""
+    return why.explain_log(use_session(session), log)

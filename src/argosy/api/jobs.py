@@ -1,0 +1,80 @@
+"""Follow jobs: jobs, logs, cancel, attach and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from argosy.api.session import use_session
+from argosy.core.session import Session
+from argosy.jobs import cancel, follow, history, logs, query, queues
+from argosy.launch import interactive
+from argosy.slurm.text import JobRow
+
+
+def list_jobs(*, session: Session | None = None) -> tuple[JobRow, ...]:
+    """List your jobs that wait or run, as ``argosy jobs`` does."""
+    return query.list_jobs(use_session(session))
+
+
+def list_past_jobs(*, most: int = 20, session: Session | None = None) -> tuple[history.PastJob, ...]:
+    """List the last jobs that were submitted from here, as ``argosy jobs --past`` does."""
+    return history.past_jobs(use_session(session), most=most)
+
+
+def find_job(job: str, *, session: Session | None = None) -> query.JobFacts:
+    """Return state, nodes, exit code and output files of a job, as ``argosy jobs show`` does."""
+    return query.find_job(use_session(session), job, or_record=True)
+
+
+def diff_jobs(first: str, second: str, *, session: Session | None = None) -> tuple[tuple[str, str, str], ...]:
+    """Return the differences of two jobs, as ``argosy jobs diff`` does: key, first value, second value."""
+    here = use_session(session)
+    return history.diff_jobs(history.read_job(here, first), history.read_job(here, second))
+
+
+def read_logs(job: str, *, rank: int | None = None, session: Session | None = None) -> Iterator[bytes]:
+    """Yield the output of a job, as ``argosy logs`` does.
+
+    Parameters
+    ----------
+    rank
+        Only the output of this rank, of a job with ``label`` or ``log_dir``.
+    """
+    return logs.read_output(find_job(job, session=session), rank=rank)
+
+
+def follow_job(
+    job: str, *, every: float = 5.0, stream: BinaryIO | None = None, rank: int | None = None,
+    session: Session | None = None,
+) -> query.JobFacts:  # fmt: skip
+    """Wait for a job, write its output to a stream, and return its end, as ``argosy logs -f`` does.
+
+    Parameters
+    ----------
+    every
+        Seconds between two queries.
+    stream
+        Takes the output; None: standard output.
+    """
+    return follow.follow_job(use_session(session), job, pause=every, stream=stream, rank=rank)
+
+
+def cancel_jobs(*jobs: str, session: Session | None = None) -> tuple[str, ...]:
+    """Cancel jobs, as ``argosy cancel`` does, and return one line for each."""
+    return cancel.cancel_jobs(use_session(session), jobs)
+
+
+def attach(job: str, command: Sequence[str] = (), *, node: str = "", session: Session | None = None) -> int:
+    """Run a command or a shell in the container of a running job, as ``argosy attach`` does."""
+    return interactive.attach(use_session(session), job, tuple(command), node=node)
+
+
+def list_queues(*, session: Session | None = None) -> tuple[queues.Queue, ...]:
+    """List the partitions with limits and free nodes, as ``argosy queues`` does."""
+    return queues.list_queues(use_session(session))
+
+
+def list_accounts(*, session: Session | None = None) -> tuple[queues.Account, ...]:
+    """List the accounts and QOS that you may use, as ``argosy queues`` does."""
+    return queues.list_accounts(use_session(session))
