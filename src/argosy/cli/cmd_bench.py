@@ -115,7 +115,7 @@ QUICK = ((1, 3), (4, 1))
     "--times", default=30, show_default=True, metavar="N", help="Starts of each way; fewer where many at once."
 )
 @click.option("--quick", is_flag=True, help="A few starts, one and four at once.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Write a picture, too.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Also write a plot.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but the report.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: Path | None, *,

@@ -141,7 +141,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
 @click.argument("prefix", metavar="DIR", type=NAMED)
 @click.argument("what", nargs=-1, metavar="[PACKAGE|FILE]…")
 @click.option("--post-install", "after", multiple=True, type=NAMED, help="Script to run inside after installing.")
-@click.option("--image", default="", metavar="IMAGE", help="Another image, or the same at its new place.")
+@click.option("--image", default="", metavar="IMAGE", help="Another image, or the new path of the same image.")
 @_start_options
 @_report_options
 def update(prefix: Path, what: tuple[str, ...], image: str, after: tuple[Path, ...], *,

@@ -301,7 +301,7 @@ def new_file(text: str, session: Session) -> Path:
     word = parse_word(text)
     if word is None:
         raise UsageError(
-            f"{text!r} is no name for an image",
+            f"{text!r} is not a valid image name",
             evidence="a name is NAME or NAME:TAG, of letters, digits, '_', '.', '+' and '-'",
             hint="choose another name",
         )

@@ -78,7 +78,7 @@ def unpacked(
     def fill(tree: Path) -> None:
         _unpack(session, image, offset, tree)
         if look_again and look_again() != key:
-            raise ImageError(f"{image} changed while it was unpacked", hint="try again when nobody writes to it")
+            raise ImageError(f"{image} changed while it was unpacked", hint="try again when no program writes to it")
 
     for each in (place, place.with_name(f"{place.name}-{os.geteuid()}")):
         tree = _unpacked(session, each, key, said, fill)

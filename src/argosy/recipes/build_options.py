@@ -26,7 +26,7 @@ class PackageOptions(TypedDict, total=False):
         ),
     ]
     cuda: Annotated[
-        str, Row(PACKAGES, "CUDA version of the nodes' driver; conda chooses its GPU builds by it.", "VERSION")
+        str, Row(PACKAGES, "CUDA version of the nodes' driver; conda uses it to choose GPU builds.", "VERSION")
     ]
     torch_backend: Annotated[
         str,

@@ -155,7 +155,7 @@ def _scalar(node: yaml.Node, here: _File, what: str) -> str:
     if not isinstance(node, yaml.ScalarNode):
         raise here.error(f"{what} was expected, not a list or a mapping", node)
     if node.tag == _NULL and not node.style:
-        raise here.error(f"{what} was expected; nothing is there", node)
+        raise here.error(f"{what} was expected, but the value is empty", node)
     return str(node.value)
 
 

@@ -190,7 +190,9 @@ def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environm
     meta = rows.pop("_meta", {})
     tables = shaped(rows, dict[str, dict[str, _Locked]], file)
     if DEFAULT not in tables:
-        raise UsageError(f"{file} is no lock of pipenv", evidence=f"it has no '{DEFAULT}'", hint="make it: pipenv lock")
+        raise UsageError(
+            f"{file} is not a lock file of pipenv", evidence=f"it has no '{DEFAULT}'", hint="make it: pipenv lock"
+        )
     where = finder(text, file)
     wanted = _chosen(asked, (name for name in tables if name != DEFAULT), file)
     chosen = [name for name in tables if name == DEFAULT or str(canonicalize_name(name)) in wanted]

@@ -150,7 +150,7 @@ def _refuse_groups_alone(here: _Project) -> None:
     if groups:
         file = here.file if own else "the poetry.lock that 'poetry lock' writes, as poetry.lock"
         raise UsageError(
-            f"{here.file} has packages in groups alone, and no group is asked for",
+            f"{here.file} has packages only in groups, and no group was requested",
             evidence=f"{here.where('[dependency-groups' if own else '[tool.poetry')}: groups {', '.join(groups)}",
             hint=f"name {file}[{groups[0]}]",
         )

@@ -85,12 +85,12 @@ def test_an_alias_moves_and_an_image_never_gives_way(session: Session) -> None:
         assert (link.resolve(), link.readlink()) == (target, Path(f"a/{wanted[-1]}.sif"))
     with pytest.raises(UsageError, match="is an image, not an alias"):
         tag_image("a:1", "b", session)
-    with pytest.raises(UsageError, match="no name for an image"):
+    with pytest.raises(UsageError, match="not a valid image name"):
         tag_image("a:1", "../b", session)
     with pytest.raises(UsageError, match="the name of a file") as raised:
         pull_image(PullRequest(str(session.paths.images[0] / "b.sif"), "c.sif"), session)
     assert raised.value.hint == "call it c"
-    with pytest.raises(UsageError, match="'' is no name for an image"):
+    with pytest.raises(UsageError, match="'' is not a valid image name"):
         pull_image(PullRequest(str(session.paths.images[0] / "b.sif"), ""), session)
     assert (session.paths.images[0] / "b.sif").read_bytes() == b"xxx"
 

@@ -109,7 +109,7 @@ def test_the_price_of_an_elastic_job_is_said() -> None:
         ({"label": True, "logs": "/l"}, "--log-dir"),
         ({"gpu_type": "a b"}, "invalid type of GPU"),
         ({"stage_to": "tmp"}, "absolute path"),
-        ({"stage_to": "/local/$(id)"}, "no folder for --stage-to"),
+        ({"stage_to": "/local/$(id)"}, "not a valid folder for --stage-to"),
     ],
 )
 def test_wishes_that_cannot_be_meant_are_refused(asked: dict[str, Any], says: str) -> None:

@@ -153,7 +153,7 @@ def test_what_poetry_says_again_of_the_projects_packages_is_no_fault(tmp_path: P
 def test_packages_in_groups_alone_are_refused_when_no_group_is_asked_for(
     tmp_path: Path, text: str, evidence: str, hint: str
 ) -> None:
-    with pytest.raises(UsageError, match="no group is asked for") as error:
+    with pytest.raises(UsageError, match="no group was requested") as error:
         project(tmp_path, text)
     assert error.value.evidence == evidence
     assert hint in error.value.hint

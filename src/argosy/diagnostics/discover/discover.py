@@ -152,7 +152,7 @@ def discover_site(session: Session, ask: Ask) -> Draft:
 
 def _refuse(ask: Ask) -> None:
     if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9._-]*", ask.name):
-        raise UsageError(f"{ask.name!r} is no name of a site", hint="letters, digits, '.', '_' and '-'")
+        raise UsageError(f"{ask.name!r} is not a valid site name", hint="letters, digits, '.', '_' and '-'")
     if ask.output.exists():
         raise UsageError(
             f"{ask.output} is there already", hint="choose another with -o, and compare: argosy sites diff"

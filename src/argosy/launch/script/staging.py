@@ -34,7 +34,9 @@ def check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Choi
     if not site.has_slurm:
         raise UsageError("--stage-to needs a site with Slurm", hint="leave it out: the image is on this machine")
     if not re.fullmatch(r"/[\w./-]*", folder):
-        raise UsageError(f"{folder!r} is no folder for --stage-to", hint="write an absolute path, as --stage-to=/local")
+        raise UsageError(
+            f"{folder!r} is not a valid folder for --stage-to", hint="write an absolute path, as --stage-to=/local"
+        )
     image, runtime = container.entry.image, container.runtime
     if image.kind is not ImageKind.SIF or runtime.program not in {"apptainer", "singularity"}:
         raise UsageError(
