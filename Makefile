@@ -6,6 +6,7 @@ VENV ?= .venv
 PY = "$(VENV)/bin/python"
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
+SHIPPED = src/argosy/core/scripts/*.sh src/argosy/launch/launchers/data/*.sh src/argosy/launch/script/data/*.sh
 # Failed tests run once more, alone: on a busy machine a real cluster may miss a deadline. Two failures count.
 EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
 AGAIN = echo "once more, alone, what failed:"; $(PY) -m pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
@@ -27,6 +28,8 @@ check: $(STAMP)
 	$(PY) -m mypy
 	$(PY) tools/check_prose.py
 	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()"
+	PATH="$(VENV)/bin:$$PATH" shfmt -i 4 -ci -sr -d $(SHIPPED)
+	shellcheck $(SHIPPED)
 	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
 	shellcheck src/argosy/builder/*/*.sh src/argosy/*/scripts/*.sh
 	shellcheck -s sh -e SC1091,SC2016,SC2034,SC2154 src/argosy/wrap/templates/*.sh

@@ -370,10 +370,12 @@ def render_plans(name: str) -> Iterator[str]:
     """Render the golden scripts of a site: the output of `argosy launch --site NAME --dry-run`."""
     plans = {title: GOLDEN / name / f"{stem}.sh" for stem, title in PLANS.items()}
     if any(path.exists() for path in plans.values()):
-        yield "## Job scripts\n\n`argosy launch --dry-run` prints these scripts for a training program.\n"
+        yield "## Job scripts\n\n`argosy launch --dry-run` prints these scripts for a training program."
+        yield "Each ends with shell functions that are the same in all scripts; they are left out here.\n"
     for title, path in plans.items():
         if path.exists():
-            yield f"<details><summary>{title}</summary>\n\n```sh\n{path.read_text().rstrip()}\n```\n\n</details>\n"
+            main = path.read_text(encoding="utf-8").partition("\n# --- Helpers")[0].rstrip()
+            yield f"<details><summary>{title}</summary>\n\n```sh\n{main}\n```\n\n</details>\n"
 
 
 def render_fact(row: Row) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from argosy.core.shell import ShellFunction, Word, in_double_quotes, quote
+from argosy.core.shell import SCRIPTS, ShellFunction, ShellHelper, Word, in_double_quotes, load_helper, quote
 
 ROOT = "/opt/argosy"
 ENTER = f"{ROOT}/enter"
@@ -205,13 +205,23 @@ def require_layer(image: str, command: tuple[Word, ...], *, hint: str) -> tuple[
     hint
         Hint of the error message.
     """
-    message = f"argosy: the runtime did not attach the layer of {image}, so nothing was started\n  -> {hint}"
-    if command[:2] == ("/bin/sh", "-c") and isinstance(program := command[2], ShellFunction):
-        stop = f'printf "%s\\n" "{in_double_quotes(message)}" >&2; exit 6'
-        look = f"# The environment of the image.\n[ -r {ENV_SCRIPT} ] || {{ {stop}; }}\n. {ENV_SCRIPT}\n"
-        return ("/bin/sh", "-c", ShellFunction(program.name, look + program), *command[3:])
-    script = ShellFunction("enter", f'[ -x {ENTER} ] || {{ printf "%s\\n" "$1" >&2; exit 6; }}; shift; . {ENTER}')
-    return ("/bin/sh", "-c", script, "argosy", message, *command)
+    if command[:2] == ("/bin/sh", "-c") and isinstance(program := command[2], ShellHelper):
+        (layer,) = _with_hint("with_layer", hint).definitions
+        return (
+            "/bin/sh",
+            "-c",
+            ShellHelper("with_layer", (layer, *program.definitions)),
+            "with_layer",
+            image,
+            *command[3:],
+        )
+    return ("/bin/sh", "-c", _with_hint("enter_layer", hint), "enter_layer", image, *command)
+
+
+def _with_hint(name: str, hint: str) -> ShellHelper:
+    """Load a helper that says what to do if the layer is missing."""
+    (text,) = load_helper(SCRIPTS, name).definitions
+    return ShellHelper(name, (text.replace("@HINT@", in_double_quotes(hint)),))
 
 
 def enter_if_present(first: str = "") -> tuple[str, ...]:

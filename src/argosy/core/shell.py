@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-SHORT_OPTION = re.compile(r"-[A-Za-z]\Z")
+SHORT_OPTION = re.compile(r"(-[A-Za-z]|--(env|mount|volume|pwd|workdir))\Z")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -74,6 +74,40 @@ def read_function(file: Path, name: str, values: Mapping[str, str] = _NO_VALUES)
 @cache
 def _restore_colons() -> ShellFunction:
     return read_function(SCRIPTS / "colons.sh", "colons")
+
+
+CALL = '"$0" "$@"'
+"""Last line of helpers: ``sh -c HELPERS NAME ARGUMENTS`` calls the function NAME."""
+
+
+class ShellHelper(ShellFunction):
+    """A shell function out of a ``.sh`` file, with those that it calls: ``sh -c HELPER NAME ARGUMENTS`` calls it."""
+
+    __slots__ = ("definitions",)
+    definitions: tuple[str, ...]
+
+    def __new__(cls, name: str, definitions: tuple[str, ...]) -> Self:
+        """Make the word."""
+        self = super().__new__(cls, name, "\n".join((*definitions, CALL)) + "\n")
+        self.definitions = definitions
+        return self
+
+
+def read_shell(file: Path) -> str:
+    """Read the definitions of a ``.sh`` file, without directives for shellcheck."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("# shellcheck "))
+
+
+def load_helper(folder: Path, name: str, *needed: str) -> ShellHelper:
+    """Load the function `name` from the file of that name.
+
+    Parameters
+    ----------
+    needed
+        Other files, whose functions it calls.
+    """
+    return ShellHelper(name, tuple(read_shell(folder / f"{each}.sh") for each in (*needed, name)))
 
 
 def escape_colons(words: Sequence[Word]) -> tuple[Word, ...]:
@@ -193,6 +227,66 @@ def extract_functions(words: Iterable[Word]) -> tuple[tuple[ShellFunction, ...],
 def render_functions(programs: Iterable[ShellFunction]) -> list[str]:
     """Render sh programs as variable assignments for the beginning of a script."""
     return [f"{program.name}={quote(program.rstrip())}" for program in programs]
+
+
+class Helpers(msgspec.Struct, frozen=True):
+    """The shell functions that a script sends to other nodes and into containers.
+
+    Attributes
+    ----------
+    definitions
+        The text of each function.
+    texts
+        Programs that are not called by name, each of which is a variable of its own.
+    """
+
+    definitions: tuple[str, ...] = ()
+    texts: tuple[ShellFunction, ...] = ()
+
+
+SHELLS = ("sh", "/bin/sh")
+
+
+def collect_helpers(words: Sequence[Word]) -> tuple[Helpers, tuple[Word, ...]]:
+    """Return the shell functions of a command, and the command with variables of the script in their places."""
+    definitions: dict[str, None] = {}
+    texts: dict[str, ShellFunction] = {}
+    out = list(words)
+    for place, word in enumerate(words):
+        if not isinstance(word, ShellFunction):
+            continue
+        if not isinstance(word, ShellHelper) and (words[place - 1] != "-c" or words[place - 2] not in SHELLS):
+            texts.setdefault(word.name, word)
+            out[place] = ShellExpr(f"$argosy_{word.name}")
+            continue
+        wrapped = (f"{word.name}() {{\n{word.rstrip()}\n}}",)
+        definitions |= dict.fromkeys(word.definitions if isinstance(word, ShellHelper) else wrapped)
+        out[place : place + 2] = [ShellExpr("$argosy_helpers"), word.name]
+    return Helpers(tuple(definitions), tuple(texts.values())), tuple(out)
+
+
+def merge_helpers(*several: Helpers) -> Helpers:
+    """Return all shell functions of several commands, each once."""
+    return Helpers(
+        tuple(dict.fromkeys(text for each in several for text in each.definitions)),
+        tuple(dict.fromkeys(text for each in several for text in each.texts)),
+    )
+
+
+def render_helpers(helpers: Helpers) -> Iterator[str]:
+    """Render shell functions as here-documents, whose texts a script has in variables."""
+    if helpers.definitions:
+        yield "argosy_helpers=$(cat <<'HELPERS'"
+        for definition in helpers.definitions:
+            yield from (definition, "")
+        yield CALL
+        yield "HELPERS"
+        yield ")"
+    for text in helpers.texts:
+        yield f"argosy_{text.name}=$(cat <<'{text.name.upper()}'"
+        yield text.rstrip()
+        yield text.name.upper()
+        yield ")"
 
 
 def format_command(argv: Sequence[str], shown: set[str]) -> str:

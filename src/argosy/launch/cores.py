@@ -83,16 +83,15 @@ def plan_threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
         return threads, Choice(NAME, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
     if not cores:
         why = "what Slurm gave on the node, shared by its ranks"
-        return render_share("cores"), Choice(NAME, "cores / ranks", why, f"site {site.name}")
+        return CORES_PER_RANK, Choice(NAME, "cores / ranks", why, f"site {site.name}")
 
     if choose_masks(shape, site):
         return str(cores), Choice(NAME, str(cores), "the cores of a rank", "default")
-    return render_share("need"), Choice(NAME, str(cores), f"the cores of a rank, planned: {cores}", "default")
+    return CORES_PER_RANK, Choice(NAME, str(cores), f"the cores of a rank, planned: {cores}", "default")
 
 
-def render_share(cores: str) -> ShellExpr:
-    """Render the cores of a rank: those of all ranks of a node, which a script has in a variable, shared out."""
-    return ShellExpr(f"$(({cores} > ranks_per_node ? {cores} / ranks_per_node : 1))")
+CORES_PER_RANK = ShellExpr("$argosy_cores_per_rank")
+"""The cores of a rank, which a script counts from those that Slurm gave on the node."""
 
 
 def planned_threads(variables: tuple[Variable, ...], shape: Shape) -> tuple[Variable, ...]:

@@ -60,7 +60,7 @@ def _local_script(facts: LaunchFacts) -> str:
         request.launcher_arguments,
         logs=request.logs,
         label=request.label,
-        copy=ShellExpr("$rank") if shape.ranks > 1 else "",
+        copy=ShellExpr("$argosy_rank") if shape.ranks > 1 else "",
     )
     started = find_launcher(facts.launcher)(spec)
     check_limits(facts.container, started.command, facts.context.host.environment)

@@ -66,9 +66,10 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
     started = find_launcher(facts.launcher)(
         LauncherSpec(
             command=request.command,
-            counts=Counts(ShellExpr("$nodes"), ShellExpr("$ranks_per_node")),
+            counts=Counts(ShellExpr("$argosy_nodes"), ShellExpr("$argosy_ranks_per_node")),
             extra=request.launcher_arguments,
             cores=tuple(map(render_core_list, masks)) if facts.launcher == "torchrun" else (),
+            core_lists=ShellExpr("$argosy_cores"),
             logs=request.logs,
             label=request.label,
             least_nodes=least,

@@ -23,13 +23,6 @@ from argosy.slurm.text import USER_DEFAULTS, JobOptions
 TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
 """Variables of the libraries that move data between ranks."""
 
-OF_SCRIPTS = re.compile(
-    r"(binds?|busy|call|checkpoint|code|copy|cores|each|end|ended|enter|environment|first|folder|gpus|has|image|inside|"
-    r"left|list|mark|n|need|nodes?|path|pids?|port|rank|ranks_per_node|restart|step|step_in|stopped|taken|torchrun|"
-    r"warned)\Z"
-)
-"""The variables of a script, which its programs would see where the caller's environment has one of that name."""
-
 
 def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest:
     """Complete how a container is entered by what the profile says of runtime, GPUs and signatures.
@@ -197,10 +190,9 @@ def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choic
 def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
     """Return what a plan forces by name as the caller has it.
 
-    What tunes the network, since an image's own value would win; and variables that a script has for itself, since what
-    a shell sets of its environment all that it starts would see.
+    These tune the network, and a value of the image would win otherwise.
     """
-    forced = (name for name in sorted(environment) if OF_SCRIPTS.match(name) or TUNING.match(name))
+    forced = (name for name in sorted(environment) if TUNING.match(name))
     return tuple(Variable(name, environment[name]) for name in forced)
 
 

@@ -5,8 +5,6 @@ What still runs when the three minutes are nearly over has shown that it works: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey
 from argosy.core.records import replace
@@ -63,16 +61,11 @@ def _debug_queue(request: LaunchRequest, site: Site) -> tuple[dict[str, str], tu
     )
 
 
-def render_timer() -> Iterator[str]:
+def render_timer() -> str:
     """End a smoke run that works, before Slurm's time limit does."""
-    yield f"# A smoke run: what still runs after {SECONDS} s works, and is ended."
-    yield "enough=''; trap 'enough=yes; pass TERM' ALRM"
-    yield f"(sleep {SECONDS}; kill -s ALRM $$) >/dev/null 2>&1 & timer=$!"
+    return f"end_smoke_run_after {SECONDS}"
 
 
-def render_enough() -> Iterator[str]:
+def render_enough() -> str:
     """Count a smoke run that was ended by its timer as good."""
-    yield 'kill "$timer" 2>/dev/null || :'
-    yield 'if [ -n "$enough" ]; then'
-    yield f'    code=0; printf "argosy: the smoke run went well for {SECONDS} s, and was ended\\n"'
-    yield "fi"
+    return "judge_smoke_run"

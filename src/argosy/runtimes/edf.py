@@ -184,7 +184,7 @@ class ContainerEngine(msgspec.Struct, frozen=True):
 
     def srun_options(self, entry: Entry) -> tuple[Word, ...]:
         """Return the srun options."""
-        return (ShellExpr("--environment=$environment"), *entry.options)
+        return (ShellExpr("--environment=$argosy_edf"), *entry.options)
 
     def document(self, entry: Entry) -> tuple[Word, ...]:
         """Return the lines of the EDF."""

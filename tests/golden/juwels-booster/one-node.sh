@@ -8,90 +8,217 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #SBATCH --hint=nomultithread
-# train: 4 rank(s) on 1 node(s), site juwels-booster.
-# Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
-#   nodes = 1, GPUs per node = 4: asked for [option]
-#   ranks per node = 4: one per GPU [default]
-#   cores per rank = 12: an equal share of a node's 48 cores [default]
-#   launcher = torchrun: a Python program, and the image has torch; not torchrun_jsc: nodes are … [image]
-#   runtime = apptainer: asked for [option]
-#   layer = flat: the image has no layer of its own [image]
-#   gpu = nv: 4 nvidia GPUs; apptainer finds the driver [machine]
-#   assumed = /project/images/train.sif: the image is not here: taken for one with torch, … [assumed]
-#   assumed = home, folder: not this machine's: the job's own at juwels-booster [assumed]
-#   sbatch = --hint=nomultithread: one thread per core [site]
-# shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
-set -eu
+#
+# train on juwels-booster: 1 node(s), 4 GPU(s) and 4 rank(s) on each.
+# Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
+#   launcher = torchrun: a Python program, and the image has torch
+#   gpu = nv: 4 nvidia GPUs; apptainer finds the driver
+#   assumed = /project/images/train.sif: the image is not here
+#   assumed = home, folder: not this machine's: the job's own at juwels-booster
+# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
 
-stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
-[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
-[ "${SLURM_STEP_ID:-4294967290}" = 4294967290 ] || { unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE; export SLURM_OVERLAP=1; }  # in a step of srun
-# Slurm's numbers: sbatch --nodes=8 scales this script.
-nodes=$SLURM_JOB_NUM_NODES ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
-has=${SLURM_JOB_CPUS_PER_NODE:-999} n=${SLURM_NTASKS_PER_NODE:-1}; need=$((${SLURM_CPUS_PER_TASK:-48 / n} * n))
-[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
+main() {
+    # --- The program -----------------------------------------------------------------------------
+    argosy_image=/project/images/train.sif
+    # Slurm's numbers: 'sbatch --nodes=8' scales this script.
+    check_allocation
+    argosy_nodes=$SLURM_JOB_NUM_NODES
+    argosy_ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
+    need_cores_of_node 48
 
-# This shell stays, and passes signals on to the ranks.
-step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
-trap 'pass USR1' USR1; trap 'pass USR2' USR2
-trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT HUP
+    # --- What the ranks need ---------------------------------------------------------------------
+    pass_signals
+    find_rendezvous i  # MASTER_ADDR, MASTER_PORT
+    # Not inside: the host's software, its mounts.
+    unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
+    unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
+    # Forced by name: an image's own value beats a plain export.
+    export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned
 
-# The rendezvous: the first host, node03 of node[03-07,9], and a free port there, below the ephemeral ones.
-port='# A free port of the $2 after $1, from $3 on.
-port=$3 left=$2
-while [ "$left" -gt 0 ]; do
-    busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*) || :
-    [ -n "$busy" ] || break
-    port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
-done 2>/dev/null
-[ "$left" -gt 0 ] && echo "$port"'
-list=${SLURM_JOB_NODELIST%%,*}[ n=${list#*\[}; first=${list%%\[*}${n%%[][x-]*}
-set -- $((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31)) $(( (${SLURM_TASK_PID:-0} - $$) % 10000 + 10000 ))
-MASTER_ADDR=${first}i; set -- 20000 10000 $((20000 + ($1 + $2) % 10000))
-if [ "${SLURMD_NODENAME:-}" = "$first" ]; then MASTER_PORT=$(eval "$port")
-else MASTER_PORT=$(srun --overlap -N1 -n1 -w "$first" sh -c "$port" argosy-port "$@")  # as in salloc
-fi || stop "no free port" 7
+    # --- Start: one container per node, which starts the ranks of its node -----------------------
+    run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
+        --distribution=block --export=ALL --kill-on-bad-exit=1 --cpus-per-task="$argosy_need" \
+        sh -c "$argosy_helpers" check_node "$argosy_image" \
+        apptainer /dev/nvidiactl '' '' \
+        apptainer --quiet exec --no-eval --nv "$argosy_image" \
+        /bin/sh -c "$argosy_helpers" start_torchrun "$argosy_nodes" "$argosy_ranks_per_node" \
+            train.py 50 10
+    finish
+}
 
-# Not inside: the host's software, its mounts.
-unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
-# Forced by name: an image's own value beats a plain export.
-export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-# the cores of a rank, planned: 12 [default]
-export APPTAINERENV_OMP_NUM_THREADS="$((need > ranks_per_node ? need / ranks_per_node : 1))"
+# --- Helpers: the same text in every script of Argosy 0.1.0 --------------------------------------
 
-node='# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.  Another user may have made a folder.
-stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
-[ -r "$1" ] || stop "the image $1 cannot be read" 6
-command -v "$2" >/dev/null || stop "$2 is not installed" 4
-[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
-own() { mkdir -m 700 "$1" 2>/dev/null || [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
-for folder in $4; do (umask 077; mkdir -p "${folder%/*}/"); own "$folder" || stop "$folder is not ours" 7; done
-# The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
-binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
-[ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
-shift 5; exec "$@"'
-torchrun='# One per node: words NODES RANKS_PER_NODE, then those of torchrun.  Rank r runs on node r / n of the list.
-_nodes=$1 _per_node=$2; shift 2
-if [ "$_nodes" -eq 1 ]; then set -- --standalone "$@"; else
-    set -- --nnodes="$_nodes" --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
-fi
-# Else torchrun leaves a folder.
-_logs=$(mktemp -d) && set -- --log-dir="$_logs" "$@"
-# Not the program torchrun: that of a vendor base sees no packages of the layer.
-python -m torch.distributed.run --nproc-per-node="$_per_node" "$@" & agent=$!
+# Without an allocation each srun below would ask for one of its own.
+check_allocation() {
+    [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+    # In a step of srun, its cores would bind the ranks. Step 4294967290 is the shell of salloc.
+    if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
+        unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
+        export SLURM_OVERLAP=1
+    fi
+}
+
+# An allocation made by hand may have too few cores: ranks would share them without any warning.
+need_cores() {
+    argosy_need=$1
+    argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
+    [ "${argosy_given%%[!0-9]*}" -ge "$argosy_need" ] ||
+        stop "$argosy_given cores on a node, $argosy_need are needed" 2
+    argosy_cores_per_rank=$((argosy_need / argosy_ranks_per_node))
+    [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
+}
+
+# One task starts all ranks of a node, so it takes the cores of all tasks that Slurm counted there.
+need_cores_of_node() {
+    argosy_tasks=${SLURM_NTASKS_PER_NODE:-1}
+    need_cores "$((${SLURM_CPUS_PER_TASK:-$1 / argosy_tasks} * argosy_tasks))"
+}
+
+# Pass signals on to the ranks: sh would keep scancel's and Slurm's warnings to itself.
+pass_signals() {
+    argosy_step='' argosy_stopped=''
+    trap 'pass_signal USR1' USR1
+    trap 'pass_signal USR2' USR2
+    trap end_step TERM INT HUP
+}
+pass_signal() {
+    [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :
+}
+end_step() {
+    [ -n "$argosy_step" ] || exit 143
+    argosy_stopped=yes
+    pass_signal TERM
+}
+
+# All ranks meet on the first node, at a port that is free there; $1 is a suffix of its name.
+# Another port for each job, restart and start: ranks of a lost run must not meet those of the next.
+find_rendezvous() {
+    argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7
+    argosy_job=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31))
+    argosy_start=$(((${SLURM_TASK_PID:-0} - $$) % 10000 + 10000))
+    argosy_port=$((20000 + (argosy_job + argosy_start) % 10000))
+    MASTER_ADDR=$argosy_first${1:-}
+    set -- sh -c "$argosy_helpers" free_port 20000 10000 "$argosy_port"
+    [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
+        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+    MASTER_PORT=$("$@") || stop "no free port on $argosy_first" 7
+}
+
+# Start a step and wait for it.  A signal ends 'wait' and not the step, so wait until it has ended.
+run_step() {
+    "$@" &
+    argosy_step=$!
+    while
+        argosy_code=0
+        wait "$argosy_step" || argosy_code=$?
+        kill -0 "$argosy_step" 2> /dev/null
+    do :; done
+}
+
+# The job ends with the code of the ranks, so that Slurm and jobs that depend on it know.
+finish() {
+    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
+    exit "$argosy_code"
+}
+
+# End with a sentence and an exit code that 'argosy diagnose' knows.
+stop() {
+    printf 'argosy: %s\n' "$1" >&2
+    exit "$2"
+}
+
+# What runs on the nodes travels as text, since Slurm copies this file to the first node only.
+argosy_helpers=$(cat <<'HELPERS'
+# Print a free port of the $2 after $1, from $3 on.  They lie below the ephemeral ones.
+free_port() {
+    argosy_port=$3 argosy_left=$2
+    while [ "$argosy_left" -gt 0 ]; do
+        argosy_busy=$(ss -Hltn "sport = :$argosy_port") ||
+            argosy_busy=$(grep -s ":$(printf %04X "$argosy_port") " /proc/net/tcp*) || :
+        [ -n "$argosy_busy" ] || break
+        argosy_port=$(($1 + (argosy_port - $1 + 1) % $2)) argosy_left=$((argosy_left - 1))
+    done 2> /dev/null
+    [ "$argosy_left" -gt 0 ] && echo "$argosy_port"
+}
+
+stop_node() {
+    printf 'argosy: %s on %s\n' "$1" "${SLURMD_NODENAME:-$(hostname)}" >&2
+    exit "$2"
+}
+
+# Make a private folder.  Another user may have made one of that name: then it is not used.
+own_folder() {
+    mkdir -m 700 "$1" 2> /dev/null ||
+        [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2> /dev/null)" ]
+}
+
+# On each node, before the container: IMAGE RUNTIME GPU_DEVICE FOLDERS PATHS COMMAND...
+# A node without its GPUs or file system would fail later, and far from the cause.
+check_node() {
+    [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
+    command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
+    [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were asked for, and there is no $3" 7
+    for argosy_folder in $4; do
+        (umask 077 && mkdir -p "${argosy_folder%/*}/")
+        own_folder "$argosy_folder" || stop_node "$argosy_folder is not ours" 7
+    done
+    # The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
+    argosy_binds=${PMIX_SERVER_TMPDIR:-}
+    for argosy_path in $5 ${TMPDIR:-}; do
+        [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path
+    done
+    [ -z "$argosy_binds" ] || export APPTAINER_BIND="$argosy_binds" SINGULARITY_BIND="$argosy_binds"
+    shift 5
+    exec "$@"
+}
+
+# Not the program torchrun: that of a vendor's image sees no packages of the layer.
+run_torchrun() {
+    argosy_per_node=$1
+    shift
+    # Else torchrun leaves a folder in /tmp.
+    argosy_logs=$(mktemp -d) && set -- --log-dir="$argosy_logs" "$@"
+    python -m torch.distributed.run --nproc-per-node="$argosy_per_node" "$@" &
+    argosy_agent=$!
+    trap 'signal_workers USR1' USR1
+    trap 'signal_workers USR2' USR2
+    trap 'kill -s TERM "$argosy_agent" 2>/dev/null' TERM INT
+    # A trap ends wait, and not torchrun.
+    while
+        argosy_code=0
+        wait "$argosy_agent" || argosy_code=$?
+    do
+        kill -0 "$argosy_agent" 2> /dev/null || break
+    done
+    rm -rf "$argosy_logs"
+    exit "$argosy_code"
+}
 # USR1 and USR2 are for the workers, and would end torchrun.
-pass() {
-    workers=$(cat /proc/$agent/task/*/children); for pid in $workers; do kill -s "$1" "$pid"; done
-} 2>/dev/null
-trap "pass USR1" USR1; trap "pass USR2" USR2; trap "kill -s TERM \$agent 2>/dev/null" TERM INT
-# A trap ends wait, and not torchrun.
-while code=0; wait $agent || code=$?; do kill -0 $agent 2>/dev/null || { rm -rf "$_logs"; exit $code; }; done'
-# srun takes no --cpus-per-task from the job.
-srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpus-per-task="$need" \
-    sh -c "$node" argosy-node /project/images/train.sif apptainer /dev/nvidiactl '' '' apptainer --quiet exec \
-        --no-eval --nv /project/images/train.sif /bin/sh -c "$torchrun" argosy-torchrun "$nodes" \
-        "$ranks_per_node" train.py 50 10 & step=$!
-while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
-[ "$code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $code" >&2
-exit "$code"
+signal_workers() {
+    for argosy_worker in $(cat /proc/$argosy_agent/task/*/children); do
+        kill -s "$1" "$argosy_worker"
+    done
+} 2> /dev/null
+
+# In one container per node: NODES RANKS_PER_NODE OPTIONS... PROGRAM...
+# Rank r runs on node r / RANKS_PER_NODE: the first node of the list must have rank 0.
+start_torchrun() {
+    argosy_nodes=$1 argosy_per_node=$2
+    shift 2
+    if [ "$argosy_nodes" -eq 1 ]; then
+        set -- --standalone "$@"
+    else
+        set -- --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
+        set -- --nnodes="$argosy_nodes" --node-rank="$SLURM_NODEID" "$@"
+    fi
+    run_torchrun "$argosy_per_node" "$@"
+}
+
+"$0" "$@"
+HELPERS
+)
+
+set -eu
+main

@@ -9,91 +9,193 @@
 #SBATCH --time=00:15:00
 #SBATCH --mem-per-gpu=60G
 #SBATCH --output=train-%j.out
-# train: 8 rank(s) on 1 node(s), site lumi-g.
-# Made by Argosy 0.1.0; it needs no Argosy where it runs.  'argosy explain' says the reasons in full.
-#   mode = cray: images without a libfabric of their own take the host's: what the module … [site]
-#   partition = standard-g: the job uses whole nodes; none was asked for [site]
-#   nodes = 1: nothing else was asked for [default]
-#   GPUs per node = 8: asked for [option]
-#   ranks per node = 8: one per GPU [default]
-#   cores per rank = 7: those nearest to a GPU, by the site's map [default]
-#   cores of each rank = 49-55 57-63 17-23 25-31 1-7 9-15 33-39 41-47: those nearest to its GPU, … [site]
-#   launcher = srun: asked for [option]
-#   runtime = singularity: the site's runtime; the site documents 4.1.3 [site]
-#   layer = flat: the image has no layer of its own [image]
-#   gpu = by /dev: SingularityCE comes with the system, without a module; --rocm does not fully … [site]
-#   assumed = /project/images/train.sif: the image is not here: taken for one with torch, … [assumed]
-#   assumed = home, folder: not this machine's: the job's own at lumi-g [assumed]
-#   --mem-per-gpu = 60G: none was asked for; the site's own [site]
-#   bind = /pfs, /scratch, /projappl, /project, /flash, /appl: the file systems; /scratch and the … [site]
-#   bind = /var/spool/slurmd: libfabric and MPI find the job's Slingshot credentials there [site]
-#   bind = /opt/cray, /usr/lib64/libcxi.so.1: HPE's libfabric and CXI library, which images may … [site]
-# shellcheck disable=SC2016,SC2086,SC2317  # text for other shells, traps
+#
+# train on lumi-g: 1 node(s), 8 GPU(s) and 8 rank(s) on each.
+# Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
+#   mode = cray: images without a libfabric of their own take the host's
+#   partition = standard-g: the job uses whole nodes; none was asked for
+#   runtime = singularity: the site's runtime; the site documents 4.1.3
+#   gpu = by /dev: SingularityCE comes with the system, without a module
+#   assumed = /project/images/train.sif: the image is not here
+#   assumed = home, folder: not this machine's: the job's own at lumi-g
+# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
+
+main() {
+    # --- The program -----------------------------------------------------------------------------
+    argosy_image=/project/images/train.sif
+    # Slurm's numbers: 'sbatch --nodes=8' scales this script.
+    check_allocation
+    argosy_nodes=$SLURM_JOB_NUM_NODES
+    argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-8}}
+    argosy_ranks_per_node=${argosy_gpus##*:}
+    need_cores "$((argosy_ranks_per_node * ${SLURM_CPUS_PER_TASK:-7}))"  # of a node
+    argosy_binds=/pfs,/scratch,/projappl,/project,/flash,/appl,/var/spool/slurmd,/opt/cray
+    argosy_binds=$argosy_binds,/usr/lib64/libcxi.so.1
+
+    # --- What the ranks need ---------------------------------------------------------------------
+    pass_signals
+    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    # Not inside: the host's software, its mounts.
+    unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
+    unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
+    # Forced by name: an image's own value beats a plain export.
+    export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
+    export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank
+    # MIOpen keeps an SQLite file, whose locks fail on Lustre when several nodes share it
+    export SINGULARITYENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
+    export SINGULARITYENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
+
+    # --- Start: one container per rank -----------------------------------------------------------
+    unset SRUN_CPUS_PER_TASK
+    run_step srun --nodes="$argosy_nodes" \
+        --ntasks="$((argosy_nodes * argosy_ranks_per_node))" \
+        --ntasks-per-node="$argosy_ranks_per_node" --distribution=block --export=ALL \
+        --kill-on-bad-exit=1 \
+        --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 \
+        sh -c "$argosy_helpers" check_node "$argosy_image" \
+        singularity /dev/kfd "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" '' \
+        singularity --quiet exec --no-eval -B "$argosy_binds" "$argosy_image" \
+        /bin/sh -c "$argosy_helpers" start_rank "$argosy_ranks_per_node" '' python train.py 50 10
+    finish
+}
+
+# --- Helpers: the same text in every script of Argosy 0.1.0 --------------------------------------
+
+# Without an allocation each srun below would ask for one of its own.
+check_allocation() {
+    [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+    # In a step of srun, its cores would bind the ranks. Step 4294967290 is the shell of salloc.
+    if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
+        unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
+        export SLURM_OVERLAP=1
+    fi
+}
+
+# An allocation made by hand may have too few cores: ranks would share them without any warning.
+need_cores() {
+    argosy_need=$1
+    argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
+    [ "${argosy_given%%[!0-9]*}" -ge "$argosy_need" ] ||
+        stop "$argosy_given cores on a node, $argosy_need are needed" 2
+    argosy_cores_per_rank=$((argosy_need / argosy_ranks_per_node))
+    [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
+}
+
+# Pass signals on to the ranks: sh would keep scancel's and Slurm's warnings to itself.
+pass_signals() {
+    argosy_step='' argosy_stopped=''
+    trap 'pass_signal USR1' USR1
+    trap 'pass_signal USR2' USR2
+    trap end_step TERM INT HUP
+}
+pass_signal() {
+    [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :
+}
+end_step() {
+    [ -n "$argosy_step" ] || exit 143
+    argosy_stopped=yes
+    pass_signal TERM
+}
+
+# All ranks meet on the first node, at a port that is free there; $1 is a suffix of its name.
+# Another port for each job, restart and start: ranks of a lost run must not meet those of the next.
+find_rendezvous() {
+    argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7
+    argosy_job=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31))
+    argosy_start=$(((${SLURM_TASK_PID:-0} - $$) % 10000 + 10000))
+    argosy_port=$((20000 + (argosy_job + argosy_start) % 10000))
+    MASTER_ADDR=$argosy_first${1:-}
+    set -- sh -c "$argosy_helpers" free_port 20000 10000 "$argosy_port"
+    [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
+        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+    MASTER_PORT=$("$@") || stop "no free port on $argosy_first" 7
+}
+
+# Start a step and wait for it.  A signal ends 'wait' and not the step, so wait until it has ended.
+run_step() {
+    "$@" &
+    argosy_step=$!
+    while
+        argosy_code=0
+        wait "$argosy_step" || argosy_code=$?
+        kill -0 "$argosy_step" 2> /dev/null
+    do :; done
+}
+
+# The job ends with the code of the ranks, so that Slurm and jobs that depend on it know.
+finish() {
+    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
+    exit "$argosy_code"
+}
+
+# End with a sentence and an exit code that 'argosy diagnose' knows.
+stop() {
+    printf 'argosy: %s\n' "$1" >&2
+    exit "$2"
+}
+
+# What runs on the nodes travels as text, since Slurm copies this file to the first node only.
+argosy_helpers=$(cat <<'HELPERS'
+# Print a free port of the $2 after $1, from $3 on.  They lie below the ephemeral ones.
+free_port() {
+    argosy_port=$3 argosy_left=$2
+    while [ "$argosy_left" -gt 0 ]; do
+        argosy_busy=$(ss -Hltn "sport = :$argosy_port") ||
+            argosy_busy=$(grep -s ":$(printf %04X "$argosy_port") " /proc/net/tcp*) || :
+        [ -n "$argosy_busy" ] || break
+        argosy_port=$(($1 + (argosy_port - $1 + 1) % $2)) argosy_left=$((argosy_left - 1))
+    done 2> /dev/null
+    [ "$argosy_left" -gt 0 ] && echo "$argosy_port"
+}
+
+stop_node() {
+    printf 'argosy: %s on %s\n' "$1" "${SLURMD_NODENAME:-$(hostname)}" >&2
+    exit "$2"
+}
+
+# Make a private folder.  Another user may have made one of that name: then it is not used.
+own_folder() {
+    mkdir -m 700 "$1" 2> /dev/null ||
+        [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2> /dev/null)" ]
+}
+
+# On each node, before the container: IMAGE RUNTIME GPU_DEVICE FOLDERS PATHS COMMAND...
+# A node without its GPUs or file system would fail later, and far from the cause.
+check_node() {
+    [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
+    command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
+    [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were asked for, and there is no $3" 7
+    for argosy_folder in $4; do
+        (umask 077 && mkdir -p "${argosy_folder%/*}/")
+        own_folder "$argosy_folder" || stop_node "$argosy_folder is not ours" 7
+    done
+    # The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
+    argosy_binds=${PMIX_SERVER_TMPDIR:-}
+    for argosy_path in $5 ${TMPDIR:-}; do
+        [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path
+    done
+    [ -z "$argosy_binds" ] || export APPTAINER_BIND="$argosy_binds" SINGULARITY_BIND="$argosy_binds"
+    shift 5
+    exec "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# What PyTorch, Lightning, Accelerate, DeepSpeed and JAX read, from the numbers of this Slurm task.
+start_rank() {
+    export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"
+    export LOCAL_WORLD_SIZE="$1" NODE_RANK="$SLURM_NODEID" GROUP_RANK="$SLURM_NODEID"
+    # JAX would take an ephemeral port by the number of the job, which somebody may hold already.
+    export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
+    argosy_note_file=$2
+    shift 2
+    [ ! -r "$argosy_note_file" ] || . "$argosy_note_file"
+    exec "$@"
+}
+
+"$0" "$@"
+HELPERS
+)
+
 set -eu
-
-stop() { printf "argosy: %s\n" "$1" >&2; exit "$2"; }
-[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
-[ "${SLURM_STEP_ID:-4294967290}" = 4294967290 ] || { unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE; export SLURM_OVERLAP=1; }  # in a step of srun
-# Slurm's numbers: sbatch --nodes=8 scales this script.
-nodes=$SLURM_JOB_NUM_NODES gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-8}} ranks_per_node=${gpus##*:}
-has=${SLURM_JOB_CPUS_PER_NODE:-999} need=$((ranks_per_node * ${SLURM_CPUS_PER_TASK:-7}))
-[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2
-
-# This shell stays, and passes signals on to the ranks.
-step=''; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }
-trap 'pass USR1' USR1; trap 'pass USR2' USR2
-trap '[ -n "$step" ] || exit 143; pass TERM' TERM INT HUP
-
-# The rendezvous: the first host, node03 of node[03-07,9], and a free port there, below the ephemeral ones.
-port='# A free port of the $2 after $1, from $3 on.
-port=$3 left=$2
-while [ "$left" -gt 0 ]; do
-    busy=$(ss -Hltn "sport = :$port") || busy=$(grep -s ":$(printf %04X "$port") " /proc/net/tcp*) || :
-    [ -n "$busy" ] || break
-    port=$(($1 + (port - $1 + 1) % $2)) left=$((left - 1))
-done 2>/dev/null
-[ "$left" -gt 0 ] && echo "$port"'
-list=${SLURM_JOB_NODELIST%%,*}[ n=${list#*\[}; first=${list%%\[*}${n%%[][x-]*}
-set -- $((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31)) $(( (${SLURM_TASK_PID:-0} - $$) % 10000 + 10000 ))
-MASTER_ADDR=${first}; set -- 20000 10000 $((20000 + ($1 + $2) % 10000))
-if [ "${SLURMD_NODENAME:-}" = "$first" ]; then MASTER_PORT=$(eval "$port")
-else MASTER_PORT=$(srun --overlap -N1 -n1 -w "$first" sh -c "$port" argosy-port "$@")  # as in salloc
-fi || stop "no free port" 7
-
-# Not inside: the host's software, its mounts.
-unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
-# Forced by name: an image's own value beats a plain export.
-export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
-export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank [default]
-# MIOpen keeps an SQLite file, whose locks fail on Lustre when several nodes share it; each node … [site]
-export SINGULARITYENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
-export SINGULARITYENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
-
-node='# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.  Another user may have made a folder.
-stop() { printf "argosy: %s on %s\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
-[ -r "$1" ] || stop "the image $1 cannot be read" 6
-command -v "$2" >/dev/null || stop "$2 is not installed" 4
-[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
-own() { mkdir -m 700 "$1" 2>/dev/null || [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
-for folder in $4; do (umask 077; mkdir -p "${folder%/*}/"); own "$folder" || stop "$folder is not ours" 7; done
-# The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
-binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
-[ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
-shift 5; exec "$@"'
-rank='# One per rank: what PyTorch, Lightning, Accelerate, DeepSpeed and JAX look for, from what Slurm told this task.
-export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" NODE_RANK="$SLURM_NODEID"
-export LOCAL_WORLD_SIZE="$1" GROUP_RANK="$SLURM_NODEID"
-# JAX would take an ephemeral port by the number of the job, which somebody may hold already.
-export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
-shift
-exec "$@"'
-unset SRUN_CPUS_PER_TASK
-srun --nodes="$nodes" --ntasks="$((nodes * ranks_per_node))" --ntasks-per-node="$ranks_per_node" --distribution=block --export=ALL --kill-on-bad-exit=1 \
-    --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 \
-    sh -c "$node" argosy-node /project/images/train.sif singularity /dev/kfd \
-        "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" '' singularity --quiet exec --no-eval \
-        -B /pfs,/scratch,/projappl,/project,/flash,/appl,/var/spool/slurmd,/opt/cray,/usr/lib64/libcxi.so.1 \
-        /project/images/train.sif /bin/sh -c "$rank" argosy-rank "$ranks_per_node" python train.py 50 10 & step=$!
-while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun
-[ "$code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $code" >&2
-exit "$code"
+main

@@ -16,7 +16,8 @@ from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.ranks import parse_cores, parse_ranks
 from argosy.jobs.record import Run, find_output, last_run, of_batch, read_first, read_ranks, read_runs
 from argosy.launch.launchers.launcher import Counts, LauncherSpec, srun
-from argosy.launch.launchers.programs import COPY, TELL
+from argosy.launch.launchers.programs import COPY, NOTE
+from argosy.launch.script.helpers import render_script_functions
 from argosy.launch.script.record_files import (
     CORES,
     DATA,
@@ -66,7 +67,7 @@ def record(tmp_path: Path) -> Path:
 
 
 def rank(record: Path, shell: str, number: int, **variables: str) -> subprocess.CompletedProcess[str]:
-    words = ("-c", TELL, rank_file(str(record)))
+    words = ("-c", NOTE, NOTE.name, rank_file(str(record)))
     own = {"RANK": str(number), "LOCAL_RANK": str(number % 2), "SLURMD_NODENAME": f"node{number // 2 + 1}"}
     environment = {"PATH": os.environ["PATH"], **own, **variables}
     command = (shell, *words, "sh", "-c", 'env; printf "%s|" "$@"', "x", "a  b", "$HOME", "")
@@ -115,7 +116,9 @@ def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, s
 
 
 def test_a_record_that_was_removed_ends_a_job_without_a_word(record: Path) -> None:
-    text = f"nodes=1 ranks_per_node=1 code=0\n{render_end_call(str(record))}\necho done"
+    call = render_end_call(str(record))
+    values = "argosy_nodes=1 argosy_ranks_per_node=1 argosy_code=0"
+    text = "\n".join([values, *render_script_functions(call), call, "echo done"])
     (record / END_FILE).unlink()
     done = subprocess.run(("/bin/sh", "-euc", text), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
@@ -155,7 +158,7 @@ def test_a_program_that_cannot_start_is_named_with_its_image_and_no_file_of_ours
         (record / program).write_text(text)
         (record / program).chmod(0o755 if "x" in program else 0o644)
     own = {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n1"}
-    words = (shell, "-c", TELL, rank_file(str(record)), program)
+    words = (shell, "-c", NOTE, NOTE.name, rank_file(str(record)), program)
     done = subprocess.run(words, env=own, cwd=record, capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert done.stderr.startswith(f"argosy: {said}" if said else "")
@@ -167,7 +170,7 @@ def test_a_program_that_cannot_start_is_named_with_its_image_and_no_file_of_ours
 
 
 def test_copies_on_one_machine_name_a_program_that_is_not_there() -> None:
-    words = ("/bin/sh", "-c", COPY, "argosy-copy", "0", "2", "no-such-program")
+    words = ("/bin/sh", "-c", COPY, COPY.name, "0", "2", "no-such-program")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     said = "argosy: no-such-program: not found in the container\n"
     assert (done.returncode, done.stderr) == (127, said)
@@ -176,7 +179,7 @@ def test_copies_on_one_machine_name_a_program_that_is_not_there() -> None:
 
 def test_a_program_of_no_container_is_looked_for_on_the_node(record: Path) -> None:
     (record / RANK_FILE).write_text(render_rank(""))
-    words = (SHELLS[0], "-c", TELL, rank_file(str(record)), "no-such-program")
+    words = (SHELLS[0], "-c", NOTE, NOTE.name, rank_file(str(record)), "no-such-program")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stderr == "argosy: no-such-program: not found on this node\n"
 

@@ -14,6 +14,7 @@ import pytest
 from argosy.core.errors import ArgosyError, SiteError, UsageError
 from argosy.core.model import ContainerRequest, Gpu, Host, Image, ImageKind, Variable
 from argosy.core.records import replace
+from argosy.core.shell import Helpers, render_helpers
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.complete import complete_request
@@ -26,6 +27,7 @@ from argosy.launch.names import make_output_folders, output_folders
 from argosy.launch.option_checks import UNUSED, unused_options
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request, with_defaults, with_job
+from argosy.launch.script.helpers import REMOVE_OLD_STAGES, render_script_functions
 from argosy.launch.script.record_files import render_well
 from argosy.launch.script.staging import render_staging
 from argosy.launch.shape import Wanted
@@ -71,15 +73,15 @@ def plan(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: A
 def test_an_elastic_job_takes_what_slurm_gives_and_outlives_a_lost_node() -> None:
     made = plan(elastic="2:4")
     assert {"--nodes=2-4", "--no-kill"} <= set(made.directives)
-    assert '"2:$nodes"' in made.script
+    assert '"2:$argosy_nodes"' in made.script
     assert "--no-kill --kill-on-bad-exit=0" in made.script
     assert "--rdzv-backend=c10d" in made.script
     assert "--node-rank" not in made.script
 
 
 def test_an_elastic_job_ends_well_where_its_least_number_of_nodes_did(tmp_path: Path) -> None:
-    lines = list(render_well(str(tmp_path), 2))
-    script = "\n".join(["code=1", *lines, 'echo "$code"'])
+    call = "\n".join(render_well(str(tmp_path), 2))
+    script = "\n".join([*render_script_functions(call), "argosy_code=1", call, 'echo "$argosy_code"'])
 
     def code() -> str:
         words = ("env", "SLURM_JOB_ID=7", "SLURM_RESTART_COUNT=1", "sh", "-euc", script)
@@ -151,10 +153,12 @@ def test_a_kind_of_gpu_is_asked_for_in_the_sites_words(option: str, words: str) 
 
 def test_a_staged_image_is_known_by_its_digest_and_goes_with_the_job() -> None:
     script = plan(stage_to="/local/").script
-    assert "/0123456789abcdef.sif\n" in script
-    assert '$each rm -rf "${image%/*}"' in script
-    step = script[script.index("\nsrun ") :]
-    assert step.count('"$image"') == len(("what the node checks", "what the runtime starts"))
+    assert "stage_image /local/ /shared/train.sif 0123456789abcdef.sif\n" in script
+    assert '$argosy_each rm -rf "$argosy_staged"' in script
+    step = script[script.index("run_step srun ") : script.index("\n}\n")]
+    assert step.count('"$argosy_image"') == len(
+        ("what the node checks", "what the runtime starts", "what has the layer")
+    )
     assert "/shared/train.sif /bin" not in step
 
 
@@ -170,7 +174,10 @@ def test_a_staged_image_never_takes_a_place_that_is_there_already(shell: str, tm
     (tools / "od").write_text('#!/bin/sh\necho " 01 23"\n')
     for tool in tools.iterdir():
         tool.chmod(0o755)
-    lines = ["stop() { exit $2; }", "nodes=1", *render_staging(str(local), str(image), ""), 'echo "$image"']
+    call = "\n".join(render_staging(str(local), str(image), ""))
+    helpers = render_helpers(Helpers(REMOVE_OLD_STAGES.definitions))
+    done = ["trap - EXIT", 'echo "$argosy_image"']
+    lines = [*render_script_functions(call), *helpers, "argosy_nodes=1", call, *done]
     words = [shell, "-euc", "\n".join(lines)]
     there = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "9"}
     ran = subprocess.run(words, env=there, capture_output=True, text=True, check=True)
@@ -190,7 +197,7 @@ def test_an_image_is_not_staged_into_memory() -> None:
     site = Site(name="x", title="x", scheduler="slurm", node=Node(tmp_in_memory=True))
     with pytest.raises(SiteError, match="in memory"):
         plan(site, stage_to="/tmp")  # noqa: S108 - the case
-    assert "/disk/argosy-" in plan(site, stage_to="/disk").script
+    assert "stage_image /disk /shared/train.sif " in plan(site, stage_to="/disk").script
 
 
 def test_what_is_no_file_is_not_staged() -> None:
@@ -203,8 +210,8 @@ def test_what_is_no_file_is_not_staged() -> None:
 
 def test_what_runs_before_the_ranks_runs_once_and_stops_the_job_when_it_fails(tmp_path: Path) -> None:
     script = plan(before=("python fetch.py", "cat 'a b'")).script
-    assert script.index("python fetch.py") < script.index("--ntasks-per-node=1 --distribution")
-    assert 'srun --nodes=1 --ntasks=1 --nodelist="$first"' in script
+    assert script.index("python fetch.py") < script.index("run_step srun ")
+    assert 'srun --nodes=1 --ntasks=1 --nodelist="$argosy_first"' in script
     here = plan(HERE, before=("echo once", "false", "echo never"), launcher="none", command=("echo", "ranks")).script
     (tmp_path / "apptainer").write_text('#!/bin/sh\nwhile [ "$1" != /bin/sh ]; do shift; done\nexec "$@"\n')
     (tmp_path / "apptainer").chmod(0o755)
@@ -508,7 +515,7 @@ def test_torchrun_leaves_nothing_in_tmp_and_its_code_arrives(program: tuple[str,
     job = dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"), "0")
     environment = {"PATH": f"{python.parent}:/usr/bin:/bin", "TMPDIR": str(tmp_path / "tmp"), **job}
     text, *words = program
-    done = subprocess.run(["/bin/sh", "-c", text, "argosy-torchrun", *words], env=environment, check=False)
+    done = subprocess.run(["/bin/sh", "-c", text, getattr(text, "name", ""), *words], env=environment, check=False)
     assert (done.returncode, list((tmp_path / "tmp").iterdir())) == (3, [])
 
 

@@ -14,17 +14,14 @@ def test_the_reason_of_a_variable_stands_beside_it_and_nowhere_else() -> None:
     assert head == rows[:1]
     assert list(render_exports(EXPORTS, beside)) == [
         "export APPTAINERENV_ADDR=a",
-        "export APPTAINERENV_X=1  # because [site]",
+        "export APPTAINERENV_X=1  # because",
         "export APPTAINERENV_Y=2",
     ]
 
 
 def test_variables_with_one_reason_have_it_above_them() -> None:
     _, beside = split_choices((Choice("X, Y", "1", "because", "site s"),), EXPORTS)
-    assert list(render_exports(EXPORTS[1:], beside)) == [
-        "# because [site]",
-        "export APPTAINERENV_X=1 APPTAINERENV_Y=2",
-    ]
+    assert list(render_exports(EXPORTS[1:], beside)) == ["# because", "export APPTAINERENV_X=1 APPTAINERENV_Y=2"]
 
 
 def test_a_reason_of_several_variables_stays_in_the_head_where_one_of_them_is_not_exported() -> None:
@@ -32,20 +29,30 @@ def test_a_reason_of_several_variables_stays_in_the_head_where_one_of_them_is_no
     assert split_choices((row,), EXPORTS) == ((row,), {})
 
 
-def test_neighbours_with_one_reason_share_a_line_while_they_fit() -> None:
-    rows = [Choice(f"option {n}", "1", "asked for", "option") for n in range(3)]
-    assert list(render_choices(rows)) == ["#   option 0 = 1, option 1 = 1, option 2 = 1: asked for [option]"]
-    many = [Choice(f"option {n}", "1", "asked for", "option") for n in range(30)]
-    assert len(list(render_choices(many))) == len(many)
+def test_a_long_reason_is_its_first_clause_and_never_cut() -> None:
+    row = Choice("X", "1", f"short and whole; {'more ' * 40}", "site s")
+    _, beside = split_choices((row,), EXPORTS)
+    assert list(render_exports(EXPORTS[1:2], beside)) == ["export APPTAINERENV_X=1  # short and whole"]
+    rows = [Choice("runtime", "edf", row.why, "site s"), Choice("launcher", "srun", "for " * 60, "site s")]
+    assert list(render_choices(rows)) == ["#   runtime = edf: short and whole"]
 
 
-def test_a_long_reason_is_cut_and_keeps_its_source() -> None:
-    (line,) = render_choices([Choice("bind", "/a " * 60, "for " * 60, "site s")])
-    assert len(line) <= WIDTH
-    assert line.endswith("… [site]")
-    assert "/a …: for" in line
+def test_the_head_explains_what_nobody_asked_for_and_first_what_is_left_out() -> None:
+    rows = (
+        Choice("nodes", "2", "asked for", "option"),
+        Choice("partition", "x", "asked for", "option"),
+        Choice("mode", "cray", "the usual one", "site s"),
+        Choice("X", "not set", "only for nodes > 1", "site s"),
+        Choice("--qos", "q", "not used: nothing queues here", "option"),
+    )
+    assert list(render_choices(rows)) == [
+        "#   X = not set: only for nodes > 1",
+        "#   --qos = q: not used: nothing queues here",
+        "#   mode = cray: the usual one",
+    ]
+    assert all(len(line) <= WIDTH for line in render_choices(rows))
 
 
 def test_a_users_line_break_does_not_end_a_comment() -> None:
-    (line,) = render_choices([Choice("X", "1\nrm -rf /", "asked\nfor", "option")])
+    (line,) = render_choices([Choice("mode", "1\nrm -rf /", "asked\nfor", "site s")])
     assert "\n" not in line

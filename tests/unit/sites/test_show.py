@@ -55,7 +55,7 @@ def test_a_program_runs_in_the_folder_of_its_job_unless_another_one_is_named(wor
     script = prepare_launch(request, laptop(), dry=True).script
     assert '#SBATCH --chdir="/scratch/a b"' in script
     assert f"--pwd {quote(inside)}" in script
-    assert ("/scratch/a b" in script.partition("argosy-node ")[2]) == (not workdir)
+    assert ("/scratch/a b" in script.partition("run_step ")[2]) == (not workdir)
 
 
 @pytest.mark.parametrize("name", site_names())
@@ -322,10 +322,6 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
 def test_what_the_caller_tunes_the_network_by_is_forced_and_nothing_else() -> None:
     environment = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "cxi", "PMI_RANK": "3", "NCCLX": "1", "PATH": "/bin"}
     assert caller_variables(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))
-
-
-def test_a_variable_that_the_script_has_for_itself_reaches_the_program_as_the_caller_has_it() -> None:
-    assert caller_variables({"n": "5", "N": "6"}) == (Variable("n", "5"),)
 
 
 def test_a_cluster_is_known_by_the_configuration_that_slurm_is_told_of(tmp_path: Path) -> None:

@@ -9,19 +9,27 @@ import msgspec
 
 from argosy.core.model import ImageKind
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr, extract_functions, quote, render_assignment, render_command, render_functions
+from argosy.core.shell import (
+    Helpers,
+    ShellExpr,
+    collect_helpers,
+    merge_helpers,
+    quote,
+    render_assignment,
+    render_helpers,
+)
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.context import LaunchContext
 from argosy.launch.cores import choose_masks, planned_threads
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan_slurm import choose_job_facts, plan_job, slurm_facts
-from argosy.launch.script.container_step import has_document, render_document, step_lines, step_prefix
-from argosy.launch.script.rendezvous import PORT
-from argosy.launch.script.slurm import SlurmFacts, node_command, render_modules
+from argosy.launch.script.container_step import has_document, render_document, step_options, step_prefix
+from argosy.launch.script.helpers import FREE_PORT, continued, render_call, render_script_functions
+from argosy.launch.script.slurm import SlurmFacts, node_command, render_lists, render_modules
 from argosy.launch.shape import Wanted
 from argosy.launch.site_settings import with_variables
 from argosy.launch.smoke import as_smoke
-from argosy.runtimes.runtime import load_runtime
+from argosy.runtimes.runtime import FILES, load_runtime
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.sites.profile import Site
 from argosy.slurm.text import JobOptions, render_directive
@@ -34,7 +42,7 @@ TIME = "00:05:00"
 SECONDS = 90
 """The longest that one step in a container may take: an image of many gigabytes starts slowly the first time."""
 
-SHELL_CHECKS = "SC2016,SC2086,SC2154,SC2317,SC2329"
+SHELL_CHECKS = "SC1091,SC2016,SC2034,SC2086,SC2154,SC2317,SC2329"
 """What shellcheck cannot know: texts for other shells, options that are several words, functions called by traps."""
 
 
@@ -92,7 +100,7 @@ def plan_validation(context: LaunchContext) -> ProvePlan:
         "# It writes argosy-prove-JOB.json into the folder that it is submitted from: 'argosy sites merge' takes it.",
         f"# shellcheck disable={SHELL_CHECKS}  # quoted texts are for other shells, options are several words",
         "set -eu",
-        'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }',
+        *render_script_functions("stop enable_modules" + " write_edf" * has_document(context.container)),
         '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2',
         *_values(context, facts),
         'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}',
@@ -100,7 +108,6 @@ def plan_validation(context: LaunchContext) -> ProvePlan:
         "unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION",
         "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK",
         *render_modules(facts.site),
-        *render_functions((PORT,)),
         *_inside(facts),
     ]
     return ProvePlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)
@@ -137,20 +144,22 @@ def _values(context: LaunchContext, facts: SlurmFacts) -> Iterator[str]:
 def _inside(facts: SlurmFacts) -> Iterator[str]:
     """Return the function that starts a command in the container: words OPTIONS-OF-SRUN, then the command."""
     container = facts.script.container
+    port = Helpers(FREE_PORT.definitions)
     if container.entry.image.kind is ImageKind.HOST:
+        yield from render_helpers(port)
         return
-    programs, words = extract_functions(node_command(facts, (ShellExpr("$@"),)))
-    yield from render_functions(programs)
+    helpers, words = collect_helpers(node_command(facts, (ShellExpr("$@"),)))
+    yield from render_helpers(merge_helpers(port, helpers))
+    if container.entry.image.kind in FILES:
+        yield f"argosy_image={quote(container.entry.image.path)}"
+    yield from render_lists(facts, words)
     yield from render_document(container)
-    if has_document(container):
-        yield "trap 'rm -f \"$environment\"' EXIT"
     yield from (f"unset {' '.join(container.entry.drop)}",) if container.entry.drop else ()
     yield "inside() {  # a command in the container, with all that a launch gives it"
     yield "    options=$1; shift"
     for variable in container.exports():
         yield f"    export {render_assignment(variable.name, variable.value)}"
-    own = "".join(f" {quote(word)}" for word in (*facts.site_overrides.srun_always, *facts.site_overrides.srun))
-    lines = [f"timeout {SECONDS} {step_prefix(container)}srun --overlap $options{own}", *step_lines(container)]
-    yield "    " + " \\\n        ".join(lines) + " \\"
-    yield render_command(words, indent="        ")
+    own = (*facts.site_overrides.srun_always, *facts.site_overrides.srun)
+    step = ("timeout", str(SECONDS), *step_prefix(container), "srun --overlap $options", *map(quote, own))
+    yield f"    {continued((*step, *step_options(container)))} \\\n{render_call(words, container.runtime.program)}"
     yield "}"

@@ -18,10 +18,10 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Image
-from argosy.core.shell import ShellExpr, ShellFunction, Word
+from argosy.core.shell import ShellExpr, ShellHelper, Word
 from argosy.core.suggest import suggest_word
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.launchers.programs import BECOME, BIND, COPY, ELASTIC, LOG, MPI_RANK, NOTE, RANK, TELL, TORCHRUN
+from argosy.launch.launchers.programs import BIND, COPY, ELASTIC, LOG, MPI_RANK, NOTE, RANK, TORCHRUN
 
 PYTHON_NAMES = ("python", "python3")
 
@@ -72,6 +72,8 @@ class LauncherSpec(msgspec.Struct, frozen=True):
         Beginning of the names of files that an elastic torchrun leaves where it ended well; empty for none.
     copy
         Number of the copy of the command, where a script starts several by itself; empty where it does not.
+    core_lists
+        An expression with the lists of `cores`, if the script has them in a variable.
     """
 
     command: tuple[Word, ...]
@@ -84,6 +86,7 @@ class LauncherSpec(msgspec.Struct, frozen=True):
     note_file: str = ""
     end_files: str = ""
     copy: Word = ""
+    core_lists: Word = ""
 
     @property
     def logged(self) -> tuple[Word, ...]:
@@ -93,8 +96,8 @@ class LauncherSpec(msgspec.Struct, frozen=True):
     @property
     def log_words(self) -> tuple[Word, ...]:
         """What stands before a command: its output goes to a file of the rank, and it notes what it was given."""
-        log = ("/bin/sh", "-c", LOG, "argosy-log", self.logs) if self.logs else ()
-        note = ("/bin/sh", "-c", TELL, self.note_file) if self.note_file else ()
+        log = ("/bin/sh", "-c", LOG, LOG.name, self.logs) if self.logs else ()
+        note = ("/bin/sh", "-c", NOTE, NOTE.name, self.note_file) if self.note_file else ()
         return (*log, *note)
 
 
@@ -145,11 +148,11 @@ def torchrun(spec: LauncherSpec) -> LauncherCommand:
     own_binding = any(word.startswith("--numa") for word in spec.extra)
     cores = () if own_binding else spec.cores
     if cores or spec.log_words:
-        bind = ("/bin/sh", "-c", BIND, "argosy-bind", ";".join(cores)) if cores else ()
+        bind = ("/bin/sh", "-c", BIND, BIND.name, spec.core_lists or ";".join(cores)) if cores else ()
         program = ("--no-python", *bind, *spec.log_words, *_worker(spec.command))
     entry, nodes = (ELASTIC, _at_least(spec)) if spec.least_nodes else (TORCHRUN, spec.counts.nodes)
     own = (spec.end_files,) if spec.least_nodes else ()
-    words = ("/bin/sh", "-c", entry, "argosy-torchrun", nodes, spec.counts.ranks_per_node, *own)
+    words = ("/bin/sh", "-c", entry, entry.name, nodes, spec.counts.ranks_per_node, *own)
     return LauncherCommand((*words, *(LABEL if spec.label else ()), *spec.extra, *program))
 
 
@@ -171,12 +174,13 @@ def mpi(spec: LauncherSpec) -> LauncherCommand:
     return LauncherCommand(_numbered(MPI_RANK, spec), per_rank=True, mpi=True)
 
 
-def _numbered(program: ShellFunction, spec: LauncherSpec) -> tuple[Word, ...]:
+def _numbered(program: ShellHelper, spec: LauncherSpec) -> tuple[Word, ...]:
     """Give the words of a rank that numbers itself; where nothing stands between, the same shell notes the rank."""
     ranks = spec.counts.ranks_per_node
-    if spec.note_file and not spec.logs:
-        return ("/bin/sh", "-c", ShellFunction(program.name, program + NOTE), spec.note_file, ranks, *spec.command)
-    return ("/bin/sh", "-c", ShellFunction(program.name, program + BECOME), "argosy-rank", ranks, *spec.logged)
+    start = ("/bin/sh", "-c", program, program.name, ranks)
+    if spec.logs:
+        return (*start, "", *spec.logged)
+    return (*start, spec.note_file, *spec.command)
 
 
 def ray(spec: LauncherSpec) -> LauncherCommand:
@@ -190,7 +194,7 @@ def ray(spec: LauncherSpec) -> LauncherCommand:
 def none(spec: LauncherSpec) -> LauncherCommand:
     """Start the command as it is, once per rank; Slurm numbers its tasks, copies on one machine are numbered here."""
     _refuse_extra(spec)
-    number = ("/bin/sh", "-c", COPY, "argosy-copy", spec.copy, spec.counts.ranks_per_node) if spec.copy else ()
+    number = ("/bin/sh", "-c", COPY, COPY.name, spec.copy, spec.counts.ranks_per_node) if spec.copy else ()
     return LauncherCommand((*number, *spec.logged), per_rank=True)
 
 

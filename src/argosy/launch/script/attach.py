@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from argosy.core.shell import ShellExpr, extract_functions, render_command, render_functions
-from argosy.launch.script.container_step import has_document, render_document, step_lines, step_of, step_prefix
+from argosy.core.shell import ShellExpr, collect_helpers, render_helpers
+from argosy.launch.script.container_step import has_document, render_document, step_of, step_options, step_prefix
+from argosy.launch.script.helpers import continued, render_call, render_script_functions
 from argosy.launch.script.local import ScriptFacts, render_environment
 
 ATTACH = "attach.sh"
@@ -17,16 +18,17 @@ OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_
 
 def render_attach(facts: ScriptFacts) -> str:
     """Render the script that becomes its words in the container of a job."""
-    programs, words = extract_functions(facts.container.argv((ShellExpr("$@"),)))
-    start = render_command(words)
+    helpers, words = collect_helpers(facts.container.argv((ShellExpr("$@"),)))
+    start = render_call(words, facts.container.runtime.program)
     lines = [
         "#!/bin/sh",
         "# Become the words of this script in the container of a job: srun --overlap --jobid=JOB sh attach.sh COMMAND…",
         "# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
         "set -eu",
         *render_environment(facts),
-        *render_functions(programs),
-        *(_in_step(facts, start) if step_of(facts.container) else ("exec " + start,)),
+        *render_script_functions("write_edf" * has_document(facts.container)),
+        *render_helpers(helpers),
+        *(_in_step(facts, start) if step_of(facts.container) else ("exec " + start.lstrip(),)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -37,9 +39,9 @@ def _in_step(facts: ScriptFacts, start: str) -> Iterator[str]:
     yield "terminal=; [ ! -t 0 ] || terminal=--pty"
     yield from render_document(facts.container)
     step = 'srun --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" --cpu-bind=none --mpi=none --export=ALL'
-    command = " \\\n    ".join([f"{step_prefix(facts.container)}{step} $terminal", *step_lines(facts.container), start])
+    pieces = (*step_prefix(facts.container), step, "$terminal", *step_options(facts.container))
+    command = f"{continued(pieces)} \\\n{start}"
     if not has_document(facts.container):
         yield f"exec {command}"
         return
-    yield "trap 'rm -f \"$environment\"' EXIT"
     yield command

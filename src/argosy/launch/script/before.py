@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from argosy.core.shell import Word, render_command
+from argosy.core.shell import Word
+from argosy.launch.script.helpers import render_call
 
 SHELL = ("/bin/sh", "-e", "-c")
 
@@ -15,18 +16,12 @@ def before_command(lines: tuple[str, ...]) -> tuple[Word, ...]:
 
 
 def render_before(words: tuple[Word, ...], *, srun: str) -> Iterator[str]:
-    """Run the command on the first node, and go no further where it fails."""
+    """Run the command on the first node, and stop if it fails."""
     yield "# Once per start of the job, on its first node and in the image, before the ranks start."
-    yield f"{srun} \\"
-    yield render_command(words, indent="    ") + " & step=$!"
-    yield 'while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done'
-    yield 'step=\'\'; [ "$code" -eq 0 ] || stop "what runs before the ranks failed (code $code)" "$code"'
-    yield ""
+    yield f"{srun} \\\n" + render_call(words)
 
 
 def render_before_here(words: tuple[Word, ...]) -> Iterator[str]:
     """Run the command on this machine."""
     yield "# Once, in the image, before the ranks start."
-    yield render_command(words) + " || {"
-    yield '    code=$?; stop "what runs before the ranks failed (code $code)" "$code"'
-    yield "}"
+    yield f"run_before \\\n{render_call(words)}"

@@ -1,6 +1,6 @@
-"""Say in a script why each choice was made, a line each: in its head, or beside the variable that it is about; pure.
+"""Render the reasons of a plan in a script: in its head, or beside the variable that they explain; pure.
 
-A script is for the eye: what does not fit into a line ends with an ellipsis, and ``argosy explain`` has it in full.
+A script has short, whole reasons. ``argosy explain`` has all of them in full, with their sources.
 """
 
 from __future__ import annotations
@@ -9,19 +9,51 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
-from argosy.core.model import Choice, Variable
+from argosy.core.model import Choice, ChoiceKey, Variable
 from argosy.core.shell import as_comment, render_assignment
 
-WIDTH = 108
-LONGEST_VALUE, LONGEST_BESIDE = 64, 80
+WIDTH = 99
+INDENT = 4
+MOST_ROWS = 7
+
+MAIN = frozenset(
+    (
+        *(ChoiceKey.MODE, ChoiceKey.PARTITION, "--qos", ChoiceKey.QUEUE, ChoiceKey.LAUNCHER, ChoiceKey.RUNTIME),
+        *(ChoiceKey.GPU, ChoiceKey.PROFILE, ChoiceKey.ASSUMED, ChoiceKey.RANK_CORES),
+    )
+)
+"""Choices that the head of a script explains."""
 
 
 def render_choices(choices: Iterable[Choice]) -> Iterator[str]:
-    """Say what was chosen and why; neighbours with one and the same reason share a line where they fit."""
-    for _, rows in groupby(choices, key=lambda choice: (choice.why, choice.source)):
-        group = tuple(rows)
-        line = _row(group)
-        yield from (line,) if len(line) <= WIDTH else (_cut(_short_row(choice)) for choice in group)
+    """Explain what is not done, then the main choices that nobody asked for: a line each, if a short reason fits."""
+    told = sorted(filter(_is_told, choices), key=lambda choice: not _is_left_out(choice))
+    rows = map(_row, told)
+    yield from [row for row in rows if row][:MOST_ROWS]
+
+
+def _is_told(choice: Choice) -> bool:
+    usual = choice.key in MAIN and choice.source != "option" and choice.value != "none"
+    return usual or _is_left_out(choice)
+
+
+def _is_left_out(choice: Choice) -> bool:
+    """Tell whether a plan does without something that the user or the site named."""
+    return choice.value == "not set" or choice.why.startswith("not used")
+
+
+def _row(choice: Choice) -> str:
+    """Return the longest form of a reason that fits; a profile of the user's own is named in any case."""
+    value = f"#   {choice.label} = {choice.value}"
+    forms = (as_comment(form) for form in (f"{value}: {choice.why}", f"{value}: {_first(choice.why)}"))
+    return next(
+        (form for form in forms if len(form) <= WIDTH), as_comment(value) if choice.key == ChoiceKey.PROFILE else ""
+    )
+
+
+def _first(why: str) -> str:
+    """Return the first clause of a reason."""
+    return why.partition("; ")[0].partition(": ")[0]
 
 
 def split_choices(
@@ -44,22 +76,33 @@ def render_exports(exports: tuple[Variable, ...], reasons: Mapping[str, Choice])
     """Export variables with their reasons: beside one that has its own, above several that share it."""
     for why, group in groupby(exports, key=lambda variable: _reason(reasons.get(_name_inside(variable)))):
         words = [render_assignment(variable.name, variable.value) for variable in group]
-        if why and len(words) == 1 and len(words[0]) <= LONGEST_BESIDE:
-            yield f"export {words[0]}  {_cut(why, WIDTH - len(words[0]) - len('export   '))}"
+        short = next((text for text in (why, _first(why)) if _fits(words, text)), "")
+        if short:
+            yield f"export {words[0]}  # {short}"
             continue
-        yield from (_cut(why),) if why else ()
-        yield from map("export {}".format, _packed(words))
+        if why:
+            yield from (f"# {line}" for line in textwrap.wrap(_whole(why), WIDTH - INDENT - 2))
+        yield from map("export {}".format, packed(words, WIDTH - INDENT - len("export ")))
 
 
 def _reason(choice: Choice | None) -> str:
-    return as_comment(f"# {choice.why} [{_source(choice)}]") if choice else ""
+    return as_comment(choice.why) if choice else ""
 
 
-def _packed(words: Iterable[str]) -> Iterator[str]:
-    """Put words on one line as long as it stays short."""
+def _fits(words: list[str], why: str) -> bool:
+    return bool(why) and len(words) == 1 and INDENT + len(f"export {words[0]}  # {why}") <= WIDTH
+
+
+def _whole(why: str) -> str:
+    """Return a reason as it is if it fits on a line, else its first clause."""
+    return why if len(why) <= WIDTH - INDENT - 2 else _first(why)
+
+
+def packed(words: Iterable[str], width: int) -> Iterator[str]:
+    """Put words on one line as long as it is no wider."""
     line = ""
     for word in words:
-        if line and len(line) + len(word) >= WIDTH - len("export "):
+        if line and len(line) + 1 + len(word) > width:
             yield line
             line = ""
         line = f"{line} {word}" if line else word
@@ -70,27 +113,3 @@ def _name_inside(variable: Variable) -> str:
     """Give a variable's name inside the container: ``X`` for ``APPTAINERENV_X``."""
     family, _, name = variable.name.partition("ENV_")
     return name if family in {"APPTAINER", "SINGULARITY", "ARGOSY"} else variable.name
-
-
-def _row(group: tuple[Choice, ...]) -> str:
-    pairs = ", ".join(f"{choice.label} = {choice.value}" for choice in group)
-    return as_comment(f"#   {pairs}: {group[0].why} [{_source(group[0])}]")
-
-
-def _short_row(choice: Choice) -> str:
-    value = textwrap.shorten(choice.value, LONGEST_VALUE, placeholder=" …")
-    return as_comment(f"#   {choice.label} = {value}: {choice.why} [{_source(choice)}]")
-
-
-def _source(choice: Choice) -> str:
-    """Give where a choice comes from; the head of the script names the site."""
-    return "site" if choice.source.startswith("site ") else choice.source
-
-
-def _cut(line: str, width: int = WIDTH) -> str:
-    """Cut a line that ends with a source in brackets; the source stays."""
-    if len(line) <= width:
-        return line
-    text, _, source = line.rpartition(" [")
-    kept = text[: max(0, width - len(source) - len(" … ["))].rsplit(" ", 1)[0]
-    return f"{kept} … [{source}"

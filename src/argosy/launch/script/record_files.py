@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from argosy.core.shell import quote
+from argosy.core.shell import quote, read_shell
 
 DATA = Path(__file__).with_name("data")
 RANK_FILE = "rank.sh"
@@ -34,16 +34,12 @@ def well_file(record: str) -> str:
 
 def render_well(record: str, least_nodes: int) -> Iterator[str]:
     """Render the end of an elastic run: it was good if it ended well on as many nodes as it needs."""
-    yield "# To srun a lost node is a failure, also where torchrun went on without it and ended well."
-    yield f'set -- {quote(well_file(record))}-"$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"-*'
-    yield f'if [ -e "$1" ] && [ "$#" -ge {least_nodes} ]; then code=0; fi'
+    yield f"judge_elastic_run {quote(well_file(record))} {least_nodes}"
 
 
 def render_end_call(record: str) -> str:
     """Render the line of a job script that notes the end of a run, where its record is still there."""
-    return (
-        f'end={quote(f"{record}/{END_FILE}")}; [ ! -r "$end" ] || sh "$end" "$code" "$((nodes * ranks_per_node))" || :'
-    )
+    return f"note_end {quote(f'{record}/{END_FILE}')}"
 
 
 def render_rank(image: str) -> str:
@@ -55,7 +51,7 @@ def render_rank(image: str) -> str:
         Its path; empty without a container.
     """
     place = f"in the container of {image}" if image else "on this node"
-    return (DATA / RANK_FILE).read_text(encoding="utf-8").replace(PLACE, quote(place))
+    return read_shell(DATA / RANK_FILE).replace(PLACE, quote(place)) + "\n"
 
 
 def render_end(cores: tuple[str, ...]) -> str:

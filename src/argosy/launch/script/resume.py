@@ -79,48 +79,19 @@ def resume_directives(resume: Resume) -> Iterator[str]:
 
 def render_chain(resume: Resume) -> Iterator[str]:
     """Judge the run before this one, and mark the beginning of this one."""
-    yield f"# Back into the queue at the time limit and after a node failure, at most {resume.restarts} times,"
-    yield "# and only after a run that left a checkpoint newer than its own beginning."
-    yield f"checkpoint={quote(resume.checkpoint)}"
-    yield "mark=$checkpoint.argosy-$SLURM_JOB_ID restart=${SLURM_RESTART_COUNT:-0} warned='' stopped=''"
-    yield 'saved() { [ -n "$(find "$checkpoint" -newer "$mark" 2>/dev/null)" ]; }'
-    yield 'if [ "$restart" -gt 0 ] && ! saved; then'
-    yield '    rm -f "$mark"; stop "the last run left no new $checkpoint: another one would not come further" 1'
-    yield f'elif [ "$restart" -gt {resume.restarts} ]; then'
-    yield f'    rm -f "$mark"; stop "this job was restarted {resume.restarts} times already" 1'
-    yield "fi"
-    yield '{ mkdir -p "${checkpoint%/*}/" && touch "$mark"; } || stop "$checkpoint cannot be written" 7'
-    yield ""
+    yield f"# Back into the queue at the time limit and after a node failure, at most {resume.restarts} times."
+    yield f"resume_from {quote(resume.checkpoint)} {resume.restarts}"
 
 
-def render_warning(resume: Resume) -> Iterator[str]:
+def render_warning(resume: Resume) -> str:
     """Pass the warning on once, and end the ranks when their time is over."""
-    yield "warn() {"
-    yield '    [ -z "$warned" ] || return 0'
-    yield f"    warned=yes; pass {resume.signal}"
-    yield f'    printf "argosy: the time limit is near: {resume.signal} to the ranks, TERM in {resume.patience} s\\n"'
-    yield f"    (sleep {resume.patience}; kill -s ALRM $$) &"
-    yield "}"
-    yield f"trap warn {resume.signal}"
-    yield "trap 'pass TERM' ALRM"
+    return f"warn_ranks_by {resume.signal} {resume.patience}  # seconds until TERM"
 
 
-def render_requeue(resume: Resume) -> Iterator[str]:
+def render_requeue(resume: Resume) -> str:
     """Go back into the queue.
 
     The controller may be silent for a while, and may have taken a request that failed here: so the mark stays, which
     the next run needs, and the job does not end well without being back in the queue.
     """
-    yield f'if [ -n "$warned" ] && [ "$restart" -lt {resume.restarts} ] && saved; then'
-    yield "    restart=$((restart + 1))"
-    yield f'    printf "argosy: a new checkpoint: back into the queue, restart %s of {resume.restarts}\\n" "$restart"'
-    yield f"    left={max(1, resume.grace // RETRY_S)}"
-    yield '    until scontrol requeue "$SLURM_JOB_ID"; do'
-    yield "        left=$((left - 1))"
-    yield '        [ "$left" -gt 0 ] || stop "Slurm does not take the job back: scontrol requeue $SLURM_JOB_ID" 7'
-    yield f"        sleep {RETRY_S}"
-    yield "    done"
-    yield "    exit 0"
-    yield "fi"
-    yield "# What ended this run from outside may start it again: a lost node, an operator."
-    yield '[ -n "$stopped" ] || rm -f "$mark"'
+    return f"requeue {max(1, resume.grace // RETRY_S)}"

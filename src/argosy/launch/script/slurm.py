@@ -6,61 +6,42 @@ inside an allocation carries it out as steps of what is there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
 from argosy.core.model import ImageKind
 from argosy.core.records import replace
-from argosy.core.shell import (
-    ShellFunction,
-    Word,
-    escape_colons,
-    extract_functions,
-    join_words,
-    quote,
-    render_command,
-    render_functions,
-)
-from argosy.launch.cores import render_share, spare_cores
+from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, escape_colons, join_words, merge_helpers, quote
+from argosy.launch.cores import CORES_PER_RANK, spare_cores
 from argosy.launch.script.container_step import (
-    has_document,
     inside_words,
     render_document,
-    step_lines,
     step_of,
+    step_options,
     step_prefix,
+)
+from argosy.launch.script.helpers import (
+    CHECK_NODE,
+    FREE_PORT,
+    REMOVE_OLD_STAGES,
+    WIDTH,
+    continued,
+    heading,
+    render_call,
+    render_program,
 )
 from argosy.launch.script.local import VENDOR_NODES, ScriptFacts, render_environment, render_head
 from argosy.launch.script.record_files import render_end_call, render_well
 from argosy.launch.script.rendezvous import render_rendezvous
 from argosy.launch.script.resume import Resume, render_chain, render_requeue, render_warning, resume_directives
 from argosy.runtimes.runtime import FILES
-from argosy.sites.binding import render_mask_option
+from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.sites.profile import Site
 from argosy.sites.resolve import SiteDemands
 from argosy.slurm.text import JobOptions, render_directive
-
-NODE = ShellFunction(
-    "node",
-    """\
-# On each node: words IMAGE RUNTIME GPU_NODE FOLDERS PATHS, then the command.  Another user may have made a folder.
-stop() { printf "argosy: %s on %s\\n" "$1" "$SLURMD_NODENAME" >&2; exit "$2"; }
-[ -r "$1" ] || stop "the image $1 cannot be read" 6
-command -v "$2" >/dev/null || stop "$2 is not installed" 4
-[ -z "$3" ] || [ -e "$3" ] || stop "GPUs were asked for, and there is no $3" 7
-own() { mkdir -m 700 "$1" 2>/dev/null || [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2>/dev/null)" ]; }
-for folder in $4; do (umask 077; mkdir -p "${folder%/*}/"); own "$folder" || stop "$folder is not ours" 7; done
-# The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
-binds=${PMIX_SERVER_TMPDIR:-}; for path in $5 ${TMPDIR:-}; do [ ! -e "$path" ] || binds=$binds${binds:+,}$path; done
-[ -z "$binds" ] || export APPTAINER_BIND="$binds" SINGULARITY_BIND="$binds"
-shift 5; exec "$@"
-""",
-)
-
-
-INTERACTIVE = 0xFFFFFFFA
-"""Number of the step of salloc's shell (LaunchParameters=use_interactive_step), whose variables are the job's own."""
 
 
 class SlurmFacts(msgspec.Struct, frozen=True):
@@ -113,37 +94,135 @@ class SlurmFacts(msgspec.Struct, frozen=True):
 
 def render_slurm_script(facts: SlurmFacts) -> str:
     """Render the whole script."""
-    command = node_command(facts, facts.script.started.command)
-    programs, _ = extract_functions((*command, *_before_command(facts)))
+    helpers, words = collect_helpers(node_command(facts, facts.script.started.command))
+    before, before_words = collect_helpers(_before_command(facts))
+    own = Helpers((*FREE_PORT.definitions, *(REMOVE_OLD_STAGES.definitions if facts.stage_to else ())))
+    main = [
+        *_program(facts, (*words, *before_words)),
+        "",
+        *_needs(facts),
+        "",
+        heading(f"Start: {_how(facts)}", indent=STATEMENT).lstrip(),
+        *_before(facts, before_words),
+        *_start(facts, words),
+        *_end(facts),
+    ]
     lines = [
         "#!/bin/sh",
         *map(render_directive, directives(facts)),
         *render_head(facts.script),
-        *_allocation(facts),
-        *(render_chain(facts.resume) if facts.resume else ()),
-        *_signals(facts),
-        *render_rendezvous(facts.site),
-        *render_environment(facts.script),
-        *render_modules(facts.site),
-        *_stage(facts),
-        *render_functions(programs),
-        *render_document(facts.script.container),
-        *_before(facts),
-        *_start(facts, extract_functions(command)[1]),
-        *_wait(facts),
+        *render_program(main, merge_helpers(own, helpers, before)),
     ]
     return "\n".join(lines) + "\n"
+
+
+STATEMENT = "    "
+
+
+def _how(facts: SlurmFacts) -> str:
+    """Say in a few words how the ranks start."""
+    if facts.script.started.per_rank:
+        return "one container per rank"
+    return "one container per node, which starts the ranks of its node"
+
+
+def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
+    """Render the first part: the image, and how many ranks and cores Slurm gave."""
+    yield heading("The program", indent=STATEMENT).lstrip()
+    if ShellExpr("$argosy_image") in words and not facts.stage_to:
+        yield f"argosy_image={quote(facts.script.container.entry.image.path)}"
+    yield "# Slurm's numbers: 'sbatch --nodes=8' scales this script."
+    yield "check_allocation"
+    yield "argosy_nodes=$SLURM_JOB_NUM_NODES"
+    yield from _ranks_per_node(facts)
+    yield from _count_cores(facts)
+    if ShellExpr("$argosy_cores") in words:
+        cores = ";".join(map(render_core_list, facts.masks))
+        yield "# The cores of each rank of a node: those nearest to its GPU."
+        yield f"argosy_cores={quote(cores)}"
+    yield from render_lists(facts, words)
+    if facts.resume:
+        yield from render_chain(facts.resume)
+
+
+def render_lists(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
+    """Assign the long lists of bind mounts that a command has as variables."""
+    if ShellExpr("$argosy_binds") in words:
+        yield from _in_pieces("argosy_binds", _long_bind(facts))
+    if ShellExpr("$argosy_node_paths") in words:
+        yield continued(("bind_on_nodes", *map(quote, " ".join(facts.site_overrides.late_binds).split(" "))))
+
+
+def _needs(facts: SlurmFacts) -> Iterator[str]:
+    """Render the second part: signals, rendezvous, variables, modules, staged image."""
+    yield heading("What the ranks need", indent=STATEMENT).lstrip()
+    yield "pass_signals"
+    if facts.resume:
+        yield render_warning(facts.resume)
+    if facts.smoke:
+        from argosy.launch.smoke import render_timer  # noqa: PLC0415 - where it is asked for
+
+        yield render_timer()
+    yield render_rendezvous(facts.site)
+    yield from render_environment(facts.script)
+    yield from render_modules(facts.site)
+    yield from _stage(facts)
+    yield from render_document(facts.script.container)
+
+
+def _image_file(facts: SlurmFacts) -> bool:
+    """Tell whether the image is a file, whose path is a variable of the script."""
+    return facts.script.container.entry.image.kind in FILES
+
+
+def _in_pieces(name: str, text: str) -> Iterator[str]:
+    """Assign a long list with commas over several lines."""
+    line = ""
+    for piece in text.split(","):
+        if line and len(line) + len(name) + len(piece) + 8 > WIDTH:
+            yield f"{name}={line}"
+            line = f"${name}"
+        line = f"{line},{piece}" if line else piece
+    yield f"{name}={line}"
+
+
+LONG = 60
 
 
 def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:
     """Give what srun starts for a command: the checks of a node, the runtime, the command in the container."""
     container = facts.script.container
-    words = (*_around(facts), *container.argv(command))
-    if facts.stage_to:
-        from argosy.launch.script.staging import staged_words  # noqa: PLC0415 - where it is asked for
+    inside = container.argv(command)
+    own = len(command) - 3 if command[:2] == ("/bin/sh", "-c") else len(command)
+    first, rest = inside[: len(inside) - own], inside[len(inside) - own :]
+    return escape_colons((*_short(facts, (*_around(facts), *first)), *rest))
 
-        words = staged_words(words, container.entry.image.path)
-    return escape_colons(words)
+
+def _short(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return words with variables of the script in place of the image and of long lists."""
+    image = facts.script.container.entry.image.path if _image_file(facts) else ""
+    late = " ".join(facts.site_overrides.late_binds)
+    out: list[Word] = []
+    for word in words:
+        layer = f"{image}:/opt/argosy:"
+        if image and word == image:
+            out.append(ShellExpr("$argosy_image"))
+        elif image and isinstance(word, str) and word.startswith(layer):
+            out.append(ShellExpr(f"${{argosy_image}}:/opt/argosy:{word[len(layer) :]}"))
+        elif len(late) > LONG and word == late:
+            out.append(ShellExpr("$argosy_node_paths"))
+        elif word and word == _long_bind(facts):
+            out.append(ShellExpr("$argosy_binds"))
+        else:
+            out.append(word)
+    return tuple(out)
+
+
+def _long_bind(facts: SlurmFacts) -> str:
+    """Return the list of bind mounts of Apptainer if it is too long for a line."""
+    words = facts.script.container.argv(())
+    binds = [word for option, word in pairwise(words) if option == "-B" and isinstance(word, str)]
+    return next((word for word in binds if len(word) > LONG and re.fullmatch(r"[\w@%+=:,./-]+", word)), "")
 
 
 def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:
@@ -154,14 +233,18 @@ def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:
     return node_command(facts, before_command(facts.script.before))
 
 
-def _before(facts: SlurmFacts) -> Iterator[str]:
+def _before(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     if not facts.script.before:
         return
     from argosy.launch.script.before import render_before  # noqa: PLC0415 - where it is asked for
 
-    container, (_, words) = facts.script.container, extract_functions(_before_command(facts))
-    own = "".join(f" {word}" for word in (*map(quote, facts.site_overrides.srun_always), *step_lines(container)))
-    srun = f'{step_prefix(container)}srun --nodes=1 --ntasks=1 --nodelist="$first" --mpi=none{own}'
+    container = facts.script.container
+    pieces = (
+        *("run_before", *step_prefix(container), "srun", "--nodes=1", "--ntasks=1"),
+        *('--nodelist="$argosy_first"', "--mpi=none"),
+        *(*map(quote, facts.site_overrides.srun_always), *step_options(container)),
+    )
+    srun = continued(pieces)
     yield from render_before(words, srun=srun)
 
 
@@ -171,18 +254,6 @@ def _stage(facts: SlurmFacts) -> Iterator[str]:
 
         image = facts.script.container.entry.image
         yield from render_staging(facts.stage_to, image.path, image.digest)
-
-
-def _unstage(facts: SlurmFacts) -> str:
-    """Give what the end of the script does about a staged image."""
-    return '[ -z "$image" ] || $each rm -rf "${image%/*}" || :' if facts.stage_to else ""
-
-
-def _timer(facts: SlurmFacts) -> Iterator[str]:
-    if facts.smoke:
-        from argosy.launch.smoke import render_timer  # noqa: PLC0415 - where it is asked for
-
-        yield from render_timer()
 
 
 def directives(facts: SlurmFacts) -> Iterator[str]:
@@ -226,7 +297,8 @@ def _around(facts: SlurmFacts) -> tuple[Word, ...]:
     image = container.entry.image
     path = image.path if image.kind in {*FILES, ImageKind.HOST} else "/"
     late_binds = " ".join(facts.site_overrides.late_binds)
-    return ("sh", "-c", NODE, "argosy-node", path or "/", container.runtime.program, device, folders, late_binds)
+    check = ("sh", "-c", CHECK_NODE, CHECK_NODE.name)
+    return (*check, path or "/", container.runtime.program, device, folders, late_binds)
 
 
 def _gpu_device(facts: SlurmFacts) -> str:
@@ -236,22 +308,7 @@ def _gpu_device(facts: SlurmFacts) -> str:
     return device if facts.script.shape.gpus_per_node else ""
 
 
-def _allocation(facts: SlurmFacts) -> Iterator[str]:
-    shape = facts.script.shape
-    yield 'stop() { printf "argosy: %s\\n" "$1" >&2; exit "$2"; }'
-    yield '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2'
-    of_step = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE"
-    own = f'"${{SLURM_STEP_ID:-{INTERACTIVE}}}" = {INTERACTIVE}'
-    yield f"[ {own} ] || {{ unset {of_step}; export SLURM_OVERLAP=1; }}  # in a step of srun"
-    yield "# Slurm's numbers: sbatch --nodes=8 scales this script."
-    nodes = "nodes=$SLURM_JOB_NUM_NODES"
-    cores = "" if shape.cpus_per_rank else " cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}"
-    yield f"{nodes} {_ranks_per_node(facts)}{cores}"
-    yield from _enough_cores(facts)
-    yield ""
-
-
-def _ranks_per_node(facts: SlurmFacts) -> str:
+def _ranks_per_node(facts: SlurmFacts) -> Iterator[str]:
     """Count the ranks of a node by the GPUs that its step gets.
 
     A job that has its nodes alone has all of their GPUs (``SLURM_GPUS_ON_NODE``); its steps get those it asked for.
@@ -260,50 +317,28 @@ def _ranks_per_node(facts: SlurmFacts) -> str:
     asked, devices = shape.gpus_per_node, node.devices_per_gpu
     alone = (slurm.whole_nodes or facts.options.exclusive) and slurm.gpu_option != "gpus-per-node"
     if not asked or asked * devices != shape.ranks_per_node or (alone and asked != node.gpus):
-        return f"ranks_per_node={shape.ranks_per_node}"
-    given, before = f"${{SLURM_GPUS_ON_NODE:-{asked}}}", ""
-    if slurm.gpu_option == "gpus-per-node":  # with its kind, as a100:4, where one was asked for
-        given, before = "${gpus##*:}", f"gpus=${{SLURM_GPUS_PER_NODE:-{given}}} "
-    return before + "ranks_per_node=" + (given if devices == 1 else f"$(({given} * {devices}))")
+        yield f"argosy_ranks_per_node={shape.ranks_per_node}"
+        return
+    given = f"${{SLURM_GPUS_ON_NODE:-{asked}}}"
+    if slurm.gpu_option == "gpus-per-node":
+        yield f"argosy_gpus=${{SLURM_GPUS_PER_NODE:-{given}}}"
+        given = "${argosy_gpus##*:}"  # with its kind, for example a100:4, if the job asked for one
+    yield "argosy_ranks_per_node=" + (given if devices == 1 else f"$(({given} * {devices}))")
 
 
-def _enough_cores(facts: SlurmFacts) -> Iterator[str]:
+def _count_cores(facts: SlurmFacts) -> Iterator[str]:
     """Stop if an allocation made by hand has fewer cores than the step asks for; warn if Slurm gave one per rank."""
     started, shape = facts.script.started, facts.script.shape
-    if not shape.cpus_per_rank and not facts.site.slurm.cpus_option:
-        return
     if not shape.cpus_per_rank:
-        told = "argosy: $cores core(s) of a node for $ranks_per_node rank(s): use --cpus-per-rank"
-        yield f'[ "$cores" -gt "$ranks_per_node" ] || echo "{told}" >&2'
-        return
-    if started.per_rank and facts.masks and spare_cores(shape, facts.site):
-        need = f"need={_cores_per_node(facts)}"
+        yield "share_cores"
+        if facts.site.slurm.cpus_option:
+            yield "warn_few_cores"
+    elif started.per_rank and facts.masks and spare_cores(shape, facts.site):
+        yield f"need_cores {_cores_per_node(facts)}  # of a node"
     elif started.per_rank:
-        need = f"need=$((ranks_per_node * ${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank}}}))"
-    else:  # one task for all ranks of a node, where an allocation made by hand may count one for each
-        cpus = _cores_per_node(facts)
-        need = f"n=${{SLURM_NTASKS_PER_NODE:-1}}; need=$((${{SLURM_CPUS_PER_TASK:-{cpus} / n}} * n))"
-    yield f"has=${{SLURM_JOB_CPUS_PER_NODE:-999}} {need}"
-    yield """[ "${has%%[!0-9]*}" -ge "$need" ] || stop "$has cores on a node, $need are needed" 2"""
-
-
-def _signals(facts: SlurmFacts) -> Iterator[str]:
-    yield "# This shell stays, and passes signals on to the ranks."
-    document = has_document(facts.script.container)
-    # What the end removes is ours alone, whatever the caller's environment has by that name.
-    own = ("step", *(["environment"] if document else []), *(["image"] if facts.stage_to else []))
-    unset = " ".join(f"{name}=''" for name in own)
-    yield unset + """; pass() { [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null || :; }"""
-    passed = [name for name in ("USR1", "USR2") if not facts.resume or facts.resume.signal != name]
-    yield "; ".join(f"trap 'pass {name}' {name}" for name in passed)
-    yield f"trap '[ -n \"$step\" ] || exit 143; {'stopped=yes; ' if facts.resume else ''}pass TERM' TERM INT HUP"
-    if facts.resume:
-        yield from render_warning(facts.resume)
-    ending = "; ".join(filter(None, ('rm -f "$environment"' if document else "", _unstage(facts))))
-    if ending:
-        yield f"trap '{ending}' EXIT"
-    yield from _timer(facts)
-    yield ""
+        yield f'need_cores "$((argosy_ranks_per_node * ${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank}}}))"  # of a node'
+    else:
+        yield f"need_cores_of_node {_cores_per_node(facts)}"
 
 
 def render_modules(site: Site) -> Iterator[str]:
@@ -311,36 +346,32 @@ def render_modules(site: Site) -> Iterator[str]:
     modules = site.modules
     if not modules.load:
         return
-    yield "# Modules of the site; a batch job's plain sh may not know the command yet."
-    yield "set +eu"
-    yield "# shellcheck disable=SC1091"
-    yield "command -v module >/dev/null || . /etc/profile"
+    yield "enable_modules"
     if modules.purge:
         yield "module purge"
     for folder in modules.use:
         yield f"module use {quote(folder)}"
     yield f"module load {' '.join(map(quote, modules.load))}"
     yield "set -eu"
-    yield ""
 
 
-def _start_by_mpiexec(words: tuple[Word, ...], *, label: bool) -> Iterator[str]:
+def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     """Start ranks by the host's own mpiexec (Intel MPI's and MPICH's hydra), which starts its helpers by srun."""
-    yield "# hydra starts its helpers by srun, which must take this environment, and no memory limit of an outer job."
-    yield "unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE"
-    yield "# Each node has its own of these; mpiexec would send the first node's."
-    yield "unset SLURMD_NODENAME SLURM_NODEID"
-    yield "export SLURM_EXPORT_ENV=ALL"
-    yield 'command -v mpiexec >/dev/null || stop "the modules bring no mpiexec" 4'
-    yield 'list=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -s -d , -)'
-    yield f'mpiexec {"-l " if label else ""}-n "$((nodes * ranks_per_node))" -ppn "$ranks_per_node" --hosts "$list" \\'
-    yield render_command(words, indent="    ") + " & step=$!"
+    yield "prepare_mpiexec"
+    pieces = (
+        "run_step mpiexec",
+        "-l" if facts.label else "",
+        '-n "$((argosy_nodes * argosy_ranks_per_node))"',
+        '-ppn "$argosy_ranks_per_node"',
+        '--hosts "$argosy_hosts"',
+    )
+    yield continued(filter(None, pieces)) + " \\\n" + render_call(words, facts.script.container.runtime.program)
 
 
 def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     """Start the ranks, or on each node the program that starts its ranks, and leave the process in ``$step``."""
     if facts.mpi and facts.site.launcher.mpiexec:
-        yield from _start_by_mpiexec(words, label=facts.label)
+        yield from _start_by_mpiexec(facts, words)
         return
     per_rank = facts.script.started.per_rank
     masked = bool(facts.masks) and per_rank
@@ -350,55 +381,57 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     if masked:
         # sbatch's own two as well, where the masks need more cores than the tasks ask for: 24.11 takes them from there
         yield "unset SRUN_CPUS_PER_TASK" + (" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK" if spare else "")
-    if counted:
-        yield "# srun takes no --cpus-per-task from the job."
     own = (*facts.site_overrides.srun_always, *(facts.site_overrides.srun if per_rank else ()))
-    lines = (
-        step_prefix(facts.script.container) + _srun(facts),
+    pieces = (
+        *("run_step", *step_prefix(facts.script.container)),
+        *_srun(facts),
         f"--cpu-bind={render_mask_option(facts.masks)}" if masked else "",
         f'--cpus-per-task="{_cores_per_task(facts)}"' if counted else "",
-        " ".join(map(quote, own)),
-        *step_lines(facts.script.container),
+        *map(quote, own),
+        *step_options(facts.script.container),
     )
-    yield " \\\n    ".join(filter(None, lines)) + " \\"
-    yield render_command(words, indent="    ") + " & step=$!"
+    call = render_call(words, facts.script.container.runtime.program)
+    yield f"{continued(filter(None, pieces))} \\\n{call}"
 
 
-def _srun(facts: SlurmFacts) -> str:
+def _srun(facts: SlurmFacts) -> tuple[str, ...]:
     """Give srun with what says how many tasks it starts, and what becomes of them when one fails."""
     per_rank = facts.script.started.per_rank
-    total, tasks = ('"$((nodes * ranks_per_node))"', '"$ranks_per_node"') if per_rank else ('"$nodes"', "1")
-    words = (
-        f'srun --nodes="$nodes" --ntasks={total} --ntasks-per-node={tasks} --distribution=block --export=ALL',
+    ranks = '"$((argosy_nodes * argosy_ranks_per_node))"', '"$argosy_ranks_per_node"'
+    total, tasks = ranks if per_rank else ('"$argosy_nodes"', "1")
+    return (
+        'srun --nodes="$argosy_nodes"',
+        f"--ntasks={total}",
+        f"--ntasks-per-node={tasks}",
+        "--distribution=block",
+        "--export=ALL",
         "--no-kill --kill-on-bad-exit=0" if facts.least_nodes or facts.apart else "--kill-on-bad-exit=1",
         f"--mpi={quote(facts.mpi)}" if facts.mpi else "",
         "--label" if facts.label and per_rank else "",
     )
-    return " ".join(filter(None, words))
 
 
 def _cores_per_task(facts: SlurmFacts) -> str:
     """Give the cores of a task in sh: a rank's, or those of all ranks of a node where one task starts them."""
     cpus_per_rank, per_rank = facts.script.shape.cpus_per_rank, facts.script.started.per_rank
     if cpus_per_rank and not per_rank:
-        return "$need"
+        return "$argosy_need"
     if not per_rank and facts.site.slurm.cpus_option:
-        return "$cores"  # all that Slurm gave: SLURM_CPUS_PER_TASK would be that of one rank
-    share = cpus_per_rank or (render_share("cores").expression if per_rank else "$cores")
+        return "$argosy_node_cores"  # all that Slurm gave: SLURM_CPUS_PER_TASK would be that of one rank
+    share = cpus_per_rank or (CORES_PER_RANK.expression if per_rank else "$argosy_node_cores")
     return f"${{SLURM_CPUS_PER_TASK:-{share}}}"
 
 
-def _wait(facts: SlurmFacts) -> Iterator[str]:
-    yield 'while code=0; wait "$step" || code=$?; kill -0 "$step" 2>/dev/null; do :; done  # a trap ends wait, not srun'
+def _end(facts: SlurmFacts) -> Iterator[str]:
+    """Render what follows the step: the record, the way back into the queue, the exit code."""
     if facts.smoke:
         from argosy.launch.smoke import render_enough  # noqa: PLC0415 - where it is asked for
 
-        yield from render_enough()
+        yield render_enough()
     if facts.record and facts.least_nodes:
         yield from render_well(facts.record, facts.least_nodes)
     if facts.record:
         yield render_end_call(facts.record)
     if facts.resume:
-        yield from render_requeue(facts.resume)
-    yield '[ "$code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $code" >&2'
-    yield 'exit "$code"'
+        yield render_requeue(facts.resume)
+    yield "finish"

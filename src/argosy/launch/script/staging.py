@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, ImageKind
-from argosy.core.shell import ShellExpr, Word, quote
+from argosy.core.shell import quote
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
 
@@ -57,35 +57,7 @@ def check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Choi
     )
 
 
-def staged_words(words: tuple[Word, ...], image: str) -> tuple[Word, ...]:
-    """Give the words of a command with the staged image in place of the shared one."""
-    return tuple(_staged(word, image) for word in words)
-
-
-def _staged(word: Word, image: str) -> Word:
-    if word == image:
-        return ShellExpr("$image")
-    layer = f"{image}:/opt/argosy:"
-    return (
-        ShellExpr(f"${{image}}:/opt/argosy:{word[len(layer) :]}")
-        if isinstance(word, str) and word.startswith(layer)
-        else word
-    )
-
-
 def render_staging(folder: str, image: str, digest: str) -> Iterator[str]:
-    """Copy the image to every node, into a new folder that only the job's owner may enter.
-
-    Other users may write to the disk of a node, and could make a folder or a link of a name that they can guess.
-    """
+    """Copy the image to every node, into a new folder that only the job's owner may enter."""
     name = digest.removeprefix("sha256:")[:16] or "image"
-    yield "# The image on the own disk of each node, for this job; what a killed job left there goes first."
-    yield 'each="srun --overlap --nodes=$nodes --ntasks=$nodes --ntasks-per-node=1 --mpi=none"'
-    old = f'-type d -user "$(id -u)" -name "argosy-stage-*" -mtime +{OLD_DAYS} -exec rm -rf {{}} +'
-    yield f"$each sh -c 'find \"$1\" -maxdepth 1 {old}' argosy-sweep {quote(folder)} || :"
-    place = f"{folder.rstrip('/')}/argosy-stage-$SLURM_JOB_ID"
-    yield "# A name that nobody can guess, and a folder that must be new: others may write to that disk, too."
-    yield f"""image={place}-$(od -An -N8 -tx1 /dev/urandom | tr -d ' \\n')/{name}.sif"""
-    yield '$each mkdir -m 700 "${image%/*}" || stop "the new folder ${image%/*} cannot be made on every node" 7'
-    yield f'sbcast {quote(image)} "$image" || stop "the image cannot be copied to $image on every node" 7'
-    yield ""
+    yield f"stage_image {quote(folder)} {quote(image)} {name}.sif"

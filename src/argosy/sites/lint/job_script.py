@@ -16,6 +16,7 @@ OPTION = re.compile(r"--?([A-Za-z][\w-]*)(?:[=\s]\s*(\"[^\"]*\"|'[^']*'|[^\s-]\S
 ASSIGNED = re.compile(
     r"(?:^|[\s;&(])([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\$\((?:[^()]|\([^()]*\))*\)|[^\s;&]*)"
 )
+HERE_DOCUMENT = re.compile(r"<<-?\s*['\"](\w+)['\"]")
 WORD = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"'])+")
 INSIDE = re.compile(r"^(?:APPTAINERENV|SINGULARITYENV)_")
 SHORT = {
@@ -102,10 +103,16 @@ def parse_script(path: str, raw: str) -> Script:
 
 
 def _join_lines(raw: str) -> list[tuple[int, str]]:
-    """Join lines that end in a backslash, and those of a text in quotes; a comment ends at its own line."""
+    """Join lines that end in a backslash, and those of a text in quotes; a comment ends at its own line.
+
+    The text of a quoted here-document is left out: other shells run it, on other nodes.
+    """
     out: list[tuple[int, str]] = []
-    quote, goes_on = "", False
+    quote, goes_on, end = "", False, ""
     for number, line in enumerate(raw.splitlines(), 1):
+        if end:
+            end = "" if line.strip() == end else end
+            continue
         if quote:
             out[-1] = (out[-1][0], f"{out[-1][1]}\n{line}")
         elif goes_on:
@@ -114,6 +121,8 @@ def _join_lines(raw: str) -> list[tuple[int, str]]:
             out.append((number, line))
         quote, comment = _scan(line, quote)
         goes_on = line.endswith("\\") and not quote and not comment
+        document = HERE_DOCUMENT.search(line)
+        end = document[1] if document and not quote and not comment else ""
     return out
 
 

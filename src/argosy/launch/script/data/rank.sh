@@ -1,38 +1,47 @@
+# shellcheck shell=sh disable=SC2154
 # Read by the shell of each rank before its program starts: notes what the rank was given, in a file of its node.
 # No program is started, and no shell: each takes milliseconds in a container.  What a program has in its environment
 # keeps its value, since nothing else is named argosy_….
+argosy_see() {
+    case $2 in
+        '' | *[!A-Za-z0-9,.:_/-]*) ;;
+        *) argosy_seen="$argosy_seen $1=$2" ;;
+    esac
+}
 argosy_note() {
     argosy_host=${SLURMD_NODENAME:-$(hostname)} argosy_seen=''
     while read -r argosy_name argosy_cores && [ "$argosy_name" != Cpus_allowed_list: ]; do :; done < /proc/self/status
-    for argosy_name in ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES CUDA_VISIBLE_DEVICES ZE_AFFINITY_MASK SLURM_STEP_GPUS; do
-        argosy_value=; eval "argosy_value=\${$argosy_name:-}"
-        case $argosy_value in
-            '' | *[!A-Za-z0-9,.:_/-]*) ;;
-            *) argosy_seen="$argosy_seen $argosy_name=$argosy_value" ;;
-        esac
-    done
-    set -- /dev/nvidia[0-9]*; [ -e "$1" ] || set -- /dev/dri/renderD*
+    argosy_see ROCR_VISIBLE_DEVICES "${ROCR_VISIBLE_DEVICES:-}"
+    argosy_see HIP_VISIBLE_DEVICES "${HIP_VISIBLE_DEVICES:-}"
+    argosy_see CUDA_VISIBLE_DEVICES "${CUDA_VISIBLE_DEVICES:-}"
+    argosy_see ZE_AFFINITY_MASK "${ZE_AFFINITY_MASK:-}"
+    argosy_see SLURM_STEP_GPUS "${SLURM_STEP_GPUS:-}"
+    set -- /dev/nvidia[0-9]*
+    [ -e "$1" ] || set -- /dev/dri/renderD*
     [ -e "$1" ] || shift
     argosy_line="rank=${RANK:-${SLURM_PROCID:-0}} local=${LOCAL_RANK:-${SLURM_LOCALID:-0}} host=$argosy_host"
     argosy_line="$argosy_line job=${SLURM_JOB_ID:-0} restart=${SLURM_RESTART_COUNT:-0}"
-    printf '%s\n' "$argosy_line cores=$argosy_cores devices=$#$argosy_seen" >> "${0%/*}/ranks-$argosy_host"
+    printf '%s\n' "$argosy_line cores=$argosy_cores devices=$#$argosy_seen" >> "${argosy_note_file%/*}/ranks-$argosy_host"
     [ "$#" -gt 0 ]
 }
 # NCCL and RCCL say in a file which network they use, unless they were told otherwise; of many ranks one per node does.
 if argosy_note && [ -z "${NCCL_DEBUG:-}" ] &&
     { [ "${WORLD_SIZE:-1}" -le 64 ] || [ "${LOCAL_RANK:-0}" = 0 ]; }; then
-    NCCL_DEBUG_FILE=${0%/*}/nccl-${SLURM_RESTART_COUNT:-0}-%h-%p.log
+    NCCL_DEBUG_FILE=${argosy_note_file%/*}/nccl-${SLURM_RESTART_COUNT:-0}-%h-%p.log
     export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE
-fi 2>/dev/null
+fi 2> /dev/null
 # What a shell says of a program that is not there would name this file.
-argosy_refuse() { printf 'argosy: %s: %s\n' "$1" "$2" >&2; exit "$3"; }
+argosy_refuse() {
+    printf 'argosy: %s: %s\n' "$1" "$2" >&2
+    exit "$3"
+}
 argosy_at=@PLACE@ argosy_name=${1:-}
 case $argosy_name in
     */*)
         [ -e "$argosy_name" ] || argosy_refuse "$argosy_name" "not found $argosy_at" 127
         [ ! -d "$argosy_name" ] || argosy_refuse "$argosy_name" "is a folder, not a program" 126
         [ -x "$argosy_name" ] || argosy_refuse "$argosy_name" "permission denied: not executable $argosy_at" 126
-        argosy_first='' && { read -r argosy_first < "$argosy_name" || :; } 2>/dev/null
+        argosy_first='' && { read -r argosy_first < "$argosy_name" || :; } 2> /dev/null
         case $argosy_first in
             '#!'*"$(printf '\r')")
                 argosy_first=${argosy_first#??} && argosy_first=${argosy_first%?}
@@ -46,5 +55,5 @@ case $argosy_name in
                 ;;
         esac
         ;;
-    ?*) command -v "$argosy_name" >/dev/null || argosy_refuse "$argosy_name" "not found $argosy_at" 127 ;;
+    ?*) command -v "$argosy_name" > /dev/null || argosy_refuse "$argosy_name" "not found $argosy_at" 127 ;;
 esac

@@ -1,0 +1,8 @@
+# shellcheck shell=sh
+# FOLDER PROGRAM...: write what a rank prints to a file of its own, in a folder of this job.
+log_rank() {
+    argosy_logs=$1/${SLURM_JOB_ID:-here}
+    shift
+    mkdir -p "$argosy_logs" &&
+        exec "$@" > "$argosy_logs/rank-${RANK:-${SLURM_PROCID:-0}}.log" 2>&1
+}

@@ -1,0 +1,14 @@
+# shellcheck shell=sh
+# In each container that srun starts: GPU_DEVICE FOLDERS COMMAND...
+check_container() {
+    [ -z "$1" ] || [ -e "$1" ] || stop_node "GPUs were asked for, and the container has no $1" 7
+    for argosy_folder in $2; do
+        (umask 077 && mkdir -p "${argosy_folder%/*}/")
+        own_folder "$argosy_folder" ||
+            stop_node "$argosy_folder cannot be made in the container, or is not our own folder" 7
+    done
+    shift 2
+    # shellcheck disable=SC1091
+    [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
+    exec "$@"
+}

@@ -1,0 +1,16 @@
+# shellcheck shell=sh disable=SC2034
+# Pass signals on to the ranks: sh would keep scancel's and Slurm's warnings to itself.
+pass_signals() {
+    argosy_step='' argosy_stopped=''
+    trap 'pass_signal USR1' USR1
+    trap 'pass_signal USR2' USR2
+    trap end_step TERM INT HUP
+}
+pass_signal() {
+    [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :
+}
+end_step() {
+    [ -n "$argosy_step" ] || exit 143
+    argosy_stopped=yes
+    pass_signal TERM
+}

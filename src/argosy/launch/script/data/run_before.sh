@@ -1,0 +1,7 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# What runs before the ranks must succeed: they would start without what it prepares.
+run_before() {
+    run_step "$@"
+    argosy_step=''
+    [ "$argosy_code" -eq 0 ] || stop "what runs before the ranks failed (code $argosy_code)" "$argosy_code"
+}

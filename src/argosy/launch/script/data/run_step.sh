@@ -1,0 +1,11 @@
+# shellcheck shell=sh disable=SC2034
+# Start a step and wait for it.  A signal ends 'wait' and not the step, so wait until it has ended.
+run_step() {
+    "$@" &
+    argosy_step=$!
+    while
+        argosy_code=0
+        wait "$argosy_step" || argosy_code=$?
+        kill -0 "$argosy_step" 2> /dev/null
+    do :; done
+}

@@ -1,0 +1,6 @@
+# shellcheck shell=sh
+# End with a sentence and an exit code that 'argosy diagnose' knows.
+stop() {
+    printf 'argosy: %s\n' "$1" >&2
+    exit "$2"
+}

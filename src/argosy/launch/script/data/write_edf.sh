@@ -1,0 +1,8 @@
+# shellcheck shell=sh
+# Write the environment definition file where srun looks for it; it may hold secret values.
+write_edf() {
+    argosy_edf=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml
+    trap 'rm -f "$argosy_edf"' EXIT
+    mkdir -p "$HOME/.edf"
+    (umask 077 && printf '%s\n' "$@" > "$argosy_edf")
+}
