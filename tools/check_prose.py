@@ -44,6 +44,7 @@ CHECKED = (
 GENERATED = (
     "docs/reference/cli.md",
     "docs/reference/figures.md",
+    "docs/reference/python.md",
     "docs/reference/runtimes.md",
     "docs/reference/site-profile.md",
     "docs/reference/sites/*.md",
