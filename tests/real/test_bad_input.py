@@ -66,7 +66,7 @@ OTHER_PYTHON = "channels: [file:///nowhere]\ndependencies:\n  - python =3.13\n  
         ("tinydep==1.5\nneedsnine\n", 7, ("needsnine", "tinydep>=9", "go together")),
         ("tinypkg\n", 0, ()),
         ("dependencies:\n  - pip\n  - pip: [tinypkg\n", 2, ("environment.yml:3",)),
-        (OTHER_PYTHON, 2, ("the base has 3.11.2: conda", "file:///nowhere")),
+        (OTHER_PYTHON, 2, ("the base has Python 3.11.2; conda", "file:///nowhere")),
         ("tinypkg @@ 3\n", 2, ("requirements.txt:1",)),
     ],
     ids=["unknown package", "unknown version", "conflict", "control", "YAML", "python", "requirement"],
