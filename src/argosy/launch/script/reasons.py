@@ -24,15 +24,27 @@ MAIN = frozenset(
 )
 """Choices that the head of a script explains."""
 
+DOUBTS = ("did you mean", "no GPU was asked for; a node has")
+"""Phrases in the reason of a choice that is probably a mistake."""
+
 
 def render_choices(choices: Iterable[Choice]) -> Iterator[str]:
-    """Explain what is not done, then the main choices that nobody asked for: a line each, if a short reason fits."""
-    told = sorted(filter(_is_told, choices), key=lambda choice: not _is_left_out(choice))
-    rows = map(_row, told)
+    """Render the reasons in the head: doubts first and in full, then options that are not set, then main choices."""
+    choices = tuple(choices)
+    for choice in filter(_is_doubtful, choices):
+        text = as_comment(f"{choice.label} = {choice.value}: {choice.why}")
+        yield from textwrap.wrap(text, WIDTH, initial_indent="#   ", subsequent_indent="#     ")
+    explained = (choice for choice in choices if _is_explained(choice) and not _is_doubtful(choice))
+    rows = map(_row, sorted(explained, key=lambda choice: not _is_left_out(choice)))
     yield from [row for row in rows if row][:MOST_ROWS]
 
 
-def _is_told(choice: Choice) -> bool:
+def _is_doubtful(choice: Choice) -> bool:
+    """Return whether a choice is probably a mistake, so that a reader of the script must see why."""
+    return any(phrase in choice.why for phrase in DOUBTS)
+
+
+def _is_explained(choice: Choice) -> bool:
     usual = choice.key in MAIN and choice.source != "option" and choice.value != "none"
     return usual or _is_left_out(choice)
 
