@@ -13,7 +13,7 @@ import msgspec
 
 from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
-from argosy.runtimes.runtime import Traits, forced_variables, with_image_environment
+from argosy.runtimes.runtime import Traits, forced_variables, inherited_variables, with_image_environment
 
 LAYER_HINT = "build the image with --format sqsh"
 
@@ -64,6 +64,9 @@ def _shown_binds(entry: Entry) -> tuple[Bind, ...]:
     return tuple(bind for bind in entry.binds if bind != Bind(entry.person.home, entry.person.home))
 
 
+OF_SCRIPT = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "TMPDIR", "IFS"})
+"""Variables that a job script must not export: its own commands would follow them."""
+
 TRAITS = Traits(
     images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY}),
     caller="all of it, except variables that refer to host software; the image's own values win",
@@ -84,17 +87,18 @@ class Pyxis(msgspec.Struct, frozen=True):
         """Return the reason why pyxis cannot start the entry; empty if it can."""
         return refuse_mount_path(entry) or refuse_enroot(entry)
 
-    def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see srun_options
-        """Return nothing: srun passes the variables on."""
-        return ()
+    def exports(self, entry: Entry) -> tuple[Variable, ...]:
+        """Return the values of ``--env NAME``: every user of the node can read an argument list."""
+        return tuple(variable for variable in inherited_variables(entry) if variable.name not in OF_SCRIPT)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Return the command that srun starts in the container."""
         return with_image_environment(entry, command, hint=LAYER_HINT)
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:
-        """Return the variables to set for srun."""
-        return (*enroot_variables(entry), NO_LOGIN_SHELL)
+        """Return the variables to start srun with, except those that the script exports."""
+        exported = self.exports(entry)
+        return (*(variable for variable in enroot_variables(entry) if variable not in exported), NO_LOGIN_SHELL)
 
     def srun_options(self, entry: Entry) -> tuple[Word, ...]:
         """Return the srun options; ``--container-env`` lists the variables, because the image's values would win."""

@@ -511,6 +511,18 @@ def test_nothing_runs_without_its_container_where_only_srun_starts_it(name: str)
 PRIVATE = "hf_secret $(id)"
 
 
+def test_a_value_of_the_callers_environment_is_exported_for_pyxis_and_no_argument_of_srun() -> None:
+    variables = (parse_variable("TOKEN", {"TOKEN": PRIVATE}), parse_variable("PATH", {"PATH": "/evil"}))
+    request = ContainerRequest(variables=variables)
+    plan = plan_container(request, Image("x", ImageKind.SIF, "", "amd64"), make_host("apptainer"))
+    entry = replace(plan.entry, image=Image("x.sqsh", ImageKind.SQUASHFS, "", "amd64"))
+    assert [variable.name for variable in PYXIS.exports(entry)] == ["TOKEN"]
+    assert "TOKEN" not in {variable.name for variable in PYXIS.variables(entry)}
+    assert not [argument for argument in PYXIS.srun_options(entry) if PRIVATE in str(argument)]
+    named = next(str(option) for option in PYXIS.srun_options(entry) if str(option).startswith("--container-env="))
+    assert {"TOKEN", "PATH"} <= set(named.partition("=")[2].split(","))
+
+
 @pytest.mark.parametrize("name", ["apptainer", "bwrap", "podman", "podman-registry", "docker", "podman-hpc", "bare"])
 def test_a_value_of_the_callers_environment_stands_in_no_argument(name: str) -> None:
     asked = parse_variable("TOKEN", {"TOKEN": PRIVATE})
