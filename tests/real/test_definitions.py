@@ -106,7 +106,7 @@ def test_a_dockerfile_of_two_stages_becomes_an_image_that_runs_and_the_store_ser
 ) -> None:
     done = shop.argosy("build", context, "--build-arg", "COLOUR=blue", "-o", shop.folder / "x.sif", **store)
     assert done.code == 0, done.err
-    assert "built by buildah as root" in done.err
+    assert "built with buildah as root" in done.err
     assert shop.run(shop.folder / "x.sif", *SHOW).out == SHOWN
     shop.tool("env", *(f"{k}={v}" for k, v in store.items()), "buildah", "pull", "-q", f"docker-archive:{_saved(shop)}")
     done = shop.argosy("build", "containers-storage:localhost/mine", "-o", shop.folder / "y.sif", **store)
@@ -134,7 +134,7 @@ def test_an_instruction_that_fails_is_said_with_its_last_lines_and_leaves_nothin
     done = shop.argosy("build", context / "Dockerfile", "-o", shop.folder / "x.sif", **store)
     assert done.code == 5
     assert "/nothing/here" in done.err
-    assert "which instruction failed" in done.err
+    assert "show the instruction that failed" in done.err
     assert not (shop.folder / "x.sif").exists()
 
 
@@ -149,7 +149,7 @@ def test_a_definition_of_two_stages_and_an_environment_become_one_image_under_ap
     words = ("argosy", "build", "x.def", "environment.yml", "--build-arg", "COLOUR=blue", "-o", "x.sif")
     done = shop.lab(*words, ARGOSY_CACHE=str(shop.folder / "c"))
     assert done.code == 0, done.err
-    assert "built by apptainer without root" in done.err
+    assert "built with apptainer without root" in done.err
     ran = shop.lab("apptainer", "exec", "x.sif", *SHOW)
     assert ran.out == SHOWN, ran.err
     assert "Shade: blue" in shop.lab("apptainer", "inspect", "x.sif").out

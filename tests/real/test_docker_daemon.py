@@ -96,7 +96,7 @@ def test_an_instruction_that_fails_is_shown_with_what_it_said_and_leaves_no_cont
     (context / "Dockerfile").write_text("FROM tiny\nRUN echo nearly there; cat /nothing/here\n")
     done = shop.argosy("build", context, "-o", shop.folder / "x.sif", **docker_env, DOCKER_BUILDKIT=buildkit)
     assert done.code == 5
-    for said in ("nearly there\n", ": No such file or directory", "which instruction failed"):
+    for said in ("nearly there\n", ": No such file or directory", "show the instruction that failed"):
         assert said in done.err
     assert daemon.docker("ps", "--all", "--quiet") == ""
     assert not (shop.folder / "x.sif").exists()

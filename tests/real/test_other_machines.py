@@ -68,7 +68,7 @@ def test_an_image_for_other_machines_is_built_and_run_under_an_emulator_and_refu
     shop.write("argosy.toml", '[image]\nbase = "root"\noutput = "far.sif"\n[[step]]\nrun = "uname -m > /etc/machine"\n')
     built = shop.argosy("build", "--arch", "arm64", around=emulated)
     assert built.code == 0, built.err
-    assert "programs for aarch64 run under an emulator here" in built.err
+    assert "programs for aarch64 run in an emulator on this machine" in built.err
     assert shop.sif(shop.folder / "far.sif").header.arch == "arm64"
     run = shop.argosy("run", "far.sif", "--", "cat", "/etc/machine", around=emulated)
     assert (run.code, run.out) == (0, "aarch64\n"), run.err

@@ -10,6 +10,7 @@
 #
 # train on alps-clariden: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
+#   billed = 4 GPUs per node: every job there gets whole nodes, and 1 of 4 GPUs are used
 #   partition = normal: the job uses whole nodes; none was asked for
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = edf: the site's runtime

@@ -10,6 +10,7 @@
 #
 # train on frontier: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
+#   billed = 8 GPUs per node: every job there gets whole nodes, and 1 of 8 GPUs are used
 #   partition = batch: the job uses whole nodes; none was asked for
 #   launcher = srun: torchrun lacks the mapping of tasks to NUMA nodes, and starts slowly there
 #   runtime = apptainer: the site's runtime; the site documents 1.3.6

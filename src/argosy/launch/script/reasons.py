@@ -24,6 +24,9 @@ MAIN = frozenset(
 )
 """Choices that the head of a script explains."""
 
+ALWAYS = frozenset((ChoiceKey.EXCLUDED_NODES, ChoiceKey.SIGNED_BY, ChoiceKey.TORCH, ChoiceKey.BILLED))
+"""Choices that the head explains whoever made them: they change what the job costs, or what it may use."""
+
 DOUBTS = ("did you mean", "no GPU was asked for; a node has")
 """Phrases in the reason of a choice that is probably a mistake."""
 
@@ -35,7 +38,7 @@ def render_choices(choices: Iterable[Choice]) -> Iterator[str]:
         text = as_comment(f"{choice.label} = {choice.value}: {choice.why}")
         yield from textwrap.wrap(text, WIDTH, initial_indent="#   ", subsequent_indent="#     ")
     explained = (choice for choice in choices if _is_explained(choice) and not _is_doubtful(choice))
-    rows = map(_row, sorted(explained, key=lambda choice: not _is_left_out(choice)))
+    rows = map(_row, sorted(explained, key=lambda choice: choice.key not in ALWAYS and not _is_left_out(choice)))
     yield from [row for row in rows if row][:MOST_ROWS]
 
 
@@ -46,7 +49,7 @@ def _is_doubtful(choice: Choice) -> bool:
 
 def _is_explained(choice: Choice) -> bool:
     usual = choice.key in MAIN and choice.source != "option" and choice.value != "none"
-    return usual or _is_left_out(choice)
+    return usual or choice.key in ALWAYS or _is_left_out(choice)
 
 
 def _is_left_out(choice: Choice) -> bool:
