@@ -127,7 +127,7 @@ finish() {
     exit "$argosy_code"
 }
 
-# End with a sentence and an exit code that 'argosy diagnose' knows.
+# End with a sentence and an exit code that 'argosy why' knows.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
     exit "$2"
