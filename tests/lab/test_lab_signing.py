@@ -78,6 +78,6 @@ def test_a_site_asks_for_signed_images(lab: Lab, tiny_image: Path) -> None:
     assert plain.endswith("code 125\n")
     assert "#   signed by = " in dry
     assert "the site requires it" in dry
-    assert "ok         signature       ada <ada@example.org>, " in checked
-    assert "bad        signature" in unsigned
+    assert "ok       signature     ada <ada@example.org>, " in checked
+    assert "fail     signature" in unsigned
     assert unsigned.endswith("code 7\n")
