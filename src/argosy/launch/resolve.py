@@ -229,13 +229,19 @@ def _with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest
     return replace(container, binds=(*container.binds, Bind(logs, logs))) if logs else container
 
 
+def _has_unknown_gpus(site: Site) -> bool:
+    """Return whether the nodes of a cluster have GPUs, but nobody knows how many."""
+    return site.has_slurm and bool(site.node.gpu_vendor) and not site.node.gpus
+
+
 def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host) -> Host:
     """Return this machine with the GPUs that the job has on each node.
 
     Raises
     ------
     UsageError, SiteError
-        When the profile passes GPUs to a job that has none, or the vendor of the GPUs is not known.
+        If the profile passes GPUs to a job that has none, if the job asks for none and the number of GPUs of a node is
+        not known, or if the vendor of the GPUs is not known.
     """
     site, gpus = target.site, target.shape.gpus_per_node
     mode = container_at_site(request.container, site).gpu
@@ -245,6 +251,12 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
             evidence=f"its profile has gpu = {mode.value!r} in [runtime]",
             hint=f"add --gpus-per-node {site.node.gpus or 1}; or --gpu none for a job without GPUs",
             key="runtime.gpu",
+        )
+    if not gpus and _has_unknown_gpus(site) and request.container.gpu is GpuMode.AUTO:
+        raise UsageError(
+            f"the job asks for no GPU, and the nodes of {site.name} have GPUs",
+            evidence="its profile does not say how many GPUs a node has",
+            hint="add --gpus-per-node N; or --gpu none for a job without GPUs",
         )
     vendor = MODE_VENDOR.get(request.container.gpu) or site.node.gpu_vendor
     if gpus and not vendor and request.container.gpu is GpuMode.AUTO:

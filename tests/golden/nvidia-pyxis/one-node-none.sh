@@ -2,14 +2,15 @@
 #SBATCH --job-name=train
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=2
-#SBATCH --cpus-per-task=1
+#SBATCH --gpus-per-node=2
 #SBATCH --account=project_1
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on nvidia-pyxis: 1 node(s) and 2 rank(s) on each.
+# train on nvidia-pyxis: 1 node(s), 2 GPU(s) and 2 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
 #   runtime = pyxis: the site's runtime
+#   gpu = nv: 2 nvidia GPUs; pyxis finds the driver
 #   assumed = /project/images/train.sqsh: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at nvidia-pyxis
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
@@ -19,8 +20,10 @@ main() {
     # Slurm's numbers: 'sbatch --nodes=8' scales this script.
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES
-    argosy_ranks_per_node=2
-    need_cores "$((argosy_ranks_per_node * ${SLURM_CPUS_PER_TASK:-1}))"  # of a node
+    argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-2}}
+    argosy_ranks_per_node=${argosy_gpus##*:}
+    share_cores
+    warn_few_cores
 
     # --- What the ranks need ---------------------------------------------------------------------
     pass_signals
@@ -31,15 +34,17 @@ main() {
 
     # --- Start: one container per rank -----------------------------------------------------------
     run_step env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
-        "OMP_NUM_THREADS=$argosy_cores_per_rank" ENROOT_LOGIN_SHELL=no \
+        "OMP_NUM_THREADS=$argosy_cores_per_rank" NVIDIA_VISIBLE_DEVICES=all \
+        NVIDIA_DRIVER_CAPABILITIES=compute,utility ENROOT_LOGIN_SHELL=no \
         srun --nodes="$argosy_nodes" --ntasks="$((argosy_nodes * argosy_ranks_per_node))" \
         --ntasks-per-node="$argosy_ranks_per_node" --distribution=block --export=ALL \
-        --kill-on-bad-exit=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
+        --kill-on-bad-exit=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$argosy_cores_per_rank}" \
         --container-image=/project/images/train.sqsh \
         "--container-mounts=/tmp:/tmp,/var/tmp:/var/tmp,$PWD:$PWD" "--container-workdir=$PWD" \
         --container-mount-home --no-container-remap-root --no-container-entrypoint \
-        --container-readonly --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS \
-        /bin/sh -c "$argosy_helpers" check_container '' '' python train.py 50 10
+        --container-readonly \
+        --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES \
+        /bin/sh -c "$argosy_helpers" check_container /dev/nvidiactl '' python train.py 50 10
     finish
 }
 
@@ -55,14 +60,18 @@ check_allocation() {
     fi
 }
 
-# An allocation made by hand may have too few cores: ranks would share them without any warning.
-need_cores() {
-    argosy_need=$1
-    argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$argosy_need" ] ||
-        stop "$argosy_given cores on a node, $argosy_need are needed" 2
-    argosy_cores_per_rank=$((argosy_need / argosy_ranks_per_node))
+# The ranks of a node share the cores that Slurm gave; each would start threads for all of them.
+share_cores() {
+    argosy_node_cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
+    argosy_cores_per_rank=$((argosy_node_cores / argosy_ranks_per_node))
     [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
+}
+
+# With one core for each rank, data loaders starve the GPUs.
+warn_few_cores() {
+    [ "$argosy_node_cores" -gt "$argosy_ranks_per_node" ] ||
+        echo "argosy: $argosy_node_cores core(s) of a node" \
+            "for $argosy_ranks_per_node rank(s): use --cpus-per-rank" >&2
 }
 
 # Pass signals on to the ranks: sh would keep scancel's and Slurm's warnings to itself.

@@ -97,7 +97,7 @@ CASES = (
     Case("nvidia-pyxis", "many-nodes", Wanted(nodes=2, gpus_per_node=2, cpus_per_rank=4), image=NGC),
     Case("nvidia-pyxis", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=2), "srun", image=SQUASHFS),
     Case("nvidia-pyxis", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=2), "mpi", image=SQUASHFS),
-    Case("nvidia-pyxis", "one-node-none", Wanted(ranks=2), "none", image=SQUASHFS),
+    Case("nvidia-pyxis", "one-node-none", Wanted(ranks=2, gpus_per_node=2), "none", image=SQUASHFS),
     Case("nvidia-pyxis", "many-nodes-enroot", Wanted(nodes=2, gpus_per_node=2), image=SQUASHFS, runtime="enroot"),
     Case("nvidia-pyxis", "many-nodes-bare", Wanted(nodes=2, gpus_per_node=2), image="bare:/project/venv"),
     Case("alps-daint", "one-gpu", Wanted(gpus=1), image=SQUASHFS),

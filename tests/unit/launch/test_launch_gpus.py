@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, GpuMode
 from argosy.jobs.advice import warn_before
 from argosy.jobs.launch_plan import LaunchPlan
@@ -86,3 +87,12 @@ def test_cores_that_no_profile_knows_are_those_that_slurm_gives_shared_by_the_ra
     asked = plan(site, Wanted(nodes=2, gpus_per_node=4, cpus_per_rank=6), image=SQUASHFS)
     assert "--cpus-per-task=24" in asked.directives
     assert list(warn_before(asked, "/project")) == []
+
+
+@pytest.mark.parametrize("site", ["nvidia-apptainer", "nvidia-pyxis"])
+def test_a_site_whose_number_of_gpus_is_unknown_refuses_a_job_that_names_none(site: str) -> None:
+    with pytest.raises(UsageError, match="GPU") as caught:
+        plan(site, Wanted(nodes=2), image=SQUASHFS)
+    assert "--gpus-per-node" in caught.value.hint
+    assert "--gpu none" in caught.value.hint
+    assert plan(site, Wanted(nodes=2), gpu=GpuMode.NONE, image=SQUASHFS).shape.gpus_per_node == 0

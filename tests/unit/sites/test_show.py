@@ -36,7 +36,7 @@ def laptop(**environment: str) -> Session:
     return make_session(host=make_host(arch="aarch64", environment=environment))
 
 
-def translate_os_errors(**environment: str) -> tuple[Explained, ...]:
+def explained_rows(**environment: str) -> tuple[Explained, ...]:
     request = LaunchRequest(
         "/scratch/x.sif",
         ("python", "train.py"),
@@ -121,7 +121,7 @@ def test_a_mark_that_does_not_fit_denies_the_others() -> None:
 
 
 def test_every_option_of_the_script_and_every_variable_is_explained() -> None:
-    rows = translate_os_errors()
+    rows = explained_rows()
     what = {row.what for row in rows}
     assert {"--account", "--nodes", "--partition", "--mem-per-gpu", "cores of each rank", "bind", "runtime"} <= what
     assert {"NCCL_SOCKET_IFNAME", "MIOPEN_USER_DB_PATH, MIOPEN_CUSTOM_CACHE_DIR", "OMP_NUM_THREADS"} <= what
@@ -129,7 +129,7 @@ def test_every_option_of_the_script_and_every_variable_is_explained() -> None:
 
 
 def test_what_a_site_says_is_explained_with_source_and_date() -> None:
-    rows = [row for row in translate_os_errors() if row.source.startswith("site ")]
+    rows = [row for row in explained_rows() if row.source.startswith("site ")]
     assert rows
     for row in rows:
         assert re.match(r"https://", row.evidence), row
@@ -138,7 +138,7 @@ def test_what_a_site_says_is_explained_with_source_and_date() -> None:
 
 
 def test_what_could_not_be_decided_is_explained_last() -> None:
-    rows = {row.what: row for row in translate_os_errors() if row.group == "not decided"}
+    rows = {row.what: row for row in explained_rows() if row.group == "not decided"}
     assert set(rows) == {"assumed", "NCCL_NET_GDR_LEVEL"}
 
 
@@ -158,19 +158,19 @@ def test_a_laptop_keeps_a_script_for_another_site_without_its_image_or_tools(
 
 
 def test_the_users_own_defaults_are_told_as_such() -> None:
-    rows = {row.what: row for row in translate_os_errors(SBATCH_QOS="high", OMP_NUM_THREADS="3")}
+    rows = {row.what: row for row in explained_rows(SBATCH_QOS="high", OMP_NUM_THREADS="3")}
     assert (rows["--qos"].value, rows["--qos"].source) == ("high", "environment")
     assert (rows["OMP_NUM_THREADS"].value, rows["OMP_NUM_THREADS"].source) == ("3", "environment")
 
 
 def test_an_explanation_fits_a_screen() -> None:
-    rows = translate_os_errors()
+    rows = explained_rows()
     assert len(rows) <= 40
     assert all(len(short_line(row, 120)) <= 120 for row in rows)
 
 
 def test_an_image_that_a_sites_runtime_does_not_start_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["launch", "/x/x.sif", "--site", "nvidia-pyxis", "--nodes", "2", "--dry-run", "--", "python", "x.py"]
+    words = ["launch", "/x/x.sif", "--site", "nvidia-pyxis", "--gpus", "2", "--dry-run", "--", "python", "x.py"]
     assert run_app(words) == 6
     assert "--format sqsh" in capsys.readouterr().err
 
@@ -361,7 +361,7 @@ def launch_plan(site: str) -> LaunchPlan:
 
 
 def test_a_default_of_sbatch_that_is_not_read_is_told() -> None:
-    rows = {row.what: row for row in translate_os_errors(SBATCH_WCKEY="k", SBATCH_QOS="high")}
+    rows = {row.what: row for row in explained_rows(SBATCH_WCKEY="k", SBATCH_QOS="high")}
     assert (rows["SBATCH_WCKEY"].value, rows["SBATCH_WCKEY"].source) == ("not used", "environment")
     assert "SBATCH_QOS" not in rows
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.model import ImageKind
+from argosy.core.model import ContainerRequest, GpuMode, ImageKind
 from argosy.core.records import replace
 from argosy.core.shell import (
     Helpers,
@@ -75,6 +75,7 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
         wanted=Wanted(nodes=NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
         launcher="srun",
         name=NAME,
+        container=ContainerRequest(gpu=GpuMode.AUTO if each else GpuMode.NONE),
         no_check=True,  # what an image for other GPUs shows of the site is true as well
     )
     asked = replace(options, time=options.time or TIME)
