@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shlex
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -78,8 +79,8 @@ def test_each_node_uses_its_own_folder_for_temporary_files(desk: Desk) -> None:
 
 
 def test_a_job_can_be_launched_from_inside_another_one(desk: Desk) -> None:
-    launch = " ".join(["argosy", *desk.words(*FOUR, "--output", "inner.out", command=desk.telling)])
-    outer = desk.sh(f"sbatch --parsable --ntasks=3 --mem=100 -o outer.out --wrap '{launch}'").stdout.strip()
+    launch = shlex.join(["argosy", *desk.words(*FOUR, "--output", "inner.out", command=desk.telling)])
+    outer = desk.sh(f"sbatch --parsable --ntasks=3 --mem=100 -o outer.out --wrap {shlex.quote(launch)}").stdout.strip()
     assert desk.wait(outer) == "COMPLETED"
     text = (desk.here / "outer.out").read_text()
     assert f"inside job {outer}: submitted as a new job" in text

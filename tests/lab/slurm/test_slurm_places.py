@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_script_outside_any_allocation_says_so(desk: Desk) -> None:
 def test_inside_an_allocation_launch_says_which_of_the_two_it_does(desk: Desk) -> None:
     launch = f"argosy launch {desk.image} --site {desk.site} --nodes 2 --ranks 4 --launcher srun"
     inside = "timeout 600 salloc --nodes=2 --ntasks-per-node=2 --cpus-per-task=1"
-    tell = " ".join(desk.telling)
+    tell = shlex.join(desk.telling)
     here = desk.sh(f"{inside} {launch} --in-allocation -- {tell}")
     job = re.findall(r"job allocation (\d+)", here.stderr)[0]
     assert f"runs as steps of job {job}" in here.stderr
