@@ -214,7 +214,7 @@ def _bare(target: BenchTarget, session: Session) -> Case | str:
 
 
 def _python_of_base(target: BenchTarget, name: str) -> tuple[str, ...]:
-    """Start the base's own interpreter from its unpacked tree, with its libraries; empty where there is none.
+    """Start the base's own interpreter from its unpacked tree, with its libraries. Empty if there is none.
 
     The machine's own may load more, by its own ``*.pth`` files.
     """
@@ -234,7 +234,7 @@ def _host_python(name: str) -> tuple[str, ...]:
 
 
 def _layer(target: BenchTarget, session: Session) -> Path | None:
-    """Unpack the layer, where the runtime has not done so."""
+    """Unpack the layer unless the runtime has done so."""
     if target.version.runtime == "bwrap":
         return (
             target.request.prefix / CACHE / "trees" / target.version.trees[0] / "root" if target.version.trees else None

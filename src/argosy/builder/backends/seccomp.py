@@ -150,8 +150,8 @@ def main() -> None:
     The program is proot, or starts with it.  When proot is gone, a program that it traced goes on with this machine's
     files in place of the tree's, so none may outlive it:
 
-    - We stay, and end all of them when we are told to end, or whoever started us is gone.  Handlers and signal mask are
-      set before the fork: a signal waits until there is a child to be ended.
+    - This process stays. It ends all of them when it gets a signal, or when its parent is gone.
+      Handlers and signal mask are set before the fork: a signal waits until there is a child to be ended.
     - Proot kills all that it traces, in whatever process group, on SIGQUIT.  So it is ended by that, also by the kernel
       if we are killed (PR_SET_PDEATHSIG); SIGKILL would leave them running.
     - What is left when proot has ended, killed by somebody else or not, is our child by then, since we are a subreaper,
