@@ -112,7 +112,7 @@ Every table accepts keys for evidence:
 | `why` | reason for the value, as half a sentence; job scripts show it next to the value |
 | `source` | public URL of the documentation |
 | `checked` | date on which somebody last read the source |
-| `proof` | `documented`, or `proved` by a run at the site |
+| `proof` | `documented`, or `validated` by a run at the site |
 | `sources` | for a table with several keys: the source of each key |
 | `proofs` | the run that confirmed each key: date, job, versions. `argosy sites merge` writes it |
 
@@ -149,7 +149,7 @@ TABLES = (
     ("`[images]`", "Images"),
     ("`[[images.bases]]`", "Base"),
     ("`[build]`", "Build"),
-    ("`[proved]`", "Validated"),
+    ("`[validated]`", "Validated"),
 )
 
 

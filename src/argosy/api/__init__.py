@@ -156,7 +156,7 @@ FUNCTIONS = MappingProxyType(
         "sites detect": ("detect_site",),
         "sites schema": ("site_schema",),
         "sites merge": ("merge_site",),
-        "prove": ("validate_site",),
+        "sites validate": ("validate_site",),
     }
 )
 """Command -> the functions that do the same."""

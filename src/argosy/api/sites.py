@@ -1,4 +1,4 @@
-"""Work with site profiles: sites and prove."""
+"""Work with site profiles: list, check, discover and validate them."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def merge_site(
 def validate_site(
     site: str = "", *, image: str = "", gpus_per_node: int = -1, account: str = "", partition: str = "",
     qos: str = "", time: str = "", session: Session | None = None,
-) -> validate.Validated:  # fmt: skip
-    """Run a small job that checks a site profile, as ``argosy prove`` does.
+) -> validate.Validation:  # fmt: skip
+    """Run a small job that checks a site profile, as ``argosy sites validate`` does.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def validate_site(
     here = use_session(session)
     options = JobOptions(account=account, partition=partition, qos=qos, time=slurm_time(time))
     name = validate.site_here(here, site)
-    return validate.prove(here, name, image=image, options=options, gpus=gpus_per_node)
+    return validate.validate_site(here, name, image=image, options=options, gpus=gpus_per_node)
 
 
 def _folders(session: Session | None) -> tuple[Path, ...]:

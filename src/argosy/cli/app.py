@@ -48,7 +48,6 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Sites": {
         "sites": ("argosy.cli.cmd_sites:sites", "List, show, check, compare and create site profiles."),
-        "prove": ("argosy.cli.cmd_prove:prove", "Validate a site profile with one small job."),
     },
     "Other": {
         "compat": ("argosy.cli.cmd_compat:compat", "Install commands of cotainr and tykky that Argosy answers."),

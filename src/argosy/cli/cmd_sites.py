@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -213,6 +214,43 @@ def schema() -> None:
     print_json(profile_schema())
 
 
+@sites.command("validate")
+@click.argument("site", type=SITE, default="")
+@click.option("--image", default="", metavar="IMAGE", help="Also test containers of this image; best one with PyTorch.")
+@click.option("--script", type=click.Path(), default=None, help="Only write the job script, for 'sbatch FILE'.")
+@click.option(
+    "--gpus-per-node", type=click.IntRange(min=0), default=None, metavar="N", help="GPUs of each node.  [default: all]"
+)
+@click.option("--account", default="", metavar="NAME", help="Account to charge.")
+@click.option("--partition", default="", metavar="NAME", help="Partition.  [default: the site's for short tests]")
+@click.option("--qos", default="", metavar="NAME", help="Quality of service.")
+@click.option("--time", default="", metavar="TIME", help="Time limit.  [default: 00:05:00]")
+@as_json_option
+def validate(
+    site: str, image: str, script: str | None, gpus_per_node: int | None, *, as_json: bool, **options: str
+) -> None:
+    """Validate a profile with one job of 2 nodes and 5 minutes; the nodes do not need Argosy.
+
+    SITE is the name or file of a profile. Default: the site of this machine. The job writes its results to
+    argosy-validate-JOB.json in this folder; 'argosy sites merge' adds them to the profile.
+    """
+    from argosy.diagnostics.validate import validate as command  # noqa: PLC0415 - only where it is asked for
+    from argosy.slurm.text import JobOptions  # noqa: PLC0415 - likewise
+
+    session = open_session()
+    name, asked = command.site_here(session, site), JobOptions(**options)  # type: ignore[arg-type]  # those of text
+    gpus = -1 if gpus_per_node is None else gpus_per_node
+    if script is not None:
+        command.write_validation(session, name, Path(script), image=image, options=asked, gpus=gpus)
+        click.echo(f"{script}: submit it with: sbatch {quote(script)}", err=True)
+        return
+    stream = sys.stderr.buffer if as_json else None
+    done = command.validate_site(session, name, image=image, options=asked, gpus=gpus, stream=stream)
+    if as_json:
+        print_json({"file": done.file, **asdict(done.result)})
+    click.echo(f"add it to the profile: argosy sites merge {quote(done.file)}", err=True)
+
+
 @sites.command("merge")
 @click.argument("result")
 @click.option("--into", default="", metavar="NAME|FILE", help="Profile to write.  [default: your own of that site]")
@@ -220,9 +258,9 @@ def schema() -> None:
 @as_json_option
 @click.pass_context
 def merge(ctx: click.Context, /, result: str, into: str, *, accept: bool, as_json: bool) -> None:
-    """Merge the result of 'argosy prove' (its JSON file) into a profile.
+    """Merge the result of 'argosy sites validate' (its JSON file) into a profile.
 
-    Confirmed values are marked as proved, with date and versions. A shipped profile is first copied to
+    Confirmed values are marked as validated, with date and versions. A shipped profile is first copied to
     ~/.config/argosy/sites. A documented value that the run contradicts is kept, and the exit code is 7.
     """
     from argosy.diagnostics.validate.validate import merge_into_profile  # noqa: PLC0415 - only where it is asked for

@@ -153,7 +153,7 @@ class Choice(msgspec.Struct, frozen=True):
     source
         Origin: ``option``, ``argosy.toml``, ``environment``, ``site local``, ``machine``, ``image``.
     evidence, checked, proof
-        For values of a site profile: public source, date of the check, and ``documented`` or ``proved``.
+        For values of a site profile: public source, date of the check, and ``documented`` or ``validated``.
     """
 
     key: str

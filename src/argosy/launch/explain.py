@@ -73,7 +73,7 @@ class Explained(msgspec.Struct, frozen=True):
     source
         Who chose it: ``option``, ``environment``, ``site NAME``, ``image``, ``default``, ``assumed``.
     evidence, checked, proof
-        For a site's value: the public address, the date, ``documented`` or ``proved``.
+        For a site's value: the public address, the date, ``documented`` or ``validated``.
     """
 
     group: str

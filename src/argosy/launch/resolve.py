@@ -179,7 +179,7 @@ def _open_at_nodes(
         assume_host,
         assume_runtime,
         is_elsewhere,
-        with_proved_overlay,
+        with_validated_overlay,
     )
 
     there = assume_runtime(site, there, wanted.runtime)
@@ -192,7 +192,7 @@ def _open_at_nodes(
             request.image, wanted, site, there, script_only=script_only, remote_image=remote_image
         )
         return there, container
-    there = with_proved_overlay(site, there, wanted.runtime)
+    there = with_validated_overlay(site, there, wanted.runtime)
     command = () if assumed else request.command
     container = open_container(wanted, request.image, replace(session, host=there), command=command, dry=dry)
     return there, left_to_nodes(container)

@@ -6,7 +6,7 @@ from argosy.core.errors import SiteError, UsageError
 from argosy.core.layout import NOT_FROM_CALLER
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
 from argosy.core.records import replace
-from argosy.launch.site_settings import proved_overlay_mode
+from argosy.launch.site_settings import validated_overlay_mode
 from argosy.runtimes.apptainer import FAMILIES
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container
 from argosy.runtimes.runtime import load_runtime
@@ -58,9 +58,9 @@ def assume_runtime(site: Site, host: Host, runtime: str) -> Host:
     return replace(host, arch=site.node.arch or host.arch, programs={program: "", **host.programs})
 
 
-def with_proved_overlay(site: Site, host: Host, runtime: str) -> Host:
+def with_validated_overlay(site: Site, host: Host, runtime: str) -> Host:
     """Return the machine with what a run at the site showed of overlays: that beats what its configuration says."""
-    shown = proved_overlay_mode(site, runtime)
+    shown = validated_overlay_mode(site, runtime)
     return replace(host, overlay=shown) if shown else host
 
 

@@ -48,7 +48,7 @@ def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest
 
 def facts_of(target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
     """Say what conditions of a profile may ask about a job."""
-    site, shape, proved = target.site, target.shape, target.site.proved.versions
+    site, shape, validated = target.site, target.shape, target.site.validated.versions
     documented = site.runtime.version if runtime == site.runtime.name else ""
     return Facts(
         nodes=str(shape.nodes),
@@ -61,8 +61,8 @@ def facts_of(target: LaunchTarget, *, launcher: str, runtime: str, versions: Map
         mode=target.mode,
         vendor=site.node.gpu_vendor if shape.gpus_per_node else "none",
         runtime=runtime,
-        runtime_version=proved.get(runtime, documented),
-        slurm=proved.get("slurm", site.slurm.version),
+        runtime_version=validated.get(runtime, documented),
+        slurm=validated.get("slurm", site.slurm.version),
         rocm=versions.get("rocm", ""),
         cuda=versions.get("cuda", ""),
         torch=versions.get("torch", ""),
@@ -164,12 +164,12 @@ def explain_container(
     return tuple(own.get(choice.key, choice) for choice in choices)
 
 
-def proved_overlay_mode(site: Site, runtime: str) -> str:
+def validated_overlay_mode(site: Site, runtime: str) -> str:
     """Say whether a run at the site showed that an image's overlay partition is mounted there.
 
     ``yes``; ``no``, where a bind mount of the layer was shown to work in its place; empty where nothing was shown.
     """
-    shown = site.proved
+    shown = site.validated
     overlay = shown.facts.get("attach.overlay", "") if runtime in shown.versions else ""
     return overlay if overlay == "yes" or (overlay == "no" and shown.facts.get("attach.bind") == "yes") else ""
 
@@ -178,13 +178,13 @@ def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choic
     """Return the reason for how the layer attaches, where a run at the site showed it."""
     chosen = {choice.key: choice for choice in choices}
     runtime, layer = chosen.get(ChoiceKey.RUNTIME), chosen.get(ChoiceKey.LAYER)
-    shown = proved_overlay_mode(site, runtime.value) if runtime else ""
+    shown = validated_overlay_mode(site, runtime.value) if runtime else ""
     if not layer or (shown, layer.value) not in {("yes", "overlay"), ("no", "bind")}:
         return {}
     how = "its overlay partition is mounted there" if shown == "yes" else "overlay partitions are skipped there"
-    by = ", ".join((f"job {site.proved.job}", *(f"{name} {text}" for name, text in site.proved.versions.items())))
-    told = Choice(ChoiceKey.LAYER, layer.value, how, f"site {site.name}", evidence=f"argosy prove: {by}")
-    return {ChoiceKey.LAYER: replace(told, checked=site.proved.date, proof="proved")}
+    by = ", ".join((f"job {site.validated.job}", *(f"{name} {text}" for name, text in site.validated.versions.items())))
+    told = Choice(ChoiceKey.LAYER, layer.value, how, f"site {site.name}", evidence=f"argosy sites validate: {by}")
+    return {ChoiceKey.LAYER: replace(told, checked=site.validated.date, proof="validated")}
 
 
 def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:

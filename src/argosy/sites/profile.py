@@ -1,7 +1,7 @@
-"""The records of a site profile: every value stands beside its evidence; they read no file and decide nothing.
+"""Define the records of a site profile, in which every value comes with its evidence.
 
-A value has ``why``, ``source`` and ``checked``; ``proof`` is ``documented`` until a run at the site made it ``proved``.
-What is not known is left at its empty default, and listed in `Site.open_questions`.
+A value has ``why``, ``source`` and ``checked``. Its ``proof`` is ``documented``, or ``validated`` after a run at the
+site. Unknown values keep their empty default and are listed in `Site.open_questions`.
 """
 
 # Without annotations as text (__future__): msgspec would evaluate each of them anew at every start.
@@ -308,8 +308,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Short name -> beginning of an address, for the `source` of parts.
     open_questions
         What nobody could find out yet; what depends on it says so instead of guessing.
-    proved
-        What a run of ``argosy prove`` found.
+    validated
+        What a run of ``argosy sites validate`` found.
     """
 
     name: str = ""
@@ -335,7 +335,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     caches: tuple[Cache, ...] = ()
     settings: tuple[Setting, ...] = ()
     avoid: tuple[Avoid, ...] = ()
-    proved: Validated = Validated()
+    validated: Validated = Validated()
 
     def __post_init__(self) -> None:
         """Refuse a name that is no plain word: it stands in scripts and in names of files."""

@@ -10,7 +10,7 @@ import msgspec
 from argosy.sites.conditions import Condition, parse_condition
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Proof = Literal["documented", "proved"]
+Proof = Literal["documented", "validated"]
 
 BRACES = re.compile(r"\{(\w*)\}")
 LATE = ("user", "job", "infiniband", "devices")
@@ -213,7 +213,7 @@ class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``argosy prove`` found at the site, beyond the values that other parts hold.
+    """What ``argosy sites validate`` found at the site, beyond the values that other parts hold.
 
     Attributes
     ----------

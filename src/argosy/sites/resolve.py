@@ -85,9 +85,9 @@ def evident_choice(site: Site, part: Evident, key: str, value: str, *, field: st
         value,
         why or part.why or "the site's own",
         f"site {site.name}",
-        evidence="; ".join(filter(None, (full_address(site, source), shown and f"proved {shown}"))),
+        evidence="; ".join(filter(None, (full_address(site, source), shown and f"validated {shown}"))),
         checked=shown[:DATE] or part.checked or site.checked,
-        proof="proved" if shown else part.proof,
+        proof="validated" if shown else part.proof,
     )
 
 

@@ -61,9 +61,9 @@ def rows_of(site: Site) -> Iterator[Row]:
         elif isinstance(value, tuple) and value and isinstance(value[0], Evident):
             for part in value:
                 yield _row(site, f"{field}.{_name(part)}", _short(part), part)
-    for name, value in site.proved.facts.items():
-        why = f"argosy prove, job {site.proved.job}"
-        yield Row(f"proved.{name}", value, "", why, "", site.proved.date, "proved")
+    for name, value in site.validated.facts.items():
+        why = f"argosy sites validate, job {site.validated.job}"
+        yield Row(f"validated.{name}", value, "", why, "", site.validated.date, "validated")
 
 
 def _section_rows(site: Site, section: str, part: Evident) -> Iterator[Row]:
@@ -77,7 +77,11 @@ def _section_rows(site: Site, section: str, part: Evident) -> Iterator[Row]:
             source = part.sources.get(key, part.source)
             row = _row(site, f"{section}.{key}", _text(value), part, source=source)
             shown = part.proofs.get(key, "")
-            yield replace(row, proof="proved", checked=shown[:DATE], source=f"{row.source} ({shown})") if shown else row
+            yield (
+                replace(row, proof="validated", checked=shown[:DATE], source=f"{row.source} ({shown})")
+                if shown
+                else row
+            )
 
 
 def _row(site: Site, key: str, value: str, part: Evident, *, source: str | None = None) -> Row:

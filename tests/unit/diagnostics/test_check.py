@@ -19,9 +19,9 @@ ROCM = {"__version__": "2.6.0", "cuda": "", "hip": "6.2", "xpu": ""}
 CONTENTS = Contents(glibc="2.36", python="3.11.2", torch=ROCM, mpi="mpirun 5", plugin="/x/librccl-net.so", entry=True)
 
 
-def proved(**facts: str) -> Site:
+def validated(**facts: str) -> Site:
     named = {name.replace("_", "."): value for name, value in facts.items()}
-    return msgspec.structs.replace(LUMI, proved=Validated(date="2026-11-21", facts=named))
+    return msgspec.structs.replace(LUMI, validated=Validated(date="2026-11-21", facts=named))
 
 
 def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Site = LUMI) -> dict[str, str]:
@@ -41,9 +41,9 @@ def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Sit
         (IMAGE, replace(CONTENTS, glibc=""), LUMI, "glibc", "warn"),
         (IMAGE, None, LUMI, "contents", "unknown"),
         (IMAGE, CONTENTS, LUMI, "layer", "unknown"),
-        (IMAGE, CONTENTS, proved(attach_overlay="yes"), "layer", "ok"),
-        (IMAGE, CONTENTS, proved(attach_overlay="no", attach_bind="yes"), "layer", "ok"),
-        (IMAGE, CONTENTS, proved(attach_overlay="no", attach_bind="no"), "layer", "fail"),
+        (IMAGE, CONTENTS, validated(attach_overlay="yes"), "layer", "ok"),
+        (IMAGE, CONTENTS, validated(attach_overlay="no", attach_bind="yes"), "layer", "ok"),
+        (IMAGE, CONTENTS, validated(attach_overlay="no", attach_bind="no"), "layer", "fail"),
         (replace(IMAGE, layer_offset=-1), CONTENTS, LUMI, "layer", "ok"),
         (IMAGE, CONTENTS, read_site("nvidia-pyxis"), "runtime", "fail"),
     ],

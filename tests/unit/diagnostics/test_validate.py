@@ -18,7 +18,7 @@ from argosy.cli.app import app
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import ContainerRequest, Image, ImageKind
 from argosy.diagnostics.validate.merge import Fact, Result, merge_result, read_result, with_table, with_value
-from argosy.launch.resolve_elsewhere import with_proved_overlay
+from argosy.launch.resolve_elsewhere import with_validated_overlay
 from argosy.launch.site_settings import explain_container
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site
@@ -48,7 +48,7 @@ value = "1"
 
 HOST = make_host("apptainer")
 RESULT = Result(
-    argosy_prove=1,
+    argosy_validate=1,
     site="desk",
     job="7",
     date="2026-11-21",
@@ -77,21 +77,21 @@ def parse(text: str) -> Site:
 def test_values_that_a_run_shows_become_proved_with_date_and_versions() -> None:
     merged = merge_result(PROFILE, parse(PROFILE), RESULT)
     site = parse(merged.text)
-    assert [row.key for row in merged.proved] == ["node.cores", "runtime.version"]
+    assert [row.key for row in merged.confirmed] == ["node.cores", "runtime.version"]
     assert [row.key for row in merged.added] == ["node.arch", "node.tmp_in_memory"]
     assert (site.node.arch, site.node.tmp_in_memory, site.node.numa) == ("x86_64", True, 0)
     assert site.node.proofs["cores"] == "2026-11-21, job 7, slurm 24.11.5, apptainer 1.4.5"
     choice = evident_choice(site, site.node, "cores", "8", field="cores")
-    assert (choice.proof, choice.checked) == ("proved", "2026-11-21")
+    assert (choice.proof, choice.checked) == ("validated", "2026-11-21")
     rows = {row.key: row for row in rows_of(site)}
-    assert (rows["node.cores"].proof, rows["node.gpus"].proof) == ("proved", "documented")
-    assert rows["proved.master.resolves"].value == "no"
-    assert "proved.attach.overlay" not in rows
+    assert (rows["node.cores"].proof, rows["node.gpus"].proof) == ("validated", "documented")
+    assert rows["validated.master.resolves"].value == "no"
+    assert "validated.attach.overlay" not in rows
 
 
 @pytest.mark.parametrize(
     ("overlay", "bind", "attached", "proof"),
-    [("no", "yes", "bind", "proved"), ("yes", "yes", "overlay", "proved"), ("no", "no", "overlay", "")],
+    [("no", "yes", "bind", "validated"), ("yes", "yes", "overlay", "validated"), ("no", "no", "overlay", "")],
 )
 def test_what_a_run_shows_of_overlays_chooses_how_a_layer_attaches_and_explain_tells_it(
     overlay: str, bind: str, attached: str, proof: str
@@ -101,7 +101,7 @@ def test_what_a_run_shows_of_overlays_chooses_how_a_layer_attaches_and_explain_t
     site = parse(merge_result(PROFILE, parse(PROFILE), result).text)
     image = Image("/x.sif", ImageKind.SIF, "", "amd64", layer_offset=1, layer_part=2, argosy=True)
     request = ContainerRequest(runtime="apptainer")
-    plan = plan_container(request, image, with_proved_overlay(site, HOST, "apptainer"))
+    plan = plan_container(request, image, with_validated_overlay(site, HOST, "apptainer"))
     told = {choice.key: choice for choice in explain_container(plan.choices, request, site, gpus=1)}["layer"]
     assert (plan.entry.attach.value, told.proof) == (attached, proof)
     assert told.checked == ("2026-11-21" if proof else "")
@@ -148,8 +148,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 @given(TEXT, TEXT)
 def test_any_text_of_a_fact_arrives_in_the_profile_as_data(value: str, name: str) -> None:
-    text = with_table("a = 1\n", "proved.facts", {name: value})
-    assert tomllib.loads(text)["proved"]["facts"] == {name: value}
+    text = with_table("a = 1\n", "validated.facts", {name: value})
+    assert tomllib.loads(text)["validated"]["facts"] == {name: value}
 
 
 def test_a_value_is_set_in_its_own_table_only() -> None:
@@ -157,19 +157,19 @@ def test_a_value_is_set_in_its_own_table_only() -> None:
     assert text == "[a]\nx = 1\n[b]\nx = 9\n[[c]]\nx = 3\n"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"argosy_prove": 1}', "\xff"])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"argosy_validate": 1}', "\xff"])
 def test_a_file_that_is_no_result_is_said(text: str, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(UsageError, match="no result of argosy prove"):
+    with pytest.raises(UsageError, match="no result of argosy sites validate"):
         read_result(path)
 
 
 @pytest.mark.parametrize("site", ["lumi-g", "mn5-acc", "nvidia-pyxis", "alps-daint", "dawn"])
 def test_the_job_is_one_plain_script_for_each_site(site: str, tmp_path: Path) -> None:
-    script = tmp_path / "prove.sh"
+    script = tmp_path / "validate.sh"
     image = "docker://nvcr.io/nvidia/pytorch:25.10-py3" if site == "alps-daint" else "my.sqsh"
-    words = ["prove", site, "--image", image, "--account", "x", "--qos", "debug", "--script", str(script)]
+    words = ["sites", "validate", site, "--image", image, "--account", "x", "--qos", "debug", "--script", str(script)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     text = script.read_text()
@@ -180,8 +180,8 @@ def test_the_job_is_one_plain_script_for_each_site(site: str, tmp_path: Path) ->
 
 
 def test_the_maps_masks_are_tried_where_the_site_has_one(tmp_path: Path) -> None:
-    script = tmp_path / "prove.sh"
-    done = CliRunner().invoke(app, ["prove", "lumi-g", "--account", "x", "--script", str(script)])
+    script = tmp_path / "validate.sh"
+    done = CliRunner().invoke(app, ["sites", "validate", "lumi-g", "--account", "x", "--script", str(script)])
     assert done.exit_code == 0, done.output
     assert "planned='49-55 57-63 17-23 25-31 1-7 9-15 33-39 41-47'" in script.read_text()
     if found := shutil.which("shellcheck"):
@@ -190,7 +190,7 @@ def test_the_maps_masks_are_tried_where_the_site_has_one(tmp_path: Path) -> None
 
 
 def test_a_site_without_slurm_has_no_job_to_try_it_by() -> None:
-    done = CliRunner().invoke(app, ["prove", "local", "--script", "x.sh"])
+    done = CliRunner().invoke(app, ["sites", "validate", "local", "--script", "x.sh"])
     assert isinstance(done.exception, UsageError)
 
 
@@ -209,5 +209,5 @@ def test_a_shipped_profile_is_copied_to_the_users_own_before_evidence_goes_in(
     assert told["profile"] == str(tmp_path / "argosy/sites/lumi-g.toml")
     shown = CliRunner().invoke(app, ["sites", "show", "lumi-g", "--json"])
     rows = {row["key"]: row for row in json.loads(shown.output)["values"]}
-    assert (rows["node.cores"]["proof"], rows["node.cores"]["checked"]) == ("proved", "2026-11-21")
+    assert (rows["node.cores"]["proof"], rows["node.cores"]["checked"]) == ("validated", "2026-11-21")
     assert rows["node.gpu_vendor"]["proof"] == "documented"

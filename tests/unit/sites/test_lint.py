@@ -222,7 +222,7 @@ def test_a_mistake_in_a_profile_is_found(tmp_path: Path, rule: str, old: str, ne
     assert old in PROFILE
     text = PROFILE.replace(old, new, 1)
     if rule == "undated-proof":
-        text = text.replace('name = "NCCL', 'proof = "proved"\nname = "NCCL')
+        text = text.replace('name = "NCCL', 'proof = "validated"\nname = "NCCL')
     assert rule in profile_rules(tmp_path, text)
 
 

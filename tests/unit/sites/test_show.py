@@ -268,8 +268,8 @@ def test_versions_of_slurm_runtime_and_nccl_decide_what_depends_on_them(
     assert run_app([*words[:2], "--image-has", "nccl=2.18.3", *words[2:]]) == 0
     text = capsys.readouterr().out
     assert [f"ENV_BY_{name}=1" in text for name in ("SLURM", "RUNTIME_VERSION", "NCCL")] == [True] * 3
-    proved = '[proved.versions]\nslurm = "23.02.1"\napptainer = "1.4.5"\n'
-    path.write_text(f'{head}[runtime]\nname = "apptainer"\nversion = "1.3.6"\n{rows}{proved}')
+    validated = '[validated.versions]\nslurm = "23.02.1"\napptainer = "1.4.5"\n'
+    path.write_text(f'{head}[runtime]\nname = "apptainer"\nversion = "1.3.6"\n{rows}{validated}')
     assert run_app(words) == 0
     text = capsys.readouterr().out
     assert not [name for name in ("SLURM", "RUNTIME_VERSION", "NCCL") if f"ENV_BY_{name}=1" in text]

@@ -64,7 +64,7 @@ def _check_runtime(image: Image, site: Site) -> Finding:
     name = site.runtime.name
     if name not in RUNTIMES:
         evidence = f"the profile of {site.name} names {f'the unknown runtime {name}' if name else 'no runtime'}"
-        return Finding("runtime", State.UNKNOWN, evidence, f"test the site: argosy prove {site.name}")
+        return Finding("runtime", State.UNKNOWN, evidence, f"test the site: argosy sites validate {site.name}")
     refusal, hint = refuse_image(load_runtime(name), image.kind, image.path)
     if refusal:
         return Finding("runtime", State.FAIL, refusal, hint)
@@ -74,7 +74,7 @@ def _check_runtime(image: Image, site: Site) -> Finding:
 def _check_layer(image: Image, site: Site) -> Finding:
     if image.layer_offset < 0:
         return Finding("layer", State.OK, "the image has no separate layer")
-    facts = site.proved.facts
+    facts = site.validated.facts
     overlay, bind = facts.get("attach.overlay", ""), facts.get("attach.bind", "")
     if site.runtime.name not in {"apptainer", "singularity"} and site.runtime.name in RUNTIMES:
         reads_sif = ImageKind.SIF in load_runtime(site.runtime.name).traits.images
@@ -82,24 +82,24 @@ def _check_layer(image: Image, site: Site) -> Finding:
         state = State.WARN if reads_sif else State.FAIL
         return Finding("layer", state, f"{site.runtime.name} cannot attach the layer of a SIF", hint)
     if overlay == "yes":
-        return Finding("layer", State.OK, f"attaches as an overlay, tested there on {site.proved.date}")
+        return Finding("layer", State.OK, f"attaches as an overlay, tested there on {site.validated.date}")
     if bind == "yes":
-        return Finding("layer", State.OK, f"attaches by a bind mount, tested there on {site.proved.date}")
+        return Finding("layer", State.OK, f"attaches by a bind mount, tested there on {site.validated.date}")
     if overlay == "no":
-        evidence = f"attaches neither as an overlay nor by a bind mount, tested there on {site.proved.date}"
+        evidence = f"attaches neither as an overlay nor by a bind mount, tested there on {site.validated.date}"
         return Finding("layer", State.FAIL, evidence, one_partition(image.path))
-    prove = f"argosy prove {site.name} --image {quote(image.path)}"
-    hint = f"test it: {prove}; a job whose layer is not attached ends with code 6"
+    validate = f"argosy sites validate {site.name} --image {quote(image.path)}"
+    hint = f"test it: {validate}; a job whose layer is not attached ends with code 6"
     return Finding("layer", State.UNKNOWN, "overlays have not been tested at this site", hint)
 
 
 def _check_compressors(compressors: tuple[str, ...], site: Site) -> Finding:
     unusual = sorted({name for name in compressors if name not in ALWAYS_MOUNTABLE})
-    by_fuse = site.runtime.user_namespaces or site.proved.facts.get("runtime.mode") == "user namespace"
+    by_fuse = site.runtime.user_namespaces or site.validated.facts.get("runtime.mode") == "user namespace"
     if not unusual or by_fuse:
         return Finding("compressor", State.OK, ", ".join(compressors) or "none")
     evidence = f"{', '.join(unusual)}: the site's kernel must support it, since a setuid runtime mounts the image"
-    return Finding("compressor", State.UNKNOWN, evidence, f"test it: argosy prove {site.name} --image IMAGE")
+    return Finding("compressor", State.UNKNOWN, evidence, f"test it: argosy sites validate {site.name} --image IMAGE")
 
 
 def _not_started() -> Finding:

@@ -195,7 +195,7 @@ def _check_site(seen: MachineFacts, site: Site | None, *, is_here: bool) -> Find
         return Finding("site", State.WARN, evidence, f"run 'argosy doctor' on a login node of {site.name}")
     if facts.version and version and not version.startswith(re.split(r"[ (]", facts.version)[0]):
         evidence = f"the profile of {site.name} has {facts.name} {facts.version}, this machine has {version}"
-        hint = "test the site with 'argosy prove', and merge the result into the profile"
+        hint = "test the site with 'argosy sites validate', and merge the result into the profile"
         return Finding("site", State.WARN, evidence, hint)
     if site.node.arch and site.node.arch != seen.host.arch:
         evidence = f"the nodes of {site.name} are {site.node.arch}, this machine is {seen.host.arch}"

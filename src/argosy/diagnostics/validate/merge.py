@@ -45,7 +45,7 @@ class Fact(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """What a proving job found."""
 
-    argosy_prove: int
+    argosy_validate: int
     site: str
     job: str
     date: str
@@ -86,10 +86,12 @@ def read_result(path: Path) -> Result:
             text = source.read(MOST_BYTES).decode(errors="replace")
         result = msgspec.json.decode(text, type=Result)
     except (OSError, msgspec.DecodeError) as error:
-        hint = "give the argosy-prove-JOB.json that the job wrote"
-        raise UsageError(f"{path} is no result of argosy prove", evidence=str(error), hint=hint) from error
+        hint = "give the argosy-validate-JOB.json that the job wrote"
+        raise UsageError(f"{path} is no result of argosy sites validate", evidence=str(error), hint=hint) from error
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", result.date) or not re.fullmatch(r"[\w-]*", result.job):
-        raise UsageError(f"{path} is no result of argosy prove", evidence=f"date {result.date!r}, job {result.job!r}")
+        raise UsageError(
+            f"{path} is no result of argosy sites validate", evidence=f"date {result.date!r}, job {result.job!r}"
+        )
     return result
 
 
@@ -127,12 +129,12 @@ class Merged(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    proved, added, against
+    confirmed, added, against
         Values that were confirmed, that the profile did not have, and that the run contradicts.
     """
 
     text: str
-    proved: tuple[Met, ...]
+    confirmed: tuple[Met, ...]
     added: tuple[Met, ...]
     against: tuple[Met, ...]
     accepted: bool = False
@@ -140,7 +142,7 @@ class Merged(msgspec.Struct, frozen=True):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return a finding for each value that the run could show."""
-        rows = [Finding(row.key, State.OK, f"{row.documented}, confirmed") for row in self.proved]
+        rows = [Finding(row.key, State.OK, f"{row.documented}, confirmed") for row in self.confirmed]
         rows += [Finding(row.key, State.OK, f"{row.found}, new in the profile") for row in self.added]
         for row in self.against:
             evidence = f"the profile has {row.documented}, the run found {row.found}"
@@ -243,7 +245,7 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
         When the text is written in a way that this cannot go into.
     """
     met = meet(result, site)
-    proved = tuple(row for row in met if row.documented is not None and row.agrees)
+    confirmed = tuple(row for row in met if row.documented is not None and row.agrees)
     added = tuple(row for row in met if row.documented is None)
     against = tuple(row for row in met if row.documented is not None and not row.agrees)
     taken = tuple(row for row in against if accept and row.key in FROM_FACTS)
@@ -251,15 +253,15 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
         section, _, key = row.key.partition(".")
         text = with_value(text, section, key, _literal(row.found))
     for section in dict.fromkeys(row.key.partition(".")[0] for row in met):
-        keys = [row.key.partition(".")[2] for row in (*proved, *added, *taken) if row.key.startswith(f"{section}.")]
+        keys = [row.key.partition(".")[2] for row in (*confirmed, *added, *taken) if row.key.startswith(f"{section}.")]
         denied = {row.key.partition(".")[2] for row in against if row not in taken}
         proofs = {k: v for k, v in getattr(site, section).proofs.items() if k not in denied}
         proofs |= dict.fromkeys(keys, result.words)
         text = with_table(text, f"{section}.proofs", proofs)
     facts = {fact.name: fact.value for fact in result.facts if fact.tried}
-    text = with_table(text, "proved", {"date": result.date, "job": result.job})
-    text = with_table(text, "proved.versions", result.versions)
-    text = with_table(text, "proved.facts", facts)
+    text = with_table(text, "validated", {"date": result.date, "job": result.job})
+    text = with_table(text, "validated.versions", result.versions)
+    text = with_table(text, "validated.facts", facts)
     try:
         msgspec.convert(tomllib.loads(text), Site)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
@@ -268,7 +270,7 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
             evidence=str(error),
             hint="write each [section] once, with its keys below it, and merge again",
         ) from error
-    return Merged(text, proved, added, against, accepted=accept)
+    return Merged(text, confirmed, added, against, accepted=accept)
 
 
 def _literal(value: Value) -> str:

@@ -35,8 +35,8 @@ from argosy.sites.profile import Site
 from argosy.slurm.text import JobOptions, render_directive
 from argosy.version import VERSION
 
-BODY = Path(__file__).with_name("data") / "prove.sh"
-NAME = "argosy-prove"
+BODY = Path(__file__).with_name("data") / "validate.sh"
+NAME = "argosy-validate"
 NODES = 2
 TIME = "00:05:00"
 SECONDS = 90
@@ -46,7 +46,7 @@ SHELL_CHECKS = "SC1091,SC2016,SC2034,SC2086,SC2154,SC2317,SC2329"
 """What shellcheck cannot know: texts for other shells, options that are several words, functions called by traps."""
 
 
-class ProvePlan(msgspec.Struct, frozen=True):
+class ValidationPlan(msgspec.Struct, frozen=True):
     """The job, complete: its script, and the launch whose options it has."""
 
     script: str
@@ -85,7 +85,7 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
     return replace(request, options=replace(asked, partition=queue.partition, qos=queue.qos))
 
 
-def plan_validation(context: LaunchContext) -> ProvePlan:
+def plan_validation(context: LaunchContext) -> ValidationPlan:
     """Plan the job.
 
     Raises
@@ -97,9 +97,9 @@ def plan_validation(context: LaunchContext) -> ProvePlan:
     lines = [
         "#!/bin/sh",
         *map(render_directive, launch.directives),
-        f"# Tries what plans assume of the site {facts.site.name}.  Made by Argosy {VERSION}; needs none here.",
-        "# It writes argosy-prove-JOB.json into the folder that it is submitted from: 'argosy sites merge' takes it.",
-        f"# shellcheck disable={SHELL_CHECKS}  # quoted texts are for other shells, options are several words",
+        f"# Validates the profile of the site {facts.site.name}. Written by Argosy {VERSION}, which nodes do not need.",
+        "# Writes argosy-validate-JOB.json to the folder of sbatch; 'argosy sites merge' adds it to the profile.",
+        f"# shellcheck disable={SHELL_CHECKS}  # quoted texts are for other shells; options are several arguments",
         "set -eu",
         *render_script_functions("stop enable_modules" + " write_edf" * has_document(context.container)),
         '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2',
@@ -111,7 +111,7 @@ def plan_validation(context: LaunchContext) -> ProvePlan:
         *render_modules(facts.site),
         *_inside(facts),
     ]
-    return ProvePlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)
+    return ValidationPlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)
 
 
 def _facts(context: LaunchContext) -> SlurmFacts:

@@ -8,10 +8,12 @@ from typing import BinaryIO
 import msgspec
 
 from argosy.core.errors import SiteError, ToolFailed, UsageError
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.store import write_text
 from argosy.diagnostics.validate.merge import Merged, Result, merge_result, read_result
-from argosy.diagnostics.validate.plan import ProvePlan, plan_validation, validation_request
+from argosy.diagnostics.validate.plan import ValidationPlan, plan_validation, validation_request
 from argosy.jobs.follow import follow_job
 from argosy.launch.resolve import resolve_launch
 from argosy.launch.submit import absolute_profile, new_record_folder, submit, write_record
@@ -21,7 +23,7 @@ from argosy.sites.read import find_profile, read_site, search_path, user_profile
 from argosy.slurm.text import JobOptions
 
 
-class Validated(msgspec.Struct, frozen=True):
+class Validation(msgspec.Struct, frozen=True):
     """A proving job that ended, and what it found."""
 
     job: str
@@ -45,11 +47,11 @@ def site_here(session: Session, asked: str) -> str:
     raise SiteError(
         "it is not known which site this is",
         evidence=f"profiles that fit: {', '.join(each.name for each in found) or 'none'}",
-        hint="name it, as in: argosy prove my-site.toml; 'argosy sites ls' lists them",
+        hint="name it, as in: argosy sites validate my-site.toml; 'argosy sites ls' lists them",
     )
 
 
-def plan_validation_here(
+def _plan_job(
     session: Session,
     site: str,
     *,
@@ -58,7 +60,7 @@ def plan_validation_here(
     gpus: int,
     kept: bool = False,
     record: str = "",
-) -> ProvePlan:
+) -> ValidationPlan:
     """Plan the job that tries what plans assume of a site.
 
     Parameters
@@ -83,7 +85,7 @@ def plan_validation_here(
     return plan_validation(resolve_launch(request, session, profile=profile, script_only=kept, record=record))
 
 
-def prove(
+def validate_site(
     session: Session,
     site: str,
     *,
@@ -91,13 +93,13 @@ def prove(
     options: JobOptions,
     gpus: int,
     stream: BinaryIO | None = None,
-) -> Validated:
+) -> Validation:
     """Submit the job, follow it to its end, and read what it found.
 
     Parameters
     ----------
     image, gpus
-        As of `plan_validation_here`.
+        As of `_plan_job`.
     stream
         Gets what the job prints; standard output by default.
 
@@ -107,20 +109,28 @@ def prove(
         When the job ended without a result.
     """
     folder = new_record_folder(session)
-    plan = plan_validation_here(session, site, image=image, options=options, gpus=gpus, record=str(folder))
+    plan = _plan_job(session, site, image=image, options=options, gpus=gpus, record=str(folder))
     launch = replace(plan.launch, script=plan.script, attach="")
     script = write_record(launch, folder)
     launched = submit(launch, folder, session, profile=absolute_profile(site, session.host))
     session.reporter.note(f"job {launched.job} is submitted; its script: {script}")
     facts = follow_job(session, launched.job, pause=launch.polling_seconds, stream=stream)
-    file = Path(session.host.cwd, f"argosy-prove-{launched.job}.json")
+    file = Path(session.host.cwd, f"argosy-validate-{launched.job}.json")
     if not file.is_file():
         raise ToolFailed(
             f"job {launched.job} left no result",
             evidence=f"it {facts.meaning}\n{facts.output}",
             hint="see its output; without --image it tries all but containers",
         )
-    return Validated(launched.job, str(file), read_result(file))
+    return Validation(launched.job, str(file), read_result(file))
+
+
+def write_validation(session: Session, site: str, path: Path, *, image: str, options: JobOptions, gpus: int) -> None:
+    """Write the job script to a file, to be submitted elsewhere; parameters as of `_plan_job`."""
+    plan = _plan_job(session, site, image=image, options=options, gpus=gpus, kept=True)
+    with translate_os_errors(path.parent):
+        write_text(path, plan.script)
+        path.chmod(0o755)
 
 
 def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) -> tuple[Path, Merged]:
@@ -131,9 +141,6 @@ def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) 
     SiteError
         When there is no such profile.
     """
-    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - only where something is written
-    from argosy.core.store import write_text  # noqa: PLC0415 - only where something is written
-
     result = read_result(Path(file))
     host = session.host
     folders = search_path(host.environment, Path(host.cwd))

@@ -230,8 +230,8 @@ def _wrong_gpu_way(profile: Profile) -> Iterator[Fault]:
 
 def _claims_proof(profile: Profile) -> Iterator[Fault]:
     for keys, part in profile.parts():
-        if part.proof == "proved" and not part.checked:
-            yield Fault(profile.line(*keys), f"{'.'.join(keys)} is said to be proved, without a date", "checked = …")
+        if part.proof == "validated" and not part.checked:
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)} has proof = 'validated' without a date", "checked = …")
 
 
 def _impossible_partition(profile: Profile) -> Iterator[Fault]:
@@ -270,7 +270,7 @@ PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("unknown-condition", "the part is never used", OURS, _unknown_mode),
     Rule("avoided-default", "the profile contradicts itself", OURS, _avoided_default),
     Rule("wrong-gpu-way", "containers see no GPU", OURS, _wrong_gpu_way),
-    Rule("undated-proof", "proved facts are proved on a day, with versions", OURS, _claims_proof),
+    Rule("undated-proof", "a validation holds for a day and for versions", OURS, _claims_proof),
     Rule("impossible-partition", "no job is allowed", OURS, _impossible_partition),
     Rule("no-questions", "what is not known must be said", OURS, _no_questions),
 )  # fmt: skip

@@ -14,7 +14,7 @@ yes_no() { if "$@" > /dev/null 2>&1; then echo yes; else echo no; fi; }
 code_of() { code=0; "$@" > /dev/null 2>&1 || code=$?; echo "$code"; }
 finish() {
     {
-        printf '{"argosy_prove": 1, "site": "%s", "job": "%s", "date": "%s",\n' \
+        printf '{"argosy_validate": 1, "site": "%s", "job": "%s", "date": "%s",\n' \
             "$(printf %s "$site" | clean)" "$SLURM_JOB_ID" "$(date +%Y-%m-%d)"
         printf ' "partition": "%s", "nodes": "%s", "runtime": "%s", "image": "%s",\n "facts": [\n' \
             "${SLURM_JOB_PARTITION:-}" "$SLURM_JOB_NODELIST" "$runtime" "$(printf %s "$image" | clean)"
@@ -25,7 +25,7 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 143' TERM INT
-result=${SLURM_SUBMIT_DIR:-$PWD}/argosy-prove-$SLURM_JOB_ID.json
+result=${SLURM_SUBMIT_DIR:-$PWD}/argosy-validate-$SLURM_JOB_ID.json
 step() { timeout 60 srun --overlap "$@"; }
 one() { step --nodes=1 --ntasks=1 --nodelist="$first" "$@"; }
 
@@ -136,7 +136,7 @@ else
 fi
 if [ -z "$image" ]; then
     for name in runtime.mode attach.overlay attach.bind env.plain env.forced env.verbatim network.line; do
-        not_tried "$name" "no image was given: argosy prove SITE --image IMAGE"
+        not_tried "$name" "no image was given: argosy sites validate SITE --image IMAGE"
     done
     exit 0
 fi

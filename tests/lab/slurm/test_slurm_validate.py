@@ -1,4 +1,4 @@
-"""One job of `argosy prove` on two real nodes tries each assumption, and its result makes the values proved."""
+"""One job of `argosy sites validate` on two real nodes tries each assumption, and its result is merged."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_a_site_is_proved_by_one_job_and_its_profile_says_so(desk: Desk, torch_i
     plain = (desk.cluster.shared / "gpu-site.toml").read_text()
     site = desk.write("desk.toml", plain.replace("cores = 8", "cores = 16"))
     image = desk.with_image(torch_image).image
-    said = desk.argosy("prove", site, "--image", image, "--json", timeout=PATIENCE_S)
-    (file,) = desk.here.glob("argosy-prove-*.json")
+    said = desk.argosy("sites", "validate", site, "--image", image, "--json", timeout=PATIENCE_S)
+    (file,) = desk.here.glob("argosy-validate-*.json")
     facts = {fact["name"]: fact["value"] for fact in json.loads(said.stdout)["facts"]}
     assert {name: facts.get(name) for name in EXPECTED} == EXPECTED, said.stderr
     assert 20000 <= int(facts["port.free"]) < 30000
@@ -64,4 +64,4 @@ def test_a_site_is_proved_by_one_job_and_its_profile_says_so(desk: Desk, torch_i
     assert "the profile has 16, the run found 8" in merged.stdout
     shown = json.loads(desk.argosy("sites", "show", site, "--json").stdout)["values"]
     proofs = {value["key"]: value["proof"] for value in shown}
-    assert (proofs["node.gpus"], proofs["node.cores"]) == ("proved", "documented")
+    assert (proofs["node.gpus"], proofs["node.cores"]) == ("validated", "documented")
