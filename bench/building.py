@@ -16,8 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.cost import Cost
-from argosy.builder.report import BuildReport
+from argosy.builder.records import BuildReport, Cost
 from argosy.core.session import Session
 from argosy.core.store import fill_once
 from argosy.images.open import open_image

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from argosy.builder.build import build_image
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.core.process import RealRunner
 from argosy.core.session import Paths, PlainReporter, QuietReporter, Session
 from argosy.core.store import fill_once, remove_tree, work_folder

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from argosy.builder.bases.base import Base, open_base
-from argosy.builder.needs import PYTHON_PACKAGES
-from argosy.builder.output.assemble import pack_whole, write_delta, write_flat
-from argosy.builder.output.content import content_over
+from argosy.builder.bases.choose import PYTHON_PACKAGES
+from argosy.builder.output.assemble import content_over, pack_whole, write_delta, write_flat
 from argosy.core.session import Session
 from argosy.core.store import atomic_file
 from argosy.images.open import open_image

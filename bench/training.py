@@ -13,7 +13,7 @@ from pathlib import Path
 
 from argosy.bench.startup.cases import SHARED, render_scripted
 from argosy.builder.build import build_image
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.store import fill_once
 from bench.inputs import SUITE, Inputs, bench_cache, bench_folder, open_session

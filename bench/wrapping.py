@@ -17,7 +17,7 @@ import msgspec
 
 from argosy.bench.startup.model import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
 from argosy.builder.build import build_image
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT
 from argosy.images.open import open_image
 from argosy.images.rootfs_cache import unpacked

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.output.enroot import write_enroot_files
+from argosy.builder.output.export import write_enroot_files
 from argosy.core.model import Attach, Bind, Entry, GpuMode, Image, ImageKind, Person
 from argosy.core.process import Command, RealRunner, Reply
 from argosy.core.shell import literal_argv

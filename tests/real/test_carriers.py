@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.builder.backends.backends import WITHOUT_NEW_CALLS
+from argosy.builder.backends.plan import WITHOUT_NEW_CALLS
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from argosy.builder import build as builder
 from argosy.builder import bundle as bundler
 from argosy.builder import lock as locker
 from argosy.builder.inputs import LOCK_FILE
-from argosy.builder.options import make_build_request, resolve_build_request
 from argosy.builder.preview import BuildPreview
 from argosy.builder.preview import preview_build as preview
-from argosy.builder.report import BuildReport
-from argosy.builder.request import apply_project_file
+from argosy.builder.records import BuildReport
+from argosy.builder.resolve import apply_project_file, make_build_request, resolve_build_request
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.recipes.build_options import BuildOptions, InstallOptions

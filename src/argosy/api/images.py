@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from argosy.api.session import use_session
-from argosy.builder import compare, freeze
+from argosy.builder import freeze
+from argosy.builder import freeze as compare
 from argosy.builder.output import export, push
 from argosy.core.session import Session
 from argosy.images import cache, catalog, catalog_changes, describe, find, send, signatures

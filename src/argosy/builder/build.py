@@ -8,26 +8,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.builder.bases.base import Base
-from argosy.builder.cost import measure_cost
-from argosy.builder.finish import InstalledLayer, finish_layer
+from argosy.builder.finish import FinishedLayer, InstalledLayer, finish_layer, join_changes
 from argosy.builder.image_cache import copy_cached_image, describe_differences, note_image, report_finished_output
 from argosy.builder.layer import install_layer
-from argosy.builder.output.export import name_base_for_use, refuse_output
+from argosy.builder.output.assemble import content_over, write_delta, write_whole
+from argosy.builder.output.export import name_base_for_use, refuse_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
-from argosy.builder.report import BuildReport, BuildRequest
+from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cost
 from argosy.builder.resolve import resolve_build
-from argosy.builder.timing import Clock
-from argosy.builder.write import write_image
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.locks import hold_lock
 from argosy.core.os_errors import require_writable_folder
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import final_name, sweep_parts, work_folder
-from argosy.images.formats import render_use
+from argosy.core.store import atomic_file, final_name, sweep_parts, work_folder
+from argosy.images.formats import OutputFormat, render_use
 from argosy.images.identify import render_size
 from argosy.images.open import layer_key
 from argosy.images.rootfs_cache import keep_layer
+from argosy.images.sif.write import FileSlice, Piece, whole_of
+from argosy.images.squashfs.pack import run_pack
 from argosy.recipes.lock import Lock
 
 CACHES = (BUILD, "uv", "conda", "bytecode")
@@ -73,7 +73,7 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
         cost = measure_cost(work, layer.tree)
         with clock.step("pack", f"{render_size(cost.new)} of new files") as step:
             finished = finish_layer(plan.inputs.recipe, base, layer, session)
-            size = write_image(request, base, finished, layer, session)
+            size = _write_image(request, base, finished, layer, session)
             step.result = f"{render_size(size)} written to {final_name(request.output)}"
         lock = finished.lock
         note_image(request, lock, session)
@@ -114,3 +114,33 @@ def _report(
         form=request.form.value,
         use=render_use(request.form, request.output, base=reference, program=program, activation=layer.activation),
     )
+
+
+def _write_image(
+    request: BuildRequest, base: Base, finished: FinishedLayer, layer: InstalledLayer, session: Session
+) -> int:
+    """Write the image and return the size of its layer, or of the whole output if it has no layer, in bytes.
+
+    Raises
+    ------
+    ArgosyError
+        If a packer fails, or the disk is full.
+    """
+    lock, metadata, output = finished.lock, base.opened.sif, request.output
+    content = content_over(base, layer.tree, lock, name=output.name.partition(".")[0])
+    joined: tuple[Piece, ...] = ()
+    if request.form is OutputFormat.SIF and layer.before:
+        joined = join_changes(session, layer.tree, layer.before, finished.entries, time=lock.time)
+    if request.form is OutputFormat.SIF and not request.flatten:
+        with atomic_file(output, force=request.force) as beside:
+            return write_delta(beside, base, lock, joined or (_pack(layer.tree, session, time=lock.time),))
+    if joined:
+        with atomic_file(output, force=request.force) as beside:
+            return write_whole(beside, joined, content, metadata)
+    return write_output(request.form, output, content, metadata, session, layer.tree.parent, force=request.force)
+
+
+def _pack(tree: Path, session: Session, *, time: int) -> FileSlice:
+    packed = tree.with_suffix(".sqfs")
+    run_pack(session, tree, packed, time=time)
+    return whole_of(packed)

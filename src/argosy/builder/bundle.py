@@ -25,7 +25,7 @@ import msgspec
 from argosy.builder.backends.container import WORK_INSIDE
 from argosy.builder.bases.base import Base
 from argosy.builder.build import build_image
-from argosy.builder.downloads import DOWNLOADS, cached_file, fetch_file
+from argosy.builder.downloads import DOWNLOADS, TOOLS, cached_file, fetch_file, fetched_uv, static_uv
 from argosy.builder.finish import InstalledLayer, finish_layer
 from argosy.builder.inputs import CONDA, LOCK_FILE, PROJECT, STAGES, WHEELS
 from argosy.builder.layer import install_layer
@@ -33,11 +33,9 @@ from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.python.packages import BUILT_WHEELS
 from argosy.builder.python.pins import package_of
 from argosy.builder.python.torch_index import INDEX, OPTION
-from argosy.builder.python.uv import TOOLS, fetched_uv, static_uv
-from argosy.builder.report import BuildReport, BuildRequest
+from argosy.builder.records import BuildReport, BuildRequest, Clock
 from argosy.builder.resolve import resolve_build
-from argosy.builder.steps.run import name_of_digest
-from argosy.builder.timing import Clock
+from argosy.builder.steps import name_of_digest
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.locks import hold_lock

@@ -1,7 +1,8 @@
-"""List the packages of any image from the records of package managers: conda-meta, dist-info, dpkg, rpm.
+"""List the packages of any image from the records of package managers, and compare two images.
 
-An Argosy image contains its lock; for any other image, a lock is created from the records.  The only program of the
-image that runs is its own `rpm`, if it has one.
+The records are those of conda (conda-meta), pip (dist-info), dpkg and rpm.  An Argosy image contains its lock; for any
+other image, a lock is created from the records.  The only program of the image that runs is its own `rpm`, if it has
+one.
 """
 
 from __future__ import annotations
@@ -11,29 +12,38 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.backends import list_backends
 from argosy.builder.backends.container import find_build_container
+from argosy.builder.backends.plan import list_backends
 from argosy.builder.bases.base import Base, open_base
-from argosy.builder.python.uv import static_uv
+from argosy.builder.downloads import static_uv
 from argosy.core.errors import ToolFailed
 from argosy.core.process import Command, run_checked
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import work_folder
-from argosy.images.find import find_image
+from argosy.images.find import find_image, refined
+from argosy.images.open import Opened, open_image
 from argosy.images.registry.references import is_reference
 from argosy.images.rootfs_cache import UNSQUASHFS_SOME_NOT_WRITTEN
+from argosy.images.squashfs.pack import describe_tree
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
+from argosy.recipes.lock_diff import Change, compare_locks
 from argosy.recipes.uv_options import UvSettings
 from argosy.version import VERSION
 
 ROOT = "squashfs-root/"
+
+
 OF_DEBIAN = "usr/lib/python3/dist-packages/"
 """Files here belong to Debian packages, which dpkg lists."""
 
+
 RPM_FOLDERS = ("var/lib/rpm/", "usr/lib/sysimage/rpm/")
+
+
 RPM_QUERY = ("rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n")
 
 
@@ -71,6 +81,7 @@ def parse_rpm(text: str) -> Iterator[LockedPackage]:
 
 
 Parse = Callable[[str], Iterator[LockedPackage]]
+
 
 RECORDS: tuple[tuple[re.Pattern[str], Parse], ...] = (
     (re.compile(r"(?:.*/)?conda-meta/[^/]+\.json\Z"), parse_conda),
@@ -168,3 +179,66 @@ def render_explicit(lock: Lock) -> str:
     conda = [package for package in lock.packages if package.kind is PackageKind.CONDA]
     rows = [f"{p.url}#{f'sha256:{p.sha256[0]}' if p.sha256 else p.md5}".rstrip("#") for p in conda]
     return "\n".join(("@EXPLICIT", *rows)) + "\n"
+
+
+class FileChange(msgspec.Struct, frozen=True):
+    """Record a difference between two trees: ``+`` only in the second, ``-`` only in the first, ``~`` changed."""
+
+    sign: str
+    path: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Report the differences between two images.
+
+    Attributes
+    ----------
+    changes
+        Differences of packages, variables, base, Python and content.
+    files
+        Differences of the layers' files.
+    notes
+        Parts that were not compared, and why.
+    """
+
+    changes: tuple[Change, ...]
+    files: tuple[FileChange, ...]
+    notes: tuple[str, ...] = ()
+
+
+def compare_images(one: str, other: str, session: Session) -> Comparison:
+    """Compare two images of any kind.
+
+    Raises
+    ------
+    ArgosyError
+        If an image does not exist or cannot be read.
+    """
+    changes = compare_locks(freeze(one, session), freeze(other, session))
+    if not any(change.name in ("content", "base") for change in changes):
+        return Comparison(changes, ())
+    opened = [refined(open_image(find_image(name, session)), session) for name in (one, other)]
+    if any(each.image.layer_part == 0 for each in opened):
+        note = "files were not compared: one of the images has no separate layer"
+        return Comparison(changes, (), (note,))
+    with work_folder(session.work_parent()) as work:
+        trees = [_layer(each, session, work / str(number)) for number, each in enumerate(opened)]
+        return Comparison(changes, _compare_trees(*trees))
+
+
+def _layer(opened: Opened, session: Session, tree: Path) -> dict[str, str]:
+    image = opened.image
+    options = ("-no-progress", "-quiet", "-no-xattrs", "-o", str(image.layer_offset), "-d", str(tree))
+    run_checked(session.runner, Command(("unsquashfs", *options, image.path)), doing=f"unpacking {image.path}")
+    return describe_tree(tree)
+
+
+def _compare_trees(one: dict[str, str], other: dict[str, str]) -> tuple[FileChange, ...]:
+    """Return the differences by path; a folder that only one tree has is listed without its content."""
+    found = []
+    for path in sorted(one.keys() | other.keys()):
+        if one.get(path) != other.get(path):
+            sign = "~" if path in one and path in other else "-" if path in one else "+"
+            found.append(FileChange(sign, path))
+    gone = {(change.sign, change.path) for change in found if change.sign != "~"}
+    return tuple(change for change in found if (change.sign, str(Path(change.path).parent)) not in gone)

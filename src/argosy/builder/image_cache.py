@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.inputs import BuildInputs
-from argosy.builder.report import BuildReport, BuildRequest
-from argosy.builder.timing import Clock
+from argosy.builder.records import BuildReport, BuildRequest, Clock
 from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
 from argosy.core.model import Image

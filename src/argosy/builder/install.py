@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer
+from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.bases.base import Base
-from argosy.builder.bases.python import BasePython, ask_python
-from argosy.builder.conda.environment import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context
+from argosy.builder.bases.choose import needs_python
+from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
-from argosy.builder.needs import needs_python
-from argosy.builder.python.built_wheels import build_missing_wheels
-from argosy.builder.python.conflicts import hidden_notes, replaceable, vendor_builds
-from argosy.builder.python.packages import choose_and_install, open_installer, shared_folder, write_entry_point_shims
-from argosy.builder.python.pins import Pin
+from argosy.builder.python.base_python import BasePython, ask_python
+from argosy.builder.python.packages import (
+    BUILT_WHEELS,
+    Installer,
+    choose_and_install,
+    open_installer,
+    shared_folder,
+    write_entry_point_shims,
+)
+from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds
 from argosy.builder.python.torch_index import Target
-from argosy.builder.report import BuildRequest
-from argosy.builder.steps.scripts import run_scripts
+from argosy.builder.records import BuildRequest
+from argosy.builder.steps import run_scripts
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX, Activation, plan_activation, render_env_script
 from argosy.core.progress import render_packages
 from argosy.core.records import replace
 from argosy.core.session import Step
-from argosy.recipes.lock import LockedPackage
+from argosy.core.store import digest_of_file
+from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.support import check_python, python_fits
 from argosy.recipes.uv_options import UvSettings
@@ -90,7 +99,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
             work=job.work,
             cache=container.session.paths.cache / "uv",
         ),
-        prepare=build_missing_wheels if job.request.portable else None,
+        prepare=_build_missing_wheels if job.request.portable else None,
         shared=_shared_folder(job, container),
         activated=_render_own_variables(recipe),
     )
@@ -108,7 +117,7 @@ def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> In
     spare = request.bundle / CONDA if request.bundle else None
     context = replace(
         open_conda_context(container, job.settings, step, layer=job.tree, work=job.work, spare=spare),
-        prepare=build_missing_wheels if request.portable else None,
+        prepare=_build_missing_wheels if request.portable else None,
         shared=_shared_folder(job, container),
     )
     variables = variables_over(recipe, base)
@@ -201,3 +210,73 @@ def _describe_backend(container: BuildContainer) -> str:
 
 def _notes(job: PackageJob) -> tuple[str, ...]:
     return (*map(str, job.recipe.notes), *job.settings.notes)
+
+
+def _build_missing_wheels(installer: Installer, pins: tuple[Pin, ...], step: Step) -> tuple[Pin, ...]:
+    """Build wheels of sdists, folders and repositories into ``wheels``, and return the pins with their hashes.
+
+    Raises
+    ------
+    CheckFailed, ToolFailed
+        If a wheel cannot be built; the message names the package.
+    """
+    folder = installer.work / BUILT_WHEELS
+    folder.mkdir(exist_ok=True)
+    # uv stores built wheels in its cache; a separate cache contains only these.
+    apart = replace(installer, fresh=True)
+    step.say("looking for packages without a wheel")
+    lacking = {pin.package.name for pin in _unbuilt(apart, [pin for pin in pins if not _address(pin)])}
+    return tuple(_with_file(apart, pin, folder, step, bare=pin.package.name in lacking) for pin in pins)
+
+
+def _address(pin: Pin) -> str:
+    return pin.spec.partition(" @ ")[2].partition(" ;")[0].strip()
+
+
+def _unbuilt(apart: Installer, pins: Sequence[Pin]) -> Sequence[Pin]:
+    """Find packages that the index has only as source, by bisection."""
+    if not pins or _uv_fits(apart, pins):
+        return ()
+    if len(pins) == 1:
+        return pins
+    middle = len(pins) // 2
+    return (*_unbuilt(apart, pins[:middle]), *_unbuilt(apart, pins[middle:]))
+
+
+def _uv_fits(apart: Installer, pins: Sequence[Pin]) -> bool:
+    return apart.uv(*_words(apart, pins), "--dry-run", "--no-build").code == 0
+
+
+def _words(apart: Installer, pins: Sequence[Pin]) -> tuple[str, ...]:
+    # A file hides addresses, which may hold a login, from the process list.
+    wanted = apart.file("-r", "wheels.txt", "".join(f"{pin.spec}\n" for pin in pins))
+    place = ("--python", apart.python.executable, "--target", f"{WORK_INSIDE}/unused")
+    return ("pip", "install", "--no-deps", *place, *apart.placing, *wanted)
+
+
+def _with_file(apart: Installer, pin: Pin, folder: Path, step: Step, *, bare: bool) -> Pin:
+    address = urlsplit(_address(pin))
+    if not bare and (not address.path or address.path.endswith(".whl")):
+        if address.scheme == "file":
+            shutil.copy2(unquote(address.path), folder)
+        return pin
+    package = pin.package
+    step.say(f"building a wheel of {package.name} {package.version}")
+    apart.uv_checked(*_words(apart, [pin]), doing=f"building a wheel of {package.name}")
+    built = _find_built_wheel(apart.work / "cache", package)
+    wheel = folder / built.name
+    shutil.copy2(built, wheel)
+    # A locked package of an index may also be built from its sdist, so its hashes stay valid.
+    sources = package.sha256 if package.source is SourceKind.INDEX else ()
+    hashes = tuple(sorted({*sources, digest_of_file(wheel)}))
+    return Pin(replace(package, sha256=hashes), f"{package.name}=={package.version}")
+
+
+def _find_built_wheel(cache: Path, package: LockedPackage) -> Path:
+    for wheel in sorted(cache.rglob("*.whl")):
+        if wheel.is_file() and package_of(wheel.name) == (package.name, package.version):
+            return wheel
+    raise CheckFailed(
+        f"the build of {package.name} {package.version} produced no wheel",
+        hint="build one (pip wheel), and list it in the requirements",
+    )

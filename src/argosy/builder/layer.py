@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from argosy.builder.backends.container import BuildContainer, find_build_container
 from argosy.builder.bases.base import Base, open_base, restoring_cached_layer, unpack_base_layer
-from argosy.builder.bases.default_base import open_default_base
-from argosy.builder.bases.for_site import refuse_base_of_other_machine, suggesting_site_bases
-from argosy.builder.compat_layout import apply_layout
-from argosy.builder.conda.environment import holds_conda
-from argosy.builder.finish import InstalledLayer
+from argosy.builder.bases.choose import open_default_base, refuse_base_of_other_machine, suggesting_site_bases
+from argosy.builder.conda import holds_conda
+from argosy.builder.downloads import static_uv
+from argosy.builder.finish import InstalledLayer, describe_base_layer
 from argosy.builder.inputs import STAGES, refuse_other_base
 from argosy.builder.install import PackageJob, install_packages
-from argosy.builder.output.layer_update import describe_base_layer
 from argosy.builder.plan import BuildPlan
+from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
-from argosy.builder.python.conflicts import replaceable
-from argosy.builder.python.gpu_backend import check_torch
-from argosy.builder.python.protecting import protecting_base_packages
-from argosy.builder.python.torch_index import adding_torch_hints, explain_target
-from argosy.builder.python.uv import static_uv
-from argosy.builder.steps.run import (
+from argosy.builder.python.pins import replaceable
+from argosy.builder.python.torch_index import adding_torch_hints, check_torch, explain_target
+from argosy.builder.records import Clock
+from argosy.builder.steps import (
     StageResults,
     StepContext,
     copy_stage_results,
     has_steps,
     open_changes,
+    run_scripts,
     run_stages,
     run_steps,
     take_changes,
 )
-from argosy.builder.steps.scripts import run_scripts
-from argosy.builder.timing import Clock
-from argosy.core.layout import ENV_SCRIPT, render_env_script
+from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, PrefixLayout, render_env_script
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.images.identify import render_size
+from argosy.images.oci import LABELS
 from argosy.recipes.project_tables import Project
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.relock import as_locked, without_held
@@ -60,7 +58,7 @@ def install_layer(plan: BuildPlan, clock: Clock, work: Path) -> tuple[Base, Inst
         session.reporter.note(note)
     if plan.request.bundle and lock:
         layer = replace(layer, packages=as_locked(layer.packages, lock.packages))
-    activation = apply_layout(layer.tree, layer.build_container, layer.activation, plan.prefix_layout)
+    activation = _apply_layout(layer.tree, layer.build_container, layer.activation, plan.prefix_layout)
     return base, replace(layer, prefix_layout=plan.prefix_layout, activation=activation)
 
 
@@ -159,3 +157,55 @@ def _describe_base(base: Base) -> str:
         parts.append(f"{' and '.join(filter(None, (', '.join(several), last)))} added for the environment")
     parts += filter(None, (base.how,))
     return f"{', '.join(parts)}: {render_size(base.image.base_size)}"
+
+
+def _apply_layout(
+    tree: Path, build_container: BuildContainer, activation: Activation, prefix_layout: PrefixLayout
+) -> Activation:
+    """Add the link and the labels of a layout to a layer, and return the matching activation."""
+    if prefix_layout.labels:
+        _add_labels(tree, build_container, prefix_layout.labels)
+    if not prefix_layout.prefix:
+        return activation
+    link = tree / prefix_layout.prefix.lstrip("/")
+    if (tree / ENV_PREFIX.lstrip("/")).is_dir() and not link.is_symlink():
+        link.parent.mkdir(parents=True)
+        link.symlink_to(ENV_PREFIX)
+    return rename_prefix(activation, prefix_layout.prefix)
+
+
+def rename_prefix(activation: Activation, prefix: str) -> Activation:
+    """Return an activation whose variables use another path of the same environment.
+
+    Python derives ``sys.prefix`` from the path that it was started from, and does not follow a link in that path.
+    """
+    return replace(
+        activation,
+        prepend=tuple((name, _renamed(value, prefix)) for name, value in activation.prepend),
+        identity=tuple(
+            (name, Path(prefix).name if name == "CONDA_DEFAULT_ENV" else _renamed(value, prefix))
+            for name, value in activation.identity
+        ),
+        default=tuple((name, _renamed(value, prefix)) for name, value in activation.default),
+    )
+
+
+def _renamed(value: str, prefix: str) -> str:
+    """Replace the environment's prefix at the start of each path in a colon-separated list."""
+    parts = value.split(":")
+    matches = [part == ENV_PREFIX or part.startswith(f"{ENV_PREFIX}/") for part in parts]
+    return ":".join(
+        prefix + part.removeprefix(ENV_PREFIX) if match else part for part, match in zip(parts, matches, strict=True)
+    )
+
+
+def _add_labels(tree: Path, build_container: BuildContainer, labels: tuple[tuple[str, str], ...]) -> None:
+    """Write the labels of the base and of the layout; labels of the base that cannot be read are left out."""
+    try:
+        existing = json.loads(build_container.run("cat", f"/{LABELS}").stdout)
+    except ValueError:
+        existing = {}
+    file = tree / LABELS
+    file.parent.mkdir(parents=True, exist_ok=True)
+    merged = (existing if isinstance(existing, dict) else {}) | dict(labels)
+    file.write_text(json.dumps(merged, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -7,17 +7,13 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.bases.base import Base, open_base
-from argosy.builder.bases.for_site import resolve_target_session
+from argosy.builder.bases.choose import plan_needs
 from argosy.builder.finish import InstalledLayer, finish_layer
-from argosy.builder.inputs import read_inputs, read_lock, refuse_changed, refuse_other_base
+from argosy.builder.inputs import read_inputs, read_lock, refuse_changed, refuse_changed_steps, refuse_other_base
 from argosy.builder.layer import install_layer
-from argosy.builder.needs import plan_needs
 from argosy.builder.plan import BuildPlan, plan_build
-from argosy.builder.report import BuildRequest
-from argosy.builder.request import complete_request
-from argosy.builder.resolve import BuildContext, resolve_build
-from argosy.builder.steps.locks import refuse_changed_steps
-from argosy.builder.timing import Clock
+from argosy.builder.records import BuildRequest, Clock
+from argosy.builder.resolve import BuildContext, complete_request, resolve_build, resolve_target_session
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.os_errors import require_writable_folder
 from argosy.core.records import replace

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from argosy.builder.bases.for_site import read_named_site
 from argosy.builder.bundle import bundle
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
+from argosy.builder.resolve import read_named_site
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import require_writable_folder, translate_os_errors
 from argosy.core.process import Argv, Command
@@ -29,13 +30,18 @@ from argosy.recipes.option_row import option_names, types
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import JobOptions, choose_defaults, may_be_done, parse_job_id, render_directive
+from argosy.slurm.times import slurm_time
 
 USUAL_TIME = "01:00:00"
 """Default time limit of a build (HH:MM:SS)."""
 
+
 FLAGS = frozenset({"--on-node", "--submit"})
+
+
 VALUED = option_names(NODE_ROWS)
 """Options of the job, which the build on the node does not get."""
+
 
 OF_THE_RECIPE = option_names(
     PACKAGE_ROWS | {name: BUILD_ROWS[name] for name in ("base", "file", "build_arg", "locked", "bundle")}
@@ -122,7 +128,11 @@ def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "
 
 
 WITHOUT_VALUE = option_names({name: BUILD_ROWS[name] for name, kind in types(BuildOptions).items() if kind is bool})
+
+
 TAKES_ONE = frozenset({"-o", "--output"}) | (option_names(BUILD_ROWS) - WITHOUT_VALUE)
+
+
 MAY_TAKE_ONE = "--locked"
 """Takes the next argument as its value, unless that is an option."""
 
@@ -294,3 +304,11 @@ def _node_environment(session: Session) -> dict[str, str]:
     """Return the environment of the job, without variables of an outer job or those that affect the build."""
     kept = submission_environment(session)
     return {name: value for name, value in kept.items() if not name.startswith(BUILDS_WITHOUT)}
+
+
+def make_node_options(given: Mapping[str, Any]) -> NodeOptions:
+    """Return the options of the job in which an image is built (see `NodeJobOptions`)."""
+    options = {name: given[name] for name in NODE_ROWS if given.get(name)}
+    if "time" in options:
+        options["time"] = slurm_time(options["time"])
+    return NodeOptions(**options)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.builder.backends.backends import list_backends
+from argosy.builder.backends.plan import list_backends
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.output.export import refuse_flat
-from argosy.builder.python.git_access import add_git_access
+from argosy.builder.python.sources import add_git_access
 from argosy.builder.python.torch_index import Target, aim_torch, choose_target
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import BuildContext
 from argosy.core.layout import PrefixLayout
 from argosy.core.model import Choice

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.bases.base import base_file, is_copied, is_made_by_engine
+from argosy.builder.bases.debian import debian_file, is_known, parse_debian
 from argosy.builder.bases.engines import describe_expected_engine
-from argosy.builder.bases.mmdebstrap import debian_file, is_known, parse_debian
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.on_node import NodeOptions, find_build_site, needs_download, plan_node_options
 from argosy.builder.output.export import refuse_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.python.torch_index import describe_expected_index, explain_machines
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import resolve_build
 from argosy.core.os_errors import require_writable_folder
 from argosy.core.records import replace

@@ -1,20 +1,41 @@
-"""Ask everything that a build depends on: the user's files, the site's profile and this machine's settings."""
+"""Collect everything that a build depends on: options, the user's files, the site's profile, this machine's settings.
+
+A definition file among the sources is the base.  A project file fills in missing values.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from argosy.builder.bases.for_site import find_target_site, resolve_target_session
-from argosy.builder.inputs import BuildInputs, read_inputs
-from argosy.builder.needs import plan_needs
-from argosy.builder.python.git_access import GitAccess, find_git_access
-from argosy.builder.report import BuildRequest
-from argosy.builder.request import complete_request
+from argosy.builder.bases.choose import plan_needs
+from argosy.builder.bases.definitions import definition_format
+from argosy.builder.bases.engines import STORE, EngineOptions
+from argosy.builder.inputs import BuildInputs, read_inputs, read_lock
+from argosy.builder.python.sources import GitAccess, find_git_access
+from argosy.builder.records import BuildRequest
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.model import Host
+from argosy.core.os_errors import CHECK, missing_file
+from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.host.emulation import MACHINES, emulating, machine_named
+from argosy.images.formats import OutputFormat
+from argosy.images.registry.references import is_reference
+from argosy.recipes.build_options import BUILD_ROWS, BuildOptions
+from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.pip_settings import PipConfig, read_pip_config
+from argosy.recipes.project_file import find_project, read_project
+from argosy.recipes.project_tables import Project, words
+from argosy.recipes.read import split_extras
+from argosy.sites.bases import render_bases
 from argosy.sites.profile import Site
+from argosy.sites.read import read_site, search_path
 
 
 class BuildContext(msgspec.Struct, frozen=True):
@@ -63,7 +84,278 @@ def resolve_build(request: BuildRequest, session: Session) -> BuildContext:
         session=session,
         inputs=inputs,
         needs=plan_needs(inputs.recipe),
-        site=find_target_site(request, session.host),
+        site=_find_target_site(request, session.host),
         pip=read_pip_config(session.host.environment, Path(session.host.person.home)),
         git=find_git_access(session.host),
     )
+
+
+NO_PATH = Path()
+"""Placeholder for a missing output."""
+
+
+def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...], str]:
+    """Split the arguments of a command line into files and the base, for example ``docker://NAME``.
+
+    Raises
+    ------
+    UsageError
+        If there are several bases.
+    """
+    images = [word for word in given if word.startswith(STORE) or is_reference(word)]
+    bases = [*images, *filter(None, (base,))]
+    if len(bases) > 1:
+        raise UsageError("several bases are given, but an image has one", evidence=" and ".join(bases))
+    return tuple(Path(word) for word in given if word not in images), "".join(bases)
+
+
+def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
+    """Use the definition file or Dockerfile among the sources as the base.
+
+    Raises
+    ------
+    UsageError
+        If a source is missing, there are several bases, or the base or the output is missing.
+    """
+    _refuse_missing(request.sources, Path(host.cwd), f"listed in {request.project.shown}" if request.project else "")
+    described = [source for source in request.sources if definition_format(source, request.engine.dockerfile)]
+    if len(described) > 1:
+        raise UsageError(
+            "two files describe a base, but an image has one",
+            evidence=", ".join(map(str, described)),
+            hint="build one of them first, and use its image as the base of the other",
+        )
+    if described and request.base:
+        raise UsageError(
+            f"{described[0]} describes the base, but --base is another one",
+            evidence=f"--base {request.base}",
+            hint="remove one of them",
+        )
+    base = request.base or (str(described[0]) if described else "")
+    if not base and not request.locked:
+        raise _explain_no_base(request.site, host)
+    if request.output == NO_PATH:
+        raise UsageError("no output is given", hint="add -o NAME.sif")
+    sources = tuple(source for source in request.sources if source not in described)
+    return replace(request, sources=sources, base=base)
+
+
+def _refuse_missing(sources: Sequence[Path], cwd: Path, because: str) -> None:
+    """Refuse sources that do not exist; this error comes before errors about the base."""
+    for source in sources:
+        if str(source).startswith("debian:"):
+            raise UsageError(f"{source} is a base, not a source", hint=f"use --base {source}")
+        file, _ = split_extras(str(source))
+        if not (cwd / file).exists():
+            missing = missing_file(file, cwd, because)
+            if missing.hint == CHECK and re.fullmatch(r"[\w-]+([=<>~!].*)?", file):
+                missing.hint = f"packages go into a file: echo {quote(file)} > requirements.txt"
+            raise missing
+
+
+def apply_project_file(request: BuildRequest, host: Host) -> BuildRequest:
+    """Fill in missing values from a project file: the one among the sources, or without sources that of this folder.
+
+    Raises
+    ------
+    UsageError
+        If a project file is given with other sources, or nothing is given and this folder has no project file.
+    """
+    if named := named_project(request.sources, request.engine.dockerfile):
+        return request_of_project(named, replace(request, sources=()))
+    return request if request.sources or request.locked else _request_here(request, host)
+
+
+def named_project(sources: Sequence[Path], dockerfile: str = "") -> Project | None:
+    """Read the project file that is the only source, or that the source folder contains; return None without one.
+
+    Raises
+    ------
+    UsageError
+        If it is invalid, or there are other sources.
+    """
+    files = [file for source in sources if (file := _project_file(source, dockerfile))]
+    if files and len(sources) > 1:
+        raise UsageError(
+            f"{files[0]} lists all files of the build, so other sources cannot be added",
+            evidence=", ".join(map(str, sources)),
+            hint="list them in its [image] table, or remove them",
+        )
+    return read_project(files[0], str(files[0])) if files else None
+
+
+def _project_file(source: Path, dockerfile: str) -> Path | None:
+    """Return the project file that a source is or contains; a folder with a Dockerfile is a build context."""
+    if source.name == PROJECT_FILE and not source.is_dir():
+        return source  # if it is missing, reading it fails with a clear error
+    inside = source / PROJECT_FILE
+    return inside if inside.is_file() and not definition_format(source, dockerfile) else None
+
+
+def _request_here(request: BuildRequest, host: Host) -> BuildRequest:
+    """Fill in missing values from the project file of the current folder.
+
+    Raises
+    ------
+    UsageError
+        If there is none, and no base is given.
+    """
+    project = find_project(Path(host.cwd))
+    if project is None and request.base:
+        return request
+    if project is None:
+        raise UsageError(
+            "nothing to build",
+            evidence=f"no SOURCE, and no {PROJECT_FILE} in {host.cwd}",
+            hint="for example: argosy build environment.yml --base debian:bookworm -o my.sif",
+        )
+    return request_of_project(project, request)
+
+
+def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
+    """Complete a request with a project file, whose paths are relative to its folder."""
+    image = project.table.image
+    sources = tuple(_near(project, file) for file in image.files)
+    described = any(definition_format(source, request.engine.dockerfile) for source in sources)
+    base = request.base or (str(_near(project, image.base)) if _is_file(project, image.base) else image.base)
+    if not base and not described:
+        raise project.fault("the project has no base", "image", hint='add base = "debian:bookworm" to [image]')
+    arguments = tuple(f"{name}={value}" for name, value in image.build_arg.items())
+    return replace(
+        request,
+        sources=sources,
+        base=base,
+        output=project.output if request.output == NO_PATH else request.output,
+        flatten=request.flatten or image.flatten,
+        backend=request.backend or image.build_backend,
+        cuda=request.cuda or image.cuda,
+        unisolated=(*words(image.no_build_isolation), *request.unisolated),
+        replaceable=(*words(image.allow_replace), *request.replaceable),
+        engine=replace(request.engine, arguments=(*arguments, *request.engine.arguments)),
+        project=project,
+    )
+
+
+def _is_file(project: Project, word: str) -> bool:
+    return bool(word) and _near(project, word).exists()
+
+
+def _near(project: Project, word: str) -> Path:
+    """Return a file of the project relative to the current folder, if it is below it."""
+    path = project.folder / word
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def make_build_request(sources: Sequence[str], output: Path | None, given: Mapping[str, Any]) -> BuildRequest:
+    """Return the request of these options; it reads no file.
+
+    Parameters
+    ----------
+    sources
+        Environment files, definition files and references, as the command line takes them.
+    output
+        The image file; None: the project file names it.
+    given
+        Options by name (see `BuildOptions`); other keys are ignored.
+
+    Raises
+    ------
+    UsageError
+        If several bases are given.
+    """
+    options = plain_values({name: value for name, value in given.items() if value}, BuildOptions)
+    files, base = split_sources(sources, options.pop("base", ""))
+    records: dict[str, dict[str, Any]] = {"request": {}, "engine": {}}
+    for name, row in BUILD_ROWS.items():
+        if name in options and row.record in records:
+            records[row.record][row.field or name] = OutputFormat(options[name]) if name == "format" else options[name]
+    path = output.absolute() if output else NO_PATH
+    return BuildRequest(files, base, path, engine=EngineOptions(**records["engine"]), **records["request"])
+
+
+def resolve_build_request(
+    sources: Sequence[str], output: Path | None, given: Mapping[str, Any], host: Host
+) -> BuildRequest:
+    """Return the request of these options, completed by the project file that they name or that is in this folder.
+
+    Raises
+    ------
+    UsageError
+        If several bases are given, or nothing to build is given and there is no project file.
+    """
+    asked = make_build_request(sources, output, given)
+    bundle = given.get("bundle")
+    request = asked
+    if asked.sources or not (sources or bundle):  # an image or a bundle alone needs no project file
+        request = apply_project_file(asked, host)
+    return replace(request, base=asked.base, bundle=Path(bundle)) if bundle else request
+
+
+def _find_target_site(request: BuildRequest, host: Host) -> Site | None:
+    """Read the profile of the site that the image is for; return None without one.
+
+    Raises
+    ------
+    SiteError
+        If there is no such site.
+    """
+    return read_named_site(request.site, host) if request.site else None
+
+
+def resolve_target_session(request: BuildRequest, session: Session) -> Session:
+    """Return a session for the architecture that the image is for: the requested one, or the site's.
+
+    Raises
+    ------
+    UsageError
+        If the architecture is unknown, or is not the site's.
+    SiteError, CheckFailed
+        If there is no such site, or this machine cannot run its programs.
+    """
+    host = session.host
+    site = _find_target_site(request, host)
+    locked = machine_named(read_lock(request.locked, session).base.arch) if request.locked else ""
+    asked, there = _architecture(request.arch) or locked, site.node.arch if site else ""
+    if site and asked and there and asked != there:
+        raise UsageError(f"--arch is {asked}, but {site.name} is {there}", hint="remove --arch")
+    wanted = asked or there or host.arch
+    try:
+        aimed_at = emulating(host, wanted)
+    except CheckFailed as error:
+        if site and not asked:
+            error.what = f"{site.name} is {there}: {error.what}"
+            error.hint += "; --on-node --dry-run shows the plan from here"
+        raise
+    if aimed_at.emulated:
+        session.reporter.note(f"programs for {wanted} run in an emulator on this machine, which is slow")
+    return replace(session, host=aimed_at)
+
+
+def _architecture(word: str) -> str:
+    machine = machine_named(word)
+    if machine and machine not in MACHINES.values():
+        raise UsageError(f"unknown architecture {word!r}", hint=f"use one of {', '.join(sorted(MACHINES.values()))}")
+    return machine
+
+
+def read_named_site(name: str, host: Host) -> Site:
+    """Read a profile by its name or file.
+
+    Raises
+    ------
+    SiteError
+        If there is no such profile.
+    """
+    return read_site(name, search_path(host.environment, Path(host.cwd)))
+
+
+def _explain_no_base(name: str, host: Host) -> UsageError:
+    """Return the error for a missing base, with the bases of the site if there is one."""
+    what, hint = "no base is given", "add --base debian:bookworm, a SIF file or docker://NAME"
+    if not name:
+        return UsageError(what, hint=hint)
+    bases = read_named_site(name, host).images.bases
+    if not bases:
+        return UsageError(what, evidence=f"the profile of {name} recommends no base", hint=hint)
+    known = "\n".join((f"bases of {name}:", *render_bases(bases)))
+    return UsageError(what, evidence=known, hint=f"add one of them, for example --base {bases[0].name}")

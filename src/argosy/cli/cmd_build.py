@@ -10,10 +10,10 @@ import click
 
 from argosy.builder.build import build_image
 from argosy.builder.bundle import build_bundle
-from argosy.builder.on_node import build_on_node, submit_build
-from argosy.builder.options import make_node_options, resolve_build_request
+from argosy.builder.on_node import build_on_node, make_node_options, submit_build
 from argosy.builder.preview import preview_build, preview_on_node, render_preview
-from argosy.builder.report import BuildReport, BuildRequest
+from argosy.builder.records import BuildReport, BuildRequest
+from argosy.builder.resolve import resolve_build_request
 from argosy.cli.cmd_cotainr import cotainr_build, speaks_cotainr
 from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
 from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options

@@ -76,7 +76,7 @@ def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> N
 
 def _list_of_site(name: str, *, as_json: bool) -> None:
     """Print what a profile knows of images."""
-    from argosy.builder.bases.for_site import read_named_site  # noqa: PLC0415 - likewise
+    from argosy.builder.resolve import read_named_site  # noqa: PLC0415 - likewise
     from argosy.sites.bases import render_images  # noqa: PLC0415 - likewise
 
     host = open_session(quiet=True).host
@@ -278,7 +278,7 @@ def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) 
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def diff(one: str, other: str, *, as_json: bool) -> None:
     """Tell what differs between two images: packages, settings, and the files of their layers."""
-    from argosy.builder.compare import compare_images  # noqa: PLC0415 - info and ls need none of it
+    from argosy.builder.freeze import compare_images  # noqa: PLC0415 - info and ls need none of it
 
     found = compare_images(one, other, open_session(quiet=True))
     if as_json:

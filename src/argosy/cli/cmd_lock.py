@@ -12,8 +12,7 @@ from argosy.builder.bundle import bundle as write_bundle
 from argosy.builder.inputs import LOCK_FILE
 from argosy.builder.lock import LockReport, LockRequest, check_lock
 from argosy.builder.lock import lock as lock_files
-from argosy.builder.options import make_build_request
-from argosy.builder.request import apply_project_file
+from argosy.builder.resolve import apply_project_file, make_build_request
 from argosy.cli.building import building_options
 from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
 from argosy.core.progress import render_packages

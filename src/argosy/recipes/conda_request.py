@@ -160,7 +160,7 @@ def plan_conda(
         platform=target.subdir,
         asked=asked,
         priority=condarc.priority,
-        config=render_config(condarc, environment, cwd),
+        config=_render_config(condarc, environment, cwd),
         notes=tuple(notes),
     )
 
@@ -192,7 +192,7 @@ def _plan_pins(
         direct=(),
         virtual=plan_virtual_packages(target),
         platform=target.subdir,
-        config=render_config(condarc, environment, cwd),
+        config=_render_config(condarc, environment, cwd),
         pins=recipe.conda_pins,
     )
 
@@ -218,7 +218,7 @@ def _implied(recipe: Recipe, asked: tuple[CondaSpec, ...]) -> list[str]:
     return [name for name in ("python", "pip") if recipe.pip and name not in named]
 
 
-def render_config(condarc: Condarc, environment: Mapping[str, str], cwd: Path) -> str:
+def _render_config(condarc: Condarc, environment: Mapping[str, str], cwd: Path) -> str:
     """Render rattler's configuration as TOML: how the network is reached."""
     lines: list[str] = []
     if condarc.verify.lower() == "false":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from argosy.builder.bases.for_site import read_named_site
+from argosy.builder.resolve import read_named_site
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.process import Command

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.backends import list_backends
 from argosy.builder.backends.container import find_build_container
+from argosy.builder.backends.plan import list_backends
 from argosy.builder.bases.base import Base, open_base
-from argosy.builder.bases.default_base import open_default_base
+from argosy.builder.bases.choose import open_default_base
+from argosy.builder.downloads import static_uv
 from argosy.builder.output.assemble import write_delta
-from argosy.builder.python.uv import static_uv
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import (
     APPTAINER_BASE,

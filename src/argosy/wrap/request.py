@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from argosy.builder.request import named_project
+from argosy.builder.resolve import named_project
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import missing_file, translate_os_errors
 from argosy.images.identify import Kind, identify_file

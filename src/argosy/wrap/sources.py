@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.build import build_image
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.core.errors import ArgosyError, NoVersions, UsageError
 from argosy.core.layout import PrefixLayout
 from argosy.core.model import Image, ImageKind

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.backends.backends import (
+from argosy.builder.backends.container import follow_links
+from argosy.builder.backends.plan import (
     BUILD_BACKENDS,
     JOIN,
     PRIVATE_NAMESPACE,
@@ -20,9 +21,8 @@ from argosy.builder.backends.backends import (
     needs_writable_copy,
     plan_exec,
 )
-from argosy.builder.backends.container import follow_links
 from argosy.builder.backends.seccomp import Step, plan_old_calls, plan_owners, render_filter
-from argosy.builder.bases.writable_base import CopiedBase, apply_changes, gather_changes, take_marks
+from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, gather_changes, take_marks
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, Host, Person

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.backends.backends import RootfsSpec
 from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
-from argosy.builder.conda.environment import Compile
-from argosy.builder.python.bytecode import COMPILE, PLAIN, compile_conda, compile_layer
-from argosy.builder.python.bytecode_cache import Compiled
+from argosy.builder.backends.plan import RootfsSpec
+from argosy.builder.conda import Compile
+from argosy.builder.python.bytecode import COMPILE, PLAIN, Compiled, compile_conda, compile_layer
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.model import Choice
 from argosy.core.process import Command, FakeRunner, OnLine, Reply

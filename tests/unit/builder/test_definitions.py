@@ -9,16 +9,16 @@ import click
 import pytest
 from packaging.requirements import Requirement
 
+from argosy.builder.bases.choose import refuse_base_of_other_machine, suggesting_site_bases
 from argosy.builder.bases.definitions import Format, definition_format, read_definition
 from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile, run_export
-from argosy.builder.bases.for_site import refuse_base_of_other_machine, suggesting_site_bases
-from argosy.builder.options import make_build_request
-from argosy.builder.python.conflicts import CannotHave
-from argosy.builder.report import BuildRequest
-from argosy.builder.request import (
+from argosy.builder.python.pins import CannotHave
+from argosy.builder.records import BuildRequest
+from argosy.builder.resolve import (
     NO_PATH,
     apply_project_file,
     complete_request,
+    make_build_request,
     named_project,
     request_of_project,
     split_sources,

@@ -23,8 +23,7 @@ from argosy.builder.image_cache import (
     read_stamp,
 )
 from argosy.builder.inputs import BuildInputs
-from argosy.builder.report import BuildRequest
-from argosy.builder.timing import Clock
+from argosy.builder.records import BuildRequest, Clock
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.records import replace
 from argosy.core.session import Session

@@ -17,29 +17,26 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.bases.mmdebstrap import parse_debian
-from argosy.builder.bases.python import BasePython
-from argosy.builder.python.conflicts import (
+from argosy.builder.bases.debian import parse_debian
+from argosy.builder.downloads import installed_uv
+from argosy.builder.python.base_python import BasePython, write_search_path
+from argosy.builder.python.packages import write_entry_point_shims
+from argosy.builder.python.pins import (
     Demand,
+    found_hashes,
     hidden_notes,
     judge_demands,
     meets,
-    read_demands,
-    replaceable,
-    vendor_builds,
-)
-from argosy.builder.python.packages import write_entry_point_shims
-from argosy.builder.python.pins import (
-    found_hashes,
     package_of,
     parse_pin,
     pin_of,
     read_chosen,
+    read_demands,
     refuse_unhashed,
     render_pin,
+    replaceable,
+    vendor_builds,
 )
-from argosy.builder.python.search_path import write_search_path
-from argosy.builder.python.uv import installed_uv
 from argosy.builder.python.uv_output import explain_uv, explain_warnings, naming_lines
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.process import Reply

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.bases import for_site
-from argosy.builder.bases.mmdebstrap import debian_file
+from argosy.builder import resolve
+from argosy.builder.bases.debian import debian_file
 from argosy.builder.on_node import NodeOptions
 from argosy.builder.preview import preview_build, preview_on_node, render_preview
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing, UsageError
 from argosy.core.process import FakeRunner
 from argosy.core.records import replace
@@ -188,7 +188,7 @@ def test_a_dry_run_names_the_machines_that_condas_packages_are_for(session: Sess
 def test_a_dry_run_refuses_a_site_of_other_machines_as_a_build_does(
     session: Session, request_: BuildRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(for_site, "emulating", partial(emulating, folder=tmp_path / "nothing-registered"))
+    monkeypatch.setattr(resolve, "emulating", partial(emulating, folder=tmp_path / "nothing-registered"))
     with pytest.raises(CheckFailed, match="alps-daint is aarch64: cannot run programs for aarch64 on this machine"):
         preview_build(replace(request_, site="alps-daint"), session)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 from click.testing import CliRunner
 
-from argosy.builder.compat_layout import rename_prefix
+from argosy.builder.layer import rename_prefix
 from argosy.cli.app import app
 from argosy.cli.cmd_cotainr import speaks_cotainr
 from argosy.cli.compat.cotainr import PREFIX, CotainrWords, plan_request

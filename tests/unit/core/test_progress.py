@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.cost import disk_use, measure_cost
 from argosy.builder.python.uv_output import UvProgress
+from argosy.builder.records import disk_use, measure_cost
 from argosy.core.progress import render_amount, render_packages
 from argosy.core.session import PlainReporter, Step
 from argosy.images.identify import render_size

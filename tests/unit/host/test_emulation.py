@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.bases import for_site
+from argosy.builder import resolve
+from argosy.builder.bases.debian import make_debian
 from argosy.builder.bases.engines import EngineOptions, run_definition, run_dockerfile
-from argosy.builder.bases.for_site import resolve_target_session
-from argosy.builder.bases.mmdebstrap import make_debian
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
+from argosy.builder.resolve import resolve_target_session
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.session import Session
@@ -39,7 +39,7 @@ def binfmt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in ("register", "status"):
         (folder / name).write_text("enabled\n")
-    monkeypatch.setattr(for_site, "emulating", partial(emulating, folder=folder))
+    monkeypatch.setattr(resolve, "emulating", partial(emulating, folder=folder))
     return folder
 
 

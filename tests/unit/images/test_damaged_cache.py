@@ -9,7 +9,7 @@ import pytest
 
 from argosy.builder.bases import base as bases
 from argosy.builder.bases.base import open_base
-from argosy.builder.python.uv import fetched_uv, installed_uv
+from argosy.builder.downloads import fetched_uv, installed_uv
 from argosy.core.process import FakeRunner, RealRunner
 from argosy.core.session import Session
 from tests.unit.machines import make_host, make_session

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.builder.bases.python import BasePython
-from argosy.builder.conda.environment import judge_pip
-from argosy.builder.conda.prefix import link_scripts, tidy_conda_meta, unshare
+from argosy.builder.conda import judge_pip, link_scripts, tidy_conda_meta, unshare
+from argosy.builder.python.base_python import BasePython
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.layout import render_env_script
 from argosy.core.process import Reply

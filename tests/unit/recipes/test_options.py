@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from click import Command
 
-from argosy.builder.backends.backends import BUILD_BACKENDS
+from argosy.builder.backends.plan import BUILD_BACKENDS
 from argosy.builder.bases.engines import EngineOptions
 from argosy.builder.inputs import LOCK_FILE
 from argosy.builder.on_node import NodeOptions
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.cli.cmd_build import build
 from argosy.cli.cmd_launch import launch
 from argosy.core.model import GpuMode

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from argosy.builder.inputs import read_inputs
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.cli.cmd_launch import launch
 from argosy.core.errors import UsageError
 from argosy.images.find import find_image

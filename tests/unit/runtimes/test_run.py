@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.bases.mmdebstrap import explain_bootstrap, private_namespace
+from argosy.builder.bases.debian import explain_bootstrap, private_namespace
 from argosy.cli.app import app
 from argosy.core.errors import ToolFailed, ToolMissing, UsageError
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable

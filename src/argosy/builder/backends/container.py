@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.backends import (
+from argosy.builder.backends.plan import (
     NOT_MOUNTED,
     OWNERS,
     ExecSpec,
@@ -18,8 +18,8 @@ from argosy.builder.backends.backends import (
     plan_exec,
 )
 from argosy.builder.backends.seccomp import plan_owners, render_filter
+from argosy.builder.backends.writable_copy import CopiedBase, copy_base
 from argosy.builder.bases.base import Base
-from argosy.builder.bases.writable_base import CopiedBase, copy_base
 from argosy.core.errors import ArgosyError, ToolFailed
 from argosy.core.model import Bind, Choice
 from argosy.core.process import LAST_LINES, Command, OnLine, Reply, tool_error

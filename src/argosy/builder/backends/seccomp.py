@@ -109,7 +109,7 @@ FORGOTTEN_AFTER_SECONDS = 86400.0
 """Age of a proot's files after which a process number that means nothing here, as in a container, is of a dead one."""
 
 
-def remove_leftovers(number: int) -> None:
+def _remove_leftovers(number: int) -> None:
     """Remove the files of a proot that was killed: 5.1.0 keeps them in /tmp, also with PROOT_TMP_DIR.
 
     They are its loader (``prooted-``) and files that it made up for /proc (``proot-``); both names end in its number
@@ -141,7 +141,7 @@ def _sweep_leftovers() -> None:
             with contextlib.suppress(OSError):
                 status = os.lstat(f"/tmp/{name}")  # noqa: S108 - that is where proot puts it
                 if status.st_uid == os.geteuid() and time.time() - status.st_mtime > FORGOTTEN_AFTER_SECONDS:
-                    remove_leftovers(int(found[1]))
+                    _remove_leftovers(int(found[1]))
 
 
 def main() -> None:
@@ -181,7 +181,7 @@ def main() -> None:
 
     def end_all(_number: int, _frame: object) -> None:
         _end_proot(child)
-        remove_leftovers(child)
+        _remove_leftovers(child)
         os._exit(128 + signal.SIGTERM)
 
     for each in ending:
@@ -192,7 +192,7 @@ def main() -> None:
     _kill_children(besides=child)
     code_of_child = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code_of_child < 0:
-        remove_leftovers(child)
+        _remove_leftovers(child)
     sys.exit(code_of_child if code_of_child >= 0 else 128 - code_of_child)
 
 

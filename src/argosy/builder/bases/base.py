@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.builder.bases.debian import make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
-from argosy.builder.bases.mmdebstrap import make_debian
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import APPTAINER_ENV, PROFILE, ROOT
 from argosy.core.model import Image, ImageKind

@@ -1,14 +1,21 @@
-"""Write a SIF image: the unchanged base, one layer, and metadata."""
+"""Write a SIF image (base, one layer, metadata), and unpack the content of an image for other formats."""
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from pathlib import Path
 
+import msgspec
+
+from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree
 from argosy.builder.bases.base import Base
-from argosy.builder.output.content import Content, unpack_layer, unpack_whole
+from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
 from argosy.core.session import Session
+from argosy.core.shell import NAME
+from argosy.core.store import remove_tree
 from argosy.images.open import LOCK_NAME, SBOM_NAME
+from argosy.images.rootfs_cache import run_unsquashfs
 from argosy.images.sif.format import INSPECT_NAME, DataType, Sif, SifPart
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import (
@@ -26,11 +33,169 @@ from argosy.images.sif.write import (
 from argosy.images.squashfs.join import can_join, is_packed_alike, join_squashfs, takes_away
 from argosy.images.squashfs.pack import run_pack
 from argosy.images.squashfs.superblock import Superblock, read_superblock
+from argosy.images.whiteouts import is_whiteout
 from argosy.recipes.lock import Lock, render_lock
 from argosy.recipes.sbom import render_sbom
 
+
+class Content(msgspec.Struct, frozen=True):
+    """Describe a base and its layer.
+
+    Attributes
+    ----------
+    name
+        Name of the image, for formats that have one.
+    base
+        The squashfs of the root file system.
+    layer
+        The layer: its tree, or its squashfs; None if the base holds everything.
+    arch
+        Go's name of the architecture.
+    time
+        Creation time of the output, in seconds since 1970.
+    older
+        Whether the base is a flat Argosy image, whose own layer the new one replaces.
+    """
+
+    name: str
+    base: FileSlice
+    layer: FileSlice | Path | None
+    lock: Lock | None
+    arch: str
+    time: int
+    older: bool = False
+
+
+def content_over(base: Base, layer: Path, lock: Lock, *, name: str) -> Content:
+    """Return the content of a new image: a base, and a layer's tree."""
+    image = base.image
+    below = FileSlice(Path(image.path), image.base_offset, image.base_size)
+    older = base.lock is not None and image.layer_offset < 0
+    return Content(name, below, layer, lock, image.arch, lock.time, older)
+
+
+def unpack_slice(source: FileSlice, tree: Path, session: Session, *, doing: str) -> None:
+    """Unpack the squashfs in a file.
+
+    Raises
+    ------
+    ToolMissing, ToolFailed, CheckFailed
+        If unsquashfs is missing or fails, or the disk is full.
+    """
+    run_unsquashfs(session, source.path, source.offset, tree, doing=doing)
+
+
+def unpack_base(content: Content, work: Path, session: Session) -> Path:
+    """Unpack the base into the work folder."""
+    tree = work / "base-tree"
+    unpack_slice(content.base, tree, session, doing="unpacking the base")
+    return tree
+
+
+def unpack_layer(content: Content, work: Path, session: Session) -> Path | None:
+    """Return the tree of the layer, or None without a layer."""
+    if isinstance(content.layer, FileSlice):
+        tree = work / "layer-tree"
+        unpack_slice(content.layer, tree, session, doing="unpacking the layer")
+        return tree
+    return content.layer
+
+
+def _unpack_whole(content: Content, work: Path, session: Session) -> Path:
+    """Merge base and layer into one tree; the layer's own tree is consumed."""
+    whole = unpack_base(content, work, session)
+    layer = unpack_layer(content, work, session)
+    if content.older:
+        remove_tree(follow_inside(whole / ROOT.lstrip("/"), whole))
+    if layer is not None:
+        merge_trees(layer, whole, root=whole)
+    return whole
+
+
+def merge_trees(source: Path, target: Path, *, root: Path) -> None:
+    """Move a tree's entries into another tree; existing folders are merged, existing files are replaced.
+
+    Symbolic links to folders (``/opt -> /usr/opt``) are resolved within `root`, as in the container.
+    """
+    for entry in source.iterdir():
+        if is_whiteout(entry):
+            removed = target / entry.name
+            if removed.is_dir() and not removed.is_symlink():
+                remove_tree(removed)
+            else:
+                removed.unlink(missing_ok=True)
+            continue
+        existing = follow_inside(target / entry.name, root)
+        if entry.is_dir() and not entry.is_symlink() and existing.is_dir():
+            merge_trees(entry, existing, root=root)
+        else:
+            existing.unlink(missing_ok=True)
+            shutil.move(entry, existing)
+
+
+def follow_inside(path: Path, root: Path) -> Path:
+    """Follow a symbolic link as a program inside `root` would."""
+    for _ in range(40):  # the kernel's own limit of links on a path, path_resolution(7)
+        if not path.is_symlink():
+            return path
+        link = path.readlink()
+        path = root / str(link).lstrip("/") if link.is_absolute() else path.parent / link
+    return path
+
+
+PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
+
+
+RUNTIME_PREFIXES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
+
+
+def ask_environment(tree: Path, work: Path, session: Session) -> tuple[tuple[str, str], ...]:
+    """Return the variables that the image's own scripts set, by running them in its tree.
+
+    Raises
+    ------
+    ToolMissing, ToolFailed
+        If no build backend can run a program in the tree.
+    """
+    return ask_build_container(find_build_container_in_tree(session, tree, scratch=work / "ask"))
+
+
+def ask_build_container(build_container: BuildContainer) -> tuple[tuple[str, str], ...]:
+    """Return the variables that the scripts of a container's image set.
+
+    Raises
+    ------
+    ToolFailed
+        If a script fails.
+    """
+    # An empty LANG shows the value of images that set LANG only if it is empty.
+    reply = build_container.run_checked(
+        "/bin/cat", "/proc/self/environ", variables=(("LANG", ""),), doing="reading the image's environment"
+    )
+    return parse_environment(reply.stdout)
+
+
+def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
+    """Read ``/proc/PID/environ``, without variables that belong to the process and not to the image."""
+    rows = (row.partition("=") for row in text.split("\0"))
+    found = {name: value for name, _, value in rows if NAME.match(name) and value}
+    kept = {
+        name: value
+        for name, value in found.items()
+        if name not in PROCESS_VARIABLES and not name.startswith(RUNTIME_PREFIXES) and "\n" not in value
+    }
+    libraries = [part for part in kept.pop("LD_LIBRARY_PATH", "").split(":") if part and part != GPU_LIBRARIES]
+    if libraries:
+        kept["LD_LIBRARY_PATH"] = ":".join(libraries)
+    return (("PATH", kept.pop("PATH", DEFAULT_PATH)), *sorted(kept.items()))
+
+
 GROUP = 1
+
+
 COPIED = (DataType.LABELS, DataType.DEFINITION)
+
+
 COPIED_NAMES = (INSPECT_NAME,)
 """Metadata of the base's SIF that is copied.  Signatures are not copied, because they are no longer valid."""
 
@@ -75,7 +240,7 @@ def plan_whole(content: Content, session: Session, work: Path) -> tuple[Piece, .
 def pack_whole(content: Content, session: Session, work: Path) -> FileSlice:
     """Unpack base and layer into one tree, and pack all of it."""
     packed = work / "flat.sqfs"
-    whole = unpack_whole(content, work, session)
+    whole = _unpack_whole(content, work, session)
     run_pack(session, whole, packed, time=content.time, all_root=not session.host.can_mount)
     return whole_of(packed)
 

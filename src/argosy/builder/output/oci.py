@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from argosy.builder.output.content import follow_inside
+from argosy.builder.output.assemble import follow_inside
 from argosy.core.store import digest_of_file
 from argosy.images.registry.artifacts import SIF_LAYER
 
@@ -200,7 +200,7 @@ def _walk(folder: str, inside: str, under: Path | None) -> Iterator[tuple[str, s
                 yield from _walk(entry.path, f"{name}/", below)
 
 
-def render_config(facts: ImageConfig, layers: list[Layer]) -> bytes:
+def _render_config(facts: ImageConfig, layers: list[Layer]) -> bytes:
     """Render the configuration."""
     created = datetime.fromtimestamp(facts.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     config: dict[str, Any] = {
@@ -227,9 +227,9 @@ def _render_manifest(config: Blob, layers: list[Layer]) -> bytes:
 def write_layout(folder: Path, facts: ImageConfig, layers: list[Layer], *, name: str) -> str:
     """Complete an OCI layout with existing layers in ``blobs/sha256``, and return the manifest's digest."""
     blobs = folder / "blobs/sha256"
-    config = _write_blob(blobs, render_config(facts, layers))
+    config = _write_blob(blobs, _render_config(facts, layers))
     manifest = _write_blob(blobs, _render_manifest(config, layers))
-    write_index(folder, _row(MANIFEST, manifest), name=name)
+    _write_index(folder, _row(MANIFEST, manifest), name=name)
     return manifest.digest
 
 
@@ -246,11 +246,11 @@ def write_sif_layout(folder: Path, sif: Path) -> str:
     config = _row(SIF_CONFIG, _write_blob(blobs, b"{}"))
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]}
     blob = _write_blob(blobs, _json(manifest))
-    write_index(folder, _row(MANIFEST, blob), name="latest")
+    _write_index(folder, _row(MANIFEST, blob), name="latest")
     return blob.digest
 
 
-def write_index(folder: Path, row: dict[str, Any], *, name: str) -> None:
+def _write_index(folder: Path, row: dict[str, Any], *, name: str) -> None:
     """Write ``index.json`` and ``oci-layout`` for one image."""
     index = {"schemaVersion": 2, "manifests": [{**row, "annotations": {REF_NAME: name}}]}
     (folder / "index.json").write_bytes(_json(index))
@@ -267,7 +267,7 @@ def _write_blob(blobs: Path, data: bytes) -> Blob:
 
 def write_docker_archive(path: Path, work: Path, facts: ImageConfig, layers: list[Layer], *, tag: str) -> None:
     """Write an archive for ``docker load``: uncompressed layers, the configuration, and Docker's manifest."""
-    config = _write_blob(work, render_config(facts, layers))
+    config = _write_blob(work, _render_config(facts, layers))
     names = {layer.blob.hex: f"{layer.blob.hex}.tar" for layer in layers}
     manifest = [{"Config": f"{config.hex}.json", "RepoTags": [tag], "Layers": list(names.values())}]
     rows = [(f"{config.hex}.json", config.path), *((names[x.blob.hex], x.blob.path) for x in layers)]

@@ -12,26 +12,26 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
-from argosy.builder.bases.python import BasePython
-from argosy.builder.python.bytecode import compile_layer
-from argosy.builder.python.bytecode_cache import BYTECODE, Compiled
-from argosy.builder.python.conflicts import asked_demands, judge_demands, read_demands, vendor_builds
-from argosy.builder.python.git_access import write_git_home
-from argosy.builder.python.local_sources import bring_in
+from argosy.builder.python.base_python import BasePython, site_folders, write_search_path
+from argosy.builder.python.bytecode import BYTECODE, Compiled, compile_layer
 from argosy.builder.python.pins import (
     Pin,
     Row,
+    asked_demands,
     asked_hashes,
     found_hashes,
     is_pin,
+    judge_demands,
     parse_pin,
     pin_of,
     read_chosen,
+    read_demands,
     refuse_unhashed,
     render_pin,
     render_pins,
+    vendor_builds,
 )
-from argosy.builder.python.search_path import site_folders, write_search_path
+from argosy.builder.python.sources import bring_in, write_git_home
 from argosy.builder.python.uv_output import UvProgress, explain_uv, explain_warnings, naming_lines
 from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Bind

@@ -1,47 +1,69 @@
-"""Choose from which of PyTorch's indexes torch comes: the one for the GPUs of the site that an image is for.
+"""Choose the PyTorch index for the GPUs of the site that an image is for, and check the installed torch.
 
-The default index has one build for everybody; it computes on the CPU where GPUs are AMD's or Intel's, and brings
-gigabytes of NVIDIA's libraries where there are none.
+The default index has a single build of torch.  On a site with AMD or Intel GPUs it computes on the CPU, and it brings
+gigabytes of NVIDIA libraries.  A wheel for another GPU vendor installs without any warning.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
 
-from argosy.core.errors import ArgosyError, UsageError
-from argosy.core.model import Choice
+from argosy.builder.backends.container import BuildContainer
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.layout import ENV_PREFIX, ROOT
+from argosy.core.model import Bind, Choice
 from argosy.core.records import replace
+from argosy.images.torch_build import ASK_TORCH, BACKENDS
 from argosy.recipes.lock import LockedPackage, PackageKind
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings
 from argosy.sites.profile import Node, Site
 
 INDEX = "https://download.pytorch.org/whl/"
+
+
 OPTION = "--torch-backend"
+
+
 WHAT = "torch-backend"
+
+
 NONE = "none"
 """The word that leaves torch to the usual indexes."""
 
+
 FAMILY = frozenset({"torch", "torchvision", "torchaudio"})
+
+
 BUILD = re.compile(r"\+(cu\d+|rocm\d[\d.]*|xpu|cpu)\b")
 """The end of a version by which PyTorch names a build, and the last part of the address of that build's index."""
+
+
 NAMES_AN_INDEX = frozenset({"--default-index", "--index", "--find-links", "--no-index"})
+
 
 OF_VENDOR: Mapping[str, str] = MappingProxyType({"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"})
 """Where a profile does not say what the nodes' driver supports."""
 
+
 CUDA = (118, 121, 124, 126, 128, 129, 130, 132)
+
+
 ALL_OF_12 = 128
 """What any driver of CUDA 12 runs (docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility).  The builds
 for older versions of CUDA 12 have no new torch, or none for new GPUs."""
 
+
 ROCM = ("5.7", "6.0", "6.1", "6.2", "6.2.4", "6.3", "6.4", "7.0", "7.1", "7.2")
 """What PyTorch has indexes for (uv 0.13, --torch-backend)."""
+
 
 DRIVER_CUDA = "12.8"
 """What conda's packages are chosen for at a site with NVIDIA's GPUs whose profile does not say more; see OF_VENDOR."""
@@ -258,3 +280,60 @@ def explain_machines(target: Target) -> Iterator[str]:
         yield f"CUDA {target.cuda.value}: {target.cuda.why}; --cuda changes it"
     if target.archspec:
         yield f"processors like {target.archspec}: the site's profile says so"
+
+
+NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
+
+
+def check_torch(site: Site, build_container: BuildContainer, layer: Path, recipe: Recipe) -> None:
+    """Check the torch that programs in the image import; an image without torch passes.
+
+    Raises
+    ------
+    CheckFailed
+        If it cannot use the site's GPUs; the evidence names the line to change.
+    """
+    if site.node.gpu_vendor not in BACKENDS:
+        return
+    inside = build_container.with_mounts(Bind(str(layer / ROOT.lstrip("/")), ROOT))
+    reply = inside.run(f"{ENV_PREFIX}/bin/python", "-I", "-c", ASK_TORCH)
+    try:
+        torch = json.loads(reply.stdout)
+    except ValueError:
+        return
+    judge_torch(torch, site, recipe)
+
+
+def judge_torch(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
+    """Compare the build of torch with the vendor of the site's GPUs.
+
+    Raises
+    ------
+    CheckFailed
+        As for `check_torch`.
+    """
+    vendor = site.node.gpu_vendor
+    backend = BACKENDS[vendor]
+    if not torch.get("__version__") or torch.get(backend):
+        return
+    of_pip = [line.where for line in recipe.pip if line.name in NAMES]
+    of_conda = [spec.where for spec in recipe.conda if spec.name in NAMES]
+    asked = next(iter((*of_pip, *of_conda)), None)
+    others = [name for name in BACKENDS.values() if torch.get(name)]
+    evidence = (
+        f"{site.name} has GPUs of {vendor}: {backend}",
+        f"this torch supports {', '.join(others) or 'only the CPU'}",
+        f"{asked}: torch is requested here" if asked else "torch was installed as a dependency",
+    )
+    raise CheckFailed(
+        f"torch {torch['__version__']} cannot use the GPUs of {site.name}",
+        evidence="\n".join(evidence),
+        hint=_hint(site, f"in {asked.file}" if asked else "in the requirements", conda=bool(of_conda)),
+    )
+
+
+def _hint(site: Site, where: str, *, conda: bool) -> str:
+    if conda and site.node.gpu_vendor == "nvidia":
+        return "set the CUDA version of the nodes' driver, for example --cuda 12.8, so that conda chooses a GPU build"
+    index = index_of(site)
+    return f"{where}, add --extra-index-url {index} (for the site's driver), or use a base with torch"

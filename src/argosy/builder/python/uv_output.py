@@ -12,7 +12,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.builder.backends.container import UV_INSIDE, BuildContainer
-from argosy.builder.python.git_access import advise_on_git
+from argosy.builder.python.sources import advise_on_git
 from argosy.core.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed
 from argosy.core.process import Reply
 from argosy.core.progress import render_amount

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.core.errors import UsageError
 from argosy.core.layout import PrefixLayout
 from argosy.core.shell import quote

@@ -1,32 +1,37 @@
 """Install a conda environment into a layer: conda packages, then pip packages with the environment's own Python.
 
 The files refer to ``/opt/argosy/env``, their path in the image.  Programs (pip, link scripts, byte compilation,
-activation) run in the build container with the layer mounted at that path.
+activation) run in the build container with the layer mounted at that path.  The files of the prefix are normalised, so
+that they do not depend on the machine that installed them.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.bases.python import BasePython, ask_interpreter
-from argosy.builder.conda.prefix import LinkScript, link_scripts, tidy_conda_meta, unshare
-from argosy.builder.python.bytecode import compile_conda, compile_layer
-from argosy.builder.python.bytecode_cache import BYTECODE, Compiled
-from argosy.builder.python.conflicts import asked_demands, meets
+from argosy.builder.python.base_python import BasePython, ask_interpreter
+from argosy.builder.python.bytecode import BYTECODE, Compiled, compile_conda, compile_layer
 from argosy.builder.python.packages import Installer, PreparePins, install_pins, mount_installation_folders, resolve
-from argosy.builder.python.pins import Pin
+from argosy.builder.python.pins import Pin, asked_demands, meets
 from argosy.core.errors import CheckFailed, NoVersions
 from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.core.locks import hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import replace
+from argosy.core.redact import redact
 from argosy.core.session import Session, Step
 from argosy.recipes.conda_activation import parse_activation, plan_before, render_ask_activation
 from argosy.recipes.conda_answer import CondaPackage, parse_answer
@@ -40,13 +45,122 @@ from argosy.recipes.conda_request import (
     render_request,
     requested_specs,
 )
+from argosy.recipes.conda_spec import parse_conda_spec
 from argosy.recipes.condarc import Condarc, read_condarc
 from argosy.recipes.lock import LockedPackage, PackageKind
-from argosy.recipes.recipe import Recipe
+from argosy.recipes.recipe import Recipe, Where
 from argosy.recipes.uv_options import UvSettings
 
+FILE_KEYS = ("fn", "md5", "sha256", "files", "paths_data")
+"""Keys of conda-meta about a package's file and its files in the prefix."""
+
+
+MACHINE_KEYS = ("link", "extracted_package_dir", "package_tarball_full_path", "indexed_timestamp")
+"""Keys of conda-meta about the package cache or the time of installation."""
+
+
+_LINK_SCRIPT = re.compile(r"\.(?P<name>.+)-post-link\.sh\Z")
+
+
+class LinkScript(msgspec.Struct, frozen=True):
+    """Describe a link script, which a package runs after its installation, by its path in the container."""
+
+    package: CondaPackage
+    inside: str
+
+
+def tidy_conda_meta(prefix: Path, requested: Iterable[str], *, time: int) -> None:
+    """Normalise the records of installed packages: the same bytes for any cache, link type, umask and channel.
+
+    The metadata come from the package itself, not from the channel's index, which a build from a lock does not read.
+
+    Parameters
+    ----------
+    requested
+        The requested specs in conda's syntax; ``conda env export --from-history`` shows them.
+    time
+        Time of the history entry, in seconds since 1970.
+    """
+    asked: dict[str, list[str]] = {}
+    for text in requested:
+        asked.setdefault(parse_conda_spec(text, Where("", 0)).name, []).append(text)
+    urls = []
+    for file in sorted((prefix / "conda-meta").glob("*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        index = _index_of(record)
+        url = redact(record["url"])
+        kept = index | {key: record[key] for key in FILE_KEYS if record.get(key)}
+        kept |= {"url": url, "channel": url.rsplit("/", 2)[0], "requested_specs": asked.get(record["name"], [])}
+        file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        urls.append(url)
+    (prefix / "conda-meta/history").write_text(_render_history(urls, requested, time), encoding="utf-8")
+    (prefix / "CACHEDIR.TAG").unlink(missing_ok=True)
+
+
+def _index_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the package's ``info/index.json``; without one, the metadata of the channel."""
+    index = Path(record.get("extracted_package_dir", ""), "info/index.json")
+    if not index.is_file():
+        return {key: value for key, value in record.items() if key not in MACHINE_KEYS}
+    data: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
+    return data
+
+
+def _render_history(urls: Iterable[str], requested: Iterable[str], time: int) -> str:
+    """Render one transaction in the form of conda's own history file."""
+    moment = datetime.fromtimestamp(time, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+    rows = sorted(re.sub(r"\.(?:conda|tar\.bz2)\Z", "", url) for url in urls)
+    added = [f"+{channel}::{name}" for channel, _, name in (row.rpartition("/") for row in rows)]
+    specs = [f"# update specs: {json.dumps(list(requested))}"] if requested else []
+    return "\n".join((f"==> {moment} <==", "# cmd: argosy build", *added, *specs)) + "\n"
+
+
+def _installation_order(prefix: Path) -> list[str]:
+    """Return the names of installed packages after their dependencies; cycles are broken by name."""
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((prefix / "conda-meta").glob("*.json"))]
+    depends = {record["name"]: sorted(text.split()[0] for text in record.get("depends", ())) for record in records}
+    order: dict[str, None] = {}
+    waiting = [(name, False) for name in sorted(depends, reverse=True)]
+    begun: set[str] = set()
+    while waiting:
+        name, done = waiting.pop()
+        if done:
+            order[name] = None
+        elif name in depends and name not in begun:
+            begun.add(name)
+            waiting += [(name, True), *((other, False) for other in reversed(depends[name]))]
+    return list(order)
+
+
+def link_scripts(prefix: Path, chosen: Iterable[CondaPackage]) -> tuple[LinkScript, ...]:
+    """List the link scripts in a prefix, each after those of the package's dependencies."""
+    order = _installation_order(prefix)
+    chosen = sorted(chosen, key=lambda package: order.index(package.name))
+    found = {match["name"]: path for path in (prefix / "bin").glob(".*") if (match := _LINK_SCRIPT.match(path.name))}
+    return tuple(
+        LinkScript(package, f"{ENV_PREFIX}/bin/{found[package.name].name}")
+        for package in chosen
+        if package.name in found
+    )
+
+
+def unshare(prefix: Path) -> None:
+    """Replace each hard link into the cache by a copy."""
+    for folder, _, names in os.walk(prefix):
+        for name in names:
+            path = Path(folder, name)
+            if not path.is_symlink() and path.stat().st_nlink > 1:
+                copy = path.with_name(f"{name}.argosy-copy")
+                shutil.copy2(path, copy)
+                copy.replace(path)
+
+
 PYTHON = f"{ENV_PREFIX}/bin/python"
+
+
 ASK_GLIBC = "getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 || :"
+
+
 BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) || bash=sh; exec "$bash" "$@"'
 """Runs a script with bash, for which packages write them; falls back to sh if there is no bash."""
 

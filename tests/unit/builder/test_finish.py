@@ -1,13 +1,15 @@
-"""A layer that is made from another one: what changed is packed, and joined with what was packed before."""
+"""Changes are joined with a base layer that is packed already; files that differ from package records are found."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
-from argosy.builder.output.layer_update import BaseLayer, Changes, join_changes, plan_changes
+from argosy.builder.finish import BaseLayer, Changes, find_altered_packages, join_changes, plan_changes
 from argosy.core.layout import LOCK
 from argosy.core.session import Session
 from argosy.images.rootfs_cache import run_unsquashfs
@@ -123,3 +125,32 @@ def test_all_is_packed_anew_once_much_of_the_old_layer_is_dead(session: Session,
             layer.with_name(left).rename(layer.with_name(f"round-{rounds}-{left}"))
         before = BaseLayer(whole_of(after), describe_noted(layer))
     assert 2 <= rounds <= 6
+
+
+SITE_PACKAGES = "opt/argosy/env/lib/python3.11/site-packages"
+
+
+def row(name: str, text: str) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+    return f"{name},sha256={digest},{len(text)}\n"
+
+
+def judged(tree: Path, *packages: str) -> list[str]:
+    return list(find_altered_packages(tree / "layer", describe_noted(tree / "layer"), packages))
+
+
+def test_a_file_that_was_damaged_in_the_cache_is_named(tmp_path: Path) -> None:
+    site = tmp_path / "layer" / SITE_PACKAGES
+    info = site / "My_Pkg-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "my_pkg").mkdir()
+    (site / "my_pkg/one,two.py").write_text("whole\n")
+    (site / "../../../bin").mkdir()
+    (site / "../../../bin/mine").write_text("#!python\n")
+    rows = ('"my_pkg/one,two.py"' + row("", "whole\n"), row("../../../bin/mine", "#!python\n"), row("gone.py", "x"))
+    (info / "RECORD").write_text("".join((*rows, "My_Pkg-1.0.dist-info/RECORD,,\n", "odd,sha256=!,\n")))
+    assert judged(tmp_path, "my-pkg") == []
+    (site / "my_pkg/one,two.py").write_text("half")
+    [said] = judged(tmp_path, "my-pkg")
+    assert said.startswith("my-pkg has files that differ from its RECORD: my_pkg/one,two.py; ")
+    assert judged(tmp_path, "another") == []

@@ -9,7 +9,7 @@ import pytest
 
 from argosy.builder.bases.base import Base
 from argosy.builder.image_cache import has_same_content
-from argosy.builder.steps.locks import (
+from argosy.builder.inputs import (
     digest_copied,
     locked_project,
     record_stages,

@@ -1,4 +1,4 @@
-"""What fetching with git needs in a base: the program, and the way in that the user has on this machine."""
+"""Local folders are mounted as copies; git in the base gets the access that the user has."""
 
 from __future__ import annotations
 
@@ -9,21 +9,77 @@ from typing import cast
 import pytest
 
 from argosy.builder.backends.container import BuildContainer
-from argosy.builder.needs import plan_needs
-from argosy.builder.python.git_access import (
+from argosy.builder.backends.plan import RootfsSpec
+from argosy.builder.bases.choose import plan_needs
+from argosy.builder.python import sources
+from argosy.builder.python.sources import (
     add_git_access,
     advise_on_git,
+    bring_in,
     find_git_access,
     plan_git_packages,
+    repository_around,
     write_git_home,
 )
 from argosy.builder.python.uv_output import explain_uv
-from argosy.core.model import Person
+from argosy.core.model import Bind, Choice, Person
 from argosy.core.process import Reply
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings
-from tests.unit.machines import make_host
+from tests.unit.machines import make_host, make_session
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    for name in ("src/mine/__init__.py", ".git/HEAD", "venv/pyvenv.cfg", "venv/lib/x.py", "src/__pycache__/x.pyc"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "pyproject.toml").touch()
+    (folder / "big.sif").touch()
+    (folder / "link").symlink_to("src")
+    (folder / "gone").symlink_to("nowhere")
+    return folder
+
+
+def build_container(folder: Path) -> BuildContainer:
+    return BuildContainer(Choice("build-backend", "root", "", ""), RootfsSpec("", 0), "", make_session(folder))
+
+
+def test_a_package_is_a_copy_without_what_is_no_source(tmp_path: Path, package: Path) -> None:
+    (bind,) = bring_in((str(package), "/no/such/folder"), build_container(tmp_path), tmp_path / "work")
+    copy = Path(bind.source)
+    assert (bind.target, bind.read_only, copy.is_relative_to(tmp_path / "work")) == (str(package), False, True)
+    found = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_symlink() or path.is_file()}
+    assert found == {"src/mine/__init__.py", ".git/HEAD", "pyproject.toml", "link", "gone"}
+
+
+def test_the_repository_around_a_package_is_shown_for_its_tags(tmp_path: Path, package: Path) -> None:
+    (package / "models").mkdir()
+    (package / "models/pyproject.toml").touch()
+    around, copy = bring_in((str(package / "models"),), build_container(tmp_path), tmp_path / "work")
+    assert around == Bind(str(package), str(package), read_only=True)
+    assert (copy.target, copy.read_only) == (str(package / "models"), False)
+    assert repository_around(package / "models", package / "home") is None
+    assert repository_around(package, tmp_path / "home") is None
+
+
+def test_other_folders_and_files_are_shown_as_they_are(tmp_path: Path) -> None:
+    assert bring_in((str(tmp_path),), build_container(tmp_path), tmp_path / "work") == (
+        Bind(str(tmp_path), str(tmp_path), read_only=True),
+    )
+
+
+def test_a_package_with_data_beside_it_is_built_where_it_is(
+    tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_FILES", 2)
+    assert bring_in((str(package),), build_container(tmp_path), tmp_path / "work") == (
+        Bind(str(package), str(package)),
+    )
+    assert list((tmp_path / "work/sources").iterdir()) == []
+
 
 NO_CONTAINER = cast("BuildContainer", None)
 

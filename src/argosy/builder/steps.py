@@ -1,11 +1,12 @@
-"""Run the steps and stages of a project file in the base, as root or simulated root.
+"""Run the steps, stages and scripts of a recipe in the base, as root or simulated root.
 
-The upper layer of an overlay keeps changes outside ``/opt/argosy``, which become part of the image's layer.  A removed
-file becomes a whiteout, which overlays understand.
+The upper layer of an overlay collects changes outside ``/opt/argosy``, which become part of the image's layer.  A
+removed file becomes a whiteout, which overlays understand.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,15 +15,20 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.backends.container import BuildContainer, find_build_container
+from argosy.builder.backends.writable_copy import (
+    apply_changes,
+    complete_changes,
+    drop_mount_points,
+    gather_changes,
+    move_changes,
+)
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.engines import EngineOptions
-from argosy.builder.bases.writable_base import apply_changes, gather_changes
 from argosy.builder.downloads import fetch_file
-from argosy.builder.python.protecting import hold_line
-from argosy.builder.steps.changes import complete_changes, drop_mount_points, move_changes
-from argosy.builder.steps.locks import refuse_other_stage
-from argosy.core.errors import ArgosyError, CheckFailed
-from argosy.core.layout import ENV_SCRIPT, ROOT
+from argosy.builder.inputs import refuse_other_stage
+from argosy.builder.python.base_python import hold_line
+from argosy.core.errors import ArgosyError, CheckFailed, UsageError
+from argosy.core.layout import DEFAULT_PATH, ENV_PREFIX, ENV_SCRIPT, ROOT
 from argosy.core.model import Bind, Choice
 from argosy.core.process import LAST_LINES, Command, Reply
 from argosy.core.records import replace
@@ -33,18 +39,29 @@ from argosy.recipes.project_tables import Project, StageTable, StepTable, words
 COPY_SOURCE = "/.argosy/copy"
 """Mount point of a file of the project while it is copied."""
 
+
 RESULTS = "/.argosy/results"
+
+
 STAGE_FOLDER = "/build"
+
 
 COPY = Path(__file__).with_name("copy.sh").read_text(encoding="utf-8")
 
+
 APT_INSIDE = "/.argosy/apt.conf"
+
+
 QUIET = (("DEBIAN_FRONTEND", "noninteractive"), ("APT_CONFIG", APT_INSIDE))
 """apt drops root while it downloads, which needs a namespace with more than one user; the file disables this."""
 
+
 CHOWN_ALL = "find / -xdev ! -user 0 -exec chown -h 0 {} +"
 
+
 NO_LISTS = "E: Unable to locate package"
+
+
 APT = 'APT::Sandbox::User "root";\n'
 
 
@@ -318,3 +335,65 @@ def _seed_changes(work: Path, tree: Path) -> None:
 
 NO_CHANGES = (".argosy", "tmp", "dev", "proc", "sys", "run", "opt/argosy", "var/cache/apt", "var/lib/apt/lists")
 """Paths whose changes are discarded: Argosy's mount points, temporary folders, and apt's caches."""
+
+
+FOLDER = "/.argosy/scripts"
+
+
+CALLER_FOLDER = "/.argosy/here"
+
+
+PASSED_ON = ("PIP_", "UV_", "SSL_CERT", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "no_proxy")
+"""Variables of the caller that affect downloads."""
+
+
+TYKKY_VARIABLES = (("CW_INSTALLATION_PATH", ROOT), ("env_root", ENV_PREFIX))
+"""Variables that scripts written for tykky use."""
+
+
+RUN_SCRIPT = Path(__file__).with_name("run-script.sh").read_text(encoding="utf-8")
+
+
+ADVICE = (
+    (re.compile(r"\b(?:conda|mamba): (?:command )?not found"),
+     "images do not contain conda: list the packages in environment.yml, and build or update with it"),
+    (re.compile(r"\bgit: (?:command )?not found"),
+     "the base has no git: use one that has, for example --base debian:bookworm+git"),
+)  # fmt: skip
+
+
+def run_scripts(scripts: Iterable[Path], build_container: BuildContainer, layer: Path, step: Step) -> None:
+    """Run scripts in order, with the environment's programs first on the PATH, in the caller's current folder.
+
+    Raises
+    ------
+    UsageError
+        If a script does not exist.
+    ToolFailed
+        If a script fails; its last lines are the evidence.
+    """
+    for script in scripts:
+        if not script.is_file():
+            raise UsageError(f"there is no script {script}", hint="check the path")
+        (layer / ROOT.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        inside = f"{FOLDER}/{script.name}"
+        cwd = build_container.session.host.cwd
+        here = (Bind(cwd, CALLER_FOLDER),) if Path(cwd).is_dir() else ()
+        container = build_container.with_mounts(
+            Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(script.resolve()), inside, read_only=True), *here
+        )
+        step.say(f"running {script.name}")
+        reply = container.run(
+            *("/bin/sh", "-c", RUN_SCRIPT, "sh", CALLER_FOLDER if here else ROOT, inside, hold_line(build_container)),
+            variables=_variables(build_container.session.host.environment),
+            on_line=lambda line: step.say(line.strip()),
+        )
+        if reply.code != 0:
+            hint = next((advice for pattern, advice in ADVICE if pattern.search(reply.stderr)), "")
+            raise container.failure((script.name,), reply, doing=f"running {script}", hint=hint)
+
+
+def _variables(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    passed_on = ((name, value) for name, value in environment.items() if name.startswith(PASSED_ON))
+    own = (("PATH", f"{ENV_PREFIX}/bin:{DEFAULT_PATH}"), ("ARGOSY_PREFIX", ROOT), ("HOME", "/tmp"))  # noqa: S108 - inside
+    return (*passed_on, *own, *TYKKY_VARIABLES)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.bases.default_base import other_bases
+from argosy.builder.bases.choose import other_bases
 from argosy.core.records import replace
 from argosy.sites.profile_parts import Base
 from argosy.sites.read import read_site

@@ -1,15 +1,19 @@
-"""Open the default base, or another one if the default cannot be created on this machine."""
+"""Open the default base, refuse bases that cannot be used, and suggest the bases of a site."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.builder.bases.base import NO_OPTIONS, Base, open_base
 from argosy.builder.bases.engines import EngineOptions
-from argosy.builder.needs import PYTHON_PACKAGES
-from argosy.core.errors import ArgosyError, ToolMissing
+from argosy.builder.python.pins import CannotHave
+from argosy.builder.python.sources import plan_git_packages
+from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, UsageError
 from argosy.core.session import Session, Step
+from argosy.recipes.recipe import Recipe
+from argosy.sites.bases import bases_with, render_bases
 from argosy.sites.detect import sites_here
 from argosy.sites.profile import Site
 
@@ -19,6 +23,7 @@ PLAIN, PYTHON, PYTHON_AND_GIT = (
     "docker://python:3.11-bookworm",
 )
 """Images similar to ``debian:bookworm``: plain, with its Python, and with Python and git."""
+
 
 HINT = (
     "install mmdebstrap for debian:SUITE, or skopeo and umoci for docker://NAME; "
@@ -83,3 +88,52 @@ def other_bases(sites: Iterable[Site], needs: tuple[str, ...]) -> Iterator[str]:
             if there and base.enter == "exec" and (base.python or "python" in base.holds or not python):
                 yield base.name
     yield PYTHON_AND_GIT if more else PYTHON if python else PLAIN
+
+
+def refuse_base_of_other_machine(base: str, site: Site | None) -> None:
+    """Refuse a base with an absolute path that is not on this machine; the site's machines may have it.
+
+    Raises
+    ------
+    UsageError
+        If the base is an absolute path that does not exist.
+    """
+    if site and base.startswith("/") and not Path(base).exists():
+        known = any(base == each.name for each in site.images.bases)
+        raise UsageError(
+            f"the base {base} is not on this machine",
+            evidence=f"it is a base of {site.name}" if known else f"it may be a file of {site.name}",
+            hint=f"build on a machine of {site.name}, or copy the file here and pass the copy with --base",
+        )
+
+
+@contextmanager
+def suggesting_site_bases(site: Site | None) -> Iterator[None]:
+    """Add the site's bases with the requested torch to the error for a base with another torch.
+
+    Raises
+    ------
+    CheckFailed
+        The original error, with those bases.
+    """
+    try:
+        yield
+    except CannotHave as error:
+        bases = bases_with(site.images, error.wanted) if site else ()
+        if not (site and bases):
+            raise
+        evidence = "\n".join((error.evidence, f"bases of {site.name} that have it:", *render_bases(bases)))
+        raise CheckFailed(error.what, evidence=evidence, hint=f"add --base {bases[0].name}") from None
+
+
+PYTHON_PACKAGES = ("python3", "python3-venv")
+
+
+def needs_python(recipe: Recipe) -> bool:
+    """Tell whether a recipe needs Python in its base; a conda environment has its own."""
+    return bool(recipe.pip or recipe.python) and not recipe.wants_conda
+
+
+def plan_needs(recipe: Recipe) -> tuple[str, ...]:
+    """Return the Debian packages that the recipe needs in its base; local repositories are read for this."""
+    return (*(PYTHON_PACKAGES if needs_python(recipe) else ()), *plan_git_packages(recipe))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from argosy.builder.steps.changes import drop_mount_points
+from argosy.builder.backends.writable_copy import drop_mount_points
 
 
 def test_empty_places_of_what_was_bound_go_and_what_has_something_stays(tmp_path: Path) -> None:

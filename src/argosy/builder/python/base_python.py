@@ -1,4 +1,9 @@
-"""Ask the Python of a base, or of an environment, what it is and has; nothing is changed here."""
+"""Ask the Python of a base, or of an environment, for its version, folders and packages.
+
+The Python of a wrapped venv has the prefix as its ``sys.prefix``, whose ``lib`` in the container is a link into the
+image.  Without a replaced search path, every module path contains the prefix, and each lookup of such a path (for
+example in `inspect`) asks the host's file system: ``import torch`` does so 2,240 times.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,15 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.builder.backends.container import BuildContainer
+from argosy.builder.python.pins import render_pins
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed
-from argosy.core.layout import ROOT
+from argosy.core.layout import ENV_PREFIX, ROOT
+from argosy.core.model import Bind
 from argosy.core.process import Reply
 from argosy.core.records import replace
 
 FIND_PYTHON = Path(__file__).with_name("find-python.sh").read_text(encoding="utf-8")
+
 
 ASK_PYTHON = """\
 import json, os, sys
@@ -75,12 +83,12 @@ class BasePython(msgspec.Struct, frozen=True):
 
     def without(self, names: Collection[str]) -> BasePython:
         """Give it with some packages counted as if they were not there: another version may hide them."""
-        kept = (line for line in self.limits.splitlines() if limited_package(line) not in names)
+        kept = (line for line in self.limits.splitlines() if _limited_package(line) not in names)
         packages = tuple(package for package in self.packages if package[0] not in names)
         return replace(self, packages=packages, limits="".join(f"{line}\n" for line in kept))
 
 
-def limited_package(line: str) -> str:
+def _limited_package(line: str) -> str:
     """Name the package that a line of a constraint file is about."""
     return str(canonicalize_name(re.split(r"[\s=<>!~@;\[]", line.strip(), maxsplit=1)[0]))
 
@@ -132,3 +140,72 @@ def _no_shell(build_container: BuildContainer, reply: Reply) -> ArgosyError:
             hint="use a base with /bin/sh: images are entered through it",
         )
     return build_container.failure(("/bin/sh",), reply, doing="looking for Python in the base")
+
+
+FILE = "argosy_prefix.pth"
+
+
+TEXT = """\
+import os, sys; sys.path[:] = map(lambda path, lib=os.getenv("ARGOSY_WRAP", "\\0") + "/lib": \
+os.path.realpath(path) if path.startswith(lib) else path, sys.path)
+"""
+"""Python runs such lines of a ``.pth`` file at startup (https://docs.python.org/3/library/site.html)."""
+
+
+def library_folders(layer: Path) -> list[Path]:
+    """Return the library folders of a layer's environment: one for each Python.
+
+    conda adds a link ``python3.1`` for programs that read 3.11 as a number; it is left out.
+    """
+    found = (layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*")
+    return [folder for folder in found if folder.is_dir() and not folder.is_symlink()]
+
+
+def site_folders(layer: Path) -> list[Path]:
+    """Return the ``site-packages`` folders of a layer's environment."""
+    return [site for folder in library_folders(layer) if (site := folder / "site-packages").is_dir()]
+
+
+def write_search_path(layer: Path) -> None:
+    """Write the file into the venv of a layer."""
+    for folder in site_folders(layer):
+        (folder / FILE).write_text(TEXT, encoding="utf-8")
+
+
+CONSTRAINTS = "/.argosy/constraints.txt"
+"""Path of the file in the container."""
+
+
+FREE = frozenset({"pip", "setuptools", "wheel"})
+"""Build tools: pip's constraints also apply to isolated builds, which need other versions."""
+
+
+HOLD = f"export PIP_CONSTRAINT={CONSTRAINTS} UV_CONSTRAINT={CONSTRAINTS}"
+
+
+def protecting_base_packages(
+    build_container: BuildContainer, work: Path, replaceable: Collection[str]
+) -> BuildContainer:
+    """Mount a constraint file with the base's packages into the container.
+
+    Parameters
+    ----------
+    replaceable
+        Packages that another version may hide.
+    """
+    python = ask_python(build_container)
+    file = work / "base-packages.txt"
+    file.write_text(_render_constraints(python.without(replaceable)) if python else "", encoding="utf-8")
+    return build_container.with_mounts(Bind(str(file), CONSTRAINTS, read_only=True))
+
+
+def _render_constraints(python: BasePython) -> str:
+    """Render constraints for the base's packages, with the lines of its own constraint file for other packages."""
+    pins = {name: version for name, version in python.packages if name not in FREE}
+    limits = (line for line in python.limits.splitlines() if _limited_package(line) not in pins)
+    return render_pins(pins) + "".join(f"{line}\n" for line in limits)
+
+
+def hold_line(build_container: BuildContainer) -> str:
+    """Return the shell line that sets the constraints for pip and uv; it does nothing without a constraint file."""
+    return HOLD if any(bind.target == CONSTRAINTS for bind in build_container.binds) else ":"

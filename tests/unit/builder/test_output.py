@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.builder.output.content import parse_environment
-from argosy.builder.output.enroot import write_enroot_files
-from argosy.builder.output.export import refuse_flat, refuse_output
+from argosy.builder.output.assemble import parse_environment
+from argosy.builder.output.export import refuse_flat, refuse_output, write_enroot_files
 from argosy.builder.output.oci import (
     ImageConfig,
     Layering,

@@ -1,1 +1,0 @@
-"""Conda environments in a layer."""

@@ -1,1 +1,0 @@
-"""Steps and stages of a project file, and the users' own scripts."""
