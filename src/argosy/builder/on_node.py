@@ -27,6 +27,7 @@ from argosy.launch.site_settings import refuse_missing_options
 from argosy.launch.submit import make_private_folder, new_record_folder, submission_environment
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions
 from argosy.recipes.option_row import option_names, types
+from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import JobOptions, choose_defaults, may_be_done, parse_job_id, render_directive
@@ -88,7 +89,7 @@ def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str,
     own_partition = bool(asked.partition)
     options = replace(
         asked,
-        partition=asked.partition or defaults.partition,
+        partition=asked.partition or defaults.partition or _gpu_partition(site, asked.time or defaults.time),
         qos=asked.qos or ("" if own_partition else defaults.qos),
         time=asked.time or defaults.time or USUAL_TIME,
         mem=asked.mem or defaults.mem,
@@ -103,6 +104,14 @@ def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str,
         *_gpus(site),
         *options.lines(),
     )
+
+
+def _gpu_partition(site: Site, time: str) -> str:
+    """Return the partition of a build that needs GPUs, if the profile lists partitions; else an empty text."""
+    if not site.build.gpus:
+        return ""
+    partition, _ = choose_partition(site, "", Demand(1, site.build.gpus, time))
+    return partition.name if partition else ""
 
 
 def _gpus(site: Site) -> Iterator[str]:

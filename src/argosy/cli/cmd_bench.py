@@ -55,9 +55,8 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[Laun
     if ssh:
         cmd_launch.refuse_with_ssh(ssh, in_allocation=in_allocation, script=script is not None)
     if dry_run or script is not None:
-        shown = None if dry_run else script
-        kept = script is not None
-        ctx.exit(cmd_launch.show_plan(request, session, shown, as_json=as_json, kept=kept, ssh=ssh))
+        plan = cmd_launch.plan_dry(request, session, kept=script is not None, ssh=ssh)
+        ctx.exit(cmd_launch.show_plan(plan, None if dry_run else script, as_json=as_json))
     launched = cmd_launch.start(request, session, ssh)
     if not launched.job:
         ctx.exit(launched.code)

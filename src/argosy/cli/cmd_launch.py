@@ -97,7 +97,8 @@ def _launch(
         refuse_with_ssh(ssh, in_allocation=in_allocation, interactive=interactive, script=script is not None)
     if dry_run or script is not None:
         kept = script is not None
-        return show_plan(request, session, script if not dry_run else None, as_json=as_json, kept=kept, ssh=ssh)
+        plan = plan_dry(request, session, kept=kept, ssh=ssh, interactive=interactive)
+        return show_plan(plan, script if not dry_run else None, as_json=as_json)
     if interactive:
         from argosy.launch.interactive import launch_interactive  # noqa: PLC0415 - only where it is asked for
 
@@ -154,14 +155,26 @@ def refuse_with_ssh(ssh: str, **wishes: bool) -> None:
         )
 
 
-def show_plan(
-    request: LaunchRequest, session: Session, script: Path | None, *, as_json: bool, kept: bool, ssh: str = ""
-) -> int:
-    """Print a plan, or write its script; give the exit code."""
-    plan = _preview(request, session, ssh) if ssh else prepare_launch(request, session, dry=True, script_only=kept)
+def plan_dry(
+    request: LaunchRequest, session: Session, *, kept: bool, ssh: str, interactive: bool = False
+) -> LaunchPlan:
+    """Return the plan of a launch that is not started; `kept` tells whether its script is written to a file."""
+    if ssh:
+        return _preview(request, session, ssh)
+    if interactive:
+        from argosy.launch.interactive import plan_interactive  # noqa: PLC0415 - only where it is asked for
+
+        return plan_interactive(request, session, dry=True, script_only=kept)
+    return prepare_launch(request, session, dry=True, script_only=kept)
+
+
+def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
+    """Print a plan, or write its script, and return the exit code."""
     if script is not None:
         write_script(plan, script)
-        click.echo(f"{script}: start it with '{'sbatch' if plan.is_job else 'sh'} {script}'")
+        program = plan.submit[0]
+        how = f"the command in its head, {program}" if program == "salloc" else f"'{program} {script}'"
+        click.echo(f"{script}: start it with {how}")
     elif as_json:
         print_json(asdict(plan))
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from argosy.core.model import Choice, Host, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr
@@ -110,8 +112,8 @@ def _attach_script(facts: LaunchFacts) -> str:
 def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[Choice, ...]]:
     """Complete the options of a job by the user's SBATCH_* variables, then by the site, and name an output file."""
     request, target, host = context.request, context.target, context.host
-    folder = f"{as_pattern(host.cwd)}/" if host.cwd else ""
-    output = request.options.output or f"{folder}{file_name(name)}-%j.out"
+    folder = request.options.chdir or host.cwd
+    output = request.options.output or str(Path(as_pattern(folder), f"{file_name(name)}-%j.out"))
     if request.in_allocation:
         return replace(request.options, output=output), ()
     by_user = choose_defaults(request.options, host.environment)

@@ -77,7 +77,7 @@ def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
     records: dict[str, dict[str, Any]] = {"shape": {}, "slurm": {}, "request": {}}
     for name, row in LAUNCH.items():
         if name in options and row.record in records:
-            records[row.record][row.field or name] = _convert(name, row, options[name], host)
+            records[row.record][row.field or name] = _convert(name, row, options, host)
     return LaunchRequest(
         image=options.get("image", ""),
         command=tuple(options.get("command", ())),
@@ -89,11 +89,11 @@ def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
     )
 
 
-def _convert(name: str, row: Row, value: Any, host: Host) -> Any:
+def _convert(name: str, row: Row, options: Mapping[str, Any], host: Host) -> Any:
     """Return the value that the request's record has for an option."""
+    value = options[name]
     if row.path:
-        folder = as_pattern(host.cwd) if name in PATTERNS else host.cwd
-        return str(Path(folder, Path(value).expanduser()))
+        return _absolute(name, options, host)
     match name:
         case "time":
             return slurm_time(value)
@@ -104,6 +104,15 @@ def _convert(name: str, row: Row, value: Any, host: Host) -> Any:
         case "image_has":
             return parse_versions(value)
     return value
+
+
+def _absolute(name: str, options: Mapping[str, Any], host: Host) -> str:
+    """Return a path from the current folder; that of an output file from the job's folder, as sbatch resolves it."""
+    path = Path(options[name]).expanduser()
+    if name not in PATTERNS:
+        return str(Path(host.cwd, path))
+    folder = str(Path(host.cwd, Path(options.get("chdir", "")).expanduser()))
+    return str(Path(as_pattern(folder), path))
 
 
 def _with_ranks_per_node(wanted: Wanted, each: int) -> Wanted:

@@ -222,7 +222,7 @@ def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> 
     assert done.stdout == "node2 a 'b' $HOME *\n"
     assert desk.argosy("attach", job, "--", "sh", "-c", "exit 9", check=False).code == 9
     elsewhere = desk.argosy("attach", job, "--node", "node9", "--", "true", check=False)
-    assert (elsewhere.code, "is no node of job" in elsewhere.stderr) == (125, True)
+    assert (elsewhere.code, "is not a node of job" in elsewhere.stderr) == (125, True)
     desk.argosy("cancel", job)
     desk.wait(job)
     late = desk.argosy("attach", job, "--", "true", check=False)

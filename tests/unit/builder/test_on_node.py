@@ -8,8 +8,10 @@ import pytest
 
 from argosy.builder.on_node import NodeOptions, plan_node_options, plan_node_words, render_node_script
 from argosy.core.errors import SiteError, UsageError
+from argosy.sites.load import load_profile
 from argosy.sites.profile import Site, Slurm
 from argosy.sites.software import Build
+from tests.unit.machines import make_host
 
 PLACE = Build(partition="debug", qos="short", mem="64G", cpus=32, time="00:30:00")
 SITE = Site(name="big", title="t", scheduler="slurm", build=PLACE)
@@ -38,6 +40,12 @@ def test_a_site_that_builds_with_a_gpu_asks_for_one_in_its_own_form(form: str, o
     slurm = Slurm(gpu_option=form)  # type: ignore[arg-type]
     site = Site(name="big", title="t", scheduler="slurm", slurm=slurm, build=Build(gpus=1))
     assert option in plan_node_options(NodeOptions(), site, {})
+
+
+def test_a_build_with_gpus_runs_in_the_partition_that_a_launch_would_choose() -> None:
+    dawn = load_profile("dawn", make_host()).site
+    assert "--partition=pvc9" in plan_node_options(NodeOptions(account="p"), dawn, {})
+    assert "--partition=mine" in plan_node_options(NodeOptions(account="p", partition="mine"), dawn, {})
 
 
 def test_an_account_that_the_site_requires_is_asked_for_before_anything_is_started() -> None:

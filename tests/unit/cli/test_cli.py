@@ -328,6 +328,34 @@ def test_a_script_says_which_partition_was_meant_and_how_to_get_gpus() -> None:
     assert "GPUs per node = 0: no GPU was asked for; a node has 8: --gpus-per-node 8" in head
 
 
+@pytest.mark.parametrize("words", [(), ("--", "htop")])
+def test_a_dry_run_of_an_interactive_launch_shows_what_allocates_the_nodes(words: tuple[str, ...]) -> None:
+    options = ("--site", "lumi-g", "--gpus", "1", "--account", "p", "--time", "1:00:00", "--interactive", "--dry-run")
+    shown = argosy("launch", "/p/x.sif", *options, *words)
+    assert shown.returncode == 0, shown.stderr
+    head = " ".join(shown.stdout.replace("\\", " ").replace("#", " ").split())
+    assert re.search(r" salloc .*--gpus-per-node=1 .*--account=p .*srun --overlap ", head)
+    assert "#SBATCH" not in shown.stdout
+    assert ("htop" if words else "exec bash") in shown.stdout
+    plan = json.loads(argosy("launch", "/p/x.sif", *options, "--json", *words).stdout)
+    assert plan["submit"][0] == "salloc"
+    assert plan["script"] + "\n" == shown.stdout + "\n"
+
+
+def test_an_interactive_launch_needs_slurm_also_in_a_dry_run() -> None:
+    said = argosy("launch", "/p/x.sif", "--interactive", "--dry-run")
+    assert said.returncode == 2
+    assert "--interactive needs a site with Slurm" in said.stderr
+
+
+@pytest.mark.parametrize("site", ["lumi-g", "dawn"])
+def test_the_head_of_a_job_with_gpus_does_not_say_that_it_has_none(site: str) -> None:
+    head = dry_run("--site", site, "--gpus-per-node", "4" if site == "dawn" else "8").stdout.partition("main()")[0]
+    assert "gpu = by /dev" in head
+    assert "gpu = none" not in head
+    assert "cores per rank = 0" not in head
+
+
 def test_an_image_of_a_registry_is_not_fetched_to_show_a_plan_for_another_site(tmp_path: Path) -> None:
     fetched = "docker://registry.invalid/torch"
     shown = dry_run("--site", "lumi-g", "--gpus-per-node", "8", image=fetched)

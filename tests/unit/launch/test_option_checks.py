@@ -332,12 +332,12 @@ def test_a_job_that_is_not_there_is_told_with_the_nearest(project: Project) -> N
 
 
 def test_an_allocation_has_no_options_of_a_batch_job() -> None:
-    words = plan_allocation(("--job-name=a b", "--nodes=2", "--output=/x", "--array=1-2", "--requeue"), ("sh", "x"))
-    assert words == ("salloc", "--job-name=a b", "--nodes=2", "sh", "x")
+    words = plan_allocation(("--job-name=a b", "--nodes=2", "--output=/x", "--array=1-2", "--requeue"))
+    assert words == ("salloc", "--job-name=a b", "--nodes=2")
 
 
 def test_a_shell_notes_its_job_so_that_others_can_attach(tmp_path: Path) -> None:
-    script = render_shell(tmp_path, "lab", terminal=False).replace("exec srun", "exec echo srun")
+    script = render_shell(tmp_path, "lab").replace("exec srun", "exec echo srun")
     ran = subprocess.run(
         ["/bin/sh", "-c", script, "sh", "id"],
         capture_output=True,
@@ -347,7 +347,6 @@ def test_a_shell_notes_its_job_so_that_others_can_attach(tmp_path: Path) -> None
     )
     assert (tmp_path / "submitted.json").read_text() == '{"job": "7", "output": "", "site": "lab"}\n'
     assert ran.stdout.strip().endswith(f"sh {tmp_path}/attach.sh id")
-    assert "--pty" in render_shell(tmp_path, "lab", terminal=True)
 
 
 def test_the_folders_of_output_and_error_are_made() -> None:
