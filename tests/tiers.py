@@ -28,9 +28,9 @@ SOAK = (
     r"slurm/test_slurm_build.py::test_a_launch_waits",
     # One build of each kind of source and of each backend stays; so does one way to the same bytes.
     r"real/test_builds.py::.*\[(tar|tar\.gz|flat)\]",
-    r"real/test_carriers.py::test_root_builds.*\[(userns|proot)\]",
-    r"real/test_carriers.py::test_a_user_of_a_cluster.*\[userns\]",
-    r"real/test_carriers.py::.*\[(0007|KILL)\]",
+    r"real/test_build_backends.py::test_root_builds.*\[(userns|proot)\]",
+    r"real/test_build_backends.py::test_a_user_of_a_cluster.*\[userns\]",
+    r"real/test_build_backends.py::.*\[(0007|KILL)\]",
     r"real/test_compat.py::.*\[0022\]",
     r"real/test_forged.py::.*\[(0077|layer)\]",
     r"real/test_projects.py::.*\[(userns, flat|proot)\]",

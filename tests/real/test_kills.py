@@ -40,7 +40,7 @@ def start(shop: Shop, backend: str) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def duration(pool: Shop) -> dict[str, float]:
-    """Measure one build by each carrier, after one that fills the cache."""
+    """Measure one build with each build backend, after one that fills the cache."""
     took: dict[str, float] = {}
     for backend in BUILD_BACKENDS:
         start(pool, backend).communicate()

@@ -54,10 +54,8 @@ from argosy.recipes.uv_options import UvSettings
 FILE_KEYS = ("fn", "md5", "sha256", "files", "paths_data")
 """Keys of conda-meta about a package's file and its files in the prefix."""
 
-
 MACHINE_KEYS = ("link", "extracted_package_dir", "package_tarball_full_path", "indexed_timestamp")
 """Keys of conda-meta about the package cache or the time of installation."""
-
 
 _LINK_SCRIPT = re.compile(r"\.(?P<name>.+)-post-link\.sh\Z")
 
@@ -156,14 +154,9 @@ def unshare(prefix: Path) -> None:
 
 
 PYTHON = f"{ENV_PREFIX}/bin/python"
-
-
 ASK_GLIBC = "getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 || :"
-
-
 BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) || bash=sh; exec "$bash" "$@"'
 """Runs a script with bash, for which packages write them; falls back to sh if there is no bash."""
-
 
 Compile = Callable[[BuildContainer, Path, Path, Compiled, Collection[str], Step], None]
 

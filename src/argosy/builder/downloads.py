@@ -22,27 +22,13 @@ from argosy.core.store import atomic_file, fill_once, remove_tree
 from argosy.recipes.uv_options import UvSettings
 
 BLOCK = 1 << 20
-
-
 PATIENCE_SECONDS = 60.0
-
-
 BUSY = frozenset({429, 502, 503, 504})
 """HTTP status codes of a temporary problem."""
-
-
 PAUSES_SECONDS = (1, 2, 4)
-
-
 LONGEST_PAUSE_SECONDS = 60
-
-
 LATER = "the server is busy; wait some minutes and try again"
-
-
 CHECK = "check the address and the network; if the nodes have no network, build on a login node"
-
-
 DOWNLOADS = "downloads"
 
 
@@ -114,7 +100,6 @@ def _open(url: str) -> HTTPResponse:
 
 
 TOOLS = "tools"
-
 
 MUSL = {"x86_64": "x86_64-unknown-linux-musl", "aarch64": "aarch64-unknown-linux-musl"}
 """The wheels for these platforms hold a statically linked uv; the glibc ones a dynamic one."""

@@ -68,8 +68,6 @@ from argosy.version import VERSION
 
 MOST_CHANGED = 0.5
 """If a larger share of the tree's bytes is new, the whole tree is packed."""
-
-
 MOST_DEAD = 0.25
 """If updates have replaced or removed a larger share of the layer's bytes, the whole tree is packed without them."""
 
@@ -176,8 +174,6 @@ def _copy_folders(tree: Path, name: str, target: Path, made: set[str]) -> None:
 
 
 RECORD = ".dist-info/RECORD"
-
-
 MAX_NAMED_FILES = 3
 
 

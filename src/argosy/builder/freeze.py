@@ -35,15 +35,10 @@ from argosy.recipes.uv_options import UvSettings
 from argosy.version import VERSION
 
 ROOT = "squashfs-root/"
-
-
 OF_DEBIAN = "usr/lib/python3/dist-packages/"
 """Files here belong to Debian packages, which dpkg lists."""
 
-
 RPM_FOLDERS = ("var/lib/rpm/", "usr/lib/sysimage/rpm/")
-
-
 RPM_QUERY = ("rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n")
 
 
@@ -81,7 +76,6 @@ def parse_rpm(text: str) -> Iterator[LockedPackage]:
 
 
 Parse = Callable[[str], Iterator[LockedPackage]]
-
 
 RECORDS: tuple[tuple[re.Pattern[str], Parse], ...] = (
     (re.compile(r"(?:.*/)?conda-meta/[^/]+\.json\Z"), parse_conda),

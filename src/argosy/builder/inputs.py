@@ -40,10 +40,8 @@ from argosy.recipes.relock import changed_sources, changed_steps, locked_recipe
 LOCK_FILE = "argosy.lock"
 """Default name of a lock file."""
 
-
 WHEELS, CONDA, PROJECT, STAGES = "wheels", "conda", "project", "stages"
 """Folders of a bundle."""
-
 
 IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
 

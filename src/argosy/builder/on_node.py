@@ -36,13 +36,9 @@ from argosy.slurm.times import slurm_time
 USUAL_TIME = "01:00:00"
 """Default time limit of a build (HH:MM:SS)."""
 
-
 FLAGS = frozenset({"--on-node", "--submit"})
-
-
 VALUED = option_names(NODE_ROWS)
 """Options of the job, which the build on the node does not get."""
-
 
 OF_THE_RECIPE = option_names(
     PACKAGE_ROWS | {name: BUILD_ROWS[name] for name in ("base", "file", "build_arg", "locked", "bundle")}
@@ -137,11 +133,7 @@ def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "
 
 
 WITHOUT_VALUE = option_names({name: BUILD_ROWS[name] for name, kind in types(BuildOptions).items() if kind is bool})
-
-
 TAKES_ONE = frozenset({"-o", "--output"}) | (option_names(BUILD_ROWS) - WITHOUT_VALUE)
-
-
 MAY_TAKE_ONE = "--locked"
 """Takes the next argument as its value, unless that is an option."""
 

@@ -139,8 +139,6 @@ class BuildReport(msgspec.Struct, frozen=True):
 
 
 BLOCK = 512
-
-
 KIBIBYTE = 1024
 
 

@@ -39,29 +39,18 @@ from argosy.recipes.project_tables import Project, StageTable, StepTable, words
 COPY_SOURCE = "/.argosy/copy"
 """Mount point of a file of the project while it is copied."""
 
-
 RESULTS = "/.argosy/results"
-
-
 STAGE_FOLDER = "/build"
-
 
 COPY = Path(__file__).with_name("copy.sh").read_text(encoding="utf-8")
 
-
 APT_INSIDE = "/.argosy/apt.conf"
-
-
 QUIET = (("DEBIAN_FRONTEND", "noninteractive"), ("APT_CONFIG", APT_INSIDE))
 """apt drops root while it downloads, which needs a namespace with more than one user; the file disables this."""
 
-
 CHOWN_ALL = "find / -xdev ! -user 0 -exec chown -h 0 {} +"
 
-
 NO_LISTS = "E: Unable to locate package"
-
-
 APT = 'APT::Sandbox::User "root";\n'
 
 
@@ -336,23 +325,15 @@ def _seed_changes(work: Path, tree: Path) -> None:
 NO_CHANGES = (".argosy", "tmp", "dev", "proc", "sys", "run", "opt/argosy", "var/cache/apt", "var/lib/apt/lists")
 """Paths whose changes are discarded: Argosy's mount points, temporary folders, and apt's caches."""
 
-
 FOLDER = "/.argosy/scripts"
-
-
 CALLER_FOLDER = "/.argosy/here"
-
-
 PASSED_ON = ("PIP_", "UV_", "SSL_CERT", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "no_proxy")
 """Variables of the caller that affect downloads."""
-
 
 TYKKY_VARIABLES = (("CW_INSTALLATION_PATH", ROOT), ("env_root", ENV_PREFIX))
 """Variables that scripts written for tykky use."""
 
-
 RUN_SCRIPT = Path(__file__).with_name("run-script.sh").read_text(encoding="utf-8")
-
 
 ADVICE = (
     (re.compile(r"\b(?:conda|mamba): (?:command )?not found"),

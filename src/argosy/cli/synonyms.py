@@ -89,7 +89,6 @@ OPTION_HINTS: Mapping[str, str] = MappingProxyType(
         "--tee": "use --torchrun-arg=--tee=3, or --log-dir DIR",
         "--tag": "use -o FILE; 'argosy images pull FILE NAME:TAG' adds it to the catalog",
         "--prefix": "argosy wrap FILE --prefix DIR installs into a folder",
-        "--carrier": "use --build-backend NAME",
     }
 )
 """Option of another tool that Argosy does not have -> what to do."""

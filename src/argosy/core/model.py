@@ -93,7 +93,9 @@ class ChoiceKey(StrEnum):
     ASSUMED = "assumed"
     BILLED = "billed"
     BIND = "bind"
+    BUILD_BACKEND = "build-backend"
     CORES_PER_RANK = "cores-per-rank"
+    CUDA = "cuda"
     ELASTIC = "elastic"
     EXCLUDED_NODES = "excluded-nodes"
     GPU = "gpu"
@@ -116,6 +118,7 @@ class ChoiceKey(StrEnum):
     SRUN = "srun"
     STAGE_TO = "stage-to"
     TORCH = "torch"
+    TORCH_BACKEND = "torch-backend"
     VARIANT = "variant"
 
 

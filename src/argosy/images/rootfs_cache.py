@@ -1,4 +1,4 @@
-"""Images unpacked into the cache, by content, for runtimes and carriers that work on a folder; never changed after.
+"""Images unpacked into the cache, by content, for runtimes and build backends that need a folder.
 
 Beside them lie the trees of layers that were built and will be built upon: the next build takes such a tree away by a
 rename, and need not unpack 20,000 files, nor remove them at its end.

@@ -161,8 +161,8 @@ class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         In words: login node, partition, QOS.
     network
         Whether compute nodes reach the internet; None where it is not known.
-    carriers
-        Ways to run programs in a base's root that work there.
+    backends
+        Build backends that work there: `root`, `userns`, `apptainer`, `singularity`, `proot`.
     variables
         Variables that a build sets.
     unload
@@ -175,7 +175,7 @@ class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     where: str = ""
     network: bool | None = None
-    carriers: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
     variables: dict[str, str] = msgspec.field(default_factory=dict)
     unload: tuple[str, ...] = ()
     partition: str = ""

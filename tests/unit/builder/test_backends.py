@@ -1,4 +1,4 @@
-"""Carriers as words: which are worth trying on a machine, and what each is started with."""
+"""Build backends: which are worth trying on a machine, and the command that each runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def names(where: Host, asked: str = "") -> list[str]:
     ],
     ids=["root", "user", "no namespaces", "only proot", "no unshare", "root without namespaces"],
 )
-def test_the_carriers_of_a_machine_are_tried_best_first(where: Host, expected: list[str]) -> None:
+def test_the_build_backends_of_a_machine_are_tried_best_first(where: Host, expected: list[str]) -> None:
     assert names(where) == expected
 
 
@@ -259,7 +259,7 @@ def test_a_machine_whose_calls_are_not_known_gets_no_filter() -> None:
     assert len(render_filter(plan_owners("aarch64"))) == 8 * len(plan_owners("aarch64"))
 
 
-def test_a_carrier_of_no_known_name_is_refused_with_those_there_are() -> None:
+def test_an_unknown_build_backend_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="unknown build backend 'foo'") as caught:
         list_backends(make_host(), "foo")
     assert "userns" in caught.value.hint

@@ -25,23 +25,19 @@ import msgspec
 from argosy.builder.backends import seccomp
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
-from argosy.core.model import Bind, Choice, Host
+from argosy.core.model import Bind, Choice, ChoiceKey, Host
 from argosy.core.process import Argv, Command
 
 BUILD_BACKENDS = ("root", "userns", "apptainer", "singularity", "proot")
 
-
 WITHOUT_NEW_CALLS = seccomp.__file__
 """The program that starts proot: an old proot lets system calls that it does not know reach this machine's files."""
-
 
 NAMES = ("/etc/resolv.conf", "/etc/hosts")
 """The machine's resolver files, which programs in the container also need."""
 
-
 NOT_MOUNTED = 97
 """Exit code of `JOIN` if the base's file cannot be mounted on this machine and must be unpacked first."""
-
 
 PRIVATE_NAMESPACE: Argv = (
     *("unshare", "--mount", "--pid", "--fork"),
@@ -50,10 +46,8 @@ PRIVATE_NAMESPACE: Argv = (
 """All mounts and processes end with the namespace, even on kill -9: a FUSE daemon that serves the base, or a dpkg.  It
 needs its own /proc, in which bwrap 0.8 looks up its child by number."""
 
-
 JOIN = Path(__file__).with_name("join.sh").read_text(encoding="utf-8")
 """Joins base and writable layer, and starts bubblewrap."""
-
 
 OWNERS = "owners.bpf"
 """File in the folder of changes with the filter of `argosy.builder.backends.seccomp`; `JOIN` reads it."""
@@ -121,7 +115,7 @@ def list_backends(host: Host, asked: str = "") -> tuple[Choice, ...]:
         ("proot", "proot" in host.programs, "path translation with proot"),
     ]
     found = tuple(
-        Choice("build-backend", name, why, "option" if asked else "machine")
+        Choice(ChoiceKey.BUILD_BACKEND, name, why, "option" if asked else "machine")
         for name, works, why in rows
         if works and asked in {"", name}
     )

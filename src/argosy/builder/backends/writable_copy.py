@@ -135,8 +135,6 @@ def _give_modes(upper: Path, marks: dict[str, Mark]) -> None:
 
 
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque")
-
-
 FUSE_OPAQUE = ".wh..wh..opq"
 
 

@@ -24,7 +24,6 @@ PLAIN, PYTHON, PYTHON_AND_GIT = (
 )
 """Images similar to ``debian:bookworm``: plain, with its Python, and with Python and git."""
 
-
 HINT = (
     "install mmdebstrap for debian:SUITE, or skopeo and umoci for docker://NAME; "
     "or use an image file or folder as the base: --base FILE (tykky: container_src)"

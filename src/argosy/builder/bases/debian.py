@@ -20,13 +20,10 @@ from argosy.images.squashfs.pack import pack_tar
 MIRROR = "ARGOSY_DEBIAN_MIRROR"
 """Variable that names another source of packages, whose suites may have names of their own."""
 
-
 DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
 """Two plus signs belong to a package's name (g++, libstdc++6), one begins the next."""
 
-
 DEBIAN = re.compile(rf"debian:(?P<suite>[A-Za-z0-9][A-Za-z0-9.-]*)(?P<packages>(?:\+{DEBIAN_NAME})*)\Z")
-
 
 DEBIAN_SUITES = (
     *("buster", "bullseye", "bookworm", "trixie", "forky", "duke", "sid", "experimental"),
@@ -34,18 +31,14 @@ DEBIAN_SUITES = (
 )
 """Debian's own; source: https://wiki.debian.org/DebianReleases, https://www.debian.org/releases/."""
 
-
 UBUNTU_SUITES = ("xenial", "bionic", "focal", "jammy", "noble", "plucky", "questing", "resolute")
 """Ubuntu's, from a mirror of it; source: https://wiki.ubuntu.com/Releases."""
-
 
 RELEASES = {"10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie", "14": "forky", "latest": "stable"}
 """What Docker's images of Debian are called beside their suite."""
 
-
 POCKETS = ("-backports", "-proposed-updates", "-proposed", "-security", "-updates", "-slim")
 """Ends of suites; ``-slim`` is Docker's, and every base that is made here is slim."""
-
 
 LIKENESS = 0.7
 """Below this a word may be a suite of a mirror, or a new one."""
@@ -100,7 +93,6 @@ def _meant_suite(suite: str) -> str:
 
 PACKED = "base.sqfs"
 
-
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/lintian/*")
 """Nobody reads manuals in an image; copyright files are kept.
 
@@ -108,10 +100,8 @@ Where mmdebstrap 1.3 finds ``path-exclude=`` it starts a Python for each essenti
 dpkg takes a blank for ``=`` as well; what was unpacked before dpkg was asked is removed by a hook.
 """
 
-
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64el", "riscv64": "riscv64"}
 """What Debian calls an architecture (dpkg-architecture(1))."""
-
 
 WITHOUT_MANUALS: Argv = (
     *(f"--dpkgopt=path-exclude {pattern}" for pattern in LEFT_OUT),

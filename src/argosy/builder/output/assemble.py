@@ -144,8 +144,6 @@ def follow_inside(path: Path, root: Path) -> Path:
 
 
 PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
-
-
 RUNTIME_PREFIXES = ("APPTAINER", "SINGULARITY", "ARGOSY_WORK", "PROOT")
 
 
@@ -191,11 +189,7 @@ def parse_environment(text: str) -> tuple[tuple[str, str], ...]:
 
 
 GROUP = 1
-
-
 COPIED = (DataType.LABELS, DataType.DEFINITION)
-
-
 COPIED_NAMES = (INSPECT_NAME,)
 """Metadata of the base's SIF that is copied.  Signatures are not copied, because they are no longer valid."""
 

@@ -294,8 +294,6 @@ def _docker_name(name: str) -> str:
 
 
 RC = Path(__file__).with_name("rc.sh").read_text(encoding="utf-8")
-
-
 HAS_ETC = "[ -d /etc ] && [ ! -L /etc ]"
 
 

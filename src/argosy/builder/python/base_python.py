@@ -25,7 +25,6 @@ from argosy.core.records import replace
 
 FIND_PYTHON = Path(__file__).with_name("find-python.sh").read_text(encoding="utf-8")
 
-
 ASK_PYTHON = """\
 import json, os, sys
 try:
@@ -143,8 +142,6 @@ def _no_shell(build_container: BuildContainer, reply: Reply) -> ArgosyError:
 
 
 FILE = "argosy_prefix.pth"
-
-
 TEXT = """\
 import os, sys; sys.path[:] = map(lambda path, lib=os.getenv("ARGOSY_WRAP", "\\0") + "/lib": \
 os.path.realpath(path) if path.startswith(lib) else path, sys.path)
@@ -175,10 +172,8 @@ def write_search_path(layer: Path) -> None:
 CONSTRAINTS = "/.argosy/constraints.txt"
 """Path of the file in the container."""
 
-
 FREE = frozenset({"pip", "setuptools", "wheel"})
 """Build tools: pip's constraints also apply to isolated builds, which need other versions."""
-
 
 HOLD = f"export PIP_CONSTRAINT={CONSTRAINTS} UV_CONSTRAINT={CONSTRAINTS}"
 

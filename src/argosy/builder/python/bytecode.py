@@ -33,9 +33,7 @@ from argosy.core.store import remove_tree
 BYTECODE = "bytecode"
 """Folder of the cache."""
 
-
 MODULE_LIST = "list.json"
-
 
 WAY = 2
 """Number of the way in which byte code is compiled: another way may give other bytes, which are not taken."""
@@ -164,23 +162,16 @@ def _link(source: str, target: str) -> None:
 
 
 LIST = "compile.txt"
-
-
 GROUP = 64
 """Modules of a package that one process compiles; a number of their own would make byte code another's."""
-
 
 TESTS = frozenset({"test", "tests"})
 """Names of folders of tests inside packages."""
 
-
 PLAIN = ("env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "PYTHONHASHSEED=0")
-
-
 START = (*PLAIN, f"{ENV_PREFIX}/bin/python", "-B", "-s", "-S", "-W", "ignore", "-c")
 """The environment's Python with none but its own modules.  Up to Python 3.10 byte code holds sets in the order in which
 they hash, which -I would leave to chance."""
-
 
 COMPILE = """\
 import sys

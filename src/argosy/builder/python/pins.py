@@ -37,7 +37,6 @@ from argosy.recipes.recipe import PipKind, PipLine, Recipe
 Row = Mapping[str, str]
 """The version of a chosen package, if it is known, and its address, if it has one."""
 
-
 ADDRESS = re.compile(r"^ \+ (?P<name>[^\s=@]+)(?:==\S+)? (?:@ |\(from )(?P<url>\S+?)\)?$", re.MULTILINE)
 """uv's JSON has no addresses (uv 0.13), but its lines do: ``+ a @ URL``, or ``+ a==1 (from URL)`` after a build."""
 

@@ -26,11 +26,7 @@ from argosy.recipes.recipe import PipKind, PipLine, Recipe
 from argosy.recipes.uv_options import UvSettings
 
 NOT_SOURCE = frozenset({"__pycache__", ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules"})
-
-
 IMAGES = (".sif", ".sqsh", ".sqfs")
-
-
 MOST_BYTES, MOST_FILES = 512 << 20, 50_000
 """A larger folder also holds data or results; it is built in place, as pip does."""
 
@@ -108,21 +104,11 @@ def _is_left_out(folder: Path) -> bool:
 GIT, SSH = "git", "openssh-client"
 """Names of Debian packages."""
 
-
 NO_GIT = re.compile(r"Git executable not found|unable to detect version for|cannot run ssh|'git' was not found")
-
-
 NO_HOST = "Host key verification failed"
-
-
 NO_KEY = re.compile(r"Permission denied \([\w,-]*publickey")
-
-
 _VERSION_OF_GIT = re.compile(r"setuptools[-_]scm|hatch-vcs|versioningit|vcs-versioning|pdm.*scm")
-
-
 _SSH_ADDRESS = re.compile(r"git\+ssh://|git\+[\w.-]+@")
-
 
 GIT_SETTINGS = "[safe]\n\tdirectory = *\n"
 """In the container, the user's files may appear to belong to another user; git would refuse them."""

@@ -18,7 +18,7 @@ import msgspec
 from argosy.builder.backends.container import BuildContainer
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX, ROOT
-from argosy.core.model import Bind, Choice
+from argosy.core.model import Bind, Choice, ChoiceKey
 from argosy.core.records import replace
 from argosy.images.torch_build import ASK_TORCH, BACKENDS
 from argosy.recipes.lock import LockedPackage, PackageKind
@@ -27,43 +27,25 @@ from argosy.recipes.uv_options import UvSettings
 from argosy.sites.profile import Node, Site
 
 INDEX = "https://download.pytorch.org/whl/"
-
-
 OPTION = "--torch-backend"
-
-
-WHAT = "torch-backend"
-
-
 NONE = "none"
 """The word that leaves torch to the usual indexes."""
 
-
 FAMILY = frozenset({"torch", "torchvision", "torchaudio"})
-
-
 BUILD = re.compile(r"\+(cu\d+|rocm\d[\d.]*|xpu|cpu)\b")
 """The end of a version by which PyTorch names a build, and the last part of the address of that build's index."""
-
-
 NAMES_AN_INDEX = frozenset({"--default-index", "--index", "--find-links", "--no-index"})
-
 
 OF_VENDOR: Mapping[str, str] = MappingProxyType({"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"})
 """Where a profile does not say what the nodes' driver supports."""
 
-
 CUDA = (118, 121, 124, 126, 128, 129, 130, 132)
-
-
 ALL_OF_12 = 128
 """What any driver of CUDA 12 runs (docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility).  The builds
 for older versions of CUDA 12 have no new torch, or none for new GPUs."""
 
-
 ROCM = ("5.7", "6.0", "6.1", "6.2", "6.2.4", "6.3", "6.4", "7.0", "7.1", "7.2")
 """What PyTorch has indexes for (uv 0.13, --torch-backend)."""
-
 
 DRIVER_CUDA = "12.8"
 """What conda's packages are chosen for at a site with NVIDIA's GPUs whose profile does not say more; see OF_VENDOR."""
@@ -114,14 +96,16 @@ def choose_backend(asked: str, site: Site | None, base: str = "") -> Choice | No
         known = _known_backends()
         if asked not in known:
             raise UsageError(f"PyTorch has no index {asked!r}", hint=f"one of {', '.join(sorted(known))}, or {NONE}")
-        return Choice(WHAT, asked, "asked for", "option")
+        return Choice(ChoiceKey.TORCH_BACKEND, asked, "asked for", "option")
     if site is None:
         return None
     node = site.node
     if node.gpu_vendor:
         within = next((each.rocm for each in site.images.bases if each.name == base), "")
-        return Choice(WHAT, *(_of_base(within, node) or _of_node(node, site.name)), "site")
-    return Choice(WHAT, "cpu", f"{site.name} has no GPUs", "site") if node.cores and not node.gpus else None
+        return Choice(ChoiceKey.TORCH_BACKEND, *(_of_base(within, node) or _of_node(node, site.name)), "site")
+    if node.cores and not node.gpus:
+        return Choice(ChoiceKey.TORCH_BACKEND, "cpu", f"{site.name} has no GPUs", "site")
+    return None
 
 
 def _known_backends() -> frozenset[str]:
@@ -173,12 +157,12 @@ def choose_cuda(asked: str, site: Site | None) -> Choice:
     if asked:
         if not re.fullmatch(r"\d+(\.\d+)*", asked):
             raise UsageError(f"{asked!r} is no version of CUDA", hint="nvidia-smi on a node tells it, as 12.8")
-        return Choice("cuda", asked, "asked for", "option")
+        return Choice(ChoiceKey.CUDA, asked, "asked for", "option")
     if site and site.node.gpu_vendor == "nvidia":
         known = f"the driver of {site.name} supports it"
         other = f"{site.name} has NVIDIA's GPUs; its profile does not say what their driver supports"
-        return Choice("cuda", site.node.cuda or DRIVER_CUDA, known if site.node.cuda else other, "site")
-    return Choice("cuda", "", "no NVIDIA GPU is assumed", "default")
+        return Choice(ChoiceKey.CUDA, site.node.cuda or DRIVER_CUDA, known if site.node.cuda else other, "site")
+    return Choice(ChoiceKey.CUDA, "", "no NVIDIA GPU is assumed", "default")
 
 
 def aim_torch(settings: UvSettings, recipe: Recipe, backend: Choice | None) -> UvSettings:

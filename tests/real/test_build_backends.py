@@ -1,4 +1,4 @@
-"""Each carrier as the only one allowed, as root and as an ordinary user; and the way from one that fails to another."""
+"""Each build backend works alone, as root and as an ordinary user, and a build falls back to the next one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(shop: Shop, *more: str, **env: str) -> Ended:
 
 
 def check(shop: Shop, done: Ended, backend: str, digests: set[str]) -> None:
-    """Check that a carrier was used, that what it built runs, and is what all others built."""
+    """Check that the build backend was used, and that its image runs and equals those of the other backends."""
     assert done.code == 0, done.err
     report = json.loads(done.out)
     assert report["backend"] == backend
@@ -47,7 +47,7 @@ def check(shop: Shop, done: Ended, backend: str, digests: set[str]) -> None:
 
 @pytest.fixture(scope="module")
 def digests() -> set[str]:
-    """Collect the content digests of one recipe, by whatever carrier it was built."""
+    """Collect the content digests of one recipe, built with any build backend."""
     return set()
 
 
@@ -57,18 +57,18 @@ def need(program: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["root", "userns", "proot"])
-def test_root_builds_by_each_carrier_alone(shop: Shop, backend: str, digests: set[str]) -> None:
+def test_root_builds_by_each_build_backend_alone(shop: Shop, backend: str, digests: set[str]) -> None:
     need("proot" if backend == "proot" else "bwrap")
     check(shop, build(shop, "--build-backend", backend), backend, digests)
 
 
 @pytest.mark.parametrize("backend", ["userns", "proot"])
-def test_an_ordinary_user_builds_by_each_carrier_alone(alices: Shop, backend: str, digests: set[str]) -> None:
+def test_an_ordinary_user_builds_by_each_build_backend_alone(alices: Shop, backend: str, digests: set[str]) -> None:
     need("proot" if backend == "proot" else "bwrap")
     check(alices, build(alices, "--build-backend", backend), backend, digests)
 
 
-def test_a_carrier_that_was_asked_for_and_is_not_here_is_named_with_what_is_missing(shop: Shop) -> None:
+def test_a_requested_build_backend_that_is_not_here_is_named_with_what_is_missing(shop: Shop) -> None:
     if shutil.which("singularity"):
         pytest.skip("singularity is installed here")
     done = build(shop, "--build-backend", "singularity")
@@ -89,14 +89,14 @@ def without(shop: Shop, *left_out: str) -> str:
     return str(folder)
 
 
-def test_without_any_carrier_one_error_names_what_is_missing_and_the_way_out(shop: Shop) -> None:
+def test_without_any_build_backend_one_error_names_missing_programs_and_a_hint(shop: Shop) -> None:
     done = build(shop, PATH=without(shop, "bwrap", "proot", "apptainer", "singularity"))
     assert done.code == 4
     for text in ("bwrap: not found", "apptainer: not found", "proot: not found", "-> install bubblewrap"):
         assert text in done.err
 
 
-def test_without_user_namespaces_the_next_carrier_is_taken_and_the_reason_is_said(alices: Shop) -> None:
+def test_without_user_namespaces_the_next_build_backend_is_used_and_the_reason_is_printed(alices: Shop) -> None:
     need("proot")
     done = blocked(alices)
     assert done.code == 0, done.err
@@ -104,7 +104,7 @@ def test_without_user_namespaces_the_next_carrier_is_taken_and_the_reason_is_sai
     assert "not userns: exit code" in done.err
 
 
-def test_without_user_namespaces_and_proot_the_error_shows_what_each_carrier_said(alices: Shop) -> None:
+def test_without_user_namespaces_and_proot_the_error_shows_what_each_build_backend_said(alices: Shop) -> None:
     done = blocked(alices, "--build-backend", "userns")
     assert done.code == 5
     assert "no build backend works on this machine" in done.err
@@ -142,7 +142,7 @@ LEFTOVERS = {
 
 @pytest.mark.lab
 @pytest.mark.parametrize("backend", ["userns", "apptainer"])
-def test_a_user_of_a_cluster_builds_by_each_carrier_alone(shop: Shop, backend: str, digests: set[str]) -> None:
+def test_a_user_of_a_cluster_builds_by_each_build_backend_alone(shop: Shop, backend: str, digests: set[str]) -> None:
     mine = replace(shop, cache=shop.folder / "cache")
     mine.cache.mkdir()
     shutil.copytree(shop.cache / "tools", mine.cache / "tools")
