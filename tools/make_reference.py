@@ -31,7 +31,7 @@ from argosy.sites.conditions import KNOWN
 from argosy.sites.node_picture import picture_missing, render_picture
 from argosy.sites.profile import Site
 from argosy.sites.read import DATA, read_site, site_names
-from argosy.sites.show import Row, tell_site
+from argosy.sites.show import Row, explain_site
 
 RUNTIMES_PAGE = """\
 # Runtimes
@@ -362,7 +362,7 @@ def render_site_page(site: Site, *, drawn: bool) -> str:
         parts.append("## Not known\n\n" + "\n".join(f"- {question}" for question in site.open_questions) + "\n")
     parts += render_plans(site.name)
     parts.append("## All values, with evidence\n\n| value | | when | why | evidence |\n|---|---|---|---|---|")
-    parts += [render_fact(row) for row in tell_site(site.name, (DATA,))]
+    parts += [render_fact(row) for row in explain_site(site.name, (DATA,))]
     return "\n".join(parts) + "\n"
 
 

@@ -32,7 +32,7 @@ def list_sites(*, session: Session | None = None) -> list[Site]:
 
 def show_site(name: str, *, session: Session | None = None) -> tuple[show.Row, ...]:
     """Return every value of a profile with its reason and source, as ``argosy sites show`` does."""
-    return show.tell_site(name, _folders(session))
+    return show.explain_site(name, _folders(session))
 
 
 def discover_site(

@@ -28,6 +28,9 @@ NO_ARGUMENTS: type[click.UsageError] | tuple[()] = getattr(click.exceptions, "No
 STARTS_NOTHING = frozenset({"--dry-run", "--script"})
 """With one of these options no program of the user starts, so errors keep Argosy's own exit codes."""
 
+VERBOSE = frozenset({"-v", "--verbose"})
+"""With one of these options the notes of an error are printed, too."""
+
 EVIDENCE = 300
 """Characters that are shown of a system error: the name in it may be as long as the command line."""
 
@@ -159,8 +162,9 @@ class _Messages(io.TextIOWrapper):
 
 
 def _say(error: ArgosyError, arguments: list[str]) -> int:
-    _tell(f"argosy: {error}")
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    details = getattr(error, "__notes__", ()) if VERBOSE.intersection(ours) else ()
+    _tell("\n".join((f"argosy: {error}", *(f"  {detail}" for detail in details))))
     starts_program = ours[:1] and ours[0] in RUNS_A_PROGRAM and not STARTS_NOTHING & {w.partition("=")[0] for w in ours}
     return USER_PROGRAM_FAILURE if starts_program and not isinstance(error, Stopped) else error.code
 

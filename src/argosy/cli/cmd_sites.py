@@ -60,10 +60,10 @@ def list_sites(*, as_json: bool) -> None:
 @as_json_option
 def show_site(name: str, *, as_json: bool) -> None:
     """Show one profile: every value with why, source, date, and the line it was read from."""
-    from argosy.sites.show import tell_site  # noqa: PLC0415 - only where it is asked for
+    from argosy.sites.show import explain_site  # noqa: PLC0415 - only where it is asked for
 
     folders = _folders()
-    site, rows = read_site(name, folders), tell_site(name, folders)
+    site, rows = read_site(name, folders), explain_site(name, folders)
     if as_json:
         facts = {"name": site.name, "title": site.title, "scheduler": site.scheduler}
         print_json({**facts, "open_questions": site.open_questions, "values": [asdict(row) for row in rows]})

@@ -1,4 +1,4 @@
-"""Load the site profile of a command, and add the profile's file and line to errors about its values."""
+"""Load the site profile of a command, and name the site and the key in errors about its values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import msgspec
 
 from argosy.core.errors import ArgosyError
 from argosy.core.model import Host
+from argosy.sites.binding import plan_masks
 from argosy.sites.profile import Site
-from argosy.sites.read import read_site, search_path, whose_profile
+from argosy.sites.read import DATA, describe_source, read_site, search_path
+from argosy.sites.show import explain_site
 
 
 class LoadedSite(msgspec.Struct, frozen=True):
@@ -39,13 +41,10 @@ def load_profile(name: str, host: Host) -> LoadedSite:
         When there is no such profile, it is not valid, or its map of cores contradicts its node.
     """
     folders = search_path(host.environment, Path(host.cwd))
-    path, note = whose_profile(name, folders)
+    path, note = describe_source(name, folders)
     site = read_site(str(path), folders)
-    if site.node.gpu_cpus:
-        from argosy.sites.binding import plan_masks  # noqa: PLC0415 - few profiles have a map of cores
-
-        with locate_profile_errors(name, host):
-            plan_masks(site.node)
+    with locate_profile_errors(name, host):
+        plan_masks(site.node)
     return LoadedSite(site, str(path), note)
 
 
@@ -56,15 +55,22 @@ def load_site(name: str, host: Host) -> Site:
 
 @contextmanager
 def locate_profile_errors(name: str, host: Host) -> Iterator[None]:
-    """Add the profile's file and line to an error about one of its values (`ArgosyError.key`)."""
+    """Name site and key in an error about a value of a profile (`ArgosyError.key`).
+
+    For a profile of the user the evidence also gives file and line. For a shipped one they are a note of the exception,
+    which the command line prints with --verbose: users do not edit files of the installation.
+    """
     try:
         yield
     except ArgosyError as error:
         if error.key:
-            from argosy.sites.show import tell_site  # noqa: PLC0415 - only for an error
-
-            rows = tell_site(name, search_path(host.environment, Path(host.cwd)))
+            rows = explain_site(name, search_path(host.environment, Path(host.cwd)))
             origin = next((row.origin for row in rows if row.key == error.key), "")
-            error.evidence = "\n".join(filter(None, (error.evidence, origin and f"{origin}: {error.key}")))
+            if origin.startswith(f"{DATA}/"):
+                error.add_note(f"{origin}: {error.key}")
+                place = f"site {name}: {error.key}"
+            else:
+                place = f"{origin}: {error.key}" if origin else ""
+            error.evidence = "\n".join(filter(None, (error.evidence, place)))
             error.key = ""
         raise

@@ -74,6 +74,11 @@ class Identity(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hosts: tuple[str, ...] = ()
     variables: dict[str, str] = msgspec.field(default_factory=dict)
 
+    @property
+    def has_marks(self) -> bool:
+        """Whether a machine can be recognised at all."""
+        return bool(self.clusters or self.hosts or self.variables)
+
 
 class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The shape of a compute node.

@@ -74,7 +74,7 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
     return found
 
 
-def whose_profile(name: str, folders: Sequence[Path]) -> tuple[Path, str]:
+def describe_source(name: str, folders: Sequence[Path]) -> tuple[Path, str]:
     """Give the file of a profile and, where it is not the shipped one, what it is."""
     path = find_profile(name, folders)
     if name.endswith(".toml") or path.parent == DATA:

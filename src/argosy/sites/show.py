@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True):
     origin: str = ""
 
 
-def tell_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[Row, ...]:
+def explain_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[Row, ...]:
     """Give every value of a site's profile, with where it was read."""
     path = find_profile(name, folders)
     paths = [path, *reversed(fragment_files(path, folders))]

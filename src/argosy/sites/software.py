@@ -162,7 +162,9 @@ class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     network
         Whether compute nodes reach the internet; None where it is not known.
     backends
-        Build backends that work there: `root`, `userns`, `apptainer`, `singularity`, `proot`.
+        Build backends that work there, as ``--build-backend`` takes them; empty: not known.
+    programs
+        Program -> command that makes it available to users without root.
     variables
         Variables that a build sets.
     unload
@@ -175,7 +177,8 @@ class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     where: str = ""
     network: bool | None = None
-    backends: tuple[str, ...] = ()
+    backends: tuple[Literal["root", "userns", "apptainer", "singularity", "proot"], ...] = ()
+    programs: dict[str, str] = msgspec.field(default_factory=dict)
     variables: dict[str, str] = msgspec.field(default_factory=dict)
     unload: tuple[str, ...] = ()
     partition: str = ""

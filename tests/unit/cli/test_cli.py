@@ -484,3 +484,15 @@ def test_argosy_alone_prints_the_help_and_succeeds() -> None:
 def test_a_bind_mount_in_the_style_of_docker_is_answered() -> None:
     said = argosy("run", "x.sif", "-v", "/a:/b", "--", "ls")
     assert "--bind /a:/b" in said.stderr
+
+
+def test_an_error_about_a_shipped_site_names_site_and_key_and_with_verbose_the_file(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SBATCH_ACCOUNT", raising=False)
+    words = ["bare:", "--site", "lumi-g", "--nodes", "2", "--dry-run", "--", "true"]
+    assert run_app(["launch", *words]) == 3
+    plain = capfd.readouterr().err
+    assert ("site lumi-g: slurm.required" in plain, "lumi-g.toml" in plain) == (True, False)
+    assert run_app(["launch", "--verbose", *words]) == 3
+    assert "data/lumi-g.toml:" in capfd.readouterr().err

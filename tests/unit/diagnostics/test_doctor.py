@@ -11,6 +11,7 @@ from argosy.cli.app import app
 from argosy.core.records import replace
 from argosy.diagnostics.doctor.collect import Folder, MachineFacts
 from argosy.diagnostics.doctor.rules import check_machine
+from argosy.diagnostics.doctor.site_rules import Here, is_here
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
 from tests.unit.machines import make_host
@@ -43,7 +44,7 @@ def with_programs(*names: str) -> MachineFacts:
     ("seen", "site", "name", "state"),
     [
         (with_programs("mksquashfs"), None, "container runtime", "fail"),
-        (with_programs("mksquashfs"), read_site("mn5-acc"), "container runtime", "warn"),
+        (with_programs("mksquashfs", "sbatch"), read_site("mn5-acc"), "site runtime", "warn"),
         (with_programs("apptainer"), None, "mksquashfs", "fail"),
         (with_programs("apptainer"), SLURM, "Slurm", "fail"),
         (replace(with_programs("bwrap"), namespaces=False), None, "user namespaces", "fail"),
@@ -65,7 +66,9 @@ def with_programs(*names: str) -> MachineFacts:
             "runtime variables",
             "warn",
         ),
-        (replace(SEEN, host=replace(HOST, arch="aarch64")), read_site("lumi-g"), "site", "warn"),
+        (replace(SEEN, host=replace(HOST, arch="aarch64")), read_site("lumi-g"), "architecture", "warn"),
+        (with_programs("apptainer", "sbatch"), read_site("lumi-g"), "site runtime", "fail"),
+        (with_programs("singularity", "sbatch"), read_site("lumi-g"), "proot", "warn"),
     ],
 )
 def test_each_fault_is_found_under_its_name_with_what_to_do(
@@ -76,7 +79,7 @@ def test_each_fault_is_found_under_its_name_with_what_to_do(
 
 
 def test_a_machine_that_does_not_belong_to_the_site_is_a_warning() -> None:
-    found = {each.what: each for each in check_machine(SEEN, SLURM, is_here=False)}
+    found = {each.what: each for each in check_machine(SEEN, SLURM, here=Here.NO)}
     assert (found["site"].state, "does not belong to desk" in found["site"].evidence) == ("warn", True)
 
 
@@ -84,6 +87,22 @@ def test_a_user_without_namespaces_builds_with_proot() -> None:
     without = replace(SEEN, namespaces=False)
     assert states(without)["proot"] == "warn"
     assert "proot" not in states(replace(without, host=replace(HOST, programs={**HOST.programs, "proot": "/x"})))
+
+
+def test_a_laptop_is_not_a_site_without_marks_and_lacks_what_the_site_needs() -> None:
+    laptop, lumi = with_programs("mksquashfs", "bwrap"), read_site("lumi-g")
+    here = is_here(lumi, (), laptop.host)
+    found = {each.what: each for each in check_machine(laptop, lumi, here=here)}
+    assert {found[name].state for name in ("site", "site runtime", "proot")} == {"warn"}
+    assert "module load LUMI systools" in found["proot"].hint
+    assert "user namespaces" in found
+    assert is_here(lumi, (), HOST) is Here.UNKNOWN
+
+
+def test_at_a_site_without_user_namespaces_they_are_not_missed() -> None:
+    seen = replace(with_programs("singularity", "proot", "mksquashfs", "unsquashfs", "sbatch"), namespaces=False)
+    found = check_machine(seen, read_site("lumi-g"), here=Here.UNKNOWN)
+    assert {each.what: each.state for each in found if each.state != "ok"} == {"site": "unknown", "skopeo": "warn"}
 
 
 def test_a_site_is_unknown_if_no_profile_matches() -> None:

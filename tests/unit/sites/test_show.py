@@ -25,7 +25,7 @@ from argosy.launch.site_settings import caller_variables, parse_torch_version
 from argosy.launch.submit import note_target
 from argosy.sites.detect import Machine, detect_sites, machine_here
 from argosy.sites.read import DATA, read_site, site_names
-from argosy.sites.show import diff_sites, profile_schema, tell_site
+from argosy.sites.show import diff_sites, explain_site, profile_schema
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 
@@ -60,7 +60,7 @@ def test_a_program_runs_in_the_folder_of_its_job_unless_another_one_is_named(wor
 
 @pytest.mark.parametrize("name", site_names())
 def test_each_value_that_is_told_stands_on_the_line_that_is_named(name: str) -> None:
-    rows = tell_site(name)
+    rows = explain_site(name)
     assert rows
     for row in rows:
         path, _, number = row.origin.rpartition(":")
@@ -71,13 +71,13 @@ def test_each_value_that_is_told_stands_on_the_line_that_is_named(name: str) -> 
 
 
 def test_a_value_of_a_fragment_names_the_fragments_file() -> None:
-    rows = {row.key: row for row in tell_site("lumi-g")}
+    rows = {row.key: row for row in explain_site("lumi-g")}
     assert rows["settings.NCCL_SOCKET_IFNAME"].origin.startswith(f"{DATA}/_slingshot-amd.toml:")
     assert rows["slurm.cpus_per_gpu"].origin.startswith(f"{DATA}/lumi-g.toml:")
 
 
 def test_a_value_has_its_own_source_where_it_has_one() -> None:
-    rows = {row.key: row for row in tell_site("lumi-g")}
+    rows = {row.key: row for row in explain_site("lumi-g")}
     assert rows["node.reserved"].source.endswith("lumig-job.md")
     assert rows["node.cores"].source.endswith("lumig.md")
 

@@ -25,7 +25,7 @@ from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Evident
 from argosy.sites.read import DATA, read_site, read_table, search_path, site_names
 from argosy.sites.resolve import INFINIBAND, at_partition, choose_mode, full_address, late_word, resolve
-from argosy.sites.show import tell_site
+from argosy.sites.show import explain_site
 from tests.unit.machines import make_host
 
 LEAST = 'name = "x"\ntitle = "X"\nscheduler = "slurm"\n'
@@ -133,7 +133,7 @@ def test_a_site_builds_on_another_and_on_what_that_builds_on(tmp_path: Path) -> 
     assert site.slurm.required == base.slurm.required
     own, other = ({s.name: s.value for s in each.settings} for each in (site, base))
     assert own == other | {"CXI_FORK_SAFE": "0"}
-    rows = {row.key: row.origin for row in tell_site(str(tmp_path / "x.toml"))}
+    rows = {row.key: row.origin for row in explain_site(str(tmp_path / "x.toml"))}
     assert rows["node.cores"].startswith(str(DATA / "lumi-g.toml"))
     assert "_slingshot-amd.toml" in rows["settings.NCCL_SOCKET_IFNAME"]
 
@@ -146,7 +146,7 @@ def test_each_value_of_a_profile_that_builds_on_another_keeps_its_own_source_and
         text = f'{LEAST}use = ["one"]\n[slurm]\nmem = "2G"\n{source}'
         slurm = read_site(written(tmp_path, text, "two.toml")).slurm
         assert (slurm.mem, slurm.version, slurm.proofs) == ("2G", "23.02", {"version": "2026"})
-        told = {row.key: row.source for row in tell_site(str(tmp_path / "two.toml"))}
+        told = {row.key: row.source for row in explain_site(str(tmp_path / "two.toml"))}
         assert told["slurm.mem"] == source[10:-2]
         assert told["slurm.version"].startswith("https://a.example/")
 
@@ -313,7 +313,7 @@ def test_a_partition_may_have_no_gpus_beside_others_that_have(tmp_path: Path) ->
     file = written(tmp_path, f'{LEAST}{rows}[[partitions]]\nname = "gpu"\nchoose = true\n')
     site = read_site(file)
     assert at_partition(site, site.partition("cpu")).node.gpus == 0
-    assert [row.value for row in tell_site(file) if row.key == "partitions.cpu"] == ["choose, gpus 0"]
+    assert [row.value for row in explain_site(file) if row.key == "partitions.cpu"] == ["choose, gpus 0"]
     with pytest.raises(SiteError) as caught:
         choose_partition(site, "cpu", Demand(1, 2))
     assert (caught.value.evidence, caught.value.hint) == (

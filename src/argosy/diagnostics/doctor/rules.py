@@ -9,6 +9,7 @@ from argosy.core.findings import Finding, State
 from argosy.core.layout import NOT_FROM_CALLER
 from argosy.core.session import Session
 from argosy.diagnostics.doctor.collect import Folder, MachineFacts, collect_facts
+from argosy.diagnostics.doctor.site_rules import INSTALL, Here, check_site, check_site_needs, how_to_get, is_here
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
 from argosy.sites.detect import sites_here
@@ -27,79 +28,86 @@ FEW_FILES = 200_000
 HARMFUL = re.compile(r"PIP_(TARGET|PREFIX|USER|REQUIRE_VIRTUALENV)\Z|CONDA_(PREFIX|DEFAULT_ENV)\Z|BASH_ENV\Z|ENV\Z")
 
 PROGRAMS = {
-    "mksquashfs": ("builds need it", "apt-get install squashfs-tools, or load the module that contains it", True),
-    "unsquashfs": ("bubblewrap needs it to run images", "install squashfs-tools, which contains it", False),
-    "mmdebstrap": ("--base debian:SUITE needs it", "use another base, for example docker://…", False),
-    "skopeo": ("it makes downloads from registries faster", "apt-get install skopeo", False),
-    "squashfuse": ("Apptainer without setuid needs it to mount images", "it usually comes with Apptainer", False),
+    "mksquashfs": ("builds need it", True),
+    "unsquashfs": ("bubblewrap and proot need it to unpack images", False),
+    "mmdebstrap": ("--base debian:SUITE needs it", False),
+    "skopeo": ("it makes downloads from registries faster", False),
+    "squashfuse": ("Apptainer without setuid needs it to mount images", False),
 }
-"""Program -> purpose, hint if it is missing, and whether Argosy needs it."""
+"""Program -> purpose, and whether Argosy needs it."""
 
 
-def check_machine(seen: MachineFacts, site: Site | None, *, is_here: bool = True) -> tuple[Finding, ...]:
+def check_machine(seen: MachineFacts, site: Site | None, *, here: Here = Here.YES) -> tuple[Finding, ...]:
     """Check a machine.
 
     Parameters
     ----------
     site
         The site to compare with; None if no site is known.
-    is_here
-        Whether the machine may belong to `site`; False if the site's marks (cluster and host names) do not match.
+    here
+        Whether the machine belongs to `site`.
     """
+    at_site = site is not None and here is not Here.NO
     return (
-        *_check_runtimes(seen, site),
-        *_check_programs(seen),
-        *_check_proot(seen),
-        *_check_kernel(seen),
+        *((*check_site(seen, site, here=here), *check_site_needs(seen, site, here=here)) if site else ()),
+        *(() if at_site and site and site.runtime.name in RUNTIMES else _check_runtimes(seen)),
+        *_check_programs(seen, site if at_site else None),
+        *_check_proot(seen, site),
+        *_check_kernel(seen, site if at_site else None),
         *map(_check_folder, seen.folders),
         *_check_quota(seen),
-        *_check_slurm(seen, site),
-        *_check_gpus(seen, site),
+        *_check_slurm(seen, site, here=here),
+        *_check_gpus(seen, site if at_site else None),
         *_check_variables(seen),
-        _check_site(seen, site, is_here=is_here),
+        *(() if site else check_site(seen, site, here=here)),
     )
 
 
-def _check_runtimes(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
+def _check_runtimes(seen: MachineFacts) -> Iterator[Finding]:
     here = [name for name in AUTOMATIC if load_runtime(name).program in seen.host.programs]
-    evidence = ", ".join(f"{name} {seen.versions.get(name, '?')}" for name in here)
-    by_site = site.runtime.name if site else ""
-    if here or (by_site and by_site not in AUTOMATIC):
-        yield Finding("container runtime", State.OK, evidence or f"{by_site}, which the site provides in jobs")
-    elif by_site and site and site.modules.load:
-        modules = " ".join(site.modules.load)
-        yield Finding("container runtime", State.WARN, f"{by_site} is in a module", f"module load {modules}")
+    if here:
+        evidence = ", ".join(f"{name} {seen.versions.get(name, '?')}" for name in here)
+        yield Finding("container runtime", State.OK, evidence)
     else:
-        hint = "apt-get install bubblewrap, or ask the administrators for Apptainer"
+        hint = f"{INSTALL['bwrap']}; or ask the administrators for Apptainer"
         yield Finding("container runtime", State.FAIL, f"found none of {', '.join(AUTOMATIC)}", hint)
 
 
-def _check_programs(seen: MachineFacts) -> Iterator[Finding]:
-    for name, (purpose, hint, needed) in PROGRAMS.items():
+def _check_programs(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
+    """Check the programs that Argosy uses; at a site without user namespaces two of them have no use."""
+    useless = ("mmdebstrap", "squashfuse") if site and site.runtime.user_namespaces is False else ()
+    for name, (purpose, needed) in PROGRAMS.items():
         if name in seen.host.programs:
             yield Finding(name, State.OK, seen.versions.get(name, "?"))
-        else:
-            yield Finding(name, State.FAIL if needed else State.WARN, f"not installed; {purpose}", hint)
+        elif name not in useless:
+            state = State.FAIL if needed else State.WARN
+            yield Finding(name, state, f"not installed; {purpose}", how_to_get(name, site))
 
 
-def _check_proot(seen: MachineFacts) -> Iterator[Finding]:
-    """Check proot if it is the only backend for builds: without root and without user namespaces."""
-    if seen.namespaces or seen.host.can_mount:
+def _check_proot(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
+    """Check proot if it is the only backend for builds on this machine, unless the site's needs contain it."""
+    if seen.namespaces or seen.host.can_mount or (site and "proot" in site.build.backends):
         return
     if "proot" in seen.host.programs:
         yield Finding("proot", State.OK, "builds use it, since this user cannot create user namespaces")
     else:
         evidence = "not installed; without user namespaces builds need it"
-        yield Finding("proot", State.WARN, evidence, "load the module that contains proot, or build on another machine")
+        yield Finding("proot", State.WARN, evidence, how_to_get("proot", site))
 
 
-def _check_kernel(seen: MachineFacts) -> Iterator[Finding]:
+def _check_kernel(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     host = seen.host
     only_bwrap = not {"apptainer", "singularity"}.intersection(host.programs) and "bwrap" in host.programs
     if seen.namespaces:
         yield Finding("user namespaces", State.OK, "this user can create them")
     elif host.can_mount:
         yield Finding("user namespaces", State.OK, "not needed, since this user is root")
+    elif site and site.runtime.user_namespaces is False:
+        evidence = (
+            f"this user cannot create them, as documented for {site.name}; {site.runtime.name} does not need them"
+        )
+        yield Finding("user namespaces", State.OK, evidence)
+        return
     else:
         hint = (
             "ask the administrators for user.max_user_namespaces > 0 (Debian: kernel.unprivileged_userns_clone=1; "
@@ -145,8 +153,8 @@ def _check_quota(seen: MachineFacts) -> Iterator[Finding]:
         yield Finding("quota", State.WARN, seen.over_quota.splitlines()[0], "free some space: writing will soon fail")
 
 
-def _check_slurm(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
-    needed = bool(site and site.has_slurm)
+def _check_slurm(seen: MachineFacts, site: Site | None, *, here: Here) -> Iterator[Finding]:
+    needed = bool(site and site.has_slurm and here is not Here.NO)
     if "sbatch" not in seen.host.programs:
         if needed:
             yield Finding("Slurm", State.FAIL, "sbatch is not installed", "run this on a login node of the site")
@@ -184,25 +192,6 @@ def _check_variables(seen: MachineFacts) -> Iterator[Finding]:
         yield Finding("variables", State.OK, "no harmful variable is set")
 
 
-def _check_site(seen: MachineFacts, site: Site | None, *, is_here: bool) -> Finding:
-    if site is None:
-        return Finding("site", State.UNKNOWN, "no profile matches this machine", "name a profile with --site")
-    facts = site.runtime
-    program = load_runtime(facts.name).program if facts.name in RUNTIMES else ""
-    version = seen.versions.get(program, "")
-    if not is_here:
-        evidence = f"this machine ({seen.host.hostname}) does not belong to {site.name}"
-        return Finding("site", State.WARN, evidence, f"run 'argosy doctor' on a login node of {site.name}")
-    if facts.version and version and not version.startswith(re.split(r"[ (]", facts.version)[0]):
-        evidence = f"the profile of {site.name} has {facts.name} {facts.version}, this machine has {version}"
-        hint = "test the site with 'argosy sites validate', and merge the result into the profile"
-        return Finding("site", State.WARN, evidence, hint)
-    if site.node.arch and site.node.arch != seen.host.arch:
-        evidence = f"the nodes of {site.name} are {site.node.arch}, this machine is {seen.host.arch}"
-        return Finding("site", State.WARN, evidence, f"build on a {site.node.arch} machine")
-    return Finding("site", State.OK, f"{site.name}: {site.title}")
-
-
 def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
     """Check this machine.
 
@@ -217,10 +206,7 @@ def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
         When there is no site of that name.
     """
     seen, matching = collect_facts(session), sites_here(session.host)
-    if not site:
-        return check_machine(seen, matching[0] if len(matching) == 1 else None)
-    profile = load_site(site, session.host)
-    # A profile without marks is never detected, for example one for a kind of cluster.
-    has_marks = bool(profile.identity.clusters or profile.identity.hosts or profile.identity.variables)
-    is_here = not has_marks or profile.name in {each.name for each in matching}
-    return check_machine(seen, profile, is_here=is_here)
+    if site:
+        profile = load_site(site, session.host)
+        return check_machine(seen, profile, here=is_here(profile, matching, session.host))
+    return check_machine(seen, matching[0] if len(matching) == 1 else None)
