@@ -1,6 +1,7 @@
-"""The lock: what is in an image, to the byte, as JSON; it never decides what goes in.
+"""The lock: a JSON list of everything in an image, with digests.
 
-A lock lies in the image's layer and beside it as a data object.  Same lock and base, same content digest.
+The image's layer contains its lock, and the SIF file contains a copy as a data object. The same lock and base give
+the same content digest.
 """
 
 from __future__ import annotations
@@ -8,22 +9,22 @@ from __future__ import annotations
 import json
 import re
 from enum import StrEnum
-from functools import cache
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 
 from argosy.core.errors import ImageError
 from argosy.core.records import asdict, replace
-from argosy.core.suggest import suggest_word
+from argosy.core.redact import redact
+from argosy.core.toml_lines import find_fault
 
 SCHEMA = 1
 
 SPARSE = ("build", "url", "md5")
-"""Fields of a package that are left out of the file where they are empty."""
+"""Fields of a package that the file omits if they are empty."""
 
 TIME_END = 2**32
-"""squashfs keeps times in 32 bits."""
+"""squashfs stores times in 32 bits."""
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -31,7 +32,7 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\Z")
 SYSTEM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
 SYSTEM_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~:^_-]*\Z")
-"""Of distributions' packages: an epoch stands before a colon, a tilde sorts before nothing."""
+"""Versions of Debian and RPM packages: an epoch ends with a colon, and a tilde marks a pre-release."""
 
 CONDA_NAME = re.compile(r"[a-z0-9_][a-z0-9_.+-]*\Z")
 BUILD = re.compile(r"[A-Za-z0-9_.+-]*\Z")
@@ -45,7 +46,7 @@ PYTHON_NAMES = {
     "jax-base": "jax",
     "jaxlib-base": "jaxlib",
 }
-"""conda packages that are imported and known to launchers by another name."""
+"""conda packages whose Python module has another name, by which launchers know it."""
 
 
 class SourceKind(StrEnum):
@@ -57,7 +58,7 @@ class SourceKind(StrEnum):
 
 
 class PackageKind(StrEnum):
-    """Who installed a package, and so what its name and version mean."""
+    """The package manager that installed a package; it defines the form of names and versions."""
 
     PYPI = "pypi"
     CONDA = "conda"
@@ -65,21 +66,21 @@ class PackageKind(StrEnum):
     RPM = "rpm"
 
 
-class LockedBase(msgspec.Struct, frozen=True):
-    """The base that the layer was made for.
+class LockedBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base that the layer was built for.
 
     Attributes
     ----------
     reference
-        As it was given: a path, ``debian:bookworm``.
+        The base as the user named it: a path, or for example ``debian:bookworm``.
     digest
         ``sha256:…`` of the base's bytes.
     size
-        Bytes.
+        Size in bytes.
     arch
-        Go's name of the architecture: ``amd64``.
+        Architecture by its Go name, for example ``amd64``.
     system
-        The distribution's own name for itself: ``Debian GNU/Linux 12 (bookworm)``.
+        Name of the distribution, for example ``Debian GNU/Linux 12 (bookworm)``.
     """
 
     reference: str
@@ -92,15 +93,15 @@ class LockedBase(msgspec.Struct, frozen=True):
         _check(DIGEST, self.digest, "base.digest")
 
 
-class LockedPackage(msgspec.Struct, frozen=True):
-    """A package, and the sha256 of each file that may stand for it.
+class LockedPackage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A package, and the sha256 of each file that may provide it.
 
     Attributes
     ----------
     url
-        Address without credentials: of a conda package's file, or of a pip package that comes from no index.
+        Address without credentials: that of a conda package's file, or of a pip package that is not from an index.
     build, md5
-        Of a conda package: its build string, and the checksum of old channels that know no sha256.
+        Build string of a conda package, and the checksum from old channels that do not publish a sha256.
     """
 
     name: str
@@ -115,7 +116,7 @@ class LockedPackage(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         system = self.kind in (PackageKind.DEB, PackageKind.RPM)
         name = {PackageKind.CONDA: CONDA_NAME, PackageKind.PYPI: NAME}.get(self.kind, SYSTEM_NAME)
-        _check(name, self.name, "a package's name", "name")
+        _check(name, self.name, "name of a package", "name")
         _check(BUILD, self.build, f"build of {self.name}", "build string")
         _check(MD5, self.md5, f"md5 of {self.name}", "md5 sum")
         _check(SYSTEM_VERSION if system else VERSION, self.version, f"version of {self.name}", "version")
@@ -123,8 +124,8 @@ class LockedPackage(msgspec.Struct, frozen=True):
             _check(SHA256, digest, f"sha256 of {self.name}")
 
 
-class LockedSource(msgspec.Struct, frozen=True):
-    """A file that asked for packages, and the sha256 of its bytes."""
+class LockedSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that requested packages, and the sha256 of its bytes."""
 
     path: str
     sha256: str
@@ -133,19 +134,19 @@ class LockedSource(msgspec.Struct, frozen=True):
         _check(SHA256, self.sha256, f"sha256 of {self.path}")
 
 
-class LockedStep(msgspec.Struct, frozen=True):
-    """A change of the image beside its packages; one of `run`, `copy` and `url` says what.
+class LockedStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change of the image in addition to its packages; exactly one of `run`, `copy` and `url` is set.
 
     Attributes
     ----------
     copy
         Files and folders of the project, with their digests.
     url, sha256
-        Of a file that was fetched.
+        Address and digest of a downloaded file.
     to
-        Where copies go in the image.
+        Target path of copies in the image.
     before
-        ``packages`` for a step that comes before them.
+        ``packages`` for a step that runs before the packages are installed.
     """
 
     run: tuple[str, ...] = ()
@@ -160,19 +161,21 @@ class LockedStep(msgspec.Struct, frozen=True):
             _check(SHA256, self.sha256, "sha256 of a step")
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return the first command or file of the step."""
         return "".join((*self.run[:1], *(source.path for source in self.copy[:1]), self.url))
 
 
-class LockedStage(msgspec.Struct, frozen=True):
-    """Something made in another base, of which the image has the results: path there, path in the image.
+class LockedStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A build in another base, whose results are copied into the image.
 
     Attributes
     ----------
+    results
+        Pairs of a path in the stage and a path in the image.
     digest
         ``sha256:…`` of the squashfs of its base; empty in the locks of older versions.
     pinned
-        Its base by digest, where it came from a registry.
+        Reference of its base by digest, if it came from a registry.
     """
 
     name: str
@@ -184,8 +187,8 @@ class LockedStage(msgspec.Struct, frozen=True):
     pinned: str = ""
 
 
-class Tools(msgspec.Struct, frozen=True):
-    """Versions of the programs that made the image: other ones may give other bytes of the same content."""
+class Tools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Versions of the programs that built the image: other versions may write the same content as other bytes."""
 
     argosy: str
     uv: str = ""
@@ -193,31 +196,31 @@ class Tools(msgspec.Struct, frozen=True):
     rattler: str = ""
 
 
-class Lock(msgspec.Struct, frozen=True):
-    """All that is in an image.
+class Lock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of an image.
 
     Attributes
     ----------
     python
-        Version of the base's Python; empty where the environment has none.
+        Version of the base's Python; empty if the environment has no Python.
     time
-        The one time that all files carry, in seconds since 1970.
+        Modification time of all files, in seconds since 1970.
     content
         ``sha256:…`` of the layer's content.
     name
-        Of the environment; empty where it has none.
+        Name of the environment; may be empty.
     requested
-        What was asked of conda by name, as conda writes it.
+        Conda packages that were requested by name, in conda's syntax.
     indexes
-        pip's options of the recipe that say where packages come from: ``extra-index-url https://…``.
+        pip options of the recipe that name package sources, for example ``extra-index-url https://…``.
     system
-        Whether the layer changes files outside ``/opt/argosy``: then binding that folder alone is not enough.
+        Whether the layer changes files outside ``/opt/argosy``: then a bind mount of that folder is not enough.
     known_as, labels
-        What makes it look as another tool would have made it: see `argosy.core.layout.Guise`.
+        Layout and labels of another tool that the image imitates: see `argosy.core.layout.Guise`.
     unisolated
-        Packages that were built after all others, and saw them.
+        Packages that were built last, against the installed packages.
     steps, stages
-        What a project file asked for beside packages.
+        Other changes that a project file requested.
     """
 
     base: LockedBase
@@ -243,18 +246,16 @@ class Lock(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         _check(DIGEST, self.content, "content")
         if not 0 <= self.time < TIME_END:
-            raise ValueError(f"time {self.time} is none that squashfs can keep")
+            raise ValueError(f"squashfs cannot store the time {self.time}")
 
 
 def _check(pattern: re.Pattern[str], text: str, what: str, kind: str = "sha256 digest") -> None:
     if not pattern.match(text):
-        raise ValueError(f"{what} is no {kind}: {text!r}")
+        raise ValueError(f"{what} is not a {kind}: {text!r}")
 
 
 def render_lock(lock: Lock) -> str:
-    """Render the lock as JSON: sorted keys, packages by name, no credential, the same bytes for the same lock."""
-    from argosy.core.redact import redact  # noqa: PLC0415 - reading a lock, as each start does, needs none of it
-
+    """Render the lock as JSON: sorted keys, packages by name, no credentials, the same bytes for the same lock."""
     packages = sorted(lock.packages, key=lambda package: (package.name, package.version, package.kind))
     data = asdict(replace(lock, packages=tuple(packages)))
     data["base"]["reference"] = redact(lock.base.reference)
@@ -267,12 +268,12 @@ def render_lock(lock: Lock) -> str:
     for word in ("known_as", "labels"):
         if not data[word]:
             del data[word]
-    # ASCII only: the same in every locale, and a lone surrogate of a file name survives.
+    # ASCII only: independent of the locale, and lone surrogates of file names survive.
     return json.dumps(data, indent=2, sort_keys=True) + "\n"
 
 
 def python_names(lock: Lock) -> frozenset[str]:
-    """Give the names by which the packages of an image are known to Python's world: conda's pytorch is torch."""
+    """Return the names of the packages by which Python knows them: conda's pytorch is torch."""
     return frozenset(
         PYTHON_NAMES.get(package.name, package.name) if package.kind is PackageKind.CONDA else package.name
         for package in lock.packages
@@ -280,10 +281,10 @@ def python_names(lock: Lock) -> frozenset[str]:
 
 
 def lists_all_python(lock: Lock) -> bool:
-    """Tell whether Python sees no package in the image but those of the lock.
+    """Return whether the lock lists every package that Python sees in the image.
 
-    The packages of a foreign base are not listed, nor is what a step brought; Debian as we make it has none, and
-    conda's Python sees its own alone.
+    The lock does not list the packages of a foreign base, nor files that steps add. The Debian bases of Argosy contain
+    no Python packages, and conda's Python sees only its own.
     """
     own = any(package.kind is PackageKind.CONDA and package.name == "python" for package in lock.packages)
     debian = lock.base.reference.startswith("debian:") and "torch" not in lock.base.reference  # +python3-torch
@@ -296,85 +297,43 @@ def parse_lock(text: str, where: str) -> Lock:
     Parameters
     ----------
     where
-        What the text was read from, for messages.
+        Source of the text, for messages.
 
     Raises
     ------
     ImageError
-        When it is cut off, of a later schema, has a word that is not known, or lacks one.
+        If the text is truncated, has a later schema, or has unknown, missing or invalid keys.
     """
     try:
-        data = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_number)
+        data = json.loads(text, object_pairs_hook=_reject_duplicates)
     except (ValueError, RecursionError) as error:
         raise _damaged(where, str(error) or "nested too deep") from error
-    if isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] > SCHEMA:
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if isinstance(schema, int) and schema > SCHEMA:
         raise ImageError(
             f"{where} was written by a later version of Argosy",
-            evidence=f"its schema is {data['schema']}, this version knows {SCHEMA}",
+            evidence=f"its schema is {schema}, this version knows {SCHEMA}",
             hint="update argosy",
         )
+    if schema is None:
+        raise _damaged(where, "it has no 'schema'")
     try:
-        lock: Lock = _convert(data, Lock, "lock")
-    except (ValueError, TypeError) as error:
-        raise _damaged(where, str(error)) from error
-    return lock
+        return msgspec.convert(data, Lock)
+    except msgspec.ValidationError as error:
+        fault = find_fault("", str(error), Lock)
+        unknown = f"unknown key '{fault.key}'; {fault.hint}"
+        raise _damaged(where, unknown if fault.unknown else f"{fault.key}: {fault.what}") from error
 
 
 def _damaged(where: str, why: str) -> ImageError:
-    hint = "build the image again, or take the lock out of the image once more"
-    return ImageError(f"{where} is no lock that can be used", evidence=f"{where}: {why}", hint=hint)
+    hint = "build the image again, or extract the lock from the image again"
+    return ImageError(f"cannot use the lock {where}", evidence=f"{where}: {why}", hint=hint)
 
 
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    twins = sorted({key for key in keys if keys.count(key) > 1})
-    if twins:
-        raise ValueError(f"'{twins[0]}' is there twice")
-    return dict(pairs)
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")
-
-
-def _convert(data: Any, kind: Any, where: str) -> Any:
-    """Convert JSON to a record, strictly: a wrong type or an unknown word is an error that says where."""
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _convert_record(data, kind, where)
-    if getattr(kind, "__origin__", None) is tuple:
-        return _convert_tuple(data, get_args(kind), where)
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind(data)
-    # Not isinstance: True would pass for 1.
-    if type(data) is not kind:
-        raise TypeError(f"{where} is {type(data).__name__}, not {kind.__name__}")
-    return data
-
-
-def _convert_record(data: Any, kind: Any, where: str) -> Any:
-    if not isinstance(data, dict):
-        raise TypeError(f"{where} is {type(data).__name__}, not an object")
-    hints = _hints(kind)
-    for key in data:
-        if key not in hints:
-            near = suggest_word(key, hints)
-            raise ValueError(f"{where} knows no '{key}'" + (f"; did you mean '{near}'?" if near else ""))
-    required = kind.__struct_fields__[: -len(kind.__struct_defaults__) or None]
-    if missing := [name for name in [*required, *(["schema"] if kind is Lock else [])] if name not in data]:
-        raise ValueError(f"{where} has no '{missing[0]}'")
-    return kind(**{key: _convert(value, hints[key], f"{where}.{key}") for key, value in data.items()})
-
-
-@cache
-def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _convert_tuple(data: Any, kinds: tuple[Any, ...], where: str) -> tuple[Any, ...]:
-    if not isinstance(data, list):
-        raise TypeError(f"{where} is {type(data).__name__}, not a list")
-    if kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(data)
-    if len(data) != len(kinds):
-        raise ValueError(f"{where} has {len(data)} items, not {len(kinds)}")
-    return tuple(_convert(item, kind, f"{where}[{n}]") for n, (item, kind) in enumerate(zip(data, kinds, strict=True)))
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a mapping; json and msgspec keep the last of several equal keys."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key '{next(key for key in keys if keys.count(key) > 1)}' appears twice")
+    return found

@@ -309,10 +309,14 @@ def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
     if package.kind is not PipKind.LOCAL:
         return Part(pip=(_place_index(package, path, reading),))
     written = Path(package.path).expanduser() if package.path.startswith("~/") else Path(package.path)
-    for folder in ((reading.cwd / path).parent, reading.cwd):
-        if (folder / written).exists():
-            _refuse_bare(folder / written, package)
-            return _place(package, (folder / written).resolve())
+    candidates = [folder / written for folder in ((reading.cwd / path).parent, reading.cwd)]
+    if found := [candidate for candidate in candidates if candidate.exists()]:
+        # requirements.txt files in docs/ or requirements/ often name "." for the project in the current directory.
+        chosen = next((candidate for candidate in found if _is_installable(candidate)), None)
+        if chosen is None:
+            hint = "name the folder that contains one; use -r to include a requirements file"
+            raise bad_line("the folder has no pyproject.toml or setup.py", package.where, package.text, hint=hint)
+        return _place(package, chosen.resolve())
     hint = f"pip install takes it from an index as {package.name}==VERSION" if package.name else ""
     if "/feedstock" in package.path or "/croot/" in package.path:
         hint = "this path is of the machine that made the conda package: 'pip list --format freeze' gives versions"
@@ -332,10 +336,8 @@ def _place_index(package: PipLine, path: str, reading: _Reading) -> PipLine:
     return replace(package, index=replace(index, address=str((reading.cwd / path).parent / index.address)))
 
 
-def _refuse_bare(found: Path, package: PipLine) -> None:
-    if found.is_dir() and not any((found / name).is_file() for name in ("pyproject.toml", "setup.py")):
-        hint = "its package is in a folder that has one; a file of requirements is named by -r"
-        raise bad_line("there is neither pyproject.toml nor setup.py in it", package.where, package.text, hint=hint)
+def _is_installable(path: Path) -> bool:
+    return not path.is_dir() or any((path / name).is_file() for name in ("pyproject.toml", "setup.py"))
 
 
 def _place(package: PipLine, found: Path) -> Part:

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import tomlkit
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.cli.app import app
-from argosy.core.errors import SiteError, UsageError
+from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, Image, ImageKind
-from argosy.diagnostics.validate.merge import Fact, Result, merge_result, read_result, with_table, with_value
+from argosy.diagnostics.validate.merge import Fact, Result, merge_result, read_result, set_table
 from argosy.launch.resolve_elsewhere import with_validated_overlay
 from argosy.launch.site_settings import explain_container
 from argosy.runtimes.container_plan import plan_container
@@ -137,24 +138,30 @@ def test_all_other_lines_of_a_profile_stay_as_they_are() -> None:
     assert set(PROFILE.splitlines()) <= set(merged.text.splitlines())
 
 
-def test_a_profile_in_a_form_that_cannot_be_merged_is_refused_whole() -> None:
-    odd = PROFILE.replace("[node]\n", '[node]\nproofs = { gpus = "before" }\n')
-    with pytest.raises(SiteError, match="written in a way"):
-        merge_result(odd, parse(odd), RESULT)
-
-
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(TEXT, TEXT)
 def test_any_text_of_a_fact_arrives_in_the_profile_as_data(value: str, name: str) -> None:
-    text = with_table("a = 1\n", "validated.facts", {name: value})
-    assert tomllib.loads(text)["validated"]["facts"] == {name: value}
+    document = tomlkit.parse("a = 1\n")
+    set_table(document, "validated.facts", {name: value})
+    assert tomllib.loads(tomlkit.dumps(document))["validated"]["facts"] == {name: value}
 
 
-def test_a_value_is_set_in_its_own_table_only() -> None:
-    text = with_value("[a]\nx = 1\n[b]\nx = 2\n[[c]]\nx = 3\n", "b", "x", "9")
-    assert text == "[a]\nx = 1\n[b]\nx = 9\n[[c]]\nx = 3\n"
+@pytest.mark.parametrize(
+    "written",
+    [
+        "node = { cores = 8, gpus = 4 }\n",
+        '["node"]\ncores = 8 # twice four\ngpus = 4\n',
+        '[node]\nproofs = { gpus = "before" }\ngpus = 4\n',
+    ],
+)
+def test_a_profile_may_be_written_in_any_form_of_toml(written: str) -> None:
+    text = PROFILE[: PROFILE.index("[node]")] + written + PROFILE[PROFILE.index("[runtime]") :]
+    merged = merge_result(text, parse(text), RESULT, accept=True)
+    site = parse(merged.text)
+    assert (site.node.gpus, site.node.proofs["gpus"]) == (2, "2026-11-21, job 7, slurm 24.11.5, apptainer 1.4.5")
+    assert "twice four" in merged.text or "twice four" not in written
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"argosy_validate": 1}', "\xff"])

@@ -306,6 +306,14 @@ def test_a_local_package_is_found_beside_its_file_before_the_current_directory(t
     assert recipe.pip[0].path == str((tmp_path / "sub" / "pkg").resolve())
 
 
+def test_a_folder_that_is_not_a_package_is_passed_over_for_the_current_directory(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "requirements.txt").write_text(".[torch,docs]\n")
+    (tmp_path / "setup.py").write_text("")
+    recipe = read_recipe(["docs/requirements.txt"], cwd=tmp_path)
+    assert [(line.path, line.extras) for line in recipe.pip] == [(str(tmp_path), "[torch,docs]")]
+
+
 def test_a_missing_links_folder_is_left_out_and_said(tmp_path: Path) -> None:
     write(tmp_path, r_txt="-f nowhere\nnumpy\n")
     recipe = read_recipe(["r.txt"], cwd=tmp_path)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
+import tomlkit
+import tomlkit.exceptions
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.findings import Finding, State
@@ -249,75 +251,36 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
     added = tuple(row for row in met if row.documented is None)
     against = tuple(row for row in met if row.documented is not None and not row.agrees)
     taken = tuple(row for row in against if accept and row.key in FROM_FACTS)
-    for row in (*added, *taken):
-        section, _, key = row.key.partition(".")
-        text = with_value(text, section, key, _literal(row.found))
-    for section in dict.fromkeys(row.key.partition(".")[0] for row in met):
-        keys = [row.key.partition(".")[2] for row in (*confirmed, *added, *taken) if row.key.startswith(f"{section}.")]
-        denied = {row.key.partition(".")[2] for row in against if row not in taken}
-        proofs = {k: v for k, v in getattr(site, section).proofs.items() if k not in denied}
-        proofs |= dict.fromkeys(keys, result.words)
-        text = with_table(text, f"{section}.proofs", proofs)
-    facts = {fact.name: fact.value for fact in result.facts if fact.tried}
-    text = with_table(text, "validated", {"date": result.date, "job": result.job})
-    text = with_table(text, "validated.versions", result.versions)
-    text = with_table(text, "validated.facts", facts)
+    shown = (*confirmed, *added, *taken)
     try:
+        document = tomlkit.parse(text)
+        for row in (*added, *taken):
+            section, _, key = row.key.partition(".")
+            document.setdefault(section, tomlkit.table())[key] = row.found
+        for section in dict.fromkeys(row.key.partition(".")[0] for row in met):
+            keys = [row.key.partition(".")[2] for row in shown if row.key.startswith(f"{section}.")]
+            denied = {row.key.partition(".")[2] for row in against if row not in taken}
+            proofs = {k: v for k, v in getattr(site, section).proofs.items() if k not in denied}
+            set_table(document, f"{section}.proofs", proofs | dict.fromkeys(keys, result.words))
+        set_table(document, "validated", {"date": result.date, "job": result.job})
+        set_table(document, "validated.versions", result.versions)
+        set_table(document, "validated.facts", {fact.name: fact.value for fact in result.facts if fact.tried})
+        text = tomlkit.dumps(document)
         msgspec.convert(tomllib.loads(text), Site)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (tomlkit.exceptions.TOMLKitError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise SiteError(
-            f"the profile of {site.name} is written in a way that this cannot go into",
+            f"cannot merge the result into the profile of {site.name}",
             evidence=str(error),
             hint="write each [section] once, with its keys below it, and merge again",
         ) from error
     return Merged(text, confirmed, added, against, accepted=accept)
 
 
-def _literal(value: Value) -> str:
-    """Write a value as TOML."""
-    return _text(value) if isinstance(value, str) else str(value).lower()
-
-
-def _text(text: str) -> str:
-    """Write a string as TOML: as JSON does, but for a sign that only TOML wants escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-HEADER = re.compile(r"^\s*\[(?!\[)\s*(?P<name>[\w.-]+)\s*\]")
-ANY_HEADER = re.compile(r"^\s*\[")
-
-
-def with_value(text: str, section: str, key: str, literal: str) -> str:
-    """Return a TOML text in which one key of one table has a value; all other lines stay as they are.
-
-    A value over several lines is not looked for: the caller sets plain values only.
-    """
-    lines = text.splitlines()
-    table, new = _lines_of(lines, section), f"{key} = {literal}"
-    if not table:
-        return "\n".join([*lines, "", f"[{section}]", new]) + "\n"
-    old = next((n for n in table if re.match(rf"\s*{re.escape(key)}\s*=", lines[n])), None)
-    if old is None:
-        lines.insert(table.start + 1, new)
-    else:
-        lines[old] = new
-    return "\n".join(lines) + "\n"
-
-
-def _lines_of(lines: Sequence[str], table: str) -> range:
-    """Return the numbers of a table's lines, its header first; none where the text has no such table."""
-    start = next((n for n, line in enumerate(lines) if (found := HEADER.match(line)) and found["name"] == table), None)
-    if start is None:
-        return range(0)
-    return range(start, next((n for n in range(start + 1, len(lines)) if ANY_HEADER.match(lines[n])), len(lines)))
-
-
-def with_table(text: str, name: str, rows: Mapping[str, str]) -> str:
-    """Return a TOML text that ends with a table of these rows, in place of the one of that name."""
-    lines = text.splitlines()
-    if old := _lines_of(lines, name):
-        del lines[old.start : old.stop]
-    while lines and not lines[-1].strip():
-        lines.pop()
-    new = [f"[{name}]", *(f"{_text(key)} = {_text(value)}" for key, value in rows.items())] if rows else []
-    return "\n".join([*lines, "", *new]) + "\n"
+def set_table(document: MutableMapping[str, Any], name: str, rows: Mapping[str, str]) -> None:
+    """Replace the table of a dotted name by these rows; remove it if there are none."""
+    *parents, last = name.split(".")
+    for parent in parents:
+        document = document.setdefault(parent, tomlkit.table(is_super_table=True))
+    document.pop(last, None)
+    if rows:
+        document[last] = dict(rows)
