@@ -68,7 +68,6 @@ NOT_YET = (
     "src/argosy/jobs/**/*",
     "src/argosy/launch/**/*",
     "src/argosy/recipes/**/*",
-    "src/argosy/runtimes/**/*",
     "src/argosy/sites/**/*",
     "src/argosy/slurm/**/*",
     "src/argosy/wrap/**/*",

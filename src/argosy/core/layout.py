@@ -230,7 +230,7 @@ def enter_if_present(first: str = "") -> tuple[str, ...]:
     Parameters
     ----------
     first
-        sh commands to run before, each with its semicolon.
+        Lines of sh to run before.
     """
     script = ShellFunction("enter", f'{first}[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
     return ("/bin/sh", "-c", script, "argosy-enter")

@@ -6,7 +6,7 @@ Debian 12 has no ``--overlay``, so an overlay of the trees is mounted before it 
 One known difference: the image's environment scripts see the caller's variables, so ``X=${X:-default}`` in an image
 keeps the caller's X; with Apptainer it does not. Variables that a plan sets win with both.
 
-Three sh programs enter the container; every value is an argument of theirs::
+Three sh programs enter the container; each takes all values as arguments::
 
     unshare ── sh JOIN ──┬─ mounts: tmpfs, overlay of the trees           (private mount namespace)
                          ├─ bwrap … sh HOLD    builds the container, reports its process id, waits

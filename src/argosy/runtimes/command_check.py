@@ -1,4 +1,4 @@
-"""What is known of a command before its container starts: the files that it names, and that it surely cannot run."""
+"""Check a command before its container starts, and mount the folders of the files among its arguments."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ SYSTEM_FOLDERS = (
     "usr",
     "var",
 )
-"""Below these a path means the image's file, not the host's."""
+"""Top-level folders that belong to the image: a path below them is not a file of the host."""
 
 
 def refuse_missing_binds(request: ContainerRequest) -> None:
-    """Refuse bind mounts of what is not on this machine.
+    """Reject a bind mount whose source does not exist on this machine.
 
     Raises
     ------
     UsageError
-        Naming the source.
+        If a source does not exist.
     """
     for bind in request.binds:
         if not os.path.lexists(bind.source):
             raise UsageError(
-                f"there is no {bind.source} to bind",
+                f"cannot bind {bind.source}: it does not exist",
                 evidence=f"--bind {bind.source}:{bind.target}",
                 hint="check the path",
             )
 
 
 MOUNT_FOLDER = frozenset({"", "apptainer", "singularity", "bwrap", "bare"})
-"""Runtimes in whose containers the current directory is the host's; where none is named it is one of them."""
+"""Runtimes whose containers see the host's current directory; empty means the default, which is one of them."""
 
 
 def refuse_missing_program(
     command: tuple[str, ...], request: ContainerRequest, host: Host, *, at_nodes: bool = False
 ) -> None:
-    """Refuse a Python file that does not exist, before ranks are started for it.
+    """Reject a Python file that does not exist, before ranks are started for it.
 
-    Only where that is certain: below the current directory, the home and the folders for temporary files, which are
-    the host's in the container too.  Elsewhere the file may be the image's.
+    The check covers the current directory, the home and the folders for temporary files, which the container shares
+    with the host. A file in another folder may be part of the image.
 
     Parameters
     ----------
     at_nodes
-        The program starts on compute nodes: those have folders for temporary files of their own.
+        Whether the program starts on compute nodes, which have their own folders for temporary files.
 
     Raises
     ------
     UsageError
-        Naming the file.
+        If the file does not exist.
     """
     program = _python_file(command)
     if not program or request.contain or request.workdir or request.binds:
@@ -79,73 +79,73 @@ def refuse_missing_program(
     if any(map(path.is_relative_to, shared)) and not os.path.lexists(path):
         near = suggest_word(path.name, [each.name for each in path.parent.glob("*.py")])
         raise UsageError(
-            f"there is no {program} to run",
-            evidence=f"looked for {path}; the current directory is the same inside",
-            hint=f"did you mean {near}?" if near else "check the path, or the folder that you are in",
+            f"cannot run {program}: it does not exist",
+            evidence=f"no file {path}; the container has the same current directory",
+            hint=f"did you mean {near}?" if near else "check the path and the current directory",
         )
 
 
 def _python_file(command: tuple[str, ...]) -> str:
-    """Give the file that a Python command runs; empty for any other command, and for ``-c`` and ``-m``."""
+    """Return the file that a Python command runs; empty for any other command, and for ``-c`` and ``-m``."""
     if command[:1] not in {("python",), ("python3",)}:
         return ""
-    options = tuple(takewhile(lambda word: word.startswith("-"), command[1:]))
+    options = tuple(takewhile(lambda argument: argument.startswith("-"), command[1:]))
     program = "".join(command[1 + len(options) :][:1])
     return program if program.endswith(".py") and not {"-c", "-m"}.intersection(options) else ""
 
 
 def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
-    """Refuse a quoted line of shell as the command: a job would wait for its nodes, and then find no such program.
+    """Reject a command that is one quoted shell line: a job would wait for its nodes and then find no such program.
 
     Raises
     ------
     UsageError
-        Unless there is a file of that name, or it may be one of the image's.
+        If no file has that name, and the image cannot contain one.
     """
     line = command[0] if len(command) == 1 else ""
     if len(line.split()) > 1 and not line.startswith("/") and not os.path.lexists(os.path.join(host.cwd, line)):  # noqa: PTH118 - likewise
         raise UsageError(
-            "the command is one word with blanks, and no program has that name",
+            "the command is one argument with blanks, and no program has that name",
             evidence=f"-- {line!r}",
             hint=f"leave the quotes out: -- {line.splitlines()[0]}; or for the shell: -- sh -c {line!r}",
         )
 
 
 def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host: Host) -> None:
-    """Refuse what surely is no program: a quoted line of shell, and a script of this folder that cannot be started so.
+    """Reject a quoted shell line, and a script of this folder that the system cannot execute.
 
     Raises
     ------
     UsageError
-        Naming the command that would do.
+        If the command cannot start; the hint is the command that works.
     """
     refuse_quoted_line(command, host)
     script = command[0] if command else ""
     path = os.path.join(host.cwd, script)  # noqa: PTH118 - isfile answers for any text; Path's may raise
     if request.contain or request.workdir or not script.endswith((".py", ".sh")) or not os.path.isfile(path):  # noqa: PTH113 - likewise
         return
-    way, path = f"write: -- {'python' if script.endswith('.py') else 'sh'} {script}", os.path.normpath(path)
+    hint, path = f"write: -- {'python' if script.endswith('.py') else 'sh'} {script}", os.path.normpath(path)
     if "/" not in script:
         raise UsageError(
-            f"no program has the name {script}",
-            evidence=f"{path} is a file in this folder",
-            hint=f"{way}; a program of the image by its whole path",
+            f"no program on PATH has the name {script}",
+            evidence=f"{path} is a file in the current directory",
+            hint=f"{hint}; for a program of the image, write its full path",
         )
     if not os.access(path, os.X_OK):
-        raise UsageError(f"{script} is a file and no program", evidence=f"{path} may not be executed", hint=way)
+        raise UsageError(f"cannot run {script}: it is not executable", evidence=path, hint=hint)
 
 
 def plan_command_binds(command: tuple[str, ...], request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
-    """Mount the folders of the files that a command names, so that they are seen inside.
+    """Return bind mounts for the folders of the files among a command's arguments.
 
-    ``argosy run image.sif -- python /project/code/train.py`` then works from whatever folder it is typed in.
+    With them, ``argosy run image.sif -- python /project/code/train.py`` works in every folder.
     """
     if request.contain:
         return ()
     folders: dict[str, Bind] = {}
-    for word in command:
-        path = os.path.join(host.cwd, word)  # noqa: PTH118 - isfile answers for any text; Path's may raise
-        if "/" not in word or not os.path.isfile(path):  # noqa: PTH113 - likewise
+    for argument in command:
+        path = os.path.join(host.cwd, argument)  # noqa: PTH118 - isfile answers for any text; Path's may raise
+        if "/" not in argument or not os.path.isfile(path):  # noqa: PTH113 - likewise
             continue
         folder = os.path.normpath(os.path.dirname(path))  # noqa: PTH120 - likewise
         if folder != "/" and folder.split("/")[1] not in SYSTEM_FOLDERS:

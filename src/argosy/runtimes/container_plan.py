@@ -223,13 +223,13 @@ def parse_bind(text: str) -> Bind:
     source, target, mode = [*parts, "", ""][:3]
     if len(parts) > MOST_BIND_PARTS or not source or mode not in {"", "ro", "rw"}:
         raise UsageError(
-            f"{text!r} is no bind mount", evidence="the form is SRC[:DST[:ro]]", hint="write a colon in a path as \\:"
+            f"invalid bind mount {text!r}", evidence="the form is SRC[:DST[:ro]]", hint="write a colon in a path as \\:"
         )
     if target and not target.startswith("/"):
         raise UsageError(
-            f"{text!r} is no bind mount",
-            evidence=f"the path inside, {target!r}, does not begin with /",
-            hint="write it whole; a colon in a path as \\:",
+            f"invalid bind mount {text!r}",
+            evidence=f"the target {target!r} does not begin with /",
+            hint="write an absolute path; write a colon in a path as \\:",
         )
     return Bind(source, target or source, read_only=mode == "ro")
 
@@ -246,7 +246,9 @@ def parse_variable(text: str, environment: Mapping[str, str]) -> Variable:
     if not NAME.match(name):
         raise UsageError(f"{name!r} is not a variable name", evidence=f"--env {text}", hint="write --env NAME=VALUE")
     if not given and name not in environment:
-        raise UsageError(f"{name} is not set here", evidence=f"--env {name}", hint=f"write --env {name}=VALUE")
+        raise UsageError(
+            f"cannot pass {name}: it is not set", evidence=f"--env {name}", hint=f"write --env {name}=VALUE"
+        )
     return Variable(name, value if given else environment[name], inherited=not given)
 
 
@@ -259,9 +261,9 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
         If a bind mount, a variable, a GPU mode or a fingerprint is invalid.
     """
     gpu = said.get("gpu") or GpuMode.AUTO.value
-    ways = [way.value for way in GpuMode]
-    if gpu not in ways:
-        raise UsageError(f"there is no way {gpu!r} for GPUs", evidence=f"known: {', '.join(ways)}")
+    modes = [mode.value for mode in GpuMode]
+    if gpu not in modes:
+        raise UsageError(f"invalid GPU mode {gpu!r}", evidence=f"known: {', '.join(modes)}")
     variables = [parse_variable(text, environment) for text in said.get("env", ())]
     return ContainerRequest(
         binds=tuple(map(parse_bind, said.get("bind", ()))),
@@ -301,9 +303,9 @@ def parse_versions(text: str) -> tuple[tuple[str, str], ...]:
         name, _, version = part.strip().partition("=")
         if name not in VERSIONED or not re.match(r"\d+(\.\d+)*\Z", version):
             raise UsageError(
-                f"{part!r} is no version of what an image holds",
+                f"invalid version {part!r}",
                 evidence=f"known: {', '.join(VERSIONED)}",
-                hint="write it as torch=2.7,rocm=6.2",
+                hint="use NAME=VERSION, for example torch=2.7,rocm=6.2",
             )
         pairs.append((name, version))
     return tuple(pairs)

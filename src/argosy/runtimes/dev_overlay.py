@@ -1,4 +1,4 @@
-"""A writable folder of the project, laid over an image (``--dev``); the image's file stays as it is."""
+"""Make an image writable (``--dev``): a folder of the project takes the changes, and the image file stays unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from argosy.runtimes.open_container import outer_environment
 from argosy.runtimes.runtime import AUTOMATIC, load_runtime
 
 FOLDER = ".argosy/dev"
-"""Where the folders of a project are, below the current directory."""
+"""Parent of the folders with changes, in the current directory."""
 
 LIST_PACKAGES = f"""\
 import importlib.metadata, json, os, re
@@ -49,21 +49,21 @@ for line in limits:
     if name_of(line) not in pins:
         print(line)
 """
-"""Prints constraints that hold the packages of an image, and those of its own constraint file.
+"""Program that prints constraints with the versions of an image's packages, and the lines of its own constraint file.
 
-Not held are tools that build packages, and packages that came from a folder or a repository: they are developed.
+Build tools are free, and so are packages that came from a folder or a repository: users develop those.
 """
 
 ASK = 'python=$(command -v python3 || command -v python) || exit 0; exec "$python" -I -c "$1"'
 
 SHORT = 12
-"""Digits of a digest that tell images apart for a reader."""
+"""Digits of an image's digest in the name of its folder."""
 
 
 def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan:
-    """Give the plan whose image can be written into: what is written goes to a folder, for this image and runtime.
+    """Return the plan with a writable image, whose changes go to a folder.
 
-    A runtime has its own: they mark what was deleted in ways of their own.
+    Each image and runtime has its own folder: runtimes mark deleted files differently.
 
     Parameters
     ----------
@@ -72,25 +72,27 @@ def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan
 
     Raises
     ------
-    UsageError, CheckFailed
-        When the runtime, or the machine's Apptainer, can lay no folder over an image.
+    UsageError
+        If the runtime does not support overlays, or not with this folder.
+    CheckFailed
+        If the configuration of Apptainer on this machine disables overlays.
     """
     runtime, image = plan.runtime, plan.entry.image
     if not runtime.traits.overlays:
         able = " or ".join(name for name in AUTOMATIC if load_runtime(name).traits.overlays)
         raise UsageError(
-            f"{runtime.name} can lay no writable folder over an image",
+            f"{runtime.name} cannot make an image writable",
             evidence="--dev",
             hint=f"use --dev with --runtime {able}",
         )
     if plan.entry.attach is Attach.BIND:
         raise CheckFailed(
-            "no writable folder can be laid over this image here",
+            "cannot make this image writable on this machine",
             evidence=next((choice.why for choice in plan.choices if choice.key == ChoiceKey.LAYER), ""),
-            hint="--dev needs overlays: ask for enable overlay = yes, or use --runtime bwrap",
+            hint="--dev needs 'enable overlay = yes' in apptainer.conf, or --runtime bwrap",
         )
-    place = folder or f"{FOLDER}/{_short(image)}-{runtime.name}"
-    entry = replace(plan.entry, dev=str(Path(host.cwd, place)))
+    path = folder or f"{FOLDER}/{_short(image)}-{runtime.name}"
+    entry = replace(plan.entry, dev=str(Path(host.cwd, path)))
     entry = replace(entry, variables=(*_held_packages(plan, host), *entry.variables))
     refusal = runtime.refuse(entry, host)
     if refusal:
@@ -99,7 +101,7 @@ def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan
 
 
 def _held_packages(plan: ContainerPlan, host: Host) -> tuple[Variable, ...]:
-    """Give the variables by which pip and uv keep the image's packages; one that the user gives is left to her."""
+    """Return the variables with the constraints for pip and uv, except those that the user sets with ``--env``."""
     given = {variable.name for variable in plan.entry.variables}
     own = {name: host.environment.get(name, "") for name in CONSTRAINT_VARIABLES if name not in given}
     return tuple(Variable(name, " ".join(filter(None, (CONSTRAINTS, files)))) for name, files in own.items())
@@ -108,20 +110,19 @@ def _held_packages(plan: ContainerPlan, host: Host) -> tuple[Variable, ...]:
 def hold_packages(plan: ContainerPlan, session: Session) -> None:
     """Write the image's packages into the folder of a plan, as constraints for pip and uv; once for each folder.
 
-    They are asked of the image as it is, without what was written over it.  An image without a Python, or with one
-    before 3.8, has none.
+    The list is that of the unchanged image. It is empty if the image has no Python, or one before 3.8.
     """
     file = Path(plan.entry.dev, "upper", CONSTRAINTS.lstrip("/"))
     if file.exists():
         return
     entry = plan.entry
-    kept = tuple(variable for variable in entry.variables if variable.name not in CONSTRAINT_VARIABLES)
-    bare = replace(plan, entry=replace(entry, dev="", interactive=False, variables=kept))
+    variables = tuple(variable for variable in entry.variables if variable.name not in CONSTRAINT_VARIABLES)
+    bare = replace(plan, entry=replace(entry, dev="", interactive=False, variables=variables))
     environment = outer_environment(bare, session.host.environment)
     for name in CONSTRAINT_VARIABLES:
         environment.pop(name, None)
-    words = literal_argv(bare.argv(("/bin/sh", "-c", ASK, "sh", LIST_PACKAGES)))
-    reply = session.runner.run(Command(words, env=environment))
+    argv = literal_argv(bare.argv(("/bin/sh", "-c", ASK, "sh", LIST_PACKAGES)))
+    reply = session.runner.run(Command(argv, env=environment))
     with translate_os_errors(file, "--dev-dir"):
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_suffix(".part")
@@ -130,24 +131,26 @@ def hold_packages(plan: ContainerPlan, session: Session) -> None:
 
 
 @contextmanager
-def opened_dev(plan: ContainerPlan, tell: Callable[[str], None], clock: Clock = CLOCK) -> Iterator[None]:
-    """Make the folder of a plan where there is none, and hold it: two overlays on one folder would spoil each other.
+def opened_dev(plan: ContainerPlan, note: Callable[[str], None], clock: Clock = CLOCK) -> Iterator[None]:
+    """Create the folder of a plan and lock it, because two overlays with one folder would damage each other.
 
-    This process must stay while the folder is used: its signs of life show other hosts that somebody holds it.
+    This process must run as long as the folder is used: it renews the lock, which other hosts see.
 
     Parameters
     ----------
-    tell
-        Told why this takes time, where it does.
+    note
+        Called with the reason if this has to wait.
 
     Raises
     ------
+    UsageError
+        If the path is a file.
     CheckFailed
-        When it cannot be made, or somebody else holds it, or the image's unpacked files are another user's.
+        If the folder cannot be created, another process holds it, or the unpacked image belongs to another user.
     """
     folder = Path(plan.entry.dev)
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", hint="name another one: --dev-dir DIR")
+        raise UsageError(f"{folder} is not a folder", hint="choose another one with --dev-dir DIR")
     with translate_os_errors(folder, "--dev-dir"):
         if not folder.exists():
             folder.mkdir(parents=True)
@@ -158,14 +161,14 @@ def opened_dev(plan: ContainerPlan, tell: Callable[[str], None], clock: Clock = 
         others = [tree for tree in plan.entry.trees if Path(tree).stat().st_uid != plan.entry.person.uid]
     if others:
         raise CheckFailed(
-            "the unpacked image belongs to another user, so what is in it could not be changed",
+            "cannot make the image writable: its unpacked files belong to another user",
             evidence=others[0],
-            hint="give ARGOSY_CACHE a folder of your own",
+            hint="set ARGOSY_CACHE to a folder of your own",
         )
 
     def waiting(owner: Owner) -> None:
         wait = f"{STALE_AFTER_SECONDS:.0f} s"
-        tell(f"the folder is in use, or was when a host went down: {owner}; looking for a sign of life for {wait}")
+        note(f"the folder is locked by {owner}; waiting {wait} to find out whether that process still runs")
 
     with hold_lock(
         folder / "lease",
@@ -179,12 +182,12 @@ def opened_dev(plan: ContainerPlan, tell: Callable[[str], None], clock: Clock = 
 
 def _refuse(owner: Owner) -> None:
     raise CheckFailed(
-        "another shell writes into this image already",
+        "another process already uses this writable image",
         evidence=str(owner),
-        hint="end it first, or use a folder of your own: --dev-dir DIR",
+        hint="end it first, or use another folder: --dev-dir DIR",
     )
 
 
 def _short(image: Image) -> str:
-    """Name an image: by what is in it, where it says so, else by its file."""
+    """Return a short name of an image: from its content digest if it has one, else from its file."""
     return (image.digest.removeprefix("sha256:") or file_identity(image))[:SHORT]

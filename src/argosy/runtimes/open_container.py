@@ -11,15 +11,20 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.host.emulation import is_emulated, machine_named
 from argosy.host.gpu_probe import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.find import find_image, refined, refuse_layer
 from argosy.images.open import GO_ARCH, Opened, open_image
 from argosy.images.part_digest import describe_part, known_digest, part_digest, tree_name
+from argosy.images.rootfs_cache import unpacked
+from argosy.images.signatures import find_signers
 from argosy.runtimes.command_check import plan_command_binds
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
+from argosy.runtimes.edf import parse_edf
 
 ROOT_KEY = "root"
 
@@ -59,8 +64,6 @@ def open_container(
         return plan
     scratch = session.paths.cache / "mount"
     if not dry:
-        from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - a dry run writes nothing
-
         with translate_os_errors(scratch, "ARGOSY_CACHE"):
             scratch.mkdir(parents=True, exist_ok=True)
     trees = _tree_paths(opened, session) if dry else _unpack(opened, session)
@@ -77,8 +80,6 @@ def _running(image: Image, host: Host) -> Host:
     """Return the host with the emulated architecture, if an emulator runs the image's programs."""
     if image.arch in {"", GO_ARCH.get(host.target, host.target)}:
         return host
-    from argosy.host.emulation import is_emulated, machine_named  # noqa: PLC0415 - for another machine's image only
-
     machine = machine_named(image.arch)
     return replace(host, emulated=machine) if is_emulated(machine) else host
 
@@ -104,8 +105,6 @@ def _signed(request: ContainerRequest, opened: Opened, session: Session, *, dry:
     """Verify the signature of an image and return the signer; a dry run only returns the accepted signers."""
     if dry:
         return Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), "verified at the start", "option")
-    from argosy.images.signatures import find_signers  # noqa: PLC0415 - where it is asked for
-
     path, host = opened.image.path, session.host
     signer = find_signers(opened.sif, path, request.signed_by, session.runner, host.programs)[0]
     return Choice(ChoiceKey.SIGNED_BY, signer.fingerprint, f"verified; {signer.name}", "option")
@@ -122,8 +121,6 @@ def _checked(image: Image) -> Image:
     path = Path(image.path).expanduser().absolute()
     if image.kind is not ImageKind.EDF or not path.is_file():
         return image
-    from argosy.runtimes.edf import parse_edf  # noqa: PLC0415 - such a file only
-
     parse_edf(path.read_text(errors="replace", encoding="utf-8"), str(path))
     return replace(image, path=str(path))
 
@@ -139,10 +136,6 @@ def _tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
 def _unpack(opened: Opened, session: Session) -> tuple[str, ...]:
     if opened.image.kind is ImageKind.TREE:
         return (opened.image.path,)
-    from argosy.images.rootfs_cache import (  # noqa: PLC0415 - with store and leases 30 calls: a dry run unpacks nothing
-        unpacked,
-    )
-
     image = Path(opened.image.path)
     return tuple(
         str(
@@ -167,7 +160,7 @@ class _Part(msgspec.Struct, frozen=True):
     name
         Description for users.
     claim
-        The digest that the image records for it; empty if it records none.
+        The digest that the image records for it, or empty.
     hashed
         Whether its tree is cached by its bytes, so that images share it; else by the file's identity.
     """

@@ -1,13 +1,16 @@
-"""The story of `argosy run` and `argosy shell`: a command in an image, here and now."""
+"""Run a command or a shell in an image on this machine: `argosy run` and `argosy shell`."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.model import ContainerRequest
 from argosy.core.process import Command
 from argosy.core.session import Session
@@ -19,28 +22,34 @@ from argosy.core.shell import (
     render_command,
     render_functions,
 )
+from argosy.core.store import make_folder
+from argosy.images.prefix import current_version
 from argosy.runtimes.command_check import refuse_missing_binds, refuse_no_program
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
+from argosy.runtimes.dev_overlay import hold_packages, opened_dev, plan_dev
 from argosy.runtimes.open_container import open_container, outer_environment, with_shell
 
 SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exec /bin/sh "$@"', "sh")
-"""bash where the image has it.  --norc: the host's ~/.bashrc, visible through the home, would reset PATH."""
+"""bash if the image has it. --norc: ~/.bashrc of the mounted home would reset PATH."""
 
 
 INSTALLERS = frozenset({"apt", "apt-get", "conda", "dnf", "mamba", "pip", "pip3", "uv", "zypper"})
 CHANGES = frozenset({"install", "remove", "uninstall", "update", "upgrade"})
-WRITES_ELSEWHERE = frozenset({"--target", "-t", "--prefix", "--root", "--user", "-p", "--dry-run"})
+WRITES_ELSEWHERE = frozenset({"--target", "-t", "--prefix", "--root", "-p", "--dry-run"})
+
+NOTES = "notes"
+"""Folder of Argosy's state with one empty file for each note that is shown only once."""
 
 
 class RunRequest(msgspec.Struct, frozen=True):
-    """What the user asks of `argosy run`; no command is a shell.
+    """A request of `argosy run`; without a command, of `argosy shell`.
 
     Attributes
     ----------
     dev
-        What is written into the image stays in a folder of the project, for the next start like this.
+        Whether the image is writable: a folder of the project keeps the changes.
     dev_folder
-        That folder; empty means one below ``.argosy/dev`` here.
+        That folder; empty means one below ``.argosy/dev`` in the current directory.
     """
 
     image: str
@@ -51,10 +60,20 @@ class RunRequest(msgspec.Struct, frozen=True):
 
 
 def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tuple[ContainerPlan, Command]:
-    """Plan a run: the container, and the very command that will be started."""
+    """Return the plan of the container, and the command that starts it.
+
+    Raises
+    ------
+    UsageError
+        If the command cannot be run.
+    ArgosyError
+        See `open_container` and `plan_dev`.
+    """
     if request.command[:1] == ("",):
         raise UsageError(
-            "the command is empty", evidence="its first word is ''", hint="is a variable unset, or a quote too many?"
+            "the command is empty",
+            evidence="its first argument is ''",
+            hint="check for an unset variable, or an extra pair of quotes",
         )
     refuse_missing_binds(request.container)
     refuse_no_program(request.command, request.container, session.host)
@@ -63,74 +82,96 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
     if not request.command:
         plan = with_shell(plan)
     if request.dev:
-        from argosy.runtimes.dev_overlay import plan_dev  # noqa: PLC0415 - rarely asked for
-
         plan = plan_dev(plan, session.host, request.dev_folder)
-    words = literal_argv(plan.argv(request.command or SHELL))
-    return plan, Command(words, env=outer_environment(plan, session.host.environment))
+    argv = literal_argv(plan.argv(request.command or SHELL))
+    return plan, Command(argv, env=outer_environment(plan, session.host.environment))
 
 
 def render_run(plan: ContainerPlan, command: Command) -> str:
-    """Render a run as the script that does the same: its variables, its small programs by name, the command."""
-    programs, words = extract_functions(command.argv)
+    """Render a run as a shell script: its variables, its helper functions, and the command."""
+    programs, argv = extract_functions(command.argv)
     return "\n".join(
         (
             *([f"unset {' '.join(plan.entry.drop)}"] if plan.entry.drop else []),
             *(f"export {render_assignment(variable.name, variable.value)}" for variable in plan.exports()),
             *render_functions(programs),
-            "exec " + render_command(words),
+            "exec " + render_command(argv),
         )
     )
 
 
 def read_only_note(request: RunRequest) -> str:
-    """Say how to write into an image, for an installer or a shell; empty for any other command.
+    """Return a note on how to change an image, for an installer or a shell; empty for any other command.
 
-    This is said before the start: the command takes this process's place, and its own error would be the kernel's
-    "Read-only file system" alone.
+    Argosy prints the note before the start: it cannot do so afterwards, because the command replaces this process, and
+    the command's own error is only the kernel's "Read-only file system".
     """
-    words = _first_program(request.command)
-    name = words[0].rpartition("/")[2] if words else ""
-    if request.command and not (name in INSTALLERS and CHANGES & {*words[1:]} and not WRITES_ELSEWHERE & {*words}):
+    argv = _first_program(request.command)
+    name = argv[0].rpartition("/")[2] if argv else ""
+    installs = name in INSTALLERS and CHANGES & {*argv[1:]} and not WRITES_ELSEWHERE & {*argv}
+    if request.command and not installs:
         return ""
-    way = f"packages are added by: {_lasting(request)}; to try some first: --dev"
-    return f"the image is read-only: files go to this folder, your home or /tmp; {way}"
+    hint = f"to add packages: {_build_command(request)}; to try some first: --dev"
+    if "--user" in argv:
+        return f"pip install --user writes to ~/.local, which images built by Argosy do not read; {hint}"
+    return f"the image is read-only: only this folder, your home and /tmp are writable; {hint}"
 
 
 def _first_program(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the words that tell what is started first: those behind ``python -m``, or within ``sh -c``."""
+    """Return the arguments from the first program on: after ``python -m``, or inside ``sh -c``."""
     if command[1:] and command[1].startswith("-m"):
         return tuple(filter(None, (command[1][2:], *command[2:])))
     return tuple(command[2].split()) if command[1:2] in {("-c",), ("-lc",)} and command[2:] else command
 
 
 def dev_note(request: RunRequest, folder: str, cwd: str) -> str:
-    """Say where what is written stays, and how it becomes an image."""
-    place = folder.removeprefix(cwd.rstrip("/") + "/")
-    kept = f"what is written into the image stays in {place}, for --dev; an image of it: {_lasting(request)}"
-    return f"{kept}\nits packages keep their versions: unset PIP_CONSTRAINT UV_CONSTRAINT lets pip change them"
+    """Return a note on where ``--dev`` keeps the changes, and how they become an image."""
+    shown = folder.removeprefix(cwd.rstrip("/") + "/")
+    user = "; leave out --user: pip then installs into the image" if "--user" in request.command else ""
+    return (
+        f"{shown} keeps the changes for the next start with --dev; to build an image: {_build_command(request)}\n"
+        "the image's packages keep their versions; to let pip change them: unset PIP_CONSTRAINT UV_CONSTRAINT" + user
+    )
 
 
-def _lasting(request: RunRequest) -> str:
-    from argosy.images.prefix import current_version  # noqa: PLC0415 - only where it is said
-
+def _build_command(request: RunRequest) -> str:
     if current_version(Path(request.image)) is not None:
         return f"argosy wrap update {quote(request.image)} PACKAGE…"
     return f"argosy build requirements.txt --base {quote(request.image)} -o NEW.sif"
 
 
+def dropped_note(drop: tuple[str, ...], environment: Mapping[str, str]) -> str:
+    """Return a note if the caller's PYTHONPATH does not enter the container; empty otherwise."""
+    value = environment.get("PYTHONPATH", "")
+    if not value or "PYTHONPATH" not in drop:
+        return ""
+    return f"PYTHONPATH={value} does not enter the container; to pass it: --env PYTHONPATH"
+
+
+def note_once(text: str, session: Session) -> None:
+    """Print a note, unless this user has seen the same text before."""
+    marker = session.paths.state / NOTES / hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+    if not text or marker.exists():
+        return
+    session.reporter.note(text)
+    with suppress(OSError, ArgosyError):  # without a writable folder, the note appears again
+        make_folder(marker.parent)
+        marker.touch()
+
+
 def run(request: RunRequest, session: Session) -> int:
-    """Run a command in an image; it takes this process's place, unless a folder is held for it (``--dev``).
+    """Run a command in an image; it replaces this process, unless ``--dev`` must hold a folder meanwhile.
 
     Raises
     ------
     ArgosyError
-        As `plan_run` and `opened_dev` do.
+        See `plan_run` and `opened_dev`.
     """
     plan, command = plan_run(request, session)
+    given = {variable.name for variable in plan.entry.variables}
+    if "PYTHONPATH" not in given:
+        note_once(dropped_note(plan.entry.drop, session.host.environment), session)
     if request.dev:
-        from argosy.runtimes.dev_overlay import hold_packages, opened_dev  # noqa: PLC0415 - rarely asked for
-
         with opened_dev(plan, session.reporter.note):
             hold_packages(plan, session)
             session.reporter.note(dev_note(request, plan.entry.dev, session.host.cwd))

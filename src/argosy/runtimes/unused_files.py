@@ -1,4 +1,4 @@
-"""Tell what of an image a command never opens: the command runs in it, watched by strace; the image stays as it is."""
+"""Find the files of an image that a command never opens: run the command in the image under strace."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from argosy.images.whiteouts import parse_whiteouts
 from argosy.runtimes.run import RunRequest, plan_run
 
 MARK = "argosy-slim"
-"""Name of the shell that becomes the command: what the log holds after its start was done inside."""
+"""Name of the shell that executes the command: the log lines after its start are those of the container."""
 
 CALLS = "?open,openat,?openat2,execve,execveat"
 OPENED = re.compile(r" = \d+<(/[^>]+)>$")
-"""The path that a descriptor leads to, as ``strace -y`` adds it: absolute, links followed."""
+"""The path of a descriptor, as ``strace -y`` prints it: absolute, with links resolved."""
 
 STARTED = re.compile(r"\bexecve(?:at\([^,]*, |\()\"((?:[^\"\\]|\\.)+)\"")
 LISTED = re.compile(r"([-l])\S{9} \S+ +(\d+) \d{4}-\d\d-\d\d \d\d:\d\d /(.+)")
-"""A file or link in what ``unsquashfs -lls -d ''`` prints."""
+"""A file or link in the output of ``unsquashfs -lls -d ''``."""
 
 PACKAGE = re.compile(r"(.*/(?:site|dist)-packages/[^/]+)/")
 STANDARD = re.compile(r"(.*/lib/python3\.\d+)/")
-KEPT = re.compile(r"(?:.*/)?s?bin(?:/|\Z)|etc(?:/|\Z)|var/lib/(?:dpkg|rpm)|usr/lib/sysimage")
-"""Never advised against: programs, since strace does not show the interpreters that the kernel opens itself, settings,
-and what package managers keep."""
+NEEDED = re.compile(r"(?:.*/)?s?bin(?:/|\Z)|etc(?:/|\Z)|var/lib/(?:dpkg|rpm)|usr/lib/sysimage")
+"""Folders that are never suggested for removal: programs, because strace does not show interpreters that the kernel
+opens; settings; databases of package managers."""
 
 LOADER = re.compile(r"(?:.*/)?ld-[^/]*\.so[^/]*\Z")
 OWN = ("usr/local/", "opt/")
@@ -55,18 +55,18 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Slimming(msgspec.Struct, frozen=True):
-    """What of an image a command did not open.
+    """The files of an image that a command did not open.
 
     Attributes
     ----------
     code
-        How the command ended.
+        Exit code of the command.
     groups
-        All packages and folders, the greatest sum of unopened files first.
+        All packages and folders, the largest total size of unopened files first.
     packages, folders
-        Those of which nothing at all was opened: Python packages by their folder's name, other folders by path.
+        Those without any opened file: Python packages by the name of their folder, other folders by path.
     results
-        Files that it opened and that no package manager keeps track of: what a stage would hand on.
+        Opened files that belong to no package manager; a stage of a project file would copy them.
     """
 
     image: str
@@ -79,19 +79,25 @@ class Slimming(msgspec.Struct, frozen=True):
 
 
 def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimming:
-    """Run a command in an image and tell what it never opened.
+    """Run a command in an image and return the files that it never opened.
 
     Raises
     ------
-    UsageError, ToolMissing, ArgosyError
-        Without a command, without strace, and as `argosy run` does.
+    UsageError
+        If there is no command.
+    ToolMissing
+        If strace is not installed.
+    ArgosyError
+        See `argosy.runtimes.run.plan_run`.
     """
     if not command:
-        raise UsageError("no command is given", hint="name what you use the image for: argosy images slim IMAGE -- CMD")
+        raise UsageError(
+            "no command given", hint="pass a command that uses the image: argosy images slim IMAGE -- COMMAND"
+        )
     if not find_program("strace"):
         raise ToolMissing(
-            "strace is not installed, which tells what a command opens",
-            hint="apt-get install strace, or do this on a machine that has it",
+            "cannot trace the command: strace is not installed",
+            hint="apt-get install strace, or use a machine that has it",
         )
     path = find_image(name, session)
     files, links = _list_image(refined(open_image(path), session).image, session)
@@ -107,23 +113,23 @@ def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimmin
     opened = opened_files(trace, links)
     if not opened:
         raise ImageError(
-            "nothing was seen to be opened in the image",
+            "cannot trace the command: strace saw no file of the image",
             evidence=reply.stderr.strip()[-500:],
-            hint="try the command by itself: argosy run IMAGE -- CMD; the image needs /bin/sh, the machine ptrace",
+            hint="try: argosy run IMAGE -- COMMAND; the image needs /bin/sh, and the machine must allow ptrace",
         )
     return judge_files(str(path), command, reply.code, files, opened)
 
 
 def _list_image(image: Image, session: Session) -> tuple[dict[str, int], dict[str, str]]:
-    """List the files of an image with their sizes in bytes, and its links with what they lead to.
+    """Return the files of an image with their sizes in bytes, and its links with their targets.
 
     Raises
     ------
     ImageError
-        When it is a folder.
+        If the image is a folder.
     """
     if image.kind is ImageKind.TREE:
-        raise ImageError(f"{image.path} is a folder", hint="build an image of it first: argosy build --base FOLDER")
+        raise ImageError(f"{image.path} is a folder", hint="first build an image file: argosy build --base FOLDER")
     files: dict[str, int] = {}
     links: dict[str, str] = {}
     for offset in (image.base_offset, image.layer_offset):
@@ -143,14 +149,14 @@ def _list_image(image: Image, session: Session) -> tuple[dict[str, int], dict[st
 
 
 def parse_listing(listing: str) -> Iterator[tuple[str, int, str]]:
-    """Give kind, size in bytes and path of each file and link in a listing of unsquashfs."""
+    """Yield kind, size in bytes and path of each file and link in a listing of unsquashfs."""
     for line in listing.splitlines():
         if found := LISTED.fullmatch(line):
             yield found[1], int(found[2]), found[3]
 
 
 def opened_files(trace: str, links: Mapping[str, str]) -> frozenset[str]:
-    """Give the paths in the image, without the root's slash, that were opened or started inside."""
+    """Return the paths in the image, without the first slash, that were opened or executed."""
     lines = trace.splitlines()
     starts = [number for number, line in enumerate(lines) if f'"{MARK}"' in line]
     found: set[str] = set()
@@ -163,7 +169,7 @@ def opened_files(trace: str, links: Mapping[str, str]) -> frozenset[str]:
 
 
 def follow(path: str, links: Mapping[str, str]) -> str:
-    """Give where a path of the image leads, by its links."""
+    """Resolve the links in a path of the image."""
     parts, done = path.split("/"), ""
     for _ in range(MOST_LINKS * len(parts)):
         if not parts:
@@ -179,7 +185,7 @@ def follow(path: str, links: Mapping[str, str]) -> str:
 
 
 def group_of(path: str) -> str:
-    """Name what a file is counted with: its Python package, Python's own library, or a folder."""
+    """Return the group of a file: its Python package, the standard library, or a folder."""
     for pattern in (PACKAGE, STANDARD):
         if found := pattern.match(path):
             return found[1]
@@ -189,7 +195,7 @@ def group_of(path: str) -> str:
 def judge_files(
     image: str, command: tuple[str, ...], code: int, files: Mapping[str, int], opened: frozenset[str]
 ) -> Slimming:
-    """Sum up what was opened and what was not."""
+    """Group the files of an image by package and folder, and count those that were not opened."""
     members: dict[str, list[str]] = {}
     for path in files:
         members.setdefault(group_of(path), []).append(path)
@@ -204,7 +210,7 @@ def judge_files(
         code=code,
         groups=tuple(groups),
         packages=tuple(name.rpartition("/")[2] for name in idle if PACKAGE.match(f"{name}/")),
-        folders=tuple(f"/{name}" for name in idle if name and not PACKAGE.match(f"{name}/") and not KEPT.match(name)),
+        folders=tuple(f"/{name}" for name in idle if name and not PACKAGE.match(f"{name}/") and not NEEDED.match(name)),
         results=tuple(f"/{path}" for path in sorted(opened) if path in files and _is_own(path)),
     )
 
@@ -220,14 +226,14 @@ def _is_own(path: str) -> bool:
 
 
 def render_slimming(found: Slimming, *, suggest: bool) -> str:
-    """Render it for people; with what to do where that is asked for."""
+    """Render the result as a table; with `suggest`, add how to make the image smaller."""
     total, idle = (sum(getattr(group, name) for group in found.groups) for name in ("size", "unopened_size"))
     rows = [group for group in found.groups if group.unopened_size][:MOST_ROWS]
     lines = [f"{'never opened':>14} {'of':>10}  where"]
     lines += [f"{_mega(row.unopened_size):>14} {_mega(row.size):>10}  {row.name or '/'}" for row in rows]
     lines.append(f"{_mega(idle)} of {_mega(total)} were never opened by: {render_command(found.command)}")
     if found.code:
-        lines.append(f"it ended with {found.code}: what it would have opened later is not known")
+        lines.append(f"the command failed with exit code {found.code}: it may need more files than it opened")
     return "\n".join((*lines, *(_advice(found) if suggest else ())))
 
 
@@ -238,13 +244,13 @@ def _mega(size: int) -> str:
 def _advice(found: Slimming) -> Iterator[str]:
     yield ""
     if found.packages:
-        yield f"leave out of the environment file, or install without what asks for them: {', '.join(found.packages)}"
+        yield f"remove from the environment file, with the packages that depend on them: {', '.join(found.packages)}"
     if found.folders:
-        yield "remove in argosy.toml; with --flatten, since a layer takes nothing away from its base:"
+        yield "remove in argosy.toml, and build with --flatten, because a layer cannot shrink its base:"
         yield "  [[step]]"
         yield f'  run = "rm -rf {" ".join(found.folders)}"'
     if found.results:
-        yield "or take over into a small base only what was opened:"
+        yield "or copy only the opened files into a small base:"
         yield "  [[stage]]"
         yield '  name = "programs"'
         yield f'  base = "{Path(found.image).name}"'
@@ -252,5 +258,5 @@ def _advice(found: Slimming) -> Iterator[str]:
         more = f"   # and {len(found.results) - MOST_RESULTS} more: --json" if len(found.results) > MOST_RESULTS else ""
         yield f"  results = {{ {pairs} }}{more}"
     if not (found.packages or found.folders or found.results):
-        yield "no package and no folder of more than 1 MB is unused as a whole"
-    yield "run the commands of all your jobs before you take anything out: only one was watched"
+        yield "no package or folder of more than 1 MB is completely unused"
+    yield "before you remove anything, repeat this with the commands of all your jobs: only one was traced"

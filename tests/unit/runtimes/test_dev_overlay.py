@@ -50,12 +50,12 @@ def test_an_image_that_does_not_say_what_is_in_it_is_told_by_its_file(tmp_path: 
 
 @pytest.mark.parametrize("name", [name for name in RUNTIMES if name not in {"apptainer", "singularity", "bwrap"}])
 def test_a_runtime_that_lays_no_folder_over_an_image_is_refused_by_name(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} can lay no writable folder"):
+    with pytest.raises(UsageError, match=f"{name} cannot make an image writable"):
         plan_dev(plan_with(name), HOST)
 
 
 def test_where_the_machine_skips_overlays_it_is_said() -> None:
-    with pytest.raises(CheckFailed, match="no writable folder can be laid over this image here"):
+    with pytest.raises(CheckFailed, match="cannot make this image writable"):
         plan_dev(plan_with("apptainer", attach=Attach.BIND), HOST)
 
 
@@ -64,7 +64,7 @@ def test_one_at_a_time_writes_and_the_folder_is_no_matter_of_git(tmp_path: Path)
     with opened_dev(plan, print):
         assert {path.name for path in Path(plan.entry.dev).iterdir()} >= {"upper", "work"}
         assert (tmp_path / ".argosy/dev/.gitignore").read_text() == "*\n"
-        with pytest.raises(CheckFailed, match="another shell") as caught, opened_dev(plan, print):
+        with pytest.raises(CheckFailed, match="another process") as caught, opened_dev(plan, print):
             pass
         assert f"process {os.getpid()}" in caught.value.evidence
     with opened_dev(plan, print):
@@ -88,7 +88,7 @@ def test_a_folder_that_another_host_left_is_taken_over_and_one_in_use_there_is_r
     assert not held.exists()
     held.write_text(json.dumps(asdict(ELSEWHERE)))
     living = FakeTime(meanwhile=[lambda: os.utime(held, (time.seconds, held.stat().st_mtime + 1))])
-    with pytest.raises(CheckFailed, match="another shell"), opened_dev(plan, said.append, living.clock()):
+    with pytest.raises(CheckFailed, match="another process"), opened_dev(plan, said.append, living.clock()):
         pass
     assert json.loads(held.read_text())["pid"] == ELSEWHERE.pid
 
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_is_one_error(tmp_path: Path, place: str) -> Non
 def test_unpacked_files_of_another_user_are_said(tmp_path: Path) -> None:
     stranger = replace(HOST.person, uid=HOST.person.uid + 1)
     plan = plan_dev(plan_with(trees=(str(tmp_path),), person=stranger), HOST, str(tmp_path / "dev"))
-    with pytest.raises(CheckFailed, match="belongs to another user") as caught, opened_dev(plan, print):
+    with pytest.raises(CheckFailed, match="belong to another user") as caught, opened_dev(plan, print):
         pass
     assert "ARGOSY_CACHE" in caught.value.hint
 
@@ -128,5 +128,5 @@ def test_the_note_names_the_folder_and_the_way_to_an_image(tmp_path: Path) -> No
     wrapped = dev_note(RunRequest(str(tmp_path), ()), "/project/.argosy/dev/x-bwrap", "/project")
     assert f"argosy wrap update {tmp_path} PACKAGE…" in wrapped
     note = dev_note(RunRequest("my.sif", ()), "/project/.argosy/dev/x-bwrap", "/project")
-    assert "stays in .argosy/dev/x-bwrap" in note
+    assert ".argosy/dev/x-bwrap keeps the changes" in note
     assert "argosy build requirements.txt --base my.sif -o NEW.sif" in note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from argosy.core.errors import ToolFailed, ToolMissing, UsageError
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
+from argosy.core.session import Paths, PlainReporter
 from argosy.core.shell import ShellFunction, literal_argv
 from argosy.host.probe import probe_host
 from argosy.host.session_factory import open_session
 from argosy.runtimes.choose import bare_entry
 from argosy.runtimes.command_check import refuse_missing_program, refuse_no_program, refuse_quoted_line
 from argosy.runtimes.container_plan import ContainerPlan, plan_container
-from argosy.runtimes.run import RunRequest, read_only_note, render_run
+from argosy.runtimes.run import RunRequest, dev_note, dropped_note, note_once, read_only_note, render_run
 from argosy.runtimes.runtime import load_runtime
 
 HOST = probe_host({"PATH": "/usr/bin", "HOME": "/home/ada"})
@@ -32,7 +34,7 @@ def refuse(folder: Path, *command: str, request: ContainerRequest | None = None)
 
 def test_a_program_file_that_is_not_here_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    with pytest.raises(UsageError, match=r"there is no trian\.py") as caught:
+    with pytest.raises(UsageError, match=r"cannot run trian\.py") as caught:
         refuse(tmp_path, "python", "-u", "trian.py", "--epochs", "2")
     assert caught.value.hint == "did you mean train.py?"
 
@@ -57,7 +59,7 @@ def test_what_may_be_the_images_or_no_file_is_not_refused(tmp_path: Path, comman
 
 def test_of_a_job_only_what_nodes_see_too_is_looked_for() -> None:
     host = replace(HOST, cwd="/home/ada/project")
-    with pytest.raises(UsageError, match=r"there is no absent\.py"):
+    with pytest.raises(UsageError, match=r"cannot run absent\.py"):
         refuse_missing_program(("python", "absent.py"), ContainerRequest(runtime="apptainer"), host, at_nodes=True)
     # nodes have a /tmp of their own, and containers of some runtimes another folder
     refuse_missing_program(("python", "/tmp/absent.py"), ContainerRequest(), host, at_nodes=True)  # noqa: S108
@@ -69,7 +71,7 @@ def test_a_whole_line_as_one_word_is_refused_and_a_files_name_is_not(tmp_path: P
     for word in ("my tool", "/opt/my tool", "python", " train.sh"):
         refuse_quoted_line((word,), replace(HOST, cwd=str(tmp_path)))
     refuse_quoted_line(("sh", "-c", "python train.py"), HOST)
-    with pytest.raises(UsageError, match="one word with blanks") as caught:
+    with pytest.raises(UsageError, match="one argument with blanks") as caught:
         refuse_quoted_line(("python train.py",), replace(HOST, cwd=str(tmp_path)))
     assert "-- python train.py" in caught.value.hint
 
@@ -174,6 +176,25 @@ def test_who_is_about_to_write_into_an_image_is_told_the_way_out(command: tuple[
     note = read_only_note(RunRequest("my.sif", command))
     assert ("argosy build requirements.txt --base my.sif" in note) == said
     assert ("--dev" in note) == said
+
+
+def test_pip_install_user_is_answered_with_what_works() -> None:
+    note = read_only_note(RunRequest("my.sif", ("pip", "install", "--user", "einops")))
+    assert "~/.local" in note
+    assert "--dev" in note
+    dev = dev_note(RunRequest("my.sif", ("pip", "install", "--user", "einops"), dev=True), "/p/dev", "/p")
+    assert "leave out --user" in dev
+
+
+def test_a_python_path_that_is_dropped_is_noted_once_for_each_value(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    paths = Paths(tmp_path / "cache", tmp_path / "state", ())
+    session = replace(open_session(reporter=PlainReporter(stream)), paths=paths)
+    for value in ("/a", "/a", "/b"):
+        note_once(dropped_note(("PYTHONPATH",), {"PYTHONPATH": value}), session)
+    assert stream.getvalue().count("does not enter the container; to pass it: --env PYTHONPATH") == 2
+    assert not dropped_note((), {"PYTHONPATH": "/a"})
+    assert not dropped_note(("PYTHONPATH",), {})
 
 
 def test_the_way_out_names_an_image_as_a_shell_takes_it() -> None:

@@ -246,7 +246,7 @@ def test_a_mount_is_named_from_here_and_whole_inside(text: str, source: str, tar
 
 
 def test_a_place_inside_that_is_not_whole_is_no_mount() -> None:
-    with pytest.raises(UsageError, match="is no bind mount"):
+    with pytest.raises(UsageError, match="invalid bind mount"):
         parse_bind("/scratch/a:b")
 
 

@@ -72,7 +72,7 @@ def test_only_what_is_unused_as_a_whole_is_advised_against_and_never_programs_or
     assert found.groups[0].name == f"{SITE}/big"
     text = render_slimming(found, suggest=True)
     assert "never opened by: py 'a b'" in text
-    assert "it ended with 3" in text
+    assert "failed with exit code 3" in text
     table = "\n".join(line.strip() for line in text.splitlines() if line.startswith("  ") and "MB" not in line)
     parsed = tomllib.loads(table.replace("never opened         of  where", ""))
     assert parsed["stage"][0]["results"] == {"/opt/data/x": "/opt/data/x"}

@@ -2,7 +2,10 @@
 # Arguments: SCRATCH PASSWD GROUP PARENTS DROP ENTER WORKDIR DEV, count and TREES,
 #   count and argv of BWRAP, arguments of ENTER.
 set -eu
-argosy_fail() { printf "argosy: %s\n" "$1" >&2; exit 125; }
+argosy_fail() {
+    printf "argosy: %s\n" "$1" >&2
+    exit 125
+}
 # Print a file without starting cat, which would take a millisecond.
 argosy_show() {
     [ ! -r "$1" ] || while IFS= read -r argosy_line || [ -n "$argosy_line" ]; do
@@ -18,8 +21,11 @@ cd "$argosy_scratch"
 argosy_lower="" argosy_etc=""
 while [ "$argosy_count" -gt 0 ]; do
     case $1 in
-    *[!A-Za-z0-9_./@%+=-]*) ln -s "$1" "tree$argosy_count"; argosy_lower=$argosy_lower:tree$argosy_count ;;
-    *) argosy_lower=$argosy_lower:$1 ;;
+        *[!A-Za-z0-9_./@%+=-]*)
+            ln -s "$1" "tree$argosy_count"
+            argosy_lower=$argosy_lower:tree$argosy_count
+            ;;
+        *) argosy_lower=$argosy_lower:$1 ;;
     esac
     [ -n "$argosy_etc" ] || [ ! -r "$1/etc/passwd" ] || argosy_etc=$1/etc
     shift
@@ -37,8 +43,14 @@ for argosy_file in resolv.conf hosts localtime; do
 done
 # PASSWD is empty for root: root needs no user namespace and is in the passwd file of every image.
 if [ -n "$argosy_passwd" ]; then
-    { printf "%s\n" "$argosy_passwd"; argosy_show "${argosy_etc:-.}/passwd"; } > upper/etc/passwd
-    { argosy_show "${argosy_etc:-.}/group"; printf "%s\n" "$argosy_group"; } > upper/etc/group
+    {
+        printf "%s\n" "$argosy_passwd"
+        argosy_show "${argosy_etc:-.}/passwd"
+    } > upper/etc/passwd
+    {
+        argosy_show "${argosy_etc:-.}/group"
+        printf "%s\n" "$argosy_group"
+    } > upper/etc/group
 fi
 argosy_upper=upper argosy_work=work argosy_fuse=""
 # DEV (--dev) is a folder that keeps all writes; the files prepared above become the lowest layer over the image.
@@ -62,30 +74,52 @@ if [ ! -e root/bin/sh ] && [ ! -L root/bin/sh ]; then
     echo "argosy: the image has no /bin/sh: its environment is not read, and signals do not reach the program" >&2
     argosy_count=$((argosy_count - 4))
     argosy_rest=$argosy_count
-    while [ "$argosy_rest" -gt 0 ]; do set -- "$@" "$1"; shift; argosy_rest=$((argosy_rest - 1)); done
+    while [ "$argosy_rest" -gt 0 ]; do
+        set -- "$@" "$1"
+        shift
+        argosy_rest=$((argosy_rest - 1))
+    done
     shift 5
     argosy_rest=$1
     shift
-    while [ "$argosy_rest" -gt 0 ]; do case $1 in
-    *=*) export "${1?}" ;;
-    *) eval "export $1=\"\$ARGOSYENV_$1\"; unset -v ARGOSYENV_$1" ;;
-    esac; shift; argosy_rest=$((argosy_rest - 1)); done
+    while [ "$argosy_rest" -gt 0 ]; do
+        case $1 in
+            *=*) export "${1?}" ;;
+            # sh reads a variable by a computed name with eval only. Argosy checks the names.
+            *)
+                eval "export $1=\"\$ARGOSYENV_$1\""
+                unset -v "ARGOSYENV_$1"
+                ;;
+        esac
+        shift
+        argosy_rest=$((argosy_rest - 1))
+    done
     argosy_rest=$(($# - argosy_count))
-    while [ "$argosy_rest" -gt 0 ]; do set -- "$@" "$1"; shift; argosy_rest=$((argosy_rest - 1)); done
+    while [ "$argosy_rest" -gt 0 ]; do
+        set -- "$@" "$1"
+        shift
+        argosy_rest=$((argosy_rest - 1))
+    done
     exec bwrap --die-with-parent --chdir "$argosy_workdir" --setenv PATH @DEFAULT_PATH@ "$@"
 fi
 # The container exists as long as this process holds the other end of the pipe, so killing it leaves nothing behind.
 # Use a free descriptor: a caller may pass down its own (PMI_FD of MPICH).
 mkfifo hold
 for argosy_fd in 9 8 7 6 5 4 3; do [ -e "/proc/self/fd/$argosy_fd" ] || break; done
+# sh opens a descriptor of a computed number with eval only.
 eval "exec $argosy_fd<>hold"
-# bubblewrap accepts at most 9000 arguments, so the command is left out of its argv.
-argosy_words="" argosy_rest=0
-while [ $# -gt 8000 ] && [ "$argosy_rest" -lt "$argosy_count" ]; do
-    argosy_rest=$((argosy_rest + 1)) argosy_words="$argosy_words \"\${$argosy_rest}\""
-done
 argosy_pid=$({
-    eval "exec $argosy_fd>&-; ${argosy_words:+set -- $argosy_words}"
+    eval "exec $argosy_fd>&-"
+    # bubblewrap accepts at most 9000 arguments: keep its own, the first ones, and drop the command.
+    if [ $# -gt 8000 ]; then
+        argosy_rest=$argosy_count
+        while [ "$argosy_rest" -gt 0 ]; do
+            set -- "$@" "$1"
+            shift
+            argosy_rest=$((argosy_rest - 1))
+        done
+        shift $(($# - argosy_count))
+    fi
     exec bwrap "$@" < hold 3>&1 > /dev/null
 } &)
 [ -n "$argosy_pid" ] || exit 125

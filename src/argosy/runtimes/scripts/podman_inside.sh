@@ -10,9 +10,17 @@ argosy_environment() {
 argosy_environment
 argosy_count=$1
 shift
-while [ "$argosy_count" -gt 0 ]; do case $1 in
-    *=*) export "${1?}" ;;
-    *) eval "export $1=\"\$ARGOSYENV_$1\"; unset -v ARGOSYENV_$1" ;;
-    esac; shift; argosy_count=$((argosy_count - 1)); done
+while [ "$argosy_count" -gt 0 ]; do
+    case $1 in
+        *=*) export "${1?}" ;;
+        # sh reads a variable by a computed name with eval only. Argosy checks the names.
+        *)
+            eval "export $1=\"\$ARGOSYENV_$1\""
+            unset -v "ARGOSYENV_$1"
+            ;;
+    esac
+    shift
+    argosy_count=$((argosy_count - 1))
+done
 unset -v argosy_count argosy_script
 exec "$@"
