@@ -19,7 +19,8 @@ PACKAGES = frozenset(
 LOOSE = frozenset({"__init__", "__main__", "version"})
 
 RUN_IN_IMAGES = {
-    SOURCE / name for name in ("bench/collectives_program.py", "bench/nodes_program.py", "launch/launchers/ray.py")
+    SOURCE / name
+    for name in ("bench/collectives_program.py", "bench/nodes_program.py", "launch/launchers/ray_program.py")
 }
 """Programs that run inside images, with the image's Python; nothing in Argosy imports them."""
 

@@ -142,6 +142,19 @@ def choice_label(key: str) -> str:
     return LABELS.get(key, key)
 
 
+class Mark(StrEnum):
+    """Marks a choice that readers of a plan must see.
+
+    ``doubtful`` is probably a mistake of the user, ``unused`` is an option without effect in this launch, and ``unset``
+    is a setting of the site whose condition cannot be evaluated.
+    """
+
+    NONE = ""
+    DOUBTFUL = "doubtful"
+    UNUSED = "unused"
+    UNSET = "unset"
+
+
 class Choice(msgspec.Struct, frozen=True):
     """One choice of a plan with its reason, as ``--dry-run`` and ``explain`` print it.
 
@@ -166,6 +179,7 @@ class Choice(msgspec.Struct, frozen=True):
     evidence: str = ""
     checked: str = ""
     proof: str = ""
+    mark: Mark = Mark.NONE
 
     @property
     def label(self) -> str:

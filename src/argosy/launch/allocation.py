@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, GpuMode, Host
+from argosy.core.model import Choice, GpuMode, Host, Mark
 from argosy.core.records import replace
 from argosy.launch.model import LaunchRequest
 from argosy.launch.names import option
-from argosy.launch.option_checks import NOT_USED, SHELL_INSTEAD, given_options, refuse_options, unused_rows
+from argosy.launch.option_checks import SHELL_INSTEAD, given_options, refuse_options, unused_rows
 from argosy.launch.shape import Wanted, choose_shape
 from argosy.sites.profile import Site
 from argosy.sites.resolve import at_partition, choose_mode
 from argosy.slurm.option_checks import check_options
 from argosy.slurm.text import JobOptions
 
-UNUSED_HERE = f"{NOT_USED}the allocation is there already"
+UNUSED_HERE = "not used: the allocation exists already"
 
 INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
     {
@@ -91,7 +91,7 @@ def _replaced(request: LaunchRequest, counts: Mapping[str, str]) -> Iterator[Cho
     """Yield the numbers of the project file that the allocation replaces."""
     for name, (value, source) in request.given.items():
         if name in _told_by(counts) and value != counts.get(name):
-            yield Choice(option(name), value, UNUSED_HERE, source)
+            yield Choice(option(name), value, UNUSED_HERE, source, mark=Mark.UNUSED)
 
 
 def _shape(request: LaunchRequest, site: Site, environment: Mapping[str, str]) -> tuple[Wanted, dict[str, str]]:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from argosy.core.model import Choice, ChoiceKey
+from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.runtimes.runtime import load_runtime
 
@@ -144,7 +144,7 @@ def _explain_choice(choice: Choice) -> Explained:
 
 
 def _group_of(choice: Choice) -> str:
-    if choice.value == "not set" or choice.source == "assumed":
+    if choice.mark is Mark.UNSET or choice.source == "assumed":
         return "not decided"
     if re.fullmatch(r"[A-Z][A-Z0-9_]+(, [A-Z][A-Z0-9_]+)*", choice.key):
         return "variables"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, ChoiceKey
+from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.model import LaunchRequest
@@ -17,9 +17,8 @@ from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import check_options
 
-NOT_USED = "not used: "
-UNUSED = f"{NOT_USED}nothing queues here"
-"""Reason of an option that has no meaning without a queue."""
+UNUSED = "not used: this site has no queue"
+"""Reason for an option that has no effect without a queue."""
 
 QUEUES = (
     *("account", "partition", "qos", "time", "mem", "mem_per_gpu", "constraint", "reservation", "nodelist"),
@@ -86,7 +85,7 @@ def refuse_options(
 
 def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
     """Yield a choice for each option that is not used."""
-    yield from (Choice(option(name), value, why, "option") for name, value in given.items())
+    yield from (Choice(option(name), value, why, "option", mark=Mark.UNUSED) for name, value in given.items())
 
 
 def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
@@ -99,7 +98,7 @@ def unused_options(choices: Iterable[Choice]) -> Iterator[str]:
     """Yield a line for each reason why options are not used, with the options."""
     unused: dict[str, list[str]] = {}
     for choice in choices:
-        if choice.why.startswith(NOT_USED):
+        if choice.mark is Mark.UNUSED and choice.source != "environment":
             unused.setdefault(choice.why, []).append(choice.label)
     yield from (f"{', '.join(names)}: {why}" for why, names in unused.items())
 
@@ -205,7 +204,7 @@ def _judge_mpi(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choic
         needs="the launcher mpi",
         evidence=f"the launcher is {launcher}",
     )
-    return tuple(unused_rows({"mpi": request.mpi}, f"{NOT_USED}the launcher is {launcher}"))
+    return tuple(unused_rows({"mpi": request.mpi}, f"not used: the launcher is {launcher}"))
 
 
 def _refuse_by_launcher(request: LaunchRequest, launcher: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from argosy.core.model import Choice, Host, Variable
+from argosy.core.model import Choice, Host, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr
 from argosy.jobs.launch_plan import LaunchPlan
@@ -126,6 +126,7 @@ def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[
         for name, value in by_user.items()
     ]
     why = "argosy launch does not read it: use an option, or --sbatch-arg"
-    rows += [Choice(name, "not used", why, "environment") for name in unread_defaults(host.environment)]
+    unread = unread_defaults(host.environment)
+    rows += [Choice(name, "not used", why, "environment", mark=Mark.UNUSED) for name in unread]
     options = replace(options, exclusive=options.exclusive or target.exclusive, output=output)
     return options, (*rows, *by_site.choices)

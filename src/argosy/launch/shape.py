@@ -7,7 +7,7 @@ from types import MappingProxyType
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, ChoiceKey, Host
+from argosy.core.model import Choice, ChoiceKey, Host, Mark
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.names import option
@@ -15,8 +15,6 @@ from argosy.sites.profile import Site
 
 THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
 """Most hardware threads of a core: eight on POWER, and so where the architecture is not known."""
-
-"""What a plan shows for the cores of a rank that a script counts when it starts."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -91,7 +89,11 @@ def choose_shape(wanted: Wanted, site: Site, host: Host, why_gpus: str = "") -> 
 def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
     if why and gpus:
         return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why, "default")
-    return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), "asked for" if gpus else _why_no_gpu(site), _source(gpus))
+    if gpus:
+        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), "asked for", "option")
+    there = site.node.gpus
+    why = "no GPU was asked for" + (f"; a node has {there}: --gpus-per-node {there}" if there else "")
+    return Choice(ChoiceKey.GPUS_PER_NODE, "0", why, "default", mark=Mark.DOUBTFUL if there else Mark.NONE)
 
 
 def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site) -> Choice:
@@ -113,11 +115,6 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
             key="node.cores",
         )
     return f"; {asked} on a node are more than its {cores} cores: enough only where Slurm counts hardware threads"
-
-
-def _why_no_gpu(site: Site) -> str:
-    there = site.node.gpus
-    return f"no GPU was asked for; a node has {there}: --gpus-per-node {there}" if there else "no GPU was asked for"
 
 
 def _source(number: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import Choice, ChoiceKey
+from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.core.suggest import suggest_word
 from argosy.sites.profile import Partition, Site
 from argosy.sites.resolve import at_partition, evident_choice, gpus_of
@@ -81,7 +81,8 @@ def _unknown(site: Site, asked: str) -> Iterator[Choice]:
         return
     near = suggest_word(asked, known)
     meant = f"asked for; did you mean {near}" if near else f"asked for; known: {', '.join(known)}"
-    yield Choice(ChoiceKey.PARTITION, asked, f"{meant}; the profile of {site.name} does not name it", "option")
+    why, mark = f"{meant}; the profile of {site.name} does not name it", Mark.DOUBTFUL if near else Mark.NONE
+    yield Choice(ChoiceKey.PARTITION, asked, why, "option", mark=mark)
 
 
 def refuse_demand(partition: Partition, demand: Demand) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import Bind, Choice, ChoiceKey, Variable
+from argosy.core.model import Bind, Choice, ChoiceKey, Mark, Variable
+from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import suggest_word
 from argosy.sites.conditions import Facts, judge_condition, render_condition, unknown_facts
@@ -214,7 +215,7 @@ def _left_out(site: Site, facts: Facts) -> Iterator[Choice]:
         if judge_condition(part.condition, facts) is None:
             missing = ", ".join(unknown_facts(part.condition, facts))
             why = f"only for {render_condition(part.when)}, and {missing} is not known here"
-            yield evident_choice(site, part, _part_name(part), "not set", why=why)
+            yield replace(evident_choice(site, part, _part_name(part), "not set", why=why), mark=Mark.UNSET)
 
 
 def _part_name(part: Conditional) -> str:

@@ -620,7 +620,7 @@ def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> 
 
 def test_options_that_come_too_late_for_an_allocation_are_named_or_refused() -> None:
     made = inside(options=JobOptions(time="1:00", partition="small", exclude="n1"), extra=("--nice",), gpu_type="a100")
-    why = "not used: the allocation is there already"
+    why = "not used: the allocation exists already"
     assert list(unused_options(made.choices)) == [f"--time, --exclude, --sbatch-arg, --gpu-type: {why}"]
     for name, asked in (("array", {"options": JobOptions(array="0-3")}), ("resume", {"restarts": 3})):
         with pytest.raises(UsageError, match=f"--{name} needs a job of its own"):

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import UsageError
-from argosy.launch.launchers.launcher import Counts, LauncherSpec, find_launcher
-from argosy.launch.launchers.ray import RAY
+from argosy.launch.launchers.launcher import RAY, Counts, LauncherSpec, find_launcher
 from argosy.launch.shape import Wanted, one_rank_per_node
 from tests.unit.machines import python_program
 
@@ -81,7 +80,7 @@ class Nodes:
             "SLURM_NODEID": str(node),
             "JOINED": str(self.folder / "joined"),
         }
-        words = (sys.executable, "-u", "-c", RAY, str(nodes), *command)
+        words = (sys.executable, "-u", "-c", RAY.read_text(), str(nodes), *command)
         pipe = subprocess.PIPE
         child = subprocess.Popen(words, env=variables | more, stdout=pipe, stderr=pipe, text=True)
         self.started.append(child)
@@ -186,14 +185,14 @@ def test_an_image_without_ray_is_told_as_that(nodes: Nodes) -> None:
     (nodes.folder / "ray").unlink()
     code, _, said = ended(nodes.start(0, "true", nodes=1, PATH="/nowhere"))
     assert code == 1
-    assert "the image has none: add ray" in said
+    assert "the image does not contain Ray: add ray" in said
 
 
 def test_the_program_can_stand_in_a_script() -> None:
-    compile(RAY, "ray", "exec")
-    assert "'" not in RAY
+    text = RAY.read_text()
+    assert "'" not in text
     started = find_launcher("ray")(LauncherSpec(("python", "x.py"), Counts("2", "1")))
-    assert started.command == ("python", "-u", "-c", RAY, "2", "python", "x.py")
+    assert started.command == ("python", "-u", "-c", text, "2", "python", "x.py")
     assert not started.per_rank
 
 

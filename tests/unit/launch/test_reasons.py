@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argosy.core.model import Choice, Variable
+from argosy.core.model import Choice, Mark, Variable
 from argosy.launch.script.reasons import WIDTH, render_choices, render_exports, split_choices
 
 EXPORTS = (Variable("APPTAINERENV_ADDR", "a"), Variable("APPTAINERENV_X", "1"), Variable("APPTAINERENV_Y", "2"))
@@ -42,15 +42,22 @@ def test_the_head_explains_what_nobody_asked_for_and_first_what_is_left_out() ->
         Choice("nodes", "2", "asked for", "option"),
         Choice("partition", "x", "asked for", "option"),
         Choice("mode", "cray", "the usual one", "site s"),
-        Choice("X", "not set", "only for nodes > 1", "site s"),
-        Choice("--qos", "q", "not used: nothing queues here", "option"),
+        Choice("X", "not set", "only for nodes > 1", "site s", mark=Mark.UNSET),
+        Choice("--qos", "q", "not used: no queue", "option", mark=Mark.UNUSED),
     )
     assert list(render_choices(rows)) == [
         "#   X = not set: only for nodes > 1",
-        "#   --qos = q: not used: nothing queues here",
+        "#   --qos = q: not used: no queue",
         "#   mode = cray: the usual one",
     ]
     assert all(len(line) <= WIDTH for line in render_choices(rows))
+
+
+def test_a_doubtful_choice_comes_first_and_is_never_cut_whatever_its_reason_says() -> None:
+    doubtful = Choice("nodes", "0", "so " * 60, "default", mark=Mark.DOUBTFUL)
+    lines = list(render_choices([Choice("mode", "cray", "did you mean laif", "site s"), doubtful]))
+    assert " ".join(line.removeprefix("#").strip() for line in lines[:-1]) == f"nodes = 0: {'so ' * 60}".strip()
+    assert lines[-1] == "#   mode = cray: did you mean laif"
 
 
 def test_a_users_line_break_does_not_end_a_comment() -> None:

@@ -12,18 +12,22 @@ none        the command, once per rank, with nothing added but its number where 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Image
-from argosy.core.shell import ShellExpr, ShellHelper, Word
+from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word
 from argosy.core.suggest import suggest_word
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.launchers.programs import BIND, COPY, ELASTIC, LOG, MPI_RANK, NOTE, RANK, TORCHRUN
 
 PYTHON_NAMES = ("python", "python3")
+
+RAY = Path(__file__).with_name("ray_program.py")
+"""The program that makes one Ray cluster of a job's nodes; the image's Python runs it."""
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -185,10 +189,9 @@ def _numbered(program: ShellHelper, spec: LauncherSpec) -> tuple[Word, ...]:
 
 def ray(spec: LauncherSpec) -> LauncherCommand:
     """Start one container per node, make one Ray cluster of them, and the command on the first."""
-    from argosy.launch.launchers.ray import RAY  # noqa: PLC0415 - where it is asked for
-
     _refuse_extra(spec)
-    return LauncherCommand((*spec.log_words, "python", "-u", "-c", RAY, spec.counts.nodes, *spec.command))
+    program = ShellFunction("ray_cluster", RAY.read_text(encoding="utf-8"))
+    return LauncherCommand((*spec.log_words, "python", "-u", "-c", program, spec.counts.nodes, *spec.command))
 
 
 def none(spec: LauncherSpec) -> LauncherCommand:

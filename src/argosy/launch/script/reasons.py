@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
-from argosy.core.model import Choice, ChoiceKey, Variable
+from argosy.core.model import Choice, ChoiceKey, Mark, Variable
 from argosy.core.shell import as_comment, render_assignment
 
 WIDTH = 99
@@ -27,34 +27,21 @@ MAIN = frozenset(
 ALWAYS = frozenset((ChoiceKey.EXCLUDED_NODES, ChoiceKey.SIGNED_BY, ChoiceKey.TORCH, ChoiceKey.BILLED))
 """Choices that the head explains whoever made them: they change what the job costs, or what it may use."""
 
-DOUBTS = ("did you mean", "no GPU was asked for; a node has")
-"""Phrases in the reason of a choice that is probably a mistake."""
-
 
 def render_choices(choices: Iterable[Choice]) -> Iterator[str]:
     """Render the reasons in the head: doubts first and in full, then options that are not set, then main choices."""
     choices = tuple(choices)
-    for choice in filter(_is_doubtful, choices):
+    for choice in (choice for choice in choices if choice.mark is Mark.DOUBTFUL):
         text = as_comment(f"{choice.label} = {choice.value}: {choice.why}")
         yield from textwrap.wrap(text, WIDTH, initial_indent="#   ", subsequent_indent="#     ")
-    explained = (choice for choice in choices if _is_explained(choice) and not _is_doubtful(choice))
-    rows = map(_row, sorted(explained, key=lambda choice: choice.key not in ALWAYS and not _is_left_out(choice)))
+    explained = (choice for choice in choices if _is_explained(choice) and choice.mark is not Mark.DOUBTFUL)
+    rows = map(_row, sorted(explained, key=lambda choice: choice.key not in ALWAYS and not choice.mark))
     yield from [row for row in rows if row][:MOST_ROWS]
-
-
-def _is_doubtful(choice: Choice) -> bool:
-    """Return whether a choice is probably a mistake, so that a reader of the script must see why."""
-    return any(phrase in choice.why for phrase in DOUBTS)
 
 
 def _is_explained(choice: Choice) -> bool:
     usual = choice.key in MAIN and choice.source != "option" and choice.value != "none"
-    return usual or choice.key in ALWAYS or _is_left_out(choice)
-
-
-def _is_left_out(choice: Choice) -> bool:
-    """Tell whether a plan does without something that the user or the site named."""
-    return choice.value == "not set" or choice.why.startswith("not used")
+    return usual or choice.key in ALWAYS or choice.mark in {Mark.UNUSED, Mark.UNSET}
 
 
 def _row(choice: Choice) -> str:
