@@ -20,8 +20,7 @@ from argosy.builder.records import BuildReport, Cost
 from argosy.core.session import Session
 from argosy.core.store import fill_once
 from argosy.images.open import open_image
-from argosy.images.rootfs_cache import run_unsquashfs
-from argosy.images.squashfs.pack import run_pack
+from argosy.images.squashfs.pack import run_pack, run_unsquashfs
 from bench.inputs import Inputs, bench_cache, bench_folder, open_session
 from bench.meter import Usage, run_metered
 from bench.place import lab, open_folder, run_task, why_no_lab

@@ -24,7 +24,7 @@ from argosy.core.session import Paths, PlainReporter, QuietReporter, Session
 from argosy.core.store import fill_once, remove_tree, work_folder
 from argosy.host.probe import probe_host
 from argosy.images.open import open_image
-from argosy.images.rootfs_cache import unpacked
+from argosy.images.rootfs_cache import unpack_cached
 from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
 from argosy.images.squashfs.pack import run_pack
 
@@ -86,7 +86,7 @@ class Inputs:
         return tree_bytes(self.layer_tree)
 
     def _unpacked(self, part: str, offset: int) -> Path:
-        return unpacked(self.session, self.delta, offset=offset, key=f"{self.delta.parents[1].name}-{part}")
+        return unpack_cached(self.session, self.delta, offset=offset, key=f"{self.delta.parents[1].name}-{part}")
 
 
 def bench_folder() -> Path:
@@ -138,7 +138,7 @@ def made_base(recipe: Recipe, session: Session) -> Path:
             made = _build(recipe.base, SUITE, work / "vendor.sif", session, flatten=True)
             image = open_image(made).image
             tree = work / "root"
-            shutil.move(unpacked(session, made, offset=image.base_offset, key=f"{work.name}-vendor"), tree)
+            shutil.move(unpack_cached(session, made, offset=image.base_offset, key=f"{work.name}-vendor"), tree)
             _into_system_python(tree)
             run_pack(session, tree, work / "base.sqfs", time=0)
             part = FileSlice(work / "base.sqfs", 0, (work / "base.sqfs").stat().st_size)

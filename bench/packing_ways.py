@@ -15,7 +15,8 @@ from argosy.core.session import Session
 from argosy.core.store import atomic_file
 from argosy.images.open import open_image
 from argosy.images.sif.write import FileSlice, plan_system_part, whole_of, write_sif
-from argosy.images.squashfs.pack import describe_noted, digest_entries, normalise_tree, run_pack
+from argosy.images.squashfs.pack import normalise_tree, run_pack
+from argosy.images.tree_digests import describe_with_notes, digest_entries
 from argosy.recipes.lock import Lock
 from bench.inputs import open_session
 from bench.meter import Usage, run_metered
@@ -84,7 +85,7 @@ def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], obje
 
     def finish() -> None:
         normalise_tree(tree)
-        digest_entries(describe_noted(tree))
+        digest_entries(describe_with_notes(tree))
         with atomic_file(work / "out.sif", force=True) as beside:
             pack(beside, base, lock, tree, session)
 

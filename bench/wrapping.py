@@ -20,7 +20,7 @@ from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT
 from argosy.images.open import open_image
-from argosy.images.rootfs_cache import unpacked
+from argosy.images.rootfs_cache import unpack_cached
 from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
 from bench.inputs import QUICK, Inputs, bench_cache, made_base, open_session, tree_bytes
 from bench.meter import Usage
@@ -155,7 +155,7 @@ def _layer_bytes(target: BenchTarget) -> int:
     session = open_session(target.folder / "unpacked")
     found = open_image(image).image
     offset = found.layer_offset if found.layer_offset >= 0 else found.base_offset
-    return tree_bytes(unpacked(session, image, offset=offset, key="layer") / ROOT.lstrip("/"))
+    return tree_bytes(unpack_cached(session, image, offset=offset, key="layer") / ROOT.lstrip("/"))
 
 
 def _count_rows(target: BenchTarget) -> Iterator[Row]:

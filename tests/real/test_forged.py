@@ -13,7 +13,7 @@ import pytest
 
 from argosy.builder.bases.base import digest_ahead
 from argosy.images.open import open_image
-from argosy.images.rootfs_cache import unpacked
+from argosy.images.rootfs_cache import unpack_cached
 from argosy.images.sif.format import PartKind
 from argosy.images.sif.read import read_sif
 from argosy.images.sif.write import plan_copied_part, plan_overlay_part, plan_system_part, whole_of, write_sif
@@ -104,7 +104,7 @@ def test_what_root_unpacks_gives_no_other_user_more_rights(own: Shop) -> None:
     os.mknod(tree / "removed", stat.S_IFCHR, 0)
     own.tool("mksquashfs", tree, packed, "-quiet", "-no-progress")
     session = real_session(own.folder)
-    found = unpacked(session, packed, offset=0, key="file:x")
+    found = unpack_cached(session, packed, offset=0, key="file:x")
     assert stat.S_IMODE((found / "bin/busybox").stat().st_mode) == 0o755
     assert {path.name for path in found.iterdir()} & {"disk", "memory", "removed"} == {"removed"}
     assert not stat.S_IMODE(found.parent.stat().st_mode) & 0o022

@@ -29,8 +29,8 @@ from argosy.core.process import Command, OnLine, RealRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session, paths_from
 from argosy.host.probe import probe_host
-from argosy.images.find import find_image, refined
-from argosy.images.open import GO_ARCH, open_image
+from argosy.images.find import find_image
+from argosy.images.open import GO_ARCH, inspect_squashfs, open_image
 from argosy.images.registry.fetch import fetch_image
 from argosy.images.registry.references import parse_reference
 from argosy.images.sif.read import verify_sif
@@ -483,7 +483,7 @@ def test_a_bare_squashfs_tells_whether_argosy_made_it(stage: Stage, tmp_path: Pa
     (root / "opt/argosy/enter").write_text("#!/bin/sh\n")
     do("mksquashfs", root, tmp_path / "made.sqsh", "-quiet", "-no-progress")
     made = {
-        name: refined(open_image(stage.find(tmp_path / f"{name}.sqsh")), stage.session).image.argosy
+        name: inspect_squashfs(open_image(stage.find(tmp_path / f"{name}.sqsh")), stage.session).image.argosy
         for name in ("plain", "made")
     }
     assert made == {"plain": False, "made": True}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.images.squashfs.pack import digest_tree
+from argosy.images.tree_digests import digest_tree
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop

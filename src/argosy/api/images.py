@@ -11,17 +11,17 @@ from argosy.builder import freeze
 from argosy.builder import freeze as compare
 from argosy.builder.output import export, push
 from argosy.core.session import Session
-from argosy.images import cache, catalog, catalog_changes, describe, find, send, signatures
+from argosy.images import cache, catalog, describe, find, send, signatures
+from argosy.images.describe import parse_requirements
 from argosy.images.formats import OutputFormat
-from argosy.images.open import open_image
-from argosy.images.search import parse_wanted
+from argosy.images.open import inspect_squashfs, open_image
 from argosy.recipes import sbom
 from argosy.recipes.lock import Lock
 from argosy.runtimes import unused_files
 from argosy.runtimes.container_plan import parse_signer
 
 
-def list_images(*, packages: Sequence[str] = (), session: Session | None = None) -> list[catalog.Entry]:
+def list_images(*, packages: Sequence[str] = (), session: Session | None = None) -> list[describe.CatalogEntry]:
     """List the images of the catalog, as ``argosy images ls`` does.
 
     Parameters
@@ -29,8 +29,8 @@ def list_images(*, packages: Sequence[str] = (), session: Session | None = None)
     packages
         Only images that contain all of these, for example ``numpy>=2``.
     """
-    wanted = parse_wanted(tuple(packages))
-    found = [catalog.describe_held(held, wanted) for held in catalog.list_catalog(use_session(session))]
+    wanted = parse_requirements(tuple(packages))
+    found = [describe.describe_catalog_image(held, wanted) for held in catalog.list_catalog(use_session(session))]
     return [entry for entry in found if entry.found] if wanted else found
 
 
@@ -40,9 +40,7 @@ def pull_image(
 ) -> Path:  # fmt: skip
     """Copy an image into the catalog or to a file, as ``argosy images pull`` does, and return its path."""
     path = Path(output).absolute() if output else None
-    return catalog_changes.pull_image(
-        catalog_changes.PullRequest(image, name or None, path, force=force), use_session(session)
-    )
+    return find.pull_image(find.PullRequest(image, name or None, path, force=force), use_session(session))
 
 
 def push_image(image: str, target: str, *, session: Session | None = None) -> push.PushReport:
@@ -65,12 +63,12 @@ def send_image(
 
 def tag_image(image: str, alias: str, *, session: Session | None = None) -> tuple[Path, Path]:
     """Add an alias for an image, as ``argosy images tag`` does; return the link and its target."""
-    return catalog_changes.tag_image(image, alias, use_session(session))
+    return catalog.tag_image(image, alias, use_session(session))
 
 
-def remove_image(name: str, *, session: Session | None = None) -> catalog_changes.Removed:
+def remove_image(name: str, *, session: Session | None = None) -> catalog.Removed:
     """Remove an image and its aliases from the catalog, as ``argosy images rm`` does."""
-    return catalog_changes.remove_image(name, use_session(session))
+    return catalog.remove_image(name, use_session(session))
 
 
 def verify_image(
@@ -89,7 +87,7 @@ def verify_image(
 def describe_image(image: str, *, session: Session | None = None) -> describe.ImageDescription:
     """Return base, layers, sizes and packages of an image, as ``argosy images info`` does."""
     here = use_session(session)
-    return describe.describe_image(find.refined(open_image(find.find_image(image, here)), here))
+    return describe.describe_image(inspect_squashfs(open_image(find.find_image(image, here)), here))
 
 
 def freeze_image(image: str, *, session: Session | None = None) -> Lock:

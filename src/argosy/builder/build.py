@@ -25,7 +25,7 @@ from argosy.core.store import atomic_file, final_name, sweep_parts, work_folder
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.identify import render_size
 from argosy.images.open import layer_key
-from argosy.images.rootfs_cache import keep_layer
+from argosy.images.rootfs_cache import store_layer
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.pack import run_pack
 from argosy.recipes.lock import Lock
@@ -79,7 +79,7 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
         note_image(request, lock, session)
         cost = measure_cost(work, layer.tree, request.output, before=cost)
         if request.keep:
-            keep_layer(session, layer_key(lock), layer.tree)
+            store_layer(session, layer_key(lock), layer.tree)
     layer = replace(layer, notes=(*layer.notes, *describe_differences(plan.inputs, lock)))
     return replace(_report(request, base, lock, layer, size, clock), cost=cost)
 

@@ -47,17 +47,10 @@ from argosy.core.session import Session
 from argosy.core.store import link_or_copy
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import can_join, join_squashfs
-from argosy.images.squashfs.pack import (
-    Entries,
-    describe_noted,
-    digest_entries,
-    digest_of_entry,
-    normalise_tree,
-    packer_version,
-    run_pack,
-)
+from argosy.images.squashfs.pack import normalise_tree, packer_version, run_pack
 from argosy.images.squashfs.superblock import read_superblock
-from argosy.images.squashfs.tables import dead_share
+from argosy.images.squashfs.tables import unused_share
+from argosy.images.tree_digests import Entries, describe_with_notes, digest_entries, digest_of_entry
 from argosy.recipes.conda_request import requested_specs
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
 from argosy.recipes.project_tables import Project
@@ -102,7 +95,7 @@ def describe_base_layer(base: Base, tree: Path, *, flat: bool) -> BaseLayer | No
     if lock is None or lock.system or flat != (image.layer_offset < 0):
         return None
     where = (image.base_offset, image.base_size) if flat else (image.layer_offset, image.layer_size)
-    return BaseLayer(FileSlice(Path(image.path), *where), describe_noted(tree))
+    return BaseLayer(FileSlice(Path(image.path), *where), describe_with_notes(tree))
 
 
 def plan_changes(before: Entries, now: Entries) -> Changes:
@@ -146,7 +139,7 @@ def _is_worth_it(before: BaseLayer, changes: Changes, tree: Path, now: Entries) 
     changed = sum(sizes.get(name, 0) for name in changes.new)
     joined_before = block.inodes > len(before.entries)
     return changed <= MOST_CHANGED * sum(sizes.values()) and not (
-        joined_before and dead_share(before.packed) > MOST_DEAD
+        joined_before and unused_share(before.packed) > MOST_DEAD
     )
 
 
@@ -264,7 +257,7 @@ def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Ses
         file.chmod(mode)
     (layer.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
     normalise_tree(layer.tree, system=layer.system)
-    entries = describe_noted(layer.tree)
+    entries = describe_with_notes(layer.tree)
     if not layer.altered:
         held = base.lock.packages if base.lock else ()
         new = {p.name for p in layer.packages if p.kind is PackageKind.PYPI and p not in held}

@@ -24,11 +24,11 @@ from argosy.core.process import Command, run_checked
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import work_folder
-from argosy.images.find import find_image, refined
-from argosy.images.open import Opened, open_image
+from argosy.images.find import find_image
+from argosy.images.open import OpenedImage, inspect_squashfs, open_image
 from argosy.images.registry.references import is_reference
-from argosy.images.rootfs_cache import UNSQUASHFS_SOME_NOT_WRITTEN
-from argosy.images.squashfs.pack import describe_tree
+from argosy.images.squashfs.pack import UNSQUASHFS_SOME_NOT_WRITTEN
+from argosy.images.tree_digests import describe_tree
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
 from argosy.recipes.lock_diff import Change, compare_locks
 from argosy.recipes.uv_options import UvSettings
@@ -211,7 +211,7 @@ def compare_images(one: str, other: str, session: Session) -> Comparison:
     changes = compare_locks(freeze(one, session), freeze(other, session))
     if not any(change.name in ("content", "base") for change in changes):
         return Comparison(changes, ())
-    opened = [refined(open_image(find_image(name, session)), session) for name in (one, other)]
+    opened = [inspect_squashfs(open_image(find_image(name, session)), session) for name in (one, other)]
     if any(each.image.layer_part == 0 for each in opened):
         note = "files were not compared: one of the images has no separate layer"
         return Comparison(changes, (), (note,))
@@ -220,7 +220,7 @@ def compare_images(one: str, other: str, session: Session) -> Comparison:
         return Comparison(changes, _compare_trees(*trees))
 
 
-def _layer(opened: Opened, session: Session, tree: Path) -> dict[str, str]:
+def _layer(opened: OpenedImage, session: Session, tree: Path) -> dict[str, str]:
     image = opened.image
     options = ("-no-progress", "-quiet", "-no-xattrs", "-o", str(image.layer_offset), "-d", str(tree))
     run_checked(session.runner, Command(("unsquashfs", *options, image.path)), doing=f"unpacking {image.path}")

@@ -24,7 +24,7 @@ from argosy.core.session import Session
 from argosy.core.store import atomic_file, final_name, is_owned, make_folder, write_text
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file, render_size
-from argosy.images.open import Opened, open_image
+from argosy.images.open import OpenedImage, open_image
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import FileSlice, write_pieces
 from argosy.images.squashfs.pack import packer_version
@@ -115,7 +115,7 @@ def _can_copy(request: BuildRequest, lock: Lock) -> bool:
     return not needs_build and request.base in ("", lock.base.reference)
 
 
-def _open_unchanged(stamp: Stamp, file: Path, session: Session, *, lock: Lock) -> Opened | None:
+def _open_unchanged(stamp: Stamp, file: Path, session: Session, *, lock: Lock) -> OpenedImage | None:
     """Open a remembered image if it has not changed, belongs to the lock, and was packed by the expected version."""
     if read_stamp(Path(stamp.path)) != stamp:
         return None

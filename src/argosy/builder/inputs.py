@@ -23,10 +23,9 @@ from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import digest_of_file
-from argosy.images.catalog import find_held
-from argosy.images.find import refined
+from argosy.images.catalog import find_in_catalog
 from argosy.images.identify import Kind, identify_file
-from argosy.images.open import open_image
+from argosy.images.open import inspect_squashfs, open_image
 from argosy.recipes.conda_request import SUBDIRS, CondaTarget
 from argosy.recipes.conda_spec import parse_conda_spec
 from argosy.recipes.lock import Lock, LockedSource, LockedStage, LockedStep, parse_lock
@@ -161,7 +160,7 @@ def read_lock(name: str, session: Session) -> Lock:
         If there is no such file, it is not a lock, or the image contains none.
     """
     path = Path(name)
-    path = path if path.exists() else find_held(name, session) or path
+    path = path if path.exists() else find_in_catalog(name, session) or path
     kind = identify_file(path).kind
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="create one: argosy lock SOURCES --base BASE -o argosy.lock")
@@ -170,7 +169,7 @@ def read_lock(name: str, session: Session) -> Lock:
         if not text.lstrip().startswith("{"):
             raise ImageError(f"{name} is not a lock", hint="use a file that argosy lock wrote, or an image with a lock")
         return parse_lock(text, name)
-    lock = refined(open_image(path.absolute()), session).lock
+    lock = inspect_squashfs(open_image(path.absolute()), session).lock
     if lock is None:
         raise ImageError(
             f"{name} contains no lock",

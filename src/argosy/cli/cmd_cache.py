@@ -10,7 +10,7 @@ import click
 from argosy.cli.common import WholeLines, open_session, print_json
 from argosy.core.records import asdict
 from argosy.images.cache import KINDS, CacheEntry, Limits, collect, list_entries
-from argosy.images.catalog import render_age
+from argosy.images.describe import render_age
 from argosy.images.identify import render_size
 
 UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}

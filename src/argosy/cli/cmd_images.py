@@ -12,10 +12,10 @@ from argosy.cli.common import SITE, WholeLines, open_session, print_json
 from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.images.describe import describe_image, render_description
-from argosy.images.find import find_image, refined
+from argosy.images.find import find_image
 from argosy.images.formats import FORMATS, OutputFormat, shorten_use
 from argosy.images.identify import render_size
-from argosy.images.open import open_image
+from argosy.images.open import inspect_squashfs, open_image
 
 
 @click.group(cls=WholeLines)
@@ -35,17 +35,13 @@ def list_images(site: str, wanted: tuple[str, ...], *, as_json: bool) -> None:
     """List the images of the catalog: your folder or those of ARGOSY_IMAGES, the project's 'images', the site's."""
     if site:
         return _list_of_site(site, as_json=as_json)
-    from argosy.images.catalog import (  # noqa: PLC0415 - only here
-        catalog_folders,
-        describe_held,
-        list_catalog,
-        render_entries,
-    )
+    from argosy.images.catalog import catalog_folders, list_catalog  # noqa: PLC0415 - only here
+    from argosy.images.describe import describe_catalog_image, render_entries  # noqa: PLC0415 - only here
 
     session = open_session(quiet=True)
     if wanted:
         return _list_with(wanted, session, as_json=as_json)
-    entries = [describe_held(held) for held in list_catalog(session)]
+    entries = [describe_catalog_image(held) for held in list_catalog(session)]
     if as_json:
         print_json([asdict(entry) for entry in entries])
     elif entries:
@@ -57,11 +53,15 @@ def list_images(site: str, wanted: tuple[str, ...], *, as_json: bool) -> None:
 
 def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> None:
     """Print the images of the catalog that have all packages of `wanted`, and how many could not be asked."""
-    from argosy.images.catalog import describe_held, list_catalog, render_entries  # noqa: PLC0415 - only here
-    from argosy.images.search import parse_wanted  # noqa: PLC0415 - likewise
+    from argosy.images.catalog import list_catalog  # noqa: PLC0415 - only here
+    from argosy.images.describe import (  # noqa: PLC0415 - only here
+        describe_catalog_image,
+        parse_requirements,
+        render_entries,
+    )
 
-    asked = parse_wanted(wanted)
-    entries = [describe_held(held, asked) for held in list_catalog(session)]
+    asked = parse_requirements(wanted)
+    entries = [describe_catalog_image(held, asked) for held in list_catalog(session)]
     found = [entry for entry in entries if entry.found]
     if as_json:
         print_json([asdict(entry) for entry in found])
@@ -100,7 +100,7 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
     argosy images pull docker://debian:bookworm
     argosy images pull oras://registry.example.org/me/digits:2 digits:2
     """  # noqa: D301
-    from argosy.images.catalog_changes import PullRequest, pull_image  # noqa: PLC0415 - most commands here only read
+    from argosy.images.find import PullRequest, pull_image  # noqa: PLC0415 - only here
 
     if name and output:
         raise click.UsageError("Give NAME or --output, not both.")
@@ -167,7 +167,7 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
     \b
     argosy images tag digits:2 digits:stable
     """  # noqa: D301
-    from argosy.images.catalog_changes import tag_image  # noqa: PLC0415 - most commands here only read
+    from argosy.images.catalog import tag_image  # noqa: PLC0415 - only here
 
     link, target = tag_image(image, alias, open_session(quiet=True))
     if as_json:
@@ -181,7 +181,7 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def remove(names: tuple[str, ...], *, as_json: bool) -> None:
     """Remove images, with the aliases that lead to them; of an alias only the name goes."""
-    from argosy.images.catalog_changes import remove_image  # noqa: PLC0415 - most commands here only read
+    from argosy.images.catalog import remove_image  # noqa: PLC0415 - only here
 
     session = open_session(quiet=True)
     removed = [remove_image(name, session) for name in names]
@@ -220,7 +220,7 @@ def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
 def info(image: str, *, as_json: bool) -> None:
     """Tell what IMAGE is: base and its digest, layers, sizes, packages, how to run it."""
     session = open_session(quiet=True)
-    description = describe_image(refined(open_image(find_image(image, session)), session))
+    description = describe_image(inspect_squashfs(open_image(find_image(image, session)), session))
     if as_json:
         print_json(asdict(description))
     else:

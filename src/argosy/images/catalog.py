@@ -9,33 +9,31 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from string import Template
 
 import msgspec
 
-from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.errors import UsageError
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
-from argosy.images.identify import Kind, identify_file, render_size
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
+from argosy.images.identify import Kind, identify_file
+from argosy.sites.detect import sites_here
 
 SUFFIXES = (".sif", ".sqsh", ".squashfs")
 LATEST = "latest"
 PROJECT_FILE = "argosy.toml"
 PROJECT_FOLDER = "images"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
-DAY_SECONDS = 86400.0
-HOUR_SECONDS = 3600.0
 
 
-class Word(msgspec.Struct, frozen=True):
+class CatalogName(msgspec.Struct, frozen=True):
     """A name of the catalog, as people write it: ``NAME``, ``NAME:TAG`` or ``NAME/TAG``."""
 
     name: str
@@ -50,7 +48,7 @@ class Word(msgspec.Struct, frozen=True):
         return folder / self.name / f"{self.tag}{suffix}" if self.tag else folder / f"{self.name}{suffix}"
 
 
-class Held(msgspec.Struct, frozen=True):
+class CatalogImage(msgspec.Struct, frozen=True):
     """An image of the catalog.
 
     Attributes
@@ -65,7 +63,7 @@ class Held(msgspec.Struct, frozen=True):
         Whether it is the newest version of its name; false where there is one only.
     """
 
-    word: Word
+    word: CatalogName
     path: Path
     size: int
     changed: float
@@ -73,47 +71,12 @@ class Held(msgspec.Struct, frozen=True):
     newest: bool = False
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """What `argosy images ls` tells of an image: names and dates of the file, the rest out of its own lock.
-
-    Attributes
-    ----------
-    bytes
-        Size of the file.
-    digest, base, base_digest, python, sources
-        Empty for an image that Argosy did not make.
-    sources
-        The files that it was built from.
-    packages
-        Their number; 0 where the image has no lock.
-    fault
-        Why the file cannot be read; empty for an image that can.
-    found
-        The packages that were looked for.
-    """
-
-    name: str
-    path: str
-    bytes: int
-    changed: float
-    alias_of: str
-    newest: bool
-    digest: str = ""
-    base: str = ""
-    base_digest: str = ""
-    python: str = ""
-    packages: int = 0
-    sources: tuple[str, ...] = ()
-    fault: str = ""
-    found: tuple[str, ...] = ()
-
-
-def parse_word(text: str) -> Word | None:
+def parse_catalog_name(text: str) -> CatalogName | None:
     """Read a name of the catalog; None for any other word, as a path or a reference."""
     name, separator, tag = text.partition(":")
     if not separator:
         name, separator, tag = text.partition("/")
-    return Word(name, tag) if NAME.match(name) and (NAME.match(tag) or not separator) else None
+    return CatalogName(name, tag) if NAME.match(name) and (NAME.match(tag) or not separator) else None
 
 
 def catalog_folders(session: Session) -> tuple[Path, ...]:
@@ -128,10 +91,6 @@ def catalog_folders(session: Session) -> tuple[Path, ...]:
 
 def _site_folders(session: Session) -> Iterator[str]:
     """Give the folders of the site that this machine belongs to, where its profile tells them."""
-    from string import Template  # noqa: PLC0415 - only where a name is looked for
-
-    from argosy.sites.detect import sites_here  # noqa: PLC0415 - likewise: profiles take 0.1 s to read
-
     variables = session.host.environment
     for site in sites_here(session.host):
         for folder in site.images.folders:
@@ -140,9 +99,9 @@ def _site_folders(session: Session) -> Iterator[str]:
                 yield path
 
 
-def find_held(text: str, session: Session) -> Path | None:
+def find_in_catalog(text: str, session: Session) -> Path | None:
     """Give the image file that a word names in the catalog; None where there is none."""
-    word = parse_word(text)
+    word = parse_catalog_name(text)
     if word is None:
         return None
     for folders in (session.paths.images, catalog_folders(session)):
@@ -153,7 +112,7 @@ def find_held(text: str, session: Session) -> Path | None:
     return None
 
 
-def _in_folder(word: Word, text: str, folder: Path) -> Path | None:
+def _in_folder(word: CatalogName, text: str, folder: Path) -> Path | None:
     for suffix in SUFFIXES:
         if word.file(folder, suffix).is_file():
             return word.file(folder, suffix)
@@ -176,112 +135,40 @@ def _image_files(folder: Path) -> list[Path]:
     return []
 
 
-def list_held(folder: Path) -> list[Held]:
+def _list_folder(folder: Path) -> list[CatalogImage]:
     """Give every image in a folder of the catalog, sorted by name; aliases that lead nowhere are left out."""
     try:
         inner = [path for path in folder.iterdir() if path.is_dir() and NAME.match(path.name)]
     except OSError:
         return []
-    found = [(Word(path.stem), path) for path in _image_files(folder)]
-    found += [(Word(below.name, path.stem), path) for below in inner for path in _image_files(below)]
+    found = [(CatalogName(path.stem), path) for path in _image_files(folder)]
+    found += [(CatalogName(below.name, path.stem), path) for below in inner for path in _image_files(below)]
     held = [_held(word, path) for word, path in found]
     return sorted(_with_newest(held), key=lambda each: (each.word.name, -each.changed, each.word.tag))
 
 
-def _held(word: Word, path: Path) -> Held:
+def _held(word: CatalogName, path: Path) -> CatalogImage:
     status = path.stat()
-    return Held(word, path, status.st_size, status.st_mtime, str(path.resolve()) if path.is_symlink() else "")
+    return CatalogImage(word, path, status.st_size, status.st_mtime, str(path.resolve()) if path.is_symlink() else "")
 
 
-def _with_newest(held: list[Held]) -> Iterator[Held]:
+def _with_newest(held: list[CatalogImage]) -> Iterator[CatalogImage]:
     for each in held:
         same = [other for other in held if other.word.name == each.word.name and not other.alias_of]
         latest = max((other.changed for other in same), default=0.0)
         yield replace(each, newest=len(same) > 1 and not each.alias_of and each.changed == latest)
 
 
-def list_catalog(session: Session) -> list[Held]:
+def list_catalog(session: Session) -> list[CatalogImage]:
     """Give every image of the catalog; of one name the first folder's hides those of later ones."""
-    held: dict[str, Held] = {}
+    held: dict[str, CatalogImage] = {}
     for folder in catalog_folders(session):
-        for each in list_held(folder):
+        for each in _list_folder(folder):
             held.setdefault(str(each.word), each)
     return list(held.values())
 
 
-def describe_held(held: Held, wanted: tuple[Requirement, ...] = ()) -> Entry:
-    """Describe an image by its own lock; one that cannot be read is listed with the reason.
-
-    Parameters
-    ----------
-    wanted
-        Packages that are looked for.
-    """
-    from argosy.images.open import open_image  # noqa: PLC0415 - a name is found without it
-
-    entry = Entry(str(held.word), str(held.path), held.size, held.changed, held.alias_of, held.newest)
-    try:
-        lock = open_image(held.path).lock
-    except ArgosyError as error:
-        return replace(entry, fault=error.what)
-    if lock is None:
-        return entry
-    if wanted:
-        from argosy.images.search import find_wanted  # noqa: PLC0415 - only where packages are looked for
-
-        entry = replace(entry, found=find_wanted(lock, wanted))
-    return replace(
-        entry,
-        digest=lock.content,
-        base=lock.base.reference,
-        base_digest=lock.base.digest,
-        python=lock.python,
-        packages=len(lock.packages),
-        sources=tuple(source.path for source in lock.sources),
-    )
-
-
-def render_entries(entries: list[Entry], now: float) -> str:
-    """Render the catalog as a table for people."""
-    rows = [("name", "size", "base", "python", "packages", "age", "")]
-    rows += [
-        (
-            entry.name,
-            render_size(entry.bytes),
-            entry.base or "-",
-            entry.python or "-",
-            str(entry.packages or "-"),
-            render_age(now - entry.changed),
-            _remark(entry),
-        )
-        for entry in entries
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
-def _remark(entry: Entry) -> str:
-    if entry.fault or entry.found:
-        return entry.fault or ", ".join(entry.found)
-    return f"-> {_short(entry)}" if entry.alias_of else "newest" if entry.newest else ""
-
-
-def _short(entry: Entry) -> str:
-    """Say where an alias leads: by file name within its own folder, else by the whole path."""
-    target, folder = Path(entry.alias_of), Path(entry.path).resolve().parent
-    return target.name if target.parent == folder == Path(entry.path).parent.resolve() else entry.alias_of
-
-
-def render_age(seconds: float) -> str:
-    """Say how long ago something was, as in ``3 d``."""
-    if seconds >= 2 * DAY_SECONDS:
-        return f"{seconds / DAY_SECONDS:.0f} d"
-    return f"{seconds / HOUR_SECONDS:.0f} h" if seconds >= HOUR_SECONDS else f"{max(0.0, seconds) / 60:.0f} min"
-
-
-def nearest_held(text: str, session: Session) -> str:
+def suggest_catalog_name(text: str, session: Session) -> str:
     """Give the name in the catalog that is most like a word; empty where none is."""
     return suggest_word(text, [str(each.word) for each in list_catalog(session)])
 
@@ -296,9 +183,7 @@ def new_file(text: str, session: Session) -> Path:
     CheckFailed
         When the folder cannot be made.
     """
-    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - reading needs none of it
-
-    word = parse_word(text)
+    word = parse_catalog_name(text)
     if word is None:
         raise UsageError(
             f"{text!r} is not a valid image name",
@@ -312,3 +197,102 @@ def new_file(text: str, session: Session) -> Path:
     with translate_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def tag_image(image: str, alias: str, session: Session) -> tuple[Path, Path]:
+    """Give an image another name, a symbolic link in the user's own folder; give the link and where it leads.
+
+    An alias moves when it is given again; an image itself never gives way.
+
+    Raises
+    ------
+    UsageError
+        When there is no such image, or an image has that name.
+    """
+    target = _image_file(image, session)
+    link = new_file(alias, session)
+    link = link.with_suffix(target.suffix) if target.suffix else link
+    if link.exists() and not link.is_symlink():
+        raise UsageError(
+            f"{alias} is an image, not an alias",
+            evidence=str(link),
+            hint=f"choose another name, or: argosy images rm {alias}",
+        )
+    if link == target or link.absolute() == target.absolute():
+        raise UsageError(f"{alias} would lead to itself", hint="choose another name")
+    inside = target.is_relative_to(session.paths.images[0])
+    words = os.path.relpath(target, link.parent) if inside else str(target)
+    beside = link.with_name(f".{link.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    with translate_os_errors(link.parent):
+        beside.symlink_to(words)
+        beside.replace(link)
+    return link, target
+
+
+def _image_file(image: str, session: Session) -> Path:
+    path = Path(image).expanduser()
+    found = path.absolute() if path.is_file() else find_in_catalog(image, session)
+    if found is None or found.is_dir():
+        meant = suggest_catalog_name(image, session)
+        raise UsageError(
+            f"there is no image {image!r} in the catalog",
+            hint=f"did you mean {meant}?" if meant else "see 'argosy images ls'; argosy images pull brings one in",
+        )
+    return found.resolve() if found.is_symlink() else found
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """What `argosy images rm` removed: the file, and the aliases that led to it."""
+
+    path: str
+    bytes: int
+    aliases: tuple[str, ...] = ()
+
+
+def remove_image(name: str, session: Session) -> Removed:
+    """Remove an image of the user's own folders, with the aliases that lead to it; of an alias only the link.
+
+    Raises
+    ------
+    UsageError
+        When there is none of that name, or it is not the user's own.
+    """
+    held = find_in_catalog(name, session) or _dangling(name, session)
+    if held is None:
+        meant = suggest_catalog_name(name, session)
+        raise UsageError(
+            f"there is no image {name!r} in the catalog",
+            evidence=f"looked in {', '.join(map(str, session.paths.images))}",
+            hint=f"did you mean {meant}?" if meant else "see 'argosy images ls'; a file elsewhere is removed by rm",
+        )
+    folder = next((each for each in session.paths.images if held.is_relative_to(each)), None)
+    if folder is None:
+        raise UsageError(
+            f"{name} is not in your own folder of images",
+            evidence=str(held),
+            hint="images of a project or a site are removed where they lie",
+        )
+    if held.is_dir():
+        raise UsageError(f"{held} is a folder", hint=f"if it is no longer needed: rm -r {held}")
+    removed = Removed(str(held), 0)
+    if not held.is_symlink():
+        aliases = [each for each in _list_folder(folder) if each.alias_of == str(held.resolve())]
+        removed = replace(removed, bytes=held.stat().st_size, aliases=tuple(str(each.word) for each in aliases))
+        _unlink([each.path for each in aliases], folder)
+    _unlink([held], folder)
+    return removed
+
+
+def _dangling(name: str, session: Session) -> Path | None:
+    """Give the alias of that name that leads nowhere any more."""
+    word = parse_catalog_name(name)
+    links = [word.file(folder) for folder in session.paths.images] if word else []
+    return next((link for link in links if link.is_symlink()), None)
+
+
+def _unlink(paths: list[Path], folder: Path) -> None:
+    for path in paths:
+        with translate_os_errors(path.parent):
+            path.unlink(missing_ok=True)
+        if path.parent != folder and not any(path.parent.iterdir()):
+            path.parent.rmdir()

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-import msgspec
+from pathlib import Path
 
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.records import replace
 from argosy.core.shell import safe_path
+from argosy.images.catalog import CatalogImage
 from argosy.images.identify import render_size
-from argosy.images.open import Opened
+from argosy.images.open import OpenedImage, open_image
+from argosy.recipes.lock import PYTHON_NAMES, Lock, LockedPackage
+
+DAY_SECONDS = 86400.0
+HOUR_SECONDS = 3600.0
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -49,7 +61,7 @@ class ImageDescription(msgspec.Struct, frozen=True):
     how_to_run: str
 
 
-def describe_image(opened: Opened) -> ImageDescription:
+def describe_image(opened: OpenedImage) -> ImageDescription:
     """Describe an opened image."""
     image, lock = opened.image, opened.lock
     parts = tuple(Part(p.id, _what(p), p.name, p.size) for p in opened.sif.parts) if opened.sif else ()
@@ -84,3 +96,138 @@ def render_description(info: ImageDescription) -> str:
     rows.append((f"packages ({len(info.packages)})", " ".join(f"{p.name}=={p.version}" for p in info.packages)))
     rows.append(("run it", info.how_to_run))
     return "\n".join(f"{label:<14} {text}" for label, text in rows if text)
+
+
+class CatalogEntry(msgspec.Struct, frozen=True):
+    """What `argosy images ls` tells of an image: names and dates of the file, the rest out of its own lock.
+
+    Attributes
+    ----------
+    bytes
+        Size of the file.
+    digest, base, base_digest, python, sources
+        Empty for an image that Argosy did not make.
+    sources
+        The files that it was built from.
+    packages
+        Their number; 0 where the image has no lock.
+    fault
+        Why the file cannot be read; empty for an image that can.
+    found
+        The packages that were looked for.
+    """
+
+    name: str
+    path: str
+    bytes: int
+    changed: float
+    alias_of: str
+    newest: bool
+    digest: str = ""
+    base: str = ""
+    base_digest: str = ""
+    python: str = ""
+    packages: int = 0
+    sources: tuple[str, ...] = ()
+    fault: str = ""
+    found: tuple[str, ...] = ()
+
+
+def describe_catalog_image(held: CatalogImage, wanted: tuple[Requirement, ...] = ()) -> CatalogEntry:
+    """Describe an image by its own lock; one that cannot be read is listed with the reason.
+
+    Parameters
+    ----------
+    wanted
+        Packages that are looked for.
+    """
+    entry = CatalogEntry(str(held.word), str(held.path), held.size, held.changed, held.alias_of, held.newest)
+    try:
+        lock = open_image(held.path).lock
+    except ArgosyError as error:
+        return replace(entry, fault=error.what)
+    if lock is None:
+        return entry
+    if wanted:
+        entry = replace(entry, found=find_packages(lock, wanted))
+    return replace(
+        entry,
+        digest=lock.content,
+        base=lock.base.reference,
+        base_digest=lock.base.digest,
+        python=lock.python,
+        packages=len(lock.packages),
+        sources=tuple(source.path for source in lock.sources),
+    )
+
+
+def render_entries(entries: list[CatalogEntry], now: float) -> str:
+    """Render the catalog as a table for people."""
+    rows = [("name", "size", "base", "python", "packages", "age", "")]
+    rows += [
+        (
+            entry.name,
+            render_size(entry.bytes),
+            entry.base or "-",
+            entry.python or "-",
+            str(entry.packages or "-"),
+            render_age(now - entry.changed),
+            _remark(entry),
+        )
+        for entry in entries
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _remark(entry: CatalogEntry) -> str:
+    if entry.fault or entry.found:
+        return entry.fault or ", ".join(entry.found)
+    return f"-> {_short(entry)}" if entry.alias_of else "newest" if entry.newest else ""
+
+
+def _short(entry: CatalogEntry) -> str:
+    """Say where an alias leads: by file name within its own folder, else by the whole path."""
+    target, folder = Path(entry.alias_of), Path(entry.path).resolve().parent
+    return target.name if target.parent == folder == Path(entry.path).parent.resolve() else entry.alias_of
+
+
+def render_age(seconds: float) -> str:
+    """Say how long ago something was, as in ``3 d``."""
+    if seconds >= 2 * DAY_SECONDS:
+        return f"{seconds / DAY_SECONDS:.0f} d"
+    return f"{seconds / HOUR_SECONDS:.0f} h" if seconds >= HOUR_SECONDS else f"{max(0.0, seconds) / 60:.0f} min"
+
+
+def parse_requirements(texts: tuple[str, ...]) -> tuple[Requirement, ...]:
+    """Read what is looked for, as pip writes it: ``torch``, ``numpy>=2``.
+
+    Raises
+    ------
+    UsageError
+        When one is no requirement.
+    """
+    try:
+        return tuple(Requirement(text) for text in texts)
+    except InvalidRequirement as error:
+        raise UsageError(
+            "what is looked for is no package", evidence=str(error), hint="write it as pip does: --has 'numpy>=2'"
+        ) from error
+
+
+def find_packages(lock: Lock, wanted: tuple[Requirement, ...]) -> tuple[str, ...]:
+    """Give the package that meets each one asked for, as ``torch 2.9.0``; nothing where one is not met."""
+    found = [next((p for p in lock.packages if _meets(p, each)), None) for each in wanted]
+    return tuple(f"{p.name} {p.version}" for p in found if p) if all(found) else ()
+
+
+def _meets(package: LockedPackage, wanted: Requirement) -> bool:
+    names = {canonicalize_name(package.name), canonicalize_name(PYTHON_NAMES.get(package.name, package.name))}
+    if canonicalize_name(wanted.name) not in names:
+        return False
+    try:
+        return wanted.specifier.contains(Version(package.version), prereleases=True)
+    except InvalidVersion:
+        return not wanted.specifier

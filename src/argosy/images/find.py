@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
 
+import msgspec
+
 from argosy.core.errors import UsageError
-from argosy.core.layout import ENTER, LOCK
-from argosy.core.model import ImageKind
 from argosy.core.os_errors import suggest_file
-from argosy.core.process import Command
-from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.core.store import atomic_file, refuse_existing
+from argosy.images.catalog import catalog_folders, find_in_catalog, new_file, suggest_catalog_name
 from argosy.images.identify import Kind, identify_file
-from argosy.images.open import Opened, listed_versions
-from argosy.recipes.lock import lists_all_python, parse_lock, python_names
+from argosy.images.open import open_image
+from argosy.images.prefix import image_of_prefix
+from argosy.images.registry.references import Reference, guess_reference, is_reference, parse_reference
+from argosy.recipes.project_file import find_project
+
+NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
+"""Another disk, or a file system or file that takes no second name: the bytes are copied then."""
 
 READY = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY})
 """What can be entered as it is; anything else is packed into the cache first."""
@@ -41,33 +50,21 @@ def find_image(reference: str, session: Session) -> Path:
     path = Path(reference).expanduser()
     if path.exists():
         return _local(path.absolute(), session)
-    from argosy.images.registry.references import (  # noqa: PLC0415 - most starts name a file
-        guess_reference,
-        is_reference,
-        parse_reference,
-    )
-
     if is_reference(reference):
-        from argosy.images.registry.fetch import fetch_image  # noqa: PLC0415 - likewise: they pay for nothing
-
-        return fetch_image(parse_reference(reference), session).path
-    from argosy.images.catalog import catalog_folders, find_held, nearest_held  # noqa: PLC0415 - likewise
-
-    held = find_held(reference, session)
+        return _into_cache(parse_reference(reference), session)
+    held = find_in_catalog(reference, session)
     if held is not None:
         return held
-    meant = nearest_held(reference, session) or guess_reference(reference) or suggest_file(path)
+    meant = suggest_catalog_name(reference, session) or guess_reference(reference) or suggest_file(path)
     raise UsageError(
         f"there is no image {reference!r}",
         evidence=f"no such file, and none of that name in {', '.join(map(str, catalog_folders(session)))}",
-        hint=_way_out(path, meant, session),
+        hint=_missing_hint(path, meant, session),
     )
 
 
-def _way_out(path: Path, meant: str, session: Session) -> str:
+def _missing_hint(path: Path, meant: str, session: Session) -> str:
     """Say how an image that is not there comes about: by a build, where it is the project's own."""
-    from argosy.recipes.project_file import find_project  # noqa: PLC0415 - likewise
-
     project = find_project(Path(session.host.cwd))
     if project and project.output == Path(session.host.cwd, path):
         return f"make it, as {project.shown} says: argosy build"
@@ -76,72 +73,80 @@ def _way_out(path: Path, meant: str, session: Session) -> str:
 
 def _local(path: Path, session: Session) -> Path:
     if path.is_dir():
-        from argosy.images.prefix import image_of_prefix  # noqa: PLC0415 - most images are files
-
         image = image_of_prefix(path)
         if image is not None:
             return image
     if identify_file(path).kind in READY:
         return path
-    from argosy.images.registry.fetch import local_image  # noqa: PLC0415 - likewise
-
-    return local_image(path, session)
+    return _into_cache(path, session)
 
 
-def refined(opened: Opened, session: Session) -> Opened:
-    """Find out whether a bare squashfs was made by Argosy, by asking unsquashfs for the lock inside it.
+def _into_cache(image: Path | Reference, session: Session) -> Path:
+    """Return the file in the cache for an image that must be fetched, or converted from an archive."""
+    # This import takes 20 ms of the 100 ms of `argosy run`; most runs name an image that is ready.
+    from argosy.images.registry.fetch import fetch_image, local_image  # noqa: PLC0415
 
-    Any other image is given back as it is; so is a squashfs where unsquashfs is missing.
-    """
-    image = opened.image
-    if image.kind is not ImageKind.SQUASHFS or image.argosy or "unsquashfs" not in session.host.programs:
-        return opened
-    enter, lock_path = ENTER.lstrip("/"), LOCK.lstrip("/")
-    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", image.path, enter, lock_path)))
-    names = {line.removeprefix("squashfs-root/") for line in reply.stdout.splitlines()}
-    if enter not in names:
-        return opened
-    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-cat", image.path, lock_path)))
-    lock = parse_lock(reply.stdout, f"{image.path}:{LOCK}") if lock_path in names and reply.code == 0 else None
-    packages = python_names(lock) if lock else frozenset()
-    torch, nccl = listed_versions(lock)
-    content = lock.content if lock else ""
-    whole = lock is not None and lists_all_python(lock)
-    known = replace(image, argosy=True, digest=content, packages=packages, complete=whole, torch=torch, nccl=nccl)
-    return replace(opened, image=known, lock=lock)
+    return local_image(image, session) if isinstance(image, Path) else fetch_image(image, session).path
 
 
-def refuse_layer(opened: Opened, session: Session) -> None:
-    """Refuse to enter the squashfs of a layer alone: it has no shell, no libraries, nothing to start.
+class PullRequest(msgspec.Struct, frozen=True):
+    """What the user asks of `argosy images pull`.
 
-    Parameters
+    Attributes
     ----------
-    opened
-        As `refined` gives it: only a bare squashfs that Argosy made is looked into.
+    image
+        As `argosy run` takes it.
+    name
+        In the catalog; None takes the name that the reference has.
+    output
+        A file instead.
+    """
+
+    image: str
+    name: str | None = None
+    output: Path | None = None
+    force: bool = False
+
+
+def pull_image(request: PullRequest, session: Session) -> Path:
+    """Fetch an image, or take a file, into the catalog or to a file; give its path.
 
     Raises
     ------
-    UsageError
-        Naming the base that it belongs to, and how the two are used together.
+    ArgosyError
+        As `find_image` does; UsageError when something of that name is there already.
     """
-    image = opened.image
-    if image.kind is not ImageKind.SQUASHFS or not image.argosy:
-        return
-    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", image.path, "bin", "bin/sh")))
-    names = set(reply.stdout.splitlines())
-    # /bin is a link to /usr/bin in most systems, and then all that is listed of it.
-    has_shell = "squashfs-root/bin/sh" in names or ("squashfs-root/bin" in names and not _below(names))
-    if reply.code != 0 or has_shell:
-        return
-    base = opened.lock.base.reference if opened.lock else ""
-    word = base if "://" in base else "BASE"
-    use = f"apptainer exec -B {image.path}:/opt/argosy:image-src=/opt/argosy {word} {ENTER} COMMAND"
-    raise UsageError(
-        f"{image.path} is a layer, not a whole image",
-        evidence=f"it has no /bin/sh: it belongs over its base{f', {base}' if base else ''}",
-        hint=f"run the image that it was exported from, or the two together: {use}",
-    )
+    name = guess_name(request.image) if request.name is None else request.name
+    wanted = request.output or new_file(name, session)
+    refuse_existing(wanted, force=request.force)
+    source = find_image(request.image, session)
+    if source.is_dir():
+        hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
+        raise UsageError(f"{source} is a folder", hint=hint)
+    path = wanted if request.output else wanted.with_suffix(wanted.suffix if source.suffix == "" else source.suffix)
+    open_image(source)
+    with atomic_file(path, force=request.force) as beside:
+        _copy(source.resolve(), beside, keep=source.is_relative_to(session.paths.cache))
+    return path
 
 
-def _below(names: set[str]) -> bool:
-    return any(name.startswith("squashfs-root/bin/") for name in names)
+def guess_name(image: str) -> str:
+    """Give the name that a reference has by itself: ``pytorch:2.9`` of ``docker://nvcr.io/nvidia/pytorch:2.9``."""
+    last = image.partition("@")[0].rstrip("/").rpartition("/")[2]
+    if "://" in image:
+        name, _, tag = last.partition(":")
+        return f"{name}:{tag or 'latest'}"
+    return Path(last).stem
+
+
+def _copy(source: Path, target: Path, *, keep: bool) -> None:
+    """Give a file another name where it lies in our cache, which nobody writes to; else copy it."""
+    if keep:
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno not in NO_LINK:
+                raise
+        else:
+            return
+    shutil.copyfile(source, target)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from argosy.images.tar_headers import read_tar_names
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -103,7 +105,7 @@ def identify_file(path: str | os.PathLike[str]) -> FileKind:
     try:
         status = place.stat()
         if stat.S_ISDIR(status.st_mode):
-            return _judge_directory(place, frozenset(entry.name for entry in place.iterdir()))
+            return _identify_directory(place, frozenset(entry.name for entry in place.iterdir()))
         if stat.S_ISREG(status.st_mode):
             return _identify_regular(place, status.st_size)
     except (FileNotFoundError, NotADirectoryError):
@@ -126,7 +128,7 @@ def render_size(size: int) -> str:
     return f"{value:.{digits}f} {unit}"
 
 
-def _judge_directory(place: Path, names: frozenset[str]) -> FileKind:
+def _identify_directory(place: Path, names: frozenset[str]) -> FileKind:
     if not names:
         return FileKind(Kind.EMPTY_DIRECTORY, "an empty directory")
     if {"oci-layout", "index.json"} <= names:
@@ -149,26 +151,22 @@ def _identify_regular(place: Path, size: int) -> FileKind:
     for offset, magic, kind, words in FORMATS:
         if head[offset : offset + len(magic)] == magic:
             return FileKind(kind, words + of_size)
-    from argosy.images.tar_headers import read_tar_names  # noqa: PLC0415 - what most starts name is no tar file
-
-    tar = _judge_members(read_tar_names(place, "none"))
+    tar = _identify_members(read_tar_names(place, "none"))
     if tar:
         return FileKind(tar, TAR_KINDS[tar] + of_size)
-    return _judge_remainder(head, of_size)
+    return _identify_remainder(head, of_size)
 
 
 def _identify_compressed(place: Path, compression: str, of_size: str) -> FileKind:
     if compression == "zstd" and place.name.lower().endswith(ZSTD_TAR):
         return FileKind(Kind.TAR, f"a tar file, by its name, (zstd){of_size}", compression)
-    from argosy.images.tar_headers import read_tar_names  # noqa: PLC0415 - likewise
-
-    kind = _judge_members(read_tar_names(place, compression))
+    kind = _identify_members(read_tar_names(place, compression))
     if kind is None:
         return FileKind(Kind.COMPRESSED, f"{ARTICLES[compression]} file{of_size}", compression)
     return FileKind(kind, f"{TAR_KINDS[kind]} ({compression}){of_size}", compression)
 
 
-def _judge_members(names: Iterable[str]) -> Kind | None:
+def _identify_members(names: Iterable[str]) -> Kind | None:
     """Tell an image archive from a tree by what it holds. Docker's newer archives are both, and count as docker's.
 
     None where there is no member: it is no tar file.
@@ -187,7 +185,7 @@ def _judge_members(names: Iterable[str]) -> Kind | None:
     return Kind.OCI_ARCHIVE if is_oci else Kind.DOCKER_ARCHIVE
 
 
-def _judge_remainder(head: bytes, of_size: str) -> FileKind:
+def _identify_remainder(head: bytes, of_size: str) -> FileKind:
     if head[EXT_OFFSET:].startswith(EXT_MAGIC):
         return FileKind(Kind.EXT, "an ext3 or ext4 image" + of_size)
     if not head.strip(b"\0"):

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import msgspec
 from argosy.core.errors import ImageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.shell import NAME, join, quote
+from argosy.images.tree_digests import walk_tree
 
 ENV_SCRIPT = ".singularity.d/env/10-docker2singularity.sh"
 LAST_SCRIPT = ".singularity.d/env/99-base.sh"
@@ -93,7 +94,7 @@ def parse_config(text: str, name: str) -> OciConfig:
         ) from error
 
 
-def judge_layers(config: OciConfig, manifest: str, name: str) -> None:
+def check_layers(config: OciConfig, manifest: str, name: str) -> None:
     """Refuse an image whose manifest has not the layers that its configuration stands for: part of it would be missing.
 
     Raises
@@ -239,17 +240,8 @@ def _add_folder(tree: Path, name: str) -> None:
 def make_readable(tree: Path) -> None:
     """Let the packer read what only root may (``/etc/shadow``, ``sudo``): an ordinary user who unpacked owns it all."""
     _allow(str(tree))
-    for path in _walk(str(tree)):
+    for path in walk_tree(str(tree)):
         _allow(path)
-
-
-def _walk(folder: str) -> Iterator[str]:
-    """Give a folder's entries before what is below them, so that the caller can first make a closed folder readable."""
-    with os.scandir(folder) as entries:
-        for entry in list(entries):
-            yield entry.path
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(entry.path)
 
 
 def _allow(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -11,9 +12,13 @@ import msgspec
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import ENTER, LOCK
 from argosy.core.model import Image, ImageKind
+from argosy.core.process import Command
+from argosy.core.records import replace
+from argosy.core.session import Session
 from argosy.images.identify import Kind, identify_file
 from argosy.images.sif.format import FsKind, Sif, choose_system
 from argosy.images.sif.read import read_part, read_sif
+from argosy.images.squashfs.superblock import read_superblock
 from argosy.recipes.lock import Lock, lists_all_python, parse_lock, python_names
 
 LOCK_NAME = "argosy.lock"
@@ -23,7 +28,7 @@ LOCK_LIMIT = 64 << 20
 GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenedImage(msgspec.Struct, frozen=True):
     """An image with what it carries beside its file systems."""
 
     image: Image
@@ -31,7 +36,7 @@ class Opened(msgspec.Struct, frozen=True):
     sif: Sif | None = None
 
 
-def open_image(path: Path) -> Opened:
+def open_image(path: Path) -> OpenedImage:
     """Read what an image is: SIF, squashfs or unpacked root file system, made by Argosy or not.
 
     Raises
@@ -45,11 +50,9 @@ def open_image(path: Path) -> Opened:
     if found.kind == Kind.SIF:
         return _open_sif(path)
     if found.kind == Kind.SQUASHFS:
-        from argosy.images.squashfs.superblock import read_superblock  # noqa: PLC0415 - most images are SIF files
-
         block = read_superblock(path)
         image = Image(str(path), ImageKind.SQUASHFS, "", "", base_size=block.bytes_used)
-        return Opened(image)
+        return OpenedImage(image)
     if found.kind == Kind.ROOT_DIRECTORY:
         return _open_tree(path)
     if found.kind == Kind.UNREADABLE:
@@ -61,7 +64,7 @@ def open_image(path: Path) -> Opened:
     )
 
 
-def _open_sif(path: Path) -> Opened:
+def _open_sif(path: Path) -> OpenedImage:
     sif = read_sif(path)
     system = choose_system(sif)
     partition = system.partition
@@ -92,10 +95,10 @@ def _open_sif(path: Path) -> Opened:
         nccl=nccl,
         system=bool(lock and lock.system),
     )
-    return Opened(image, lock, sif)
+    return OpenedImage(image, lock, sif)
 
 
-def _open_tree(path: Path) -> Opened:
+def _open_tree(path: Path) -> OpenedImage:
     lock_file = path / LOCK.lstrip("/")
     lock = (
         parse_lock(lock_file.read_text(errors="replace", encoding="utf-8"), str(lock_file))
@@ -114,7 +117,7 @@ def _open_tree(path: Path) -> Opened:
         torch=torch,
         nccl=nccl,
     )
-    return Opened(image, lock)
+    return OpenedImage(image, lock)
 
 
 def _package_names(lock: Lock | None) -> frozenset[str]:
@@ -166,8 +169,65 @@ def file_identity(image: Image, offset: int = 0) -> str:
     offset
         Of the part that is meant, in bytes from the file's beginning.
     """
-    import hashlib  # noqa: PLC0415 - images that Argosy made are known by their digests
-
     status = Path(image.path).stat()
     facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns, offset]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def inspect_squashfs(opened: OpenedImage, session: Session) -> OpenedImage:
+    """Find out whether a bare squashfs was made by Argosy, by asking unsquashfs for the lock inside it.
+
+    Any other image is given back as it is; so is a squashfs where unsquashfs is missing.
+    """
+    image = opened.image
+    if image.kind is not ImageKind.SQUASHFS or image.argosy or "unsquashfs" not in session.host.programs:
+        return opened
+    enter, lock_path = ENTER.lstrip("/"), LOCK.lstrip("/")
+    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", image.path, enter, lock_path)))
+    names = {line.removeprefix("squashfs-root/") for line in reply.stdout.splitlines()}
+    if enter not in names:
+        return opened
+    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-cat", image.path, lock_path)))
+    lock = parse_lock(reply.stdout, f"{image.path}:{LOCK}") if lock_path in names and reply.code == 0 else None
+    packages = python_names(lock) if lock else frozenset()
+    torch, nccl = listed_versions(lock)
+    content = lock.content if lock else ""
+    whole = lock is not None and lists_all_python(lock)
+    known = replace(image, argosy=True, digest=content, packages=packages, complete=whole, torch=torch, nccl=nccl)
+    return replace(opened, image=known, lock=lock)
+
+
+def refuse_layer(opened: OpenedImage, session: Session) -> None:
+    """Refuse to enter the squashfs of a layer alone: it has no shell, no libraries, nothing to start.
+
+    Parameters
+    ----------
+    opened
+        As `inspect_squashfs` gives it: only a bare squashfs that Argosy made is looked into.
+
+    Raises
+    ------
+    UsageError
+        Naming the base that it belongs to, and how the two are used together.
+    """
+    image = opened.image
+    if image.kind is not ImageKind.SQUASHFS or not image.argosy:
+        return
+    reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", image.path, "bin", "bin/sh")))
+    names = set(reply.stdout.splitlines())
+    # /bin is a link to /usr/bin in most systems, and then all that is listed of it.
+    has_shell = "squashfs-root/bin/sh" in names or ("squashfs-root/bin" in names and not _below(names))
+    if reply.code != 0 or has_shell:
+        return
+    base = opened.lock.base.reference if opened.lock else ""
+    word = base if "://" in base else "BASE"
+    use = f"apptainer exec -B {image.path}:/opt/argosy:image-src=/opt/argosy {word} {ENTER} COMMAND"
+    raise UsageError(
+        f"{image.path} is a layer, not a whole image",
+        evidence=f"it has no /bin/sh: it belongs over its base{f', {base}' if base else ''}",
+        hint=f"run the image that it was exported from, or the two together: {use}",
+    )
+
+
+def _below(names: set[str]) -> bool:
+    return any(name.startswith("squashfs-root/bin/") for name in names)

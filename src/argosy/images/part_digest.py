@@ -6,12 +6,16 @@ that: an image with another's lock would be given the other's files, or leave it
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+
+from argosy.core.errors import ArgosyError
+from argosy.core.store import make_folder, write_text
 
 READ_BYTES = 1 << 20
 MEMOS = "digests"
@@ -44,8 +48,6 @@ class FilePart(msgspec.Struct, frozen=True):
 
     def identity(self) -> str:
         """Give what tells the part from all others without reading it, as 64 digits."""
-        import hashlib  # noqa: PLC0415 - it loads OpenSSL, which most starts do not need
-
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 
@@ -69,7 +71,7 @@ def tree_name(key: str) -> str:
     return key.replace(":", "-")
 
 
-def known_digest(part: FilePart, cache: Path) -> str:
+def cached_digest(part: FilePart, cache: Path) -> str:
     """Give the remembered digest of a part, ``sha256:`` and 64 digits; empty if there is none to rely on."""
     with suppress(OSError, msgspec.DecodeError):
         with _memo(part, cache).open("rb") as file:
@@ -89,14 +91,11 @@ def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
     OSError
         When the file cannot be read.
     """
-    known = known_digest(part, cache)
+    known = cached_digest(part, cache)
     if known:
         return known
     digest = f"sha256:{_hash_part(part)}"
     if remember and describe_part(part.path, part.offset, part.size) == part:
-        from argosy.core.errors import ArgosyError  # noqa: PLC0415 - only the first start of an image writes
-        from argosy.core.store import make_folder, write_text  # noqa: PLC0415 - likewise
-
         memo = _memo(part, cache)
         with suppress(OSError, ArgosyError):  # the digest is right, also if the cache cannot be written
             make_folder(memo.parent)
@@ -111,8 +110,6 @@ def _memo(part: FilePart, cache: Path) -> Path:
 
 @lru_cache
 def _hash_part(part: FilePart) -> str:
-    import hashlib  # noqa: PLC0415 - likewise
-
     total, size = hashlib.sha256(), part.size
     with open(part.path, "rb") as file:  # noqa: PTH123 - likewise
         file.seek(part.offset)

@@ -18,20 +18,15 @@ import msgspec
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.layout import ENV_PREFIX, LOCK
-from argosy.core.process import Command, run_checked, tool_error
 from argosy.core.session import Session
 from argosy.core.store import fill_once, is_owned
 from argosy.images.part_digest import tree_name
+from argosy.images.squashfs.pack import run_unsquashfs
 from argosy.images.tree_digests import NOTES, Note, Notes, is_unchanged, note_of, notes_beside, read_notes, write_notes
-from argosy.images.whiteouts import parse_whiteouts, restore_whiteouts
 
 LAYERS = "layers"
 """Folder of the cache."""
 
-NOT_UNPACKED = (
-    "the image may be damaged: copy, download or build it again; "
-    "if it is not, name a folder on a file system with hard links by ARGOSY_CACHE"
-)
 
 KEY = "key"
 """File beside the root of a tree: the key for which it was unpacked."""
@@ -39,11 +34,8 @@ KEY = "key"
 POWERS = stat.S_ISUID | stat.S_ISGID
 CHANGED_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
-UNSQUASHFS_SOME_NOT_WRITTEN = 2
-"""unsquashfs(1): non-fatal errors, as device nodes that an ordinary user cannot make."""
 
-
-def unpacked(
+def unpack_cached(
     session: Session,
     image: Path,
     *,
@@ -114,7 +106,7 @@ def _is_trusted(place: Path, key: str) -> bool:
     return False
 
 
-def _take_powers(tree: Path) -> None:
+def _drop_privileges(tree: Path) -> None:
     """Take away what only root can unpack and everybody could use: setuid and setgid bits, and device nodes.
 
     A user who is not root gets none of these from unsquashfs either.  The marks of removed files stay: they are
@@ -134,35 +126,10 @@ def _unpack(session: Session, image: Path, offset: int, tree: Path) -> None:
     options = ("-processors", str(session.host.cpus), "-no-xattrs")
     run_unsquashfs(session, image, offset, tree, *options, doing=f"unpacking {image}")
     if os.geteuid() == 0:
-        _take_powers(tree)
+        _drop_privileges(tree)
 
 
-def run_unsquashfs(
-    session: Session, image: Path, offset: int, tree: Path, *options: str, doing: str, parts: tuple[str, ...] = ()
-) -> None:
-    """Unpack the squashfs that begins at `offset` bytes in `image`, with the marks of removed files.
-
-    Parameters
-    ----------
-    parts
-        Paths in it that are unpacked; none: all.
-
-    Raises
-    ------
-    ToolFailed, ToolMissing, CheckFailed
-        When unsquashfs fails, is not there, or the disk is full.
-    """
-    words = ("unsquashfs", "-no-progress", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
-    command = Command(words)
-    reply = session.runner.run(command)
-    if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
-        raise tool_error(command, reply, doing=doing, hint=NOT_UNPACKED)
-    if reply.code or session.host.person.uid != 0:
-        listing = Command(("unsquashfs", "-no-progress", "-lls", "-o", str(offset), "-d", "", str(image), *parts))
-        restore_whiteouts(tree, parse_whiteouts(run_checked(session.runner, listing, doing=doing).stdout))
-
-
-def keep_layer(session: Session, key: str, tree: Path) -> None:
+def store_layer(session: Session, key: str, tree: Path) -> None:
     """Move the tree of a layer that was just built into the cache, unless it is there, or that is another disk."""
     place = session.paths.cache / LAYERS / key
     with suppress(OSError):
@@ -195,15 +162,15 @@ def _taken(tree: Path) -> Path:
     return tree.with_name(f"{tree.name}.taken")
 
 
-def put_back_layer(session: Session, key: str, tree: Path) -> None:
+def return_layer(session: Session, key: str, tree: Path) -> None:
     """Keep the tree of a layer that was taken and is as it was, file by file; nothing where it changed."""
     if _taken(tree).is_file() and is_unchanged(
         tree, read_notes(notes_beside(tree)), besides=frozenset({LOCK.lstrip("/")})
     ):
-        keep_layer(session, key, tree)
+        store_layer(session, key, tree)
 
 
-def lend_layer(session: Session, key: str, cache: Path, tree: str) -> None:
+def link_layer(session: Session, key: str, cache: Path, tree: str) -> None:
     """Unpack a layer that was kept into another cache of the same disk, by links; not where there is none.
 
     Files that a later build may write where they are become files of their own; packages are replaced as a whole.
@@ -211,7 +178,7 @@ def lend_layer(session: Session, key: str, cache: Path, tree: str) -> None:
     Parameters
     ----------
     tree
-        The key of its tree there, as `unpacked` takes it.
+        The key of its tree there, as `unpack_cached` takes it.
     """
     source = session.paths.cache / LAYERS / key
     place = cache / "trees" / tree_name(tree)

@@ -23,7 +23,7 @@ from argosy.core.ssh import OverSsh, Remote, parse_remote, run_text
 from argosy.core.store import digest_of_file, work_folder
 from argosy.images.find import find_image
 from argosy.images.identify import render_size
-from argosy.images.open import LOCK_LIMIT, LOCK_NAME, Opened, open_image
+from argosy.images.open import LOCK_LIMIT, LOCK_NAME, OpenedImage, open_image
 from argosy.images.sif.format import SifPart
 from argosy.images.sif.read import read_sif
 
@@ -256,7 +256,7 @@ REMOTE_HEAD_BYTES = 65_536
 NOTHING = Reply(0, "", "")
 
 
-def open_far(runner: Runner, name: str, path: str, size: int, work: Path) -> Opened:
+def open_remote(runner: Runner, name: str, path: str, size: int, work: Path) -> OpenedImage:
     """Open an image on another machine, by a sparse file here that has its size, its head and its lock alone.
 
     Parameters

@@ -20,8 +20,8 @@ from argosy.core.session import Session
 from argosy.core.shell import join, quote
 from argosy.core.ssh import NO_CONNECTION, OverSsh, Remote, render_file, run_text
 from argosy.core.store import work_folder
-from argosy.images.open import Opened
-from argosy.images.send import open_far
+from argosy.images.open import OpenedImage
+from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
@@ -236,7 +236,7 @@ def remote_path(path: str, here: str, there: str) -> str:
     return str(PurePosixPath(there, pure.relative_to(here) if pure.is_absolute() else pure))
 
 
-def _look_at_image(reference: str, there: RemoteSite, session: Session) -> Opened | None:
+def _look_at_image(reference: str, there: RemoteSite, session: Session) -> OpenedImage | None:
     """Read an image at the site, from its first bytes and its lock; return None if the reference is not a path.
 
     Raises
@@ -254,5 +254,5 @@ def _look_at_image(reference: str, there: RemoteSite, session: Session) -> Opene
             hint=f"send it: argosy images send {quote(pure.name)} {quote(f'{there.name}:{pure.parent}')}",
         )
     with work_folder(session.work_parent()) as work:
-        opened = open_far(there.runner, f"{there.name}:{reference}", reference, int(size), work)
+        opened = open_remote(there.runner, f"{there.name}:{reference}", reference, int(size), work)
     return replace(opened, image=replace(opened.image, path=reference))

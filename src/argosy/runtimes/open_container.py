@@ -17,10 +17,10 @@ from argosy.core.session import Session
 from argosy.host.emulation import is_emulated, machine_named
 from argosy.host.gpu_probe import probe_devices
 from argosy.host.probe import read_links
-from argosy.images.find import find_image, refined, refuse_layer
-from argosy.images.open import GO_ARCH, Opened, open_image
-from argosy.images.part_digest import describe_part, known_digest, part_digest, tree_name
-from argosy.images.rootfs_cache import unpacked
+from argosy.images.find import find_image
+from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image, refuse_layer
+from argosy.images.part_digest import cached_digest, describe_part, part_digest, tree_name
+from argosy.images.rootfs_cache import unpack_cached
 from argosy.images.signatures import find_signers
 from argosy.runtimes.command_check import plan_command_binds
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
@@ -55,7 +55,7 @@ def open_container(
     host = _with_links(session.host, wanted)
     if named is not None:
         return _present(plan_container(wanted, _checked(named), host))
-    opened = refined(open_image(find_image(reference, session)), session)
+    opened = inspect_squashfs(open_image(find_image(reference, session)), session)
     refuse_layer(opened, session)
     plan = _present(plan_container(wanted, opened.image, _running(opened.image, host)))
     if request.signed_by:
@@ -101,7 +101,7 @@ def _refuse_unverified(reference: str, image: Image, runtime: str) -> None:
     )
 
 
-def _signed(request: ContainerRequest, opened: Opened, session: Session, *, dry: bool) -> Choice:
+def _signed(request: ContainerRequest, opened: OpenedImage, session: Session, *, dry: bool) -> Choice:
     """Verify the signature of an image and return the signer; a dry run only returns the accepted signers."""
     if dry:
         return Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), "verified at the start", "option")
@@ -125,7 +125,7 @@ def _checked(image: Image) -> Image:
     return replace(image, path=str(path))
 
 
-def _tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
+def _tree_paths(opened: OpenedImage, session: Session) -> tuple[str, ...]:
     """Return the paths of the unpacked trees of an image, whether they exist or not, the layer first."""
     if opened.image.kind is ImageKind.TREE:
         return (opened.image.path,)
@@ -133,13 +133,13 @@ def _tree_paths(opened: Opened, session: Session) -> tuple[str, ...]:
     return tuple(str(session.paths.cache / "trees" / name / ROOT_KEY) for name in names)
 
 
-def _unpack(opened: Opened, session: Session) -> tuple[str, ...]:
+def _unpack(opened: OpenedImage, session: Session) -> tuple[str, ...]:
     if opened.image.kind is ImageKind.TREE:
         return (opened.image.path,)
     image = Path(opened.image.path)
     return tuple(
         str(
-            unpacked(
+            unpack_cached(
                 session,
                 image,
                 offset=part.offset,
@@ -179,16 +179,16 @@ class _Part(msgspec.Struct, frozen=True):
             return f"file:{part.identity()}"
         cache = session.paths.cache
         if dry and self.claim:
-            return known_digest(part, cache) or self.claim
+            return cached_digest(part, cache) or self.claim
         return part_digest(part, cache, remember=not dry)
 
 
-def layer_tree_key(opened: Opened, session: Session) -> str:
+def layer_tree_key(opened: OpenedImage, session: Session) -> str:
     """Return the cache key of the layer's tree, or of the only file system of an image without a layer."""
     return _parts(opened)[0].key(session)
 
 
-def _parts(opened: Opened) -> list[_Part]:
+def _parts(opened: OpenedImage) -> list[_Part]:
     """Return each squashfs in an image, the layer first.
 
     Images with the same base share its tree. Other files are cached by identity, so they need not be hashed.

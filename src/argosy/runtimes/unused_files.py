@@ -15,9 +15,9 @@ from argosy.core.process import Command, find_program, run_checked
 from argosy.core.session import Session
 from argosy.core.shell import render_command
 from argosy.core.store import work_folder
-from argosy.images.find import find_image, refined
-from argosy.images.open import open_image
-from argosy.images.whiteouts import parse_whiteouts
+from argosy.images.find import find_image
+from argosy.images.open import inspect_squashfs, open_image
+from argosy.images.squashfs.pack import parse_whiteouts
 from argosy.runtimes.run import RunRequest, plan_run
 
 MARK = "argosy-slim"
@@ -100,7 +100,7 @@ def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimmin
             hint="apt-get install strace, or use a machine that has it",
         )
     path = find_image(name, session)
-    files, links = _list_image(refined(open_image(path), session).image, session)
+    files, links = _list_image(inspect_squashfs(open_image(path), session).image, session)
     runtime = "bwrap" if "bwrap" in session.host.programs else ""
     request = RunRequest(name, ("/bin/sh", "-c", 'exec "$@"', MARK, *command), ContainerRequest(runtime=runtime))
     _, entered = plan_run(request, session)

@@ -13,8 +13,7 @@ from argosy.core.process import Command
 from argosy.core.progress import render_commands
 from argosy.core.session import Session
 from argosy.core.shell import literal_argv, quote
-from argosy.images.find import refined
-from argosy.images.open import open_image
+from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.prefix import version_folder
 from argosy.images.torch_build import ASK_TORCH, BACKENDS
 from argosy.runtimes.container_plan import ContainerPlan
@@ -62,7 +61,7 @@ def _image(folder: Path, version: Version, prefix: Path, session: Session) -> Fi
         return Finding("image", State.FAIL, f"it was {path.readlink()}, which is gone", hint=hint)
     hint = f"argosy wrap rollback {quote(str(prefix))}, or argosy wrap update {quote(str(prefix))} to make it again"
     try:
-        opened = refined(open_image(path), session)
+        opened = inspect_squashfs(open_image(path), session)
     except ArgosyError as error:
         return Finding("image", State.FAIL, str(error), hint=hint)
     size = path.stat().st_size if path.is_file() else 0

@@ -40,7 +40,8 @@ from argosy.core.store import link_or_copy, work_folder
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import GO_ARCH
 from argosy.images.sif.write import whole_of
-from argosy.images.squashfs.pack import digest_tree, run_pack
+from argosy.images.squashfs.pack import run_pack
+from argosy.images.tree_digests import digest_tree
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, SourceKind, Tools, render_lock
 from argosy.recipes.pip_settings import read_pip_config
 from argosy.recipes.recipe import Recipe as Wanted

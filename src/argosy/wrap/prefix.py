@@ -19,10 +19,9 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import fill_once, remove_tree
-from argosy.images.find import refined
-from argosy.images.open import Opened, layer_key, open_image
+from argosy.images.open import OpenedImage, inspect_squashfs, layer_key, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
-from argosy.images.rootfs_cache import lend_layer
+from argosy.images.rootfs_cache import link_layer
 from argosy.recipes.lock import PackageKind
 from argosy.runtimes.open_container import layer_tree_key, open_container
 from argosy.version import VERSION as ARGOSY
@@ -249,13 +248,13 @@ def _advance(prefix: Path, draft: _Draft, bring: Bring, session: Session, *, pre
 
 def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brought, session: Session) -> Version:
     settings, recipe, image = draft.settings, brought.recipe, brought.image
-    opened = refined(open_image(image), session)
+    opened = inspect_squashfs(open_image(image), session)
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     there = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     lock = opened.lock
     if lock and open_container(request, str(image), there, dry=True).runtime.traits.unpacks:
-        lend_layer(session, layer_key(lock), there.paths.cache, layer_tree_key(opened, there))
+        link_layer(session, layer_key(lock), there.paths.cache, layer_tree_key(opened, there))
     plan = open_container(request, str(image), there)
     judge_runtime(plan.runtime.name)
     found = brought.inside
@@ -297,7 +296,7 @@ def plan_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, ...]
     )
 
 
-def _size(opened: Opened) -> int:
+def _size(opened: OpenedImage) -> int:
     path = Path(opened.image.path)
     return path.stat().st_size if path.is_file() else 0
 

@@ -19,7 +19,7 @@ from argosy.core.model import Bind, Entry
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import fill_once, link_or_copy
-from argosy.images.whiteouts import FUSE_WHITEOUT, is_whiteout
+from argosy.images.squashfs.pack import FUSE_WHITEOUT, is_whiteout
 from argosy.wrap.plan import USUALLY_EMPTY
 
 NOT_THE_IMAGES = frozenset({"dev", "proc", "root", "sys", "tmp"})

@@ -26,7 +26,7 @@ from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, gat
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, Host, Person
-from argosy.images.whiteouts import is_whiteout
+from argosy.images.squashfs.pack import is_whiteout
 from tests.unit.machines import make_host
 
 ALL = ("apptainer", "bwrap", "proot", "singularity", "unshare")

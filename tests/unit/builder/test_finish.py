@@ -12,10 +12,10 @@ import pytest
 from argosy.builder.finish import BaseLayer, Changes, find_altered_packages, join_changes, plan_changes
 from argosy.core.layout import LOCK
 from argosy.core.session import Session
-from argosy.images.rootfs_cache import run_unsquashfs
 from argosy.images.sif.write import whole_of, write_pieces
-from argosy.images.squashfs.pack import describe_noted, digest_tree, run_pack
+from argosy.images.squashfs.pack import run_pack, run_unsquashfs
 from argosy.images.squashfs.superblock import read_superblock
+from argosy.images.tree_digests import describe_with_notes, digest_tree
 from tests.unit.machines import real_session
 
 SITE = "opt/argosy/env/site-packages"
@@ -41,12 +41,12 @@ def layer(tmp_path: Path) -> Path:
 def packed(session: Session, tree: Path) -> BaseLayer:
     out = tree.with_name("before.sqfs")
     run_pack(session, tree, out, time=7)
-    return BaseLayer(whole_of(out), describe_noted(tree))
+    return BaseLayer(whole_of(out), describe_with_notes(tree))
 
 
 def joined(session: Session, tree: Path, before: BaseLayer) -> Path | None:
     """Give the new squashfs; None where all is to be packed."""
-    now = {name: entry for name, entry in describe_noted(tree).items() if name != INSIDE}
+    now = {name: entry for name, entry in describe_with_notes(tree).items() if name != INSIDE}
     pieces = join_changes(session, tree, before, now, time=7)
     if not pieces:
         return None
@@ -123,7 +123,7 @@ def test_all_is_packed_anew_once_much_of_the_old_layer_is_dead(session: Session,
         after = after.rename(after.with_name(f"round-{rounds}.sqfs"))
         for left in ("changes", "changes.sqfs"):
             layer.with_name(left).rename(layer.with_name(f"round-{rounds}-{left}"))
-        before = BaseLayer(whole_of(after), describe_noted(layer))
+        before = BaseLayer(whole_of(after), describe_with_notes(layer))
     assert 2 <= rounds <= 6
 
 
@@ -136,7 +136,7 @@ def row(name: str, text: str) -> str:
 
 
 def judged(tree: Path, *packages: str) -> list[str]:
-    return list(find_altered_packages(tree / "layer", describe_noted(tree / "layer"), packages))
+    return list(find_altered_packages(tree / "layer", describe_with_notes(tree / "layer"), packages))
 
 
 def test_a_file_that_was_damaged_in_the_cache_is_named(tmp_path: Path) -> None:

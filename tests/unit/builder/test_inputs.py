@@ -20,7 +20,7 @@ from argosy.builder.inputs import (
 from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
-from argosy.images.open import Opened
+from argosy.images.open import OpenedImage
 from argosy.recipes.lock import Lock, LockedBase, LockedStep, Tools, parse_lock, render_lock
 from argosy.recipes.project_file import read_project
 from argosy.recipes.project_tables import Project
@@ -78,7 +78,7 @@ def test_a_lock_gives_the_steps_back_that_went_into_it(project: Project) -> None
 
 
 def test_the_base_of_a_stage_is_locked_by_its_bytes_and_by_digest_where_a_registry_has_it(project: Project) -> None:
-    opened = Opened(Image("/x", ImageKind.SQUASHFS, "", "amd64"))
+    opened = OpenedImage(Image("/x", ImageKind.SQUASHFS, "", "amd64"))
     base = Base("docker://x/devel@sha256:" + "1" * 64, opened, lambda: "sha256:" + "2" * 64)
     (stage,) = record_stages(project, {"compile": base})
     assert (stage.digest, stage.pinned) == (base.digest, base.reference)

@@ -15,17 +15,17 @@ from argosy.core.records import replace
 from argosy.core.session import Paths, Session
 from argosy.host.session_factory import open_session
 from argosy.images.catalog import (
-    Word,
+    CatalogName,
     catalog_folders,
-    describe_held,
-    find_held,
+    find_in_catalog,
     list_catalog,
-    parse_word,
-    render_age,
-    render_entries,
+    parse_catalog_name,
+    remove_image,
+    tag_image,
 )
-from argosy.images.catalog_changes import PullRequest, guess_name, pull_image, remove_image, tag_image
-from argosy.images.registry.artifacts import SIF_LAYER, parse_sif_layer
+from argosy.images.describe import describe_catalog_image, render_age, render_entries
+from argosy.images.find import PullRequest, guess_name, pull_image
+from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
 
 
@@ -47,10 +47,10 @@ def session(tmp_path: Path) -> Session:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("a", Word("a")),
-        ("a:2", Word("a", "2")),
-        ("a/2", Word("a", "2")),
-        ("py.torch-2:v1+cu", Word("py.torch-2", "v1+cu")),
+        ("a", CatalogName("a")),
+        ("a:2", CatalogName("a", "2")),
+        ("a/2", CatalogName("a", "2")),
+        ("py.torch-2:v1+cu", CatalogName("py.torch-2", "v1+cu")),
         ("", None),
         (".hidden", None),
         ("../a", None),
@@ -63,19 +63,19 @@ def session(tmp_path: Path) -> Session:
     ],
 )
 def test_a_name_is_a_name_or_a_name_with_a_version_and_never_a_way_out_of_the_folder(
-    text: str, word: Word | None
+    text: str, word: CatalogName | None
 ) -> None:
-    assert parse_word(text) == word
+    assert parse_catalog_name(text) == word
 
 
 @pytest.mark.parametrize(("text", "file"), [("a:1", "a/1"), ("a", "a/2"), ("b", "b"), ("a/1", "a/1")])
 def test_a_name_alone_is_its_newest_version(session: Session, text: str, file: str) -> None:
-    assert find_held(text, session) == session.paths.images[0] / f"{file}.sif"
+    assert find_in_catalog(text, session) == session.paths.images[0] / f"{file}.sif"
 
 
 def test_latest_is_what_was_called_so_and_not_the_newest(session: Session) -> None:
     link, _ = tag_image("a:1", "a:latest", session)
-    assert find_held("a", session) == link
+    assert find_in_catalog("a", session) == link
     assert link.resolve().name == "1.sif"
 
 
@@ -118,9 +118,9 @@ def test_images_of_a_project_are_found_and_are_not_ours_to_remove(session: Sessi
     project = Path(session.host.cwd)
     (project / "images").mkdir()
     (project / "images/team.sif").touch()
-    assert find_held("team", session) is None
+    assert find_in_catalog("team", session) is None
     (project / "argosy.toml").touch()
-    assert find_held("team", session) == project / "images/team.sif"
+    assert find_in_catalog("team", session) == project / "images/team.sif"
     with pytest.raises(UsageError, match="not in your own folder"):
         remove_image("team", session)
 
@@ -136,7 +136,7 @@ def test_folders_of_the_site_that_this_machine_belongs_to_are_searched_last(sess
 
 
 def test_a_file_that_is_no_image_is_listed_with_the_reason(session: Session) -> None:
-    entries = [describe_held(held) for held in list_catalog(session)]
+    entries = [describe_catalog_image(held) for held in list_catalog(session)]
     assert [(entry.name, entry.newest, bool(entry.fault)) for entry in entries] == [
         ("a:2", True, True),
         ("a:1", False, True),

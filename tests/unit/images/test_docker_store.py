@@ -9,7 +9,7 @@ from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.host.session_factory import open_session
-from argosy.images.registry.docker_store import ask_image_id
+from argosy.images.registry.fetch import ask_image_id
 from argosy.images.registry.references import parse_reference
 
 LISTED = Reply(0, "mine:latest\nlab/train:cu12\n<none>:<none>\n", "")

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.model import Host
-from argosy.images.squashfs.pack import digest_tree, normalise_tree, pack_options, plan_pack
+from argosy.images.squashfs.pack import normalise_tree, pack_options, plan_pack
+from argosy.images.tree_digests import digest_tree
 from tests.unit.machines import make_host
 
 FILES = st.dictionaries(

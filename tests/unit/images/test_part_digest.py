@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.images.part_digest import describe_part, known_digest, part_digest
+from argosy.images.part_digest import cached_digest, describe_part, part_digest
 
 DATA = b"0123456789"
 
@@ -27,9 +27,9 @@ def memo_of(cache: Path) -> Path:
 
 def test_a_digest_is_that_of_the_parts_bytes_and_is_remembered(image: Path, tmp_path: Path) -> None:
     part = describe_part(image, 4, len(DATA))
-    assert known_digest(part, tmp_path) == ""
+    assert cached_digest(part, tmp_path) == ""
     assert part_digest(part, tmp_path) == f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-    assert known_digest(part, tmp_path) == part_digest(part, tmp_path)
+    assert cached_digest(part, tmp_path) == part_digest(part, tmp_path)
 
 
 def test_nothing_is_written_where_nothing_is_to_be_remembered(image: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_memo_is_believed_for_its_own_file_alone(image: Path, tmp_path: Path) 
     part_digest(forged, tmp_path)
     memo = memo_of(tmp_path)
     memo.rename(memo.with_name(memo.name.replace(forged.name, part.name)))
-    assert known_digest(part, tmp_path) == ""
+    assert cached_digest(part, tmp_path) == ""
     assert part_digest(part, tmp_path) == f"sha256:{hashlib.sha256(image.read_bytes()[:8]).hexdigest()}"
 
 
@@ -67,7 +67,7 @@ def test_a_damaged_memo_is_none(image: Path, tmp_path: Path, text: bytes) -> Non
     part = describe_part(image, 4, len(DATA))
     digest = part_digest(part, tmp_path)
     memo_of(tmp_path).write_bytes(text)
-    assert known_digest(part, tmp_path) == ""
+    assert cached_digest(part, tmp_path) == ""
     assert part_digest(part, tmp_path) == digest
 
 
@@ -77,7 +77,7 @@ def test_a_memo_of_another_user_is_not_believed(image: Path, tmp_path: Path) -> 
     digest = part_digest(part, tmp_path)
     memo = memo_of(tmp_path)
     memo.write_text(memo.read_text().replace(digest, "sha256:planted"))
-    assert known_digest(part, tmp_path) == "sha256:planted"
+    assert cached_digest(part, tmp_path) == "sha256:planted"
     os.chown(memo, 4711, 4711)
-    assert known_digest(part, tmp_path) == ""
+    assert cached_digest(part, tmp_path) == ""
     assert part_digest(part, tmp_path) == digest

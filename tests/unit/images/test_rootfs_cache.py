@@ -12,10 +12,10 @@ from argosy.core.errors import CheckFailed, ImageError, ToolFailed
 from argosy.core.layout import LOCK
 from argosy.core.session import Session
 from argosy.images import rootfs_cache as trees
-from argosy.images.rootfs_cache import keep_layer, lend_layer, put_back_layer, run_unsquashfs, take_layer, unpacked
-from argosy.images.squashfs import pack as packing
-from argosy.images.squashfs.pack import describe_noted, digest_entries, digest_tree
-from argosy.images.tree_digests import NOTES, moment, notes_beside
+from argosy.images import tree_digests
+from argosy.images.rootfs_cache import link_layer, return_layer, store_layer, take_layer, unpack_cached
+from argosy.images.squashfs.pack import run_pack, run_unsquashfs
+from argosy.images.tree_digests import NOTES, describe_with_notes, digest_entries, digest_tree, file_clock, notes_beside
 from tests.unit.machines import real_session
 
 SITE = "opt/argosy/env/lib/python3.11/site-packages"
@@ -38,11 +38,11 @@ def layer(tmp_path: Path) -> Path:
 
 
 def noted(tree: Path) -> str:
-    return digest_entries(describe_noted(tree))
+    return digest_entries(describe_with_notes(tree))
 
 
 def test_one_build_takes_the_tree_that_another_kept(session: Session, layer: Path, tmp_path: Path) -> None:
-    keep_layer(session, "key", layer)
+    store_layer(session, "key", layer)
     assert not layer.exists()
     assert take_layer(session, "key", tmp_path / "one")
     assert (tmp_path / "one/opt/argosy/enter").read_text() == "opt/argosy/enter"
@@ -52,7 +52,7 @@ def test_one_build_takes_the_tree_that_another_kept(session: Session, layer: Pat
 def test_the_tree_of_another_user_of_the_cache_is_left_to_that_one(
     session: Session, layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_layer(session, "key", layer)
+    store_layer(session, "key", layer)
     monkeypatch.setattr(os, "geteuid", lambda: layer.parent.stat().st_uid + 1)
     assert not take_layer(session, "key", tmp_path / "one")
     monkeypatch.undo()
@@ -60,9 +60,9 @@ def test_the_tree_of_another_user_of_the_cache_is_left_to_that_one(
 
 
 def test_a_tree_that_is_kept_already_stays(session: Session, layer: Path) -> None:
-    keep_layer(session, "key", layer)
+    store_layer(session, "key", layer)
     layer.mkdir()
-    keep_layer(session, "key", layer)
+    store_layer(session, "key", layer)
     assert layer.exists()
     assert (session.paths.cache / "layers/key/opt/argosy/enter").exists()
 
@@ -70,8 +70,8 @@ def test_a_tree_that_is_kept_already_stays(session: Session, layer: Path) -> Non
 def test_what_is_lent_is_the_same_tree_and_a_file_that_a_build_writes_again_is_its_own(
     session: Session, layer: Path, tmp_path: Path
 ) -> None:
-    keep_layer(session, "key", layer)
-    lend_layer(session, "key", tmp_path, "key")
+    store_layer(session, "key", layer)
+    link_layer(session, "key", tmp_path, "key")
     kept, lent = session.paths.cache / "layers/key", tmp_path / "trees/key/root"
     names = sorted(str(path.relative_to(kept)) for path in kept.rglob("*"))
     assert names == sorted(str(path.relative_to(lent)) for path in lent.rglob("*"))
@@ -85,15 +85,15 @@ def test_what_is_lent_is_the_same_tree_and_a_file_that_a_build_writes_again_is_i
 def test_nothing_is_lent_where_no_venv_is_kept(session: Session, layer: Path, tmp_path: Path, kept: str) -> None:
     if kept == "no venv":
         (layer / "opt/argosy/env/pyvenv.cfg").unlink()
-        keep_layer(session, "key", layer)
-    lend_layer(session, "key", tmp_path, "key")
+        store_layer(session, "key", layer)
+    link_layer(session, "key", tmp_path, "key")
     assert not (tmp_path / "trees").exists()
 
 
 def settled(tree: Path) -> Path:
     """Give the tree when the clock of its file system has gone on since it changed last."""
     last = max(path.lstat().st_ctime_ns for path in tree.rglob("*"))
-    while moment(tree) <= last:
+    while file_clock(tree) <= last:
         pass
     notes_beside(tree).unlink()
     return tree
@@ -103,13 +103,13 @@ def settled(tree: Path) -> Path:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Count the files that are read for a digest."""
     seen: list[str] = []
-    plain = packing._hash_file
+    plain = tree_digests._hash_file
 
     def hash_file(path: str) -> str:
         seen.append(Path(path).name)
         return plain(path)
 
-    monkeypatch.setattr(packing, "_hash_file", hash_file)
+    monkeypatch.setattr(tree_digests, "_hash_file", hash_file)
     return seen
 
 
@@ -119,8 +119,8 @@ def test_of_a_tree_that_was_kept_nothing_is_read_again_also_once_it_was_lent(
     digest = noted(settled(layer))
     assert sorted(read) == ["a.py", "enter", "pyvenv.cfg", "top.py"]
     for count in (1, 2):
-        keep_layer(session, "key", layer)
-        lend_layer(session, "key", tmp_path / str(count), "key")
+        store_layer(session, "key", layer)
+        link_layer(session, "key", tmp_path / str(count), "key")
         assert not list((tmp_path / str(count)).rglob(f"*{NOTES}"))
         assert take_layer(session, "key", layer)
         read.clear()
@@ -176,11 +176,11 @@ def test_a_layer_that_was_taken_is_put_back_where_it_is_what_it_was(
 ) -> None:
     noted(settled(layer))
     (layer / LOCK.lstrip("/")).write_text("{}")  # it tells the digest, so it comes after it
-    keep_layer(session, "key", layer)
+    store_layer(session, "key", layer)
     assert take_layer(session, "key", layer)
     if change:
         change(layer / SITE / "top.py")
-    put_back_layer(session, "key", layer)
+    return_layer(session, "key", layer)
     assert take_layer(session, "key", tmp_path / "again") == (change is None)
     assert not change or layer.exists()
 
@@ -189,7 +189,7 @@ def test_a_layer_that_was_taken_is_put_back_where_it_is_what_it_was(
 def test_damaged_notes_are_none(session: Session, layer: Path, notes: bytes) -> None:
     digest = noted(settled(layer))
     notes_beside(layer).write_bytes(notes)
-    put_back_layer(session, "key", layer)
+    return_layer(session, "key", layer)
     assert layer.exists()
     assert noted(layer) == digest
 
@@ -209,7 +209,7 @@ def test_an_image_that_cannot_be_unpacked_may_be_damaged_and_that_is_said(sessio
 
 def test_a_tree_that_was_unpacked_is_not_kept_for_what_its_image_claims(session: Session, layer: Path) -> None:
     noted(settled(layer))
-    put_back_layer(session, "claimed", layer)
+    return_layer(session, "claimed", layer)
     assert layer.exists()
     assert not (session.paths.cache / "layers/claimed").exists()
 
@@ -223,7 +223,7 @@ def test_a_tree_is_used_under_its_own_key_and_by_its_owner_alone(
         (tree / "from").write_text(image.name)
 
     monkeypatch.setattr(trees, "_unpack", unsquashed)
-    forged = unpacked(session, tmp_path / "forged", offset=0, key="sha256:11")
+    forged = unpack_cached(session, tmp_path / "forged", offset=0, key="sha256:11")
     place = forged.parent.with_name("sha256-22")
     if foreign == "renamed":
         forged.parent.rename(place)
@@ -235,16 +235,16 @@ def test_a_tree_is_used_under_its_own_key_and_by_its_owner_alone(
         monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
         monkeypatch.setattr(os, "getegid", lambda: place.stat().st_gid)
         with pytest.raises(CheckFailed, match="in the cache are not yours"):
-            unpacked(session, tmp_path / "genuine", offset=0, key="sha256:22")
+            unpack_cached(session, tmp_path / "genuine", offset=0, key="sha256:22")
         return
-    genuine = unpacked(session, tmp_path / "genuine", offset=0, key="sha256:22")
+    genuine = unpack_cached(session, tmp_path / "genuine", offset=0, key="sha256:22")
     assert (genuine / "from").read_text() == "genuine"
 
 
 def test_an_image_that_changes_while_it_is_unpacked_leaves_no_tree(session: Session, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     packed = tmp_path / "x.sqfs"
-    packing.run_pack(session, tmp_path / "empty", packed, time=1)
+    run_pack(session, tmp_path / "empty", packed, time=1)
     with pytest.raises(ImageError, match="changed while it was unpacked"):
-        unpacked(session, packed, offset=0, key="sha256:11", look_again=lambda: "sha256:22")
+        unpack_cached(session, packed, offset=0, key="sha256:11", look_again=lambda: "sha256:22")
     assert not (session.paths.cache / "trees/sha256-11").exists()

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
-from argosy.images.search import find_wanted, parse_wanted
+from argosy.images.describe import find_packages, parse_requirements
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
 
 LOCK = Lock(
@@ -44,12 +44,12 @@ LOCK = Lock(
 def test_packages_are_found_by_name_and_version_whoever_installed_them(
     wanted: tuple[str, ...], found: tuple[str, ...]
 ) -> None:
-    assert find_wanted(LOCK, parse_wanted(wanted)) == found
+    assert find_packages(LOCK, parse_requirements(wanted)) == found
 
 
 def test_what_is_no_package_is_told_with_how_to_write_it() -> None:
     with pytest.raises(UsageError) as error:
-        parse_wanted(("numpy>=",))
+        parse_requirements(("numpy>=",))
     assert "--has 'numpy>=2'" in error.value.hint
 
 

@@ -12,11 +12,11 @@ from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import (
     Fault,
     SkopeoOptions,
+    classify_fault,
     explain_failure,
     explain_pull,
     is_insecure,
-    judge_fault,
-    last_word,
+    last_message,
     parse_insecure,
     parse_manifest,
     plan_copy,
@@ -56,7 +56,7 @@ def reply(message: str) -> Reply:
 
 @pytest.mark.parametrize(("fault", "said", "kind"), SAID)
 def test_each_refusal_is_told_apart_and_explained(fault: Fault, said: str, kind: type[ArgosyError]) -> None:
-    assert judge_fault(said) is fault
+    assert classify_fault(said) is fault
     error = explain_failure(REFERENCE, Command(("skopeo",)), reply(said))
     assert type(error) is kind
     assert said in error.evidence
@@ -64,9 +64,9 @@ def test_each_refusal_is_told_apart_and_explained(fault: Fault, said: str, kind:
 
 
 def test_the_last_word_is_taken_out_of_the_log_without_credentials() -> None:
-    assert last_word(reply('Get "https://me:geheim@x/v2/": EOF')) == 'Get "https://***@x/v2/": EOF'
-    assert last_word(Reply(1, "", "FATAL:   plain\n\n")) == "FATAL:   plain"
-    assert last_word(Reply(1, "", "")) == ""
+    assert last_message(reply('Get "https://me:geheim@x/v2/": EOF')) == 'Get "https://***@x/v2/": EOF'
+    assert last_message(Reply(1, "", "FATAL:   plain\n\n")) == "FATAL:   plain"
+    assert last_message(Reply(1, "", "")) == ""
 
 
 def test_a_refused_login_says_how_to_log_in() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from argosy.core.errors import ImageError
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs import join as squashfs_join
-from argosy.images.squashfs.join import INDEX, can_join, is_packed_alike, join_squashfs, takes_away
+from argosy.images.squashfs.join import INDEX, can_join, has_same_packing, has_whiteouts, join_squashfs
 from argosy.images.squashfs.superblock import Superblock, read_superblock
 from argosy.images.squashfs.tables import (
     BLOCK,
@@ -31,9 +31,9 @@ from argosy.images.squashfs.tables import (
     LARGE_FOLDER,
     Kind,
     Tables,
-    dead_share,
     device_nodes,
     open_tables,
+    unused_share,
 )
 
 Tree = dict[str, str | None]
@@ -436,7 +436,7 @@ def test_a_list_without_records_may_have_no_place(tmp_path: Path) -> None:
         struct.pack_into("<Q", data, 80, 2**64 - 1)  # the fragments' list, as squashfs-tools-ng writes it
         image.write_bytes(data)
         images.append(whole_of(image))
-    assert dead_share(images[0]) == 0
+    assert unused_share(images[0]) == 0
     image = written(join_squashfs(*images, time=0), tmp_path / "j")
     assert tree_in(image, tmp_path / "out") == {"b": "b", "l": "l"}
 
@@ -599,10 +599,10 @@ def test_one_compressor_and_block_size_are_needed(
     base: tuple[str, int], layer: tuple[str, int], *, alike: bool
 ) -> None:
     below, above = (Superblock(name, size, 0, 1000, 1) for name, size in (base, layer))
-    assert is_packed_alike(below, above) is alike
+    assert has_same_packing(below, above) is alike
     assert can_join(below)
     assert not can_join(Superblock("xz", 4096, 0, 1000, 1))
-    assert not is_packed_alike(below, Superblock(*base, 0, 1000, 1, has_xattrs=True))
+    assert not has_same_packing(below, Superblock(*base, 0, 1000, 1, has_xattrs=True))
 
 
 def test_paths_that_are_left_out_are_gone_unless_the_layer_brings_them(tmp_path: Path) -> None:
@@ -620,16 +620,16 @@ def test_what_is_replaced_or_left_out_counts_as_dead(tmp_path: Path, options: tu
     base: Tree = {name: os.urandom(200_000).hex() for name in ("a", "b", "c", "d")}
     base["same"] = base["a"]
     below = pack(make(tmp_path / "b", base), tmp_path / "b.sqfs", *ZSTD, *options)
-    assert abs(dead_share(whole_of(below))) < 0.01
+    assert abs(unused_share(whole_of(below))) < 0.01
     above = pack(make(tmp_path / "l", {"b": "new"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs", *options)
     pieces = join_squashfs(whole_of(below), whole_of(above), time=0, without=("c",))
-    share = dead_share(whole_of(written(pieces, tmp_path / "j")))
+    share = unused_share(whole_of(written(pieces, tmp_path / "j")))
     assert 0.3 < share < 0.55  # two of four, less the ends of files that lie in a fragment with others
 
 
 @pytest.mark.parametrize(("layer", "takes"), [({"d/a": "a"}, False), ({"d/a": "a", "d/e/b": WHITEOUT}, True)])
 def test_a_layer_that_removes_something_is_known(tmp_path: Path, layer: Tree, *, takes: bool) -> None:
-    assert takes_away(whole_of(pack(make(tmp_path / "l", layer), tmp_path / "l.sqfs", *ZSTD))) is takes
+    assert has_whiteouts(whole_of(pack(make(tmp_path / "l", layer), tmp_path / "l.sqfs", *ZSTD))) is takes
 
 
 def test_device_nodes_are_found_by_their_paths_and_can_be_left_out(tmp_path: Path) -> None:

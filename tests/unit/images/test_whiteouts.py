@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import CheckFailed
-from argosy.images.whiteouts import is_whiteout, parse_whiteouts, restore_whiteouts, write_whiteout
+from argosy.images.squashfs.pack import is_whiteout, parse_whiteouts, restore_whiteouts, write_whiteout
 
 LISTING = """\
 drwxr-xr-x root/root                26 2026-11-21 13:02 /

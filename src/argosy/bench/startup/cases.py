@@ -18,7 +18,7 @@ from argosy.core.session import Session
 from argosy.core.shell import join, quote
 from argosy.images.open import open_image
 from argosy.images.prefix import version_folder
-from argosy.images.rootfs_cache import unpacked
+from argosy.images.rootfs_cache import unpack_cached
 from argosy.wrap.model import Version
 from argosy.wrap.root_entries import root_entry_words, tops_of
 from argosy.wrap.versions import CACHE, open_prefix
@@ -242,4 +242,4 @@ def _layer(target: BenchTarget, session: Session) -> Path | None:
     image = open_image(target.image).image
     offset = image.layer_offset if image.layer_offset >= 0 else image.base_offset
     place = replace(session, paths=replace(session.paths, cache=target.work))
-    return unpacked(place, target.image, offset=offset, key="layer", what=f"the layer of {target.image.name}")
+    return unpack_cached(place, target.image, offset=offset, key="layer", what=f"the layer of {target.image.name}")

@@ -25,7 +25,7 @@ from argosy.core.model import Bind, Choice
 from argosy.core.process import LAST_LINES, Command, OnLine, Reply, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.images.rootfs_cache import unpacked
+from argosy.images.rootfs_cache import unpack_cached
 
 UV_INSIDE = "/.argosy/uv"
 WORK_INSIDE = "/.argosy/work"
@@ -132,7 +132,7 @@ def _over_unpacked_base(container: BuildContainer, key: str) -> BuildContainer:
     """
     session, rootfs, backend = container.session, container.rootfs, container.backend.value
     key = f"{key}-{backend}" if needs_tree(backend) else key
-    tree = unpacked(session, Path(rootfs.image), offset=rootfs.offset, key=key, what="the base")
+    tree = unpack_cached(session, Path(rootfs.image), offset=rootfs.offset, key=key, what="the base")
     return replace(container, rootfs=replace(rootfs, tree=str(tree)))
 
 

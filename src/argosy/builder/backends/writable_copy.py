@@ -22,8 +22,7 @@ import msgspec
 from argosy.builder.backends.plan import NAMES
 from argosy.core.session import Session
 from argosy.core.store import remove_tree
-from argosy.images.rootfs_cache import run_unsquashfs
-from argosy.images.whiteouts import FUSE_WHITEOUT, is_whiteout, write_whiteout
+from argosy.images.squashfs.pack import FUSE_WHITEOUT, is_whiteout, run_unsquashfs, write_whiteout
 
 Mark = tuple[int, ...]
 """What shows that a file has not changed; for a folder that is its mode."""

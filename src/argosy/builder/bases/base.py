@@ -21,14 +21,14 @@ from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_tree
 from argosy.host.emulation import machine_named
-from argosy.images.catalog import find_held, nearest_held
+from argosy.images.catalog import find_in_catalog, suggest_catalog_name
 from argosy.images.identify import Kind, identify_file
-from argosy.images.open import GO_ARCH, Opened, check_arch, layer_key, open_image
-from argosy.images.part_digest import describe_part, known_digest, part_digest
+from argosy.images.open import GO_ARCH, OpenedImage, check_arch, layer_key, open_image
+from argosy.images.part_digest import cached_digest, describe_part, part_digest
 from argosy.images.registry.fetch import fetch_image
 from argosy.images.registry.references import Reference, file_reference, guess_reference, is_reference, parse_reference
-from argosy.images.rootfs_cache import put_back_layer, run_unsquashfs, take_layer
-from argosy.images.squashfs.pack import pack_tar, run_pack
+from argosy.images.rootfs_cache import return_layer, take_layer
+from argosy.images.squashfs.pack import pack_tar, run_pack, run_unsquashfs
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.recipes.lock import Lock
 
@@ -46,7 +46,7 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
             f"{image.path} is a folder", hint="this is a bug in Argosy: a folder must be packed before it is a base"
         )
     part, cache = describe_part(image.path, image.base_offset, image.base_size), session.paths.cache
-    known = known_digest(part, cache)
+    known = cached_digest(part, cache)
     if known:
         return lambda: known
     future = Future[str]()
@@ -86,7 +86,7 @@ class Base(msgspec.Struct, frozen=True):
     """
 
     reference: str
-    opened: Opened
+    opened: OpenedImage
     digesting: Callable[[], str]
     added: tuple[str, ...] = ()
     how: str = ""
@@ -169,7 +169,7 @@ def is_copied(path: Path, session: Session) -> bool:
     return True
 
 
-def _open_here(path: Path, session: Session) -> Opened:
+def _open_here(path: Path, session: Session) -> OpenedImage:
     opened = _with_arch(open_image(path.absolute()), session)
     _check_target(opened.image, session)
     return opened
@@ -191,10 +191,10 @@ def base_file(reference: str, session: Session) -> Path:
     path = Path(reference).expanduser()
     if path.exists():
         return path
-    held = find_held(reference, session)
+    held = find_in_catalog(reference, session)
     if held is not None:
         return held
-    meant = nearest_held(reference, session) or suggest_file(path) or guess_reference(reference)
+    meant = suggest_catalog_name(reference, session) or suggest_file(path) or guess_reference(reference)
     raise UsageError(
         f"there is no base {reference!r}",
         evidence="a base is a SIF or squashfs file, a name in the catalog, a root file system as a folder or tar file, "
@@ -239,7 +239,7 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
     return Base(reference, opened, digest_ahead(opened.image, session))
 
 
-def _with_arch(opened: Opened, session: Session) -> Opened:
+def _with_arch(opened: OpenedImage, session: Session) -> OpenedImage:
     """Fill in the architecture, which a squashfs does not record: that of the target machine."""
     arch = GO_ARCH.get(session.host.target, session.host.target)
     return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
@@ -290,5 +290,5 @@ def restoring_cached_layer(base: Base, session: Session, tree: Path) -> Iterator
         yield
     except BaseException:
         if base.lock:
-            put_back_layer(session, layer_key(base.lock), tree)
+            return_layer(session, layer_key(base.lock), tree)
         raise

@@ -16,7 +16,7 @@ from argosy.core.errors import ToolFailed, ToolMissing, UsageError
 from argosy.core.process import Argv, Command, run_checked
 from argosy.core.session import Session, Step
 from argosy.images.open import GO_ARCH
-from argosy.images.registry.docker_store import daemon_hint
+from argosy.images.registry.fetch import daemon_hint
 from argosy.images.registry.skopeo import explain_pull
 
 RUNTIMES = ("apptainer", "singularity")

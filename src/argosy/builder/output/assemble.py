@@ -15,7 +15,6 @@ from argosy.core.session import Session
 from argosy.core.shell import NAME
 from argosy.core.store import remove_tree
 from argosy.images.open import LOCK_NAME, SBOM_NAME
-from argosy.images.rootfs_cache import run_unsquashfs
 from argosy.images.sif.format import INSPECT_NAME, DataType, Sif, SifPart
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import (
@@ -30,10 +29,9 @@ from argosy.images.sif.write import (
     whole_of,
     write_sif,
 )
-from argosy.images.squashfs.join import can_join, is_packed_alike, join_squashfs, takes_away
-from argosy.images.squashfs.pack import run_pack
+from argosy.images.squashfs.join import can_join, has_same_packing, has_whiteouts, join_squashfs
+from argosy.images.squashfs.pack import is_whiteout, run_pack, run_unsquashfs
 from argosy.images.squashfs.superblock import Superblock, read_superblock
-from argosy.images.whiteouts import is_whiteout
 from argosy.recipes.lock import Lock, render_lock
 from argosy.recipes.sbom import render_sbom
 
@@ -226,7 +224,7 @@ def plan_whole(content: Content, session: Session, work: Path) -> tuple[Piece, .
         return (content.base,)
     if can_join(base) and not content.older:
         layer = _layer_like(base, content, session, work)
-        if not (content.lock and content.lock.system and takes_away(layer)):
+        if not (content.lock and content.lock.system and has_whiteouts(layer)):
             return join_squashfs(content.base, layer, time=content.time)
     return (pack_whole(content, session, work),)
 
@@ -242,7 +240,7 @@ def pack_whole(content: Content, session: Session, work: Path) -> FileSlice:
 def _layer_like(base: Superblock, content: Content, session: Session, work: Path) -> FileSlice:
     """Return the layer's squashfs, packed with the same options as the base."""
     layer = content.layer
-    if isinstance(layer, FileSlice) and is_packed_alike(base, read_superblock(layer.path, layer.offset)):
+    if isinstance(layer, FileSlice) and has_same_packing(base, read_superblock(layer.path, layer.offset)):
         return layer
     packed = work / "layer.sqfs"
     tree = unpack_layer(content, work, session)

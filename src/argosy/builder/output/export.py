@@ -39,10 +39,10 @@ from argosy.core.process import Command, run_checked
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
-from argosy.images.find import find_image, refined
+from argosy.images.find import find_image
 from argosy.images.formats import OCI_FORMATS, OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file, render_size
-from argosy.images.open import GO_ARCH, Opened, open_image
+from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image
 from argosy.images.sif.format import Sif
 from argosy.images.sif.write import FileSlice, Piece, whole_of, write_pieces
 from argosy.images.squashfs.join import can_join, join_squashfs
@@ -90,7 +90,7 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
     """
     require_writable_folder(request.output.parent)
     refuse_output(request.output, request.form, force=request.force)
-    opened = refined(open_image(find_image(request.image, session)), session)
+    opened = inspect_squashfs(open_image(find_image(request.image, session)), session)
     with session.step("export", str(request.output)) as step, work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
         content = content_of(opened, session)
@@ -111,7 +111,7 @@ def name_base_for_use(lock: Lock | None) -> str:
     return reference if "://" in reference or Path(reference).is_file() else "BASE"
 
 
-def content_of(opened: Opened, session: Session) -> Content:
+def content_of(opened: OpenedImage, session: Session) -> Content:
     """Return the content of an image.
 
     Raises
@@ -137,7 +137,7 @@ def content_of(opened: Opened, session: Session) -> Content:
     )
 
 
-def _activation_of(opened: Opened, session: Session) -> Activation:
+def _activation_of(opened: OpenedImage, session: Session) -> Activation:
     """Read the environment from the layer."""
     image = opened.image
     words = ("unsquashfs", "-no-progress", "-o", str(image.layer_offset), "-cat", image.path, ENV_SCRIPT.lstrip("/"))

@@ -28,7 +28,7 @@ import msgspec
 
 from argosy.builder.output.assemble import follow_inside
 from argosy.core.store import digest_of_file
-from argosy.images.registry.artifacts import SIF_LAYER
+from argosy.images.registry.convert import SIF_LAYER
 
 GZIP_LEVEL = 1
 """Compression dominates the time: level 6 takes three times as long and saves a tenth of the size."""

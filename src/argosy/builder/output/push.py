@@ -16,11 +16,18 @@ from argosy.core.model import ImageKind
 from argosy.core.session import Session, Step
 from argosy.core.shell import quote
 from argosy.core.store import work_folder
-from argosy.images.find import find_image, refined, refuse_layer
-from argosy.images.open import Opened, open_image
-from argosy.images.registry.fetch import skopeo_options
+from argosy.images.find import find_image
+from argosy.images.open import OpenedImage, inspect_squashfs, open_image, refuse_layer
 from argosy.images.registry.references import SLASHED, Reference, Transport, parse_reference
-from argosy.images.registry.skopeo import Fault, explain_failure, judge_fault, last_word, plan_manifest, plan_push
+from argosy.images.registry.skopeo import (
+    Fault,
+    classify_fault,
+    explain_failure,
+    last_message,
+    plan_manifest,
+    plan_push,
+    skopeo_options,
+)
 
 
 class PushReport(msgspec.Struct, frozen=True):
@@ -60,7 +67,7 @@ def push_image(image: str, target: str, session: Session) -> PushReport:
             evidence="skopeo: not found",
             hint="install skopeo",
         )
-    opened = refined(open_image(find_image(image, session)), session)
+    opened = inspect_squashfs(open_image(find_image(image, session)), session)
     refuse_layer(opened, session)
     path = Path(opened.image.path)
     if reference.transport is Transport.ORAS and opened.image.kind is not ImageKind.SIF:
@@ -82,7 +89,7 @@ def _refuse_unreachable(reference: Reference, session: Session) -> None:
     """Check that the registry is reachable before packing; a missing or hidden image is not an error."""
     command = plan_manifest(reference, skopeo_options(session))
     reply = session.runner.run(command)
-    if reply.code != 0 and judge_fault(last_word(reply)) in {Fault.TLS, Fault.NETWORK}:
+    if reply.code != 0 and classify_fault(last_message(reply)) in {Fault.TLS, Fault.NETWORK}:
         raise explain_failure(reference, command, reply, pushing=True)
 
 
@@ -100,7 +107,7 @@ def _target(text: str) -> Reference:
     return reference
 
 
-def _write(opened: Opened, reference: Reference, work: Path, session: Session, step: Step) -> None:
+def _write(opened: OpenedImage, reference: Reference, work: Path, session: Session, step: Step) -> None:
     """Write the OCI layout: the SIF file, or base and layer as layers, which skopeo compresses."""
     layout = work / "layout"
     if reference.transport is Transport.ORAS:

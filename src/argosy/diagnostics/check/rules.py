@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.diagnostics.check.collect import Contents, inspect_image
 from argosy.images.find import find_image
-from argosy.images.open import GO_ARCH, Opened, open_image
+from argosy.images.open import GO_ARCH, OpenedImage, open_image
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.torch_build import BACKENDS
 from argosy.runtimes.choose import one_partition
@@ -190,7 +190,7 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
     return (*findings, *_check_signature(opened, profile, session))
 
 
-def _check_signature(opened: Opened, site: Site, session: Session) -> tuple[Finding, ...]:
+def _check_signature(opened: OpenedImage, site: Site, session: Session) -> tuple[Finding, ...]:
     """Check the signature of an image, if the site requires one."""
     if not site.images.signed_by:
         return ()

@@ -14,22 +14,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
-from pathlib import Path, PurePosixPath
+import re
+from pathlib import Path
 
 import msgspec
 
 from argosy.core.cache_pins import BUILD, pin_entry
-from argosy.core.errors import ImageError, ToolMissing
+from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.os_errors import translate_os_errors
-from argosy.core.process import Command, OnLine, Reply, tool_error
+from argosy.core.process import Command, run_checked, tool_error
 from argosy.core.records import asdict, replace
-from argosy.core.session import Session, Step
-from argosy.core.store import fill_once, remove_tree, work_folder, write_text
-from argosy.images.identify import FileKind, Kind, identify_file, render_size
-from argosy.images.oci import OciConfig, judge_layers, make_readable, parse_config, prepare_rootfs, render_inspection
+from argosy.core.session import Session
+from argosy.core.store import fill_once, work_folder, write_text
+from argosy.core.suggest import suggest_word
+from argosy.images.identify import Kind, identify_file, render_size
+from argosy.images.oci import OciConfig, parse_config
 from argosy.images.open import GO_ARCH, wrong_arch
-from argosy.images.registry.artifacts import IMAGE_NAME, fetch_sif, parse_sif_layer
+from argosy.images.registry.convert import (
+    FORMAT,
+    IMAGE_NAME,
+    convert_layers,
+    fetch_sif,
+    file_state,
+    pack_root_tar,
+    parse_sif_layer,
+    run_skopeo,
+)
 from argosy.images.registry.references import Reference, Transport, file_reference
 from argosy.images.registry.skopeo import (
     AWAY,
@@ -37,29 +47,23 @@ from argosy.images.registry.skopeo import (
     Manifest,
     SkopeoOptions,
     as_image,
+    classify_fault,
     explain_failure,
     is_insecure,
-    judge_fault,
-    last_word,
+    last_message,
     parse_insecure,
     parse_manifest,
     plan_config,
-    plan_copy,
-    plan_decompression,
     plan_manifest,
+    skopeo_options,
 )
-from argosy.images.sif.format import INSPECT_NAME
 from argosy.images.sif.read import verify_sif
-from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part, write_sif
-from argosy.images.tar_headers import read_tar_names
 
-TAR_NAME = "image.sqsh"
-FORMAT = 1
-"""Counts up when the same content is packed in another way, so that the cache holds no mixture."""
+NO_ENTRY = re.compile(r"(?i)permission denied while trying to connect to the docker|dial unix .*permission denied")
+NO_DAEMON = re.compile(r"(?i)cannot connect to the docker daemon|failed to connect to the docker api")
+"""As docker 20.10 and 28 say it."""
 
-POLICIES = ("/etc/containers/policy.json", ".config/containers/policy.json")
-ZSTD = ".tar+zstd"
-ROOT_FOLDERS = frozenset({("bin",), ("sbin",), ("etc",), ("usr",), ("lib",)})
+
 APPTAINERS = ("apptainer", "singularity")
 
 
@@ -104,7 +108,7 @@ def local_image(path: Path, session: Session) -> Path:
     reference = file_reference(found.kind, path)
     if reference is not None:
         return fetch_image(reference, session).path
-    return _packed_tar(path, found, session) if found.kind is Kind.TAR else path
+    return pack_root_tar(path, found, session) if found.kind is Kind.TAR else path
 
 
 def fetch_image(reference: Reference, session: Session) -> Fetched:
@@ -139,8 +143,6 @@ def _fetch(reference: Reference, session: Session) -> Fetched:
 
 def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
     """Have the image written out where its id is not the one that it had before."""
-    from argosy.images.registry.docker_store import ask_image_id, save_image  # noqa: PLC0415 - rarely asked for
-
     identity = ask_image_id(reference, session)
     if known is None or known.digest != identity:
         with work_folder(session.work_parent()) as work:
@@ -162,17 +164,8 @@ def _memo_key(reference: Reference, session: Session) -> str:
     facts = [str(reference), session.host.target, session.host.can_mount, FORMAT]
     if reference.in_file:
         path = Path(reference.name)
-        facts += _identity(path / "index.json" if path.is_dir() else path)
+        facts += file_state(path / "index.json" if path.is_dir() else path)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
-
-
-def _identity(path: Path) -> list[str | int | bool]:
-    """Give what tells one state of a file from another; empty for a missing file, which its reader will report."""
-    try:
-        status = path.stat()
-    except OSError:
-        return []
-    return [str(path.resolve()), status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def _read_known(memo: Path) -> Known | None:
@@ -202,7 +195,7 @@ def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, sess
     command = plan_manifest(source, way)
     reply = session.runner.run(command)
     if reply.code != 0:
-        if known is not None and judge_fault(last_word(reply)) in AWAY:
+        if known is not None and classify_fault(last_message(reply)) in AWAY:
             session.reporter.note(f"{reference.registry} does not answer: {reference} as it was fetched before is used")
             return _fetched(reference, known)
         raise explain_failure(reference, command, reply)
@@ -222,21 +215,6 @@ def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, sess
     return _fetched(reference, now)
 
 
-def skopeo_options(session: Session) -> SkopeoOptions:
-    """Give how skopeo is called here; its folder for temporary files is made."""
-    host = session.host
-    policies = [Path(host.person.home) / place for place in POLICIES]
-    temporary = session.work_parent()
-    with translate_os_errors(temporary):
-        temporary.mkdir(parents=True, exist_ok=True)
-    return SkopeoOptions(
-        arch=GO_ARCH.get(host.target, host.target),
-        temporary=str(temporary),
-        insecure=parse_insecure(host.environment),
-        no_policy=not any(path.is_file() for path in policies),
-    )
-
-
 def _without_colon(reference: Reference, session: Session) -> Path | str:
     """Link to a file whose name has a colon: skopeo would take what follows for the name of an image in the file."""
     if not reference.in_file or ":" not in reference.name:
@@ -249,16 +227,8 @@ def _without_colon(reference: Reference, session: Session) -> Path | str:
     return link
 
 
-def _run_skopeo(command: Command, reference: Reference, session: Session, on_line: OnLine | None = None) -> Reply:
-    """Run skopeo; explain a failure by the image that was asked for."""
-    reply = session.runner.run(command, on_line)
-    if reply.code != 0:
-        raise explain_failure(reference, command, reply)
-    return reply
-
-
 def _ask_config(reference: Reference, chosen: Reference, way: SkopeoOptions, session: Session) -> OciConfig:
-    reply = _run_skopeo(plan_config(chosen, way), reference, session)
+    reply = run_skopeo(plan_config(chosen, way), reference, session)
     config = parse_config(reply.stdout, str(reference))
     if config.arch != way.arch:
         raise wrong_arch(str(reference), config.arch, way.arch)
@@ -284,7 +254,7 @@ def _make(
             if not {"umoci", "mksquashfs"} <= set(session.host.programs):
                 _build_by_runtime(chosen, folder / IMAGE_NAME, session, work, missing="umoci and mksquashfs")
             else:
-                _convert(reference, chosen, config, work, folder / IMAGE_NAME, session, step)
+                convert_layers(reference, chosen, config, work, folder / IMAGE_NAME, session, step)
             step.result = f"{reference} {size}".strip()
 
 
@@ -296,70 +266,6 @@ def _size(chosen: Reference, manifest: Manifest, session: Session) -> str:
         reply = session.runner.run(plan_manifest(chosen, way))
         size = parse_manifest(reply.stdout, way.arch, str(chosen)).size if reply.code == 0 else 0
     return render_size(size) if size else ""
-
-
-def _convert(
-    reference: Reference, chosen: Reference, config: OciConfig, work: Path, out: Path, session: Session, step: Step
-) -> None:
-    """Fetch the layers, lay them over each other, and pack the tree into a SIF file."""
-    # Here rather than above: the package `build` opens its bases by this module.
-    from argosy.images.squashfs.pack import run_pack  # noqa: PLC0415
-
-    step.say("layers")
-    _run_skopeo(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session, step.say)
-    judge_layers(config, _manifest_in(work / "layout"), str(reference))
-    step.say("unpack")
-    tree = work / "tree"
-    _unpack(reference, work / "layout", tree, session)
-    remove_tree(work / "layout")
-    prepare_rootfs(tree, config)
-    step.say("pack")
-    packed = work / "image.sqfs"
-    run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount)
-    remove_tree(tree)
-    _write(packed, config, out)
-
-
-def _manifest_in(layout: Path) -> str:
-    """Read the manifest of the one image of a layout."""
-    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
-    digest = str(index["manifests"][0]["digest"])
-    return (layout / "blobs" / digest.replace(":", "/")).read_text(encoding="utf-8")
-
-
-def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) -> None:
-    """Lay the layers over each other: umoci honours whiteouts, opaque folders and hard links."""
-    rootless = () if session.host.can_mount else ("--rootless",)
-    words = ("umoci", "raw", "unpack", *rootless, "--image")
-    command = Command((*words, f"{layout}:image", str(tree)))
-    reply = session.runner.run(command)
-    if reply.code != 0 and ZSTD in reply.stderr:
-        remove_tree(tree)
-        plain = _decompressed(reference, layout, session)
-        command = Command((*words, f"{plain}:image", str(tree)))
-        reply = session.runner.run(command)
-    if reply.code != 0:
-        raise tool_error(
-            command, reply, doing=f"unpacking {reference}", hint="see that there is space, and start again"
-        )
-    if rootless:
-        make_readable(tree)
-
-
-def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
-    """Give a layout with plain layers: umoci 0.4 knows no zstd, and skopeo takes it off on the way to a folder only."""
-    way, folder, plain = skopeo_options(session), layout / "plain", layout / "again"
-    for command in plan_decompression(way, f"{layout}:image", folder=str(folder), layout=f"{plain}:image"):
-        _run_skopeo(command, reference, session)
-    return plain
-
-
-def _write(packed: Path, config: OciConfig, out: Path) -> None:
-    system = plan_system_part(FileSlice(packed, 0, packed.stat().st_size), arch=config.arch)
-    papers = plan_json_part(INSPECT_NAME, render_inspection(config).encode())
-    identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{config.digest} {packed.stat().st_size} {FORMAT}")
-    write_sif(out, [system, papers], uuid=identity, time=config.created, arch=config.arch)
-    verify_sif(out)
 
 
 def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetched:
@@ -402,27 +308,61 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
     verify_sif(out)
 
 
-def _packed_tar(path: Path, kind: FileKind, session: Session) -> Path:
-    from argosy.images.squashfs.pack import pack_tar  # noqa: PLC0415 - as above
+def ask_image_id(reference: Reference, session: Session) -> str:
+    """Give the id that docker knows an image by: the same content, the same id.
 
-    _check_root_tar(path, kind)
-    key = hashlib.sha256(json.dumps([*_identity(path), FORMAT]).encode()).hexdigest()[:32]
-    place = session.paths.cache / "fetched" / f"tar-{key}"
-    pin_entry(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
-    with fill_once(place, what=f"packing {path.name}", waiting=session.waiting) as folder:
-        if folder is not None:
-            with session.step("pack", f"{path.name} into the cache, once"):
-                time = max(0, int(path.stat().st_mtime))
-                pack_tar(session, path, folder / TAR_NAME, compression=kind.compression, time=time)
-    return place / TAR_NAME
-
-
-def _check_root_tar(path: Path, kind: FileKind) -> None:
-    """Refuse a tar file that holds something else, as sources; one whose names cannot be read is believed."""
-    names = list(read_tar_names(path, kind.compression))
-    if names and not any(PurePosixPath(name.lstrip("/")).parts[:1] in ROOT_FOLDERS for name in names):
-        raise ImageError(
-            f"{path} holds no root file system",
-            evidence=f"it begins with {', '.join(names[:3])}; expected bin, etc, usr and the like at its top",
-            hint="give a tar file made inside the root folder, as by 'tar -C ROOT -cf FILE .'",
+    Raises
+    ------
+    ToolMissing, UsageError, ToolFailed
+        When docker is not here, has no such image, or its daemon does not answer.
+    """
+    name = _image_name(reference)
+    if "docker" not in session.host.programs:
+        raise ToolMissing(
+            f"{reference} is an image of Docker, and docker is not here",
+            hint="where Docker runs: docker save -o image.tar NAME; then give the file",
         )
+    command = Command(("docker", "image", "inspect", "--format", "{{.Id}}", name))
+    reply = session.runner.run(command)
+    if reply.code == 0:
+        return reply.stdout.strip()
+    error = tool_error(command, reply, doing=f"asking docker for {name}", hint=daemon_hint(reply.stderr))
+    if error.hint or "no such image" not in reply.stderr.lower():
+        raise error
+    raise _no_image(name, error, session)
+
+
+def save_image(reference: Reference, session: Session, out: Path) -> None:
+    """Let docker write an image into an archive.
+
+    Raises
+    ------
+    ToolFailed, CheckFailed
+        When it cannot; the disk is full.
+    """
+    command = Command(("docker", "save", "-o", str(out), _image_name(reference)))
+    run_checked(session.runner, command, doing=f"taking {reference} out of docker")
+
+
+def _image_name(reference: Reference) -> str:
+    """Give the name by which docker knows the image."""
+    return f"{reference.name}:{reference.tag}"
+
+
+def daemon_hint(said: str) -> str:
+    """Give the way out where docker's daemon does not answer or lets nobody in; empty where it said something else."""
+    if NO_ENTRY.search(said):
+        return (
+            "ask to be put into the group docker and log in anew (id shows your groups); or build without Docker: "
+            "install buildah or podman"
+        )
+    if NO_DAEMON.search(said):
+        return "start Docker, or say where it is: DOCKER_HOST, or 'docker context use NAME'"
+    return ""
+
+
+def _no_image(name: str, error: ArgosyError, session: Session) -> UsageError:
+    listed = session.runner.run(Command(("docker", "images", "--format", "{{.Repository}}:{{.Tag}}")))
+    near = suggest_word(name, listed.stdout.split())
+    hint = f"did you mean docker-daemon:{near}?" if near else "'docker images' lists what there is"
+    return UsageError(f"docker has no image {name}", evidence=error.evidence, hint=hint)

@@ -135,21 +135,25 @@ def parse_reference(text: str) -> Reference:
     """
     found = _SCHEME.match(text)
     if found is None:
-        raise _wrong(text, "there is no word before a colon", f"write docker://{text}" if _is_name(text) else "")
+        raise _reference_error(
+            text, "there is no word before a colon", f"write docker://{text}" if _is_name(text) else ""
+        )
     scheme, slashes, rest = found["scheme"], found["slashes"], found["rest"]
     if scheme not in set(Transport):
         raise _unknown_scheme(text, scheme, rest)
     transport = Transport(scheme)
     if transport in SLASHED:
         if slashes != "//":
-            raise _wrong(text, f"{scheme} is followed by two slashes", f"write {scheme}://{_hidden(rest)}")
+            raise _reference_error(
+                text, f"{scheme} is followed by two slashes", f"write {scheme}://{_redact_login(rest)}"
+            )
         return _parse_name(text, transport, rest)
     if transport is Transport.DOCKER_DAEMON:
         return _parse_daemon(text, rest)
     # oci-archive:///path, as some tools write it, is the same path.
     path, _, tag = (("/" if slashes else "") + rest).partition(":")
     if not path:
-        raise _wrong(
+        raise _reference_error(
             text, "there is no file name after the colon", f"write {scheme}:{'DIR' if scheme == 'oci' else 'FILE'}"
         )
     return Reference(transport, path, tag)
@@ -180,15 +184,17 @@ def _parse_name(text: str, transport: Transport, rest: str) -> Reference:
     if at and not digest.startswith("sha256:"):
         raise _odd_at(text, transport, rest)
     if at and not _DIGEST.match(digest):
-        raise _wrong(text, "a digest is sha256: and 64 digits of 0-9 and a-f", "copy the whole digest")
+        raise _reference_error(text, "a digest is sha256: and 64 digits of 0-9 and a-f", "copy the whole digest")
     name, tag = _split_tag(name)
     if tag and not _TAG.match(tag):
-        raise _wrong(text, f"{tag!r} is no tag: letters, digits, '_', '.' and '-', 128 at most", "check the tag")
+        raise _reference_error(
+            text, f"{tag!r} is no tag: letters, digits, '_', '.' and '-', 128 at most", "check the tag"
+        )
     whole = _whole_name(name)
     if whole is None:
-        raise _wrong(text, f"{name!r} is no image name", _nearest_name(transport, name, tag))
+        raise _reference_error(text, f"{name!r} is no image name", _nearest_name(transport, name, tag))
     if transport is Transport.ORAS and whole.startswith(f"{DOCKER_HUB}/library/") and not name.startswith(DOCKER_HUB):
-        raise _wrong(text, "it names no registry", f"write oras://REGISTRY/{name}")
+        raise _reference_error(text, "it names no registry", f"write oras://REGISTRY/{name}")
     return Reference(transport, whole, tag or ("" if digest else "latest"), digest)
 
 
@@ -227,12 +233,12 @@ def _odd_at(text: str, transport: Transport, rest: str) -> UsageError:
     """Explain an ``@`` that begins no digest: a login before the host, or a tag behind it in place of a digest."""
     before, _, after = rest.rpartition("@")
     if _is_login(before, after):
-        return _wrong(
+        return _reference_error(
             text,
             "a reference carries no user name or password",
             f"log in once with 'skopeo login {after.partition('/')[0]}', then give {transport}://{after}",
         )
-    return _wrong(text, "what follows '@' is a digest", f"for a tag write {transport}://{before}:{after}")
+    return _reference_error(text, "what follows '@' is a digest", f"for a tag write {transport}://{before}:{after}")
 
 
 def _is_login(before: str, after: str) -> bool:
@@ -240,7 +246,7 @@ def _is_login(before: str, after: str) -> bool:
     return "/" in after or ":" in before.partition("/")[0]
 
 
-def _hidden(text: str) -> str:
+def _redact_login(text: str) -> str:
     """Strike out the login that somebody may have written into a reference."""
     found = _SCHEME.match(text)
     start = f"{found['scheme']}:{found['slashes']}" if found and found["scheme"] in _SCHEMES else ""
@@ -254,25 +260,29 @@ def _hidden(text: str) -> str:
 def _parse_daemon(text: str, rest: str) -> Reference:
     name, tag = _split_tag(rest)
     if _whole_name(name) is None or (tag and not _TAG.match(tag)):
-        raise _wrong(text, "docker-daemon: is followed by NAME[:TAG], as 'docker images' shows it", "check the name")
+        raise _reference_error(
+            text, "docker-daemon: is followed by NAME[:TAG], as 'docker images' shows it", "check the name"
+        )
     return Reference(Transport.DOCKER_DAEMON, name, tag or "latest")
 
 
 def _unknown_scheme(text: str, scheme: str, rest: str) -> UsageError:
     page = _HUB_PAGE.match(text)
     if page is not None:
-        return _wrong(text, "it is a page of Docker Hub", f"write docker://{page['name'] or page['official']}")
+        return _reference_error(
+            text, "it is a page of Docker Hub", f"write docker://{page['name'] or page['official']}"
+        )
     if scheme in ELSEWHERE:
-        return _wrong(text, f"{scheme} references are not fetched", ELSEWHERE[scheme])
+        return _reference_error(text, f"{scheme} references are not fetched", ELSEWHERE[scheme])
     near = _nearest_transport(scheme)
-    mended = f"{near}:{'//' if near in SLASHED else ''}{_hidden(rest)}"
-    return _wrong(text, f"{scheme!r} is no way to reach an image", f"did you mean {mended}?" if near else "")
+    mended = f"{near}:{'//' if near in SLASHED else ''}{_redact_login(rest)}"
+    return _reference_error(text, f"{scheme!r} is no way to reach an image", f"did you mean {mended}?" if near else "")
 
 
 def _nearest_transport(scheme: str) -> str:
     return suggest_word(scheme.lower(), list(Transport), likeness=_NEAR_ENOUGH)
 
 
-def _wrong(text: str, why: str, hint: str) -> UsageError:
-    shown = _hidden(text)
+def _reference_error(text: str, why: str, hint: str) -> UsageError:
+    shown = _redact_login(text)
     return UsageError(f"{shown!r} is no image reference", evidence=why, hint=hint or f"the forms are {FORMS}")

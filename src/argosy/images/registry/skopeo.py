@@ -11,15 +11,20 @@ import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, shorten_command
 from argosy.core.records import replace
 from argosy.core.redact import redact
-from argosy.images.open import wrong_arch
+from argosy.core.session import Session
+from argosy.images.open import GO_ARCH, wrong_arch
 from argosy.images.registry.references import SLASHED, Reference, Transport
+
+POLICIES = ("/etc/containers/policy.json", ".config/containers/policy.json")
 
 RETRIES = 2
 COPY_RETRIES = 4
@@ -222,12 +227,12 @@ def _platform(entry: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
     return platform.get("os", ""), platform.get("architecture", "")
 
 
-def judge_fault(said: str) -> Fault:
+def classify_fault(said: str) -> Fault:
     """Tell why a registry did not give an image, by what skopeo or Apptainer said of it."""
     return next((fault for fault, pattern in PATTERNS if re.search(pattern, said, re.IGNORECASE)), Fault.OTHER)
 
 
-def last_word(reply: Reply) -> str:
+def last_message(reply: Reply) -> str:
     """Give what a failed program said last, out of Go's log format and without credentials."""
     lines = [line for line in reply.stderr.strip().splitlines() if line.strip()]
     last = lines[-1] if lines else reply.stdout.strip()[-400:]
@@ -242,9 +247,9 @@ def last_word(reply: Reply) -> str:
 
 def explain_failure(reference: Reference, command: Command, reply: Reply, *, pushing: bool = False) -> ArgosyError:
     """Say why an image could not be fetched, or pushed: what, the program's last line, and the way out."""
-    said = last_word(reply)
+    said = last_message(reply)
     evidence = f"$ {redact(shorten_command(command))}\n{said}\n(exit code {reply.code})"
-    fault = judge_fault(said)
+    fault = classify_fault(said)
     if fault is Fault.FULL:
         doing = "pushing" if pushing else "fetching"
         return CheckFailed(f"no space left while {doing} {reference}", evidence=evidence, hint=FULL_DISK_HINT)
@@ -268,12 +273,12 @@ def _explain_registry(fault: Fault, reference: Reference, evidence: str, *, push
         what = f"{registry} does not let us write {reference}"
         hint = f"'skopeo login {registry}' as one who may write there; some registries want the project made first"
         return ToolFailed(what, evidence=evidence, hint=hint)
-    what, hint = _say_fault(fault, registry, str(reference), reference.name)
+    what, hint = _describe_fault(fault, registry, str(reference), reference.name)
     what = what or f"{reference} could not be {'pushed' if pushing else 'fetched'}"
     return kind(what, evidence=evidence, hint=hint)
 
 
-def _say_fault(fault: Fault, registry: str, image: str, name: str) -> tuple[str, str]:
+def _describe_fault(fault: Fault, registry: str, image: str, name: str) -> tuple[str, str]:
     """Say what a fault is and what to do; two empty texts where neither is known."""
     login = f"'skopeo login {registry}'"
     texts = {
@@ -302,14 +307,29 @@ def _say_fault(fault: Fault, registry: str, image: str, name: str) -> tuple[str,
 def explain_pull(said: str) -> str:
     """Say why an engine could not fetch the image that a file builds upon, by its own words; empty where it did."""
     last = next((line for line in reversed(said.splitlines()) if _PULL.search(line)), "")
-    fault = judge_fault(_ADDRESS.sub(" ", last))
+    fault = classify_fault(_ADDRESS.sub(" ", last))
     if not last or fault not in _OF_REGISTRIES:
         return ""
     named, asked = _PULLED.search(last), _ASKED.search(last)
     image = named["name"].rstrip(":,.") if named else ""
     first = image.partition("/")[0]
     its = first if "/" in image and re.search(r"[.:]|^localhost$", first) else "docker.io" if image else "the registry"
-    what, hint = _say_fault(
+    what, hint = _describe_fault(
         fault, asked["host"] if asked else its, image or "the base", re.sub(r"[:@][^/]*$", "", image)
     )
     return f"the base could not be fetched: {what}; {hint}"
+
+
+def skopeo_options(session: Session) -> SkopeoOptions:
+    """Give how skopeo is called here; its folder for temporary files is made."""
+    host = session.host
+    policies = [Path(host.person.home) / place for place in POLICIES]
+    temporary = session.work_parent()
+    with translate_os_errors(temporary):
+        temporary.mkdir(parents=True, exist_ok=True)
+    return SkopeoOptions(
+        arch=GO_ARCH.get(host.target, host.target),
+        temporary=str(temporary),
+        insecure=parse_insecure(host.environment),
+        no_policy=not any(path.is_file() for path in policies),
+    )

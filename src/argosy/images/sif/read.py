@@ -20,6 +20,7 @@ from argosy.core.errors import ImageError
 from argosy.images.identify import identify_file
 from argosy.images.sif import format as form
 from argosy.images.sif.format import DataType, FsKind, PartKind, Sif, SifHeader, SifPart
+from argosy.images.squashfs.superblock import read_superblock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +100,7 @@ def verify_sif(path: str | os.PathLike[str]) -> Sif:
     """
     sif = read_sif(path)
     system = form.choose_system(sif)
-    for fault in _judge_structure(sif, system):
+    for fault in _check_structure(sif, system):
         raise ImageError(f"{sif.path} is a damaged SIF image", evidence=fault, hint=_RENEW)
     for part in sif.parts_of(DataType.PARTITION):
         _verify_partition(sif, part)
@@ -231,7 +232,7 @@ def _check_part(source: _Source, header: SifHeader, part: SifPart) -> None:
         raise source.fault(f"{part} at bytes {part.offset} to {part.end}", f"outside of the descriptors at {span}")
 
 
-def _judge_structure(sif: Sif, system: SifPart) -> Iterator[str]:
+def _check_structure(sif: Sif, system: SifPart) -> Iterator[str]:
     """Say what does not fit together, each fault as the evidence of an error."""
     partitions = [(part, part.partition) for part in sif.parts if part.partition]
     systems = [part for part, partition in partitions if partition.kind == PartKind.PRIMARY_SYSTEM]
@@ -250,10 +251,6 @@ def _judge_structure(sif: Sif, system: SifPart) -> Iterator[str]:
 def _verify_partition(sif: Sif, part: SifPart) -> None:
     if part.partition is None or part.partition.fs != FsKind.SQUASHFS:
         return
-    from argosy.images.squashfs.superblock import (  # noqa: PLC0415 - for a check; a start reads no partition
-        read_superblock,
-    )
-
     used = read_superblock(sif.path, part.offset).bytes_used
     if used > part.size:
         evidence = f"read: a squashfs of {used} bytes in {part}\nexpected: at most {part.size}, the partition's size"

@@ -72,7 +72,7 @@ def can_join(base: Superblock) -> bool:
     return base.compressor in READABLE
 
 
-def is_packed_alike(base: Superblock, layer: Superblock) -> bool:
+def has_same_packing(base: Superblock, layer: Superblock) -> bool:
     """Tell whether a layer can be joined with its base as it is."""
     return (base.compressor, base.block_size) == (layer.compressor, layer.block_size) and not layer.has_xattrs
 
@@ -129,7 +129,7 @@ def join_squashfs(base: FileSlice, layer: FileSlice, *, time: int, without: Iter
     Parameters
     ----------
     base, layer
-        The two, of which `can_join` and `is_packed_alike` are true.
+        The two, of which `can_join` and `has_same_packing` are true.
     time
         Seconds since 1970, of the file system itself.
     without
@@ -147,7 +147,7 @@ def join_squashfs(base: FileSlice, layer: FileSlice, *, time: int, without: Iter
         return joint.written(time)
 
 
-def takes_away(layer: FileSlice) -> bool:
+def has_whiteouts(layer: FileSlice) -> bool:
     """Tell whether a layer holds marks of removed files.
 
     Raises

@@ -6,20 +6,33 @@ files, root as the owner, no extended attributes, fixed block size and level (`d
 
 from __future__ import annotations
 
-import hashlib
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from argosy.core.errors import CheckFailed
 from argosy.core.layout import ROOT
 from argosy.core.model import Host
-from argosy.core.process import Argv, Command, run_checked
+from argosy.core.process import Argv, Command, run_checked, tool_error
 from argosy.core.session import Session
 from argosy.core.store import atomic_file
 from argosy.images.squashfs.superblock import Superblock
-from argosy.images.tree_digests import Note, Notes, moment, note_of, notes_beside, read_notes, write_notes
+from argosy.images.tree_digests import walk_tree
+
+NOT_UNPACKED = (
+    "the image may be damaged: copy, download or build it again; "
+    "if it is not, name a folder on a file system with hard links by ARGOSY_CACHE"
+)
+UNSQUASHFS_SOME_NOT_WRITTEN = 2
+"""unsquashfs(1): non-fatal errors, as device nodes that an ordinary user cannot make."""
+
+FUSE_WHITEOUT = ".wh."
+"""The mark of fuse-overlayfs where such a device cannot be made: an empty file with this before its name."""
+MODE = stat.S_IFCHR | 0o644
+LISTED = re.compile(r"c[-rwxsStT]{9} \S+ +0, *0 \d{4}-\d\d-\d\d \d\d:\d\d /(.+)")
+"""A whiteout in what ``unsquashfs -lls -d ''`` prints."""
 
 BLOCK_SIZE = 128 << 10
 """1 MiB blocks are smaller on disk and start slower: python 175 against 163 ms (`make bench`)."""
@@ -28,7 +41,6 @@ COMPRESSION = "zstd"
 LEVEL = 1
 """Level 3 takes 1.4 times the CPU and saves 5 % of the bytes (PyTorch's Python files and libraries)."""
 
-READ_BYTES = 256 << 10
 MEMORY_SHARE = 8
 MEMORY_MOST = 768 << 20
 """mksquashfs takes a quarter of the machine's memory by default, whatever the cgroup allows."""
@@ -101,113 +113,13 @@ def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, ti
     run_checked(session.runner, command, doing=f"packing {archive.name}")
 
 
-Entries = Mapping[str, bytes]
-"""Path inside -> mode, link target and digest of the bytes: what two equal entries of trees have in common."""
-
-
-def digest_tree(tree: Path) -> str:
-    """Give the content digest of a tree: path, mode, link target and bytes of everything in it.
-
-    Owners and times do not count: they are the same for every layer.  Two trees have one digest exactly where the
-    sorted lists of their entries are equal.  One thread: with two, waiting for the interpreter's lock costs more CPU
-    than the hashing (2.5 against 1.4 s for 1.2 GB in 30,000 entries on 2 cores).
-
-    Returns
-    -------
-    ``sha256:`` and 64 hexadecimal digits.
-    """
-    return digest_entries(_describe_all(tree, Notes(), 0)[0])
-
-
-def digest_entries(entries: Entries) -> str:
-    """Give the content digest of a tree of which these are the entries."""
-    return f"sha256:{hashlib.sha256(b''.join(entries.values())).hexdigest()}"
-
-
-def describe_noted(tree: Path) -> Entries:
-    """Give the entries of a tree, sorted, and keep notes beside it; read no file that these know already."""
-    known = read_notes(notes_beside(tree))
-    entries, notes = _describe_all(tree, known, moment(tree))
-    write_notes(notes_beside(tree), notes)
-    return entries
-
-
-def _describe_all(tree: Path, known: Notes, began: int) -> tuple[dict[str, bytes], Notes]:
-    """Give the entries of a tree, and notes of the files that changed before `began`."""
-    entries, files = dict[str, bytes](), dict[str, Note]()
-    for path, name in _entries(tree):
-        status = os.lstat(path)
-        note = None
-        is_file = stat.S_ISREG(status.st_mode)
-        if is_file or stat.S_ISLNK(status.st_mode):
-            note = known.known(name, status) or note_of(status, _hash_file(path) if is_file else "")
-            if note.changed < began:
-                files[name] = note
-        entries[name] = _describe(path, name, status, note.digest if note else "")
-    return entries, Notes(tree.stat().st_dev, files)
-
-
-def describe_tree(tree: Path) -> dict[str, str]:
-    """Give the digest of each entry of a tree, by its path inside: what `digest_tree` is the sum of."""
-    entries = ((path, name, os.lstat(path)) for path, name in _entries(tree))
-    return {name: hashlib.sha256(_describe(path, name, status)).hexdigest() for path, name, status in entries}
-
-
-def _entries(tree: Path) -> list[tuple[str, str]]:
-    """List (path on disk, path inside), sorted by the path inside; the tree's own root is the first."""
-    root = str(tree)
-    inside = len(root.rstrip("/")) + 1
-    found = [(root, "."), *((path, path[inside:]) for path in _walk(root))]
-    return sorted(found, key=lambda pair: pair[1])
-
-
-def _walk(folder: str) -> Iterator[str]:
-    waiting = [folder]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                yield entry.path
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-
-
-def _hash_file(path: str) -> str:
-    """Hash a file by plain reads: most are small, and a buffered reader costs more than their bytes."""
-    total = hashlib.sha256()
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        while block := os.read(handle, READ_BYTES):
-            total.update(block)
-    finally:
-        os.close(handle)
-    return total.hexdigest()
-
-
-def _describe(path: str, name: str, status: os.stat_result, content: str = "") -> bytes:
-    """Describe an entry; `content` is a file's digest where that is known."""
-    if stat.S_ISLNK(status.st_mode):
-        content = os.readlink(path)  # noqa: PTH115 - 30,000 of them: no Path for each
-    elif stat.S_ISREG(status.st_mode):
-        content = content or _hash_file(path)
-    elif not stat.S_ISDIR(status.st_mode):
-        content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-    return f"{status.st_mode:o} {name}\0{content}\0".encode(errors="surrogateescape")
-
-
-def digest_of_entry(entry: bytes) -> str:
-    """Give the SHA-256 of a file by its entry, in hexadecimal digits; nothing for what is no file."""
-    head, _, rest = entry.partition(b"\0")
-    is_file = bool(head) and stat.S_ISREG(int(head.partition(b" ")[0], 8))
-    return rest.rstrip(b"\0").decode() if is_file else ""
-
-
 def normalise_tree(tree: Path, *, system: bool = False) -> None:
     """Give every file 0644 or 0755 and every folder 0755, whatever umask and cache made of them.
 
     Files left by installers that differ between runs, or mean nothing inside, are removed.  With `system` the tree
     holds files of the distribution too, whose modes have a meaning (sudo, /var/tmp): they are kept.
     """
-    for path in _walk(f"{tree}{ROOT}" if system else str(tree)):
+    for path in walk_tree(f"{tree}{ROOT}" if system else str(tree)):
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
             continue
@@ -228,3 +140,73 @@ def _set_mode(path: str, mode: int) -> None:
         with atomic_file(Path(path), force=True, flush=False) as beside:
             shutil.copyfile(path, beside)
             beside.chmod(mode)
+
+
+def is_whiteout(path: Path) -> bool:
+    """Tell whether a path is the mark of a removed file."""
+    status = path.lstat()
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+def write_whiteout(path: Path) -> None:
+    """Mark a file as removed.
+
+    Raises
+    ------
+    CheckFailed
+        When this user may not on this kernel.
+    """
+    try:
+        os.mknod(path, MODE, 0)
+    except PermissionError as error:
+        raise CheckFailed(
+            "what steps removed cannot be marked as removed here",
+            evidence=f"mknod {path.name} c 0 0: {error.strerror}; ordinary users may since Linux 5.8",
+            hint="build on a machine with a newer kernel, or as root",
+        ) from error
+
+
+def parse_whiteouts(listing: str) -> tuple[str, ...]:
+    """Give the paths of removed files out of what ``unsquashfs -lls -d ''`` prints."""
+    return tuple(found[1] for line in listing.splitlines() if (found := LISTED.fullmatch(line)))
+
+
+def restore_whiteouts(tree: Path, paths: tuple[str, ...]) -> None:
+    """Put whiteouts into an unpacked tree that unsquashfs left out.
+
+    On a kernel that forbids it fuse-overlayfs joins trees for ordinary users, and knows the other mark.
+    """
+    for name in paths:
+        path = tree / name
+        if os.path.lexists(path) or not path.parent.resolve().is_relative_to(tree.resolve()):
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.mknod(path, MODE, 0)
+        except PermissionError:
+            path.with_name(f"{FUSE_WHITEOUT}{path.name}").touch()
+
+
+def run_unsquashfs(
+    session: Session, image: Path, offset: int, tree: Path, *options: str, doing: str, parts: tuple[str, ...] = ()
+) -> None:
+    """Unpack the squashfs that begins at `offset` bytes in `image`, with the marks of removed files.
+
+    Parameters
+    ----------
+    parts
+        Paths in it that are unpacked; none: all.
+
+    Raises
+    ------
+    ToolFailed, ToolMissing, CheckFailed
+        When unsquashfs fails, is not there, or the disk is full.
+    """
+    words = ("unsquashfs", "-no-progress", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
+    command = Command(words)
+    reply = session.runner.run(command)
+    if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
+        raise tool_error(command, reply, doing=doing, hint=NOT_UNPACKED)
+    if reply.code or session.host.person.uid != 0:
+        listing = Command(("unsquashfs", "-no-progress", "-lls", "-o", str(offset), "-d", "", str(image), *parts))
+        restore_whiteouts(tree, parse_whiteouts(run_checked(session.runner, listing, doing=doing).stdout))

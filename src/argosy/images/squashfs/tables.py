@@ -25,6 +25,11 @@ from argosy.core.errors import ImageError
 from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, read_superblock, render_compressor
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 BLOCK = 8192
 """Bytes that a metadata block unpacks to."""
 PLAIN = 0x8000
@@ -270,10 +275,6 @@ def _unpacker(compressor: str) -> Callable[[bytes], bytes]:
         return lambda data: zlib.decompressobj().decompress(data, BLOCK + 1)
     if compressor != "zstd":
         raise ValueError(f"blocks compressed by {compressor}")
-    if sys.version_info >= (3, 14):
-        from compression import zstd  # noqa: PLC0415 - only here
-    else:
-        from backports import zstd  # noqa: PLC0415 - only here
 
     def unpack(data: bytes) -> bytes:
         try:
@@ -307,7 +308,7 @@ FRAGMENT = struct.Struct("<Q2I")
 FIRST = SUPERBLOCK.size
 
 
-def dead_share(source: FileSlice) -> float:
+def unused_share(source: FileSlice) -> float:
     """Give the share of the bytes of files in a squashfs that no file holds: what joining replaced or removed.
 
     Raises

@@ -1,0 +1,212 @@
+"""Fetch SIF files from registries, as ``oras://`` means them: an OCI artifact whose one blob is the file.
+
+The media types are those of Apptainer and SingularityCE (internal/pkg/client/oras in github.com/apptainer/apptainer),
+so ``apptainer pull oras://…`` reads what is pushed here, and what ``apptainer push`` wrote is fetched here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from argosy.core.cache_pins import pin_entry
+from argosy.core.errors import ImageError
+from argosy.core.process import Command, OnLine, Reply, tool_error
+from argosy.core.session import Session, Step
+from argosy.core.store import fill_once, remove_tree, work_folder
+from argosy.images.identify import FileKind, render_size
+from argosy.images.oci import OciConfig, check_layers, make_readable, prepare_rootfs, render_inspection
+from argosy.images.registry.references import Reference, Transport
+from argosy.images.registry.skopeo import (
+    SkopeoOptions,
+    explain_failure,
+    plan_copy,
+    plan_decompression,
+    plan_files,
+    skopeo_options,
+)
+from argosy.images.sif.format import INSPECT_NAME
+from argosy.images.sif.read import verify_sif
+from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part, write_sif
+from argosy.images.squashfs.pack import pack_tar, run_pack
+from argosy.images.tar_headers import read_tar_names
+
+TAR_NAME = "image.sqsh"
+FORMAT = 1
+"""Counts up when the same content is packed in another way, so that the cache holds no mixture."""
+ZSTD = ".tar+zstd"
+ROOT_FOLDERS = frozenset({("bin",), ("sbin",), ("etc",), ("usr",), ("lib",)})
+
+IMAGE_NAME = "image.sif"
+SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
+OLD_LAYERS = frozenset({"appliciation/vnd.sylabs.sif.layer.tar", "application/vnd.sylabs.sif.layer.tar"})
+"""What versions of Singularity before 3.6 wrote, the first misspelt by them."""
+
+HEX_DIGITS = 64
+
+
+class SifLayer(msgspec.Struct, frozen=True):
+    """The blob of an artifact that is a SIF file: ``sha256:…`` and its size in bytes."""
+
+    digest: str
+    size: int
+
+
+def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
+    """Read the SIF file out of a manifest; None for the manifest of an image made of layers.
+
+    Raises
+    ------
+    ImageError
+        When ``oras://`` was asked for, and there is no SIF file.
+    """
+    layers = json.loads(manifest).get("layers") or ()
+    for layer in layers:
+        digest = str(layer.get("digest", ""))
+        if layer.get("mediaType") in {SIF_LAYER, *OLD_LAYERS} and _is_digest(digest):
+            return SifLayer(digest, int(layer.get("size", 0)))
+    if reference.transport is not Transport.ORAS:
+        return None
+    kinds = sorted({str(layer.get("mediaType", "?")) for layer in layers})
+    raise ImageError(
+        f"{reference} is no SIF file",
+        evidence=f"it holds {', '.join(kinds) or 'images for several machines'}",
+        hint=f"if it is an image of Docker's kind, write {str(reference).replace('oras://', 'docker://', 1)}",
+    )
+
+
+def _is_digest(text: str) -> bool:
+    digits = text.removeprefix("sha256:")
+    return text.startswith("sha256:") and len(digits) == HEX_DIGITS and set(digits) <= set("0123456789abcdef")
+
+
+def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: SkopeoOptions, session: Session) -> Path:
+    """Give the SIF file of an artifact in the cache, by the digest of its bytes; fetch it where it is not there.
+
+    Raises
+    ------
+    ArgosyError
+        As `explain_failure` says; ImageError when the blob is no whole SIF file.
+    """
+    name = layer.digest.removeprefix("sha256:")
+    place = session.paths.cache / "fetched" / f"sif-{name}"
+    with fill_once(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+        if folder is not None:
+            what = f"{reference} {render_size(layer.size)}"
+            with session.step("fetch", what) as step, work_folder(session.work_parent()) as work:
+                command = plan_files(chosen, way, str(work / "files"))
+                reply = session.runner.run(command, step.say)
+                if reply.code != 0:
+                    raise explain_failure(reference, command, reply)
+                shutil.move(work / "files" / name, folder / IMAGE_NAME)
+                verify_sif(folder / IMAGE_NAME)
+                step.result = what
+    return place / IMAGE_NAME
+
+
+def convert_layers(
+    reference: Reference, chosen: Reference, config: OciConfig, work: Path, out: Path, session: Session, step: Step
+) -> None:
+    """Fetch the layers, lay them over each other, and pack the tree into a SIF file."""
+    step.say("layers")
+    run_skopeo(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session, step.say)
+    check_layers(config, _manifest_in(work / "layout"), str(reference))
+    step.say("unpack")
+    tree = work / "tree"
+    _unpack(reference, work / "layout", tree, session)
+    remove_tree(work / "layout")
+    prepare_rootfs(tree, config)
+    step.say("pack")
+    packed = work / "image.sqfs"
+    run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount)
+    remove_tree(tree)
+    _write(packed, config, out)
+
+
+def _manifest_in(layout: Path) -> str:
+    """Read the manifest of the one image of a layout."""
+    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
+    digest = str(index["manifests"][0]["digest"])
+    return (layout / "blobs" / digest.replace(":", "/")).read_text(encoding="utf-8")
+
+
+def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) -> None:
+    """Lay the layers over each other: umoci honours whiteouts, opaque folders and hard links."""
+    rootless = () if session.host.can_mount else ("--rootless",)
+    words = ("umoci", "raw", "unpack", *rootless, "--image")
+    command = Command((*words, f"{layout}:image", str(tree)))
+    reply = session.runner.run(command)
+    if reply.code != 0 and ZSTD in reply.stderr:
+        remove_tree(tree)
+        plain = _decompressed(reference, layout, session)
+        command = Command((*words, f"{plain}:image", str(tree)))
+        reply = session.runner.run(command)
+    if reply.code != 0:
+        raise tool_error(
+            command, reply, doing=f"unpacking {reference}", hint="see that there is space, and start again"
+        )
+    if rootless:
+        make_readable(tree)
+
+
+def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
+    """Give a layout with plain layers: umoci 0.4 knows no zstd, and skopeo takes it off on the way to a folder only."""
+    way, folder, plain = skopeo_options(session), layout / "plain", layout / "again"
+    for command in plan_decompression(way, f"{layout}:image", folder=str(folder), layout=f"{plain}:image"):
+        run_skopeo(command, reference, session)
+    return plain
+
+
+def _write(packed: Path, config: OciConfig, out: Path) -> None:
+    system = plan_system_part(FileSlice(packed, 0, packed.stat().st_size), arch=config.arch)
+    papers = plan_json_part(INSPECT_NAME, render_inspection(config).encode())
+    identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{config.digest} {packed.stat().st_size} {FORMAT}")
+    write_sif(out, [system, papers], uuid=identity, time=config.created, arch=config.arch)
+    verify_sif(out)
+
+
+def run_skopeo(command: Command, reference: Reference, session: Session, on_line: OnLine | None = None) -> Reply:
+    """Run skopeo; explain a failure by the image that was asked for."""
+    reply = session.runner.run(command, on_line)
+    if reply.code != 0:
+        raise explain_failure(reference, command, reply)
+    return reply
+
+
+def pack_root_tar(path: Path, kind: FileKind, session: Session) -> Path:
+    """Return the squashfs of a root file system's tar file in the cache; pack it at the first use."""
+    _check_root_tar(path, kind)
+    key = hashlib.sha256(json.dumps([*file_state(path), FORMAT]).encode()).hexdigest()[:32]
+    place = session.paths.cache / "fetched" / f"tar-{key}"
+    pin_entry(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
+    with fill_once(place, what=f"packing {path.name}", waiting=session.waiting) as folder:
+        if folder is not None:
+            with session.step("pack", f"{path.name} into the cache, once"):
+                time = max(0, int(path.stat().st_mtime))
+                pack_tar(session, path, folder / TAR_NAME, compression=kind.compression, time=time)
+    return place / TAR_NAME
+
+
+def _check_root_tar(path: Path, kind: FileKind) -> None:
+    """Refuse a tar file that holds something else, as sources; one whose names cannot be read is believed."""
+    names = list(read_tar_names(path, kind.compression))
+    if names and not any(PurePosixPath(name.lstrip("/")).parts[:1] in ROOT_FOLDERS for name in names):
+        raise ImageError(
+            f"{path} holds no root file system",
+            evidence=f"it begins with {', '.join(names[:3])}; expected bin, etc, usr and the like at its top",
+            hint="give a tar file made inside the root folder, as by 'tar -C ROOT -cf FILE .'",
+        )
+
+
+def file_state(path: Path) -> list[str | int | bool]:
+    """Give what tells one state of a file from another; empty for a missing file, which its reader will report."""
+    try:
+        status = path.stat()
+    except OSError:
+        return []
+    return [str(path.resolve()), status.st_ino, status.st_size, status.st_mtime_ns]
