@@ -148,7 +148,7 @@ def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, se
         with work_folder(session.work_parent()) as work:
             archive = work / "image.tar"
             with session.step("save", str(reference)):
-                save_image(reference, session, archive)
+                _save_image(reference, session, archive)
             image = _fetch(Reference(Transport.DOCKER_ARCHIVE, str(archive)), session)
         known = Known(str(reference), identity, str(image.path.parent))
         _write_known(memo, known)
@@ -332,7 +332,7 @@ def ask_image_id(reference: Reference, session: Session) -> str:
     raise _no_image(name, error, session)
 
 
-def save_image(reference: Reference, session: Session, out: Path) -> None:
+def _save_image(reference: Reference, session: Session, out: Path) -> None:
     """Let docker write an image into an archive.
 
     Raises
