@@ -91,7 +91,7 @@ from argosy.api.wraps import (
 )
 from argosy.core.errors import ArgosyError
 from argosy.core.session import Session
-from argosy.host.session_factory import open_session
+from argosy.host.probe import open_session
 
 FUNCTIONS = MappingProxyType(
     {

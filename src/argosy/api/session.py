@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argosy.core.session import QuietReporter, Session
-from argosy.host.session_factory import open_session
+from argosy.host.probe import open_session
 
 
 def use_session(session: Session | None) -> Session:

@@ -47,7 +47,7 @@ from argosy.core.session import Session
 from argosy.core.store import atomic_file, fill_once, refuse_existing, work_folder
 from argosy.images.identify import render_size
 from argosy.recipes.lock import Lock, LockedPackage, PackageKind, SourceKind, render_lock
-from argosy.recipes.project_tables import Project, words
+from argosy.recipes.project_file import Project, words
 from argosy.recipes.uv_options import UvSettings
 
 VALUED = {"--default-index": "PIP_INDEX_URL", "--index": "PIP_EXTRA_INDEX_URL", "--find-links": "PIP_FIND_LINKS"}

@@ -53,7 +53,7 @@ from argosy.images.squashfs.tables import unused_share
 from argosy.images.tree_digests import Entries, describe_with_notes, digest_entries, digest_of_entry
 from argosy.recipes.conda_request import requested_specs
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
-from argosy.recipes.project_tables import Project
+from argosy.recipes.project_file import Project
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.relock import locked_indexes
 from argosy.recipes.uv_options import UvSettings

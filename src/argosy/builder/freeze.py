@@ -30,7 +30,7 @@ from argosy.images.registry.references import is_reference
 from argosy.images.squashfs.pack import UNSQUASHFS_SOME_NOT_WRITTEN
 from argosy.images.tree_digests import describe_tree
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
-from argosy.recipes.lock_diff import Change, compare_locks
+from argosy.recipes.relock import Change, compare_locks
 from argosy.recipes.uv_options import UvSettings
 from argosy.version import VERSION
 

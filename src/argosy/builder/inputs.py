@@ -30,8 +30,7 @@ from argosy.recipes.conda_request import SUBDIRS, CondaTarget
 from argosy.recipes.conda_spec import parse_conda_spec
 from argosy.recipes.lock import Lock, LockedSource, LockedStage, LockedStep, parse_lock
 from argosy.recipes.option_row import OneOrMore
-from argosy.recipes.project_file import check_project
-from argosy.recipes.project_tables import Fetch, Project, ProjectTable, StageTable, StepTable, words
+from argosy.recipes.project_file import Fetch, Project, ProjectTable, StageTable, StepTable, check_project, words
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PipOption, Recipe, Where
 from argosy.recipes.relock import changed_sources, changed_steps, locked_recipe

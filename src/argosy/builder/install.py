@@ -35,8 +35,8 @@ from argosy.core.records import replace
 from argosy.core.session import Step
 from argosy.core.store import digest_of_file
 from argosy.recipes.lock import LockedPackage, SourceKind
+from argosy.recipes.merge import check_python, python_fits
 from argosy.recipes.recipe import Recipe
-from argosy.recipes.support import check_python, python_fits
 from argosy.recipes.uv_options import UvSettings
 
 

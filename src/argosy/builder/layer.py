@@ -35,7 +35,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.images.identify import render_size
 from argosy.images.oci import LABELS
-from argosy.recipes.project_tables import Project
+from argosy.recipes.project_file import Project
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.relock import as_locked, without_held
 

@@ -20,8 +20,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, refuse_existing, work_folder
 from argosy.recipes.lock import Lock, render_lock
-from argosy.recipes.lock_diff import Change, compare_locks
-from argosy.recipes.relock import held_recipe
+from argosy.recipes.relock import Change, compare_locks, held_recipe
 
 
 class LockRequest(msgspec.Struct, frozen=True):

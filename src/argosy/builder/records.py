@@ -16,7 +16,7 @@ from argosy.builder.bases.engines import EngineOptions
 from argosy.core.layout import NO_PREFIX_LAYOUT, PrefixLayout
 from argosy.core.session import Session, Step
 from argosy.images.formats import OutputFormat
-from argosy.recipes.project_tables import Project
+from argosy.recipes.project_file import Project
 
 
 class BuildRequest(msgspec.Struct, frozen=True):

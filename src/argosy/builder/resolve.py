@@ -30,8 +30,7 @@ from argosy.images.registry.references import is_reference
 from argosy.recipes.build_options import BUILD_ROWS, BuildOptions
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.pip_settings import PipConfig, read_pip_config
-from argosy.recipes.project_file import find_project, read_project
-from argosy.recipes.project_tables import Project, words
+from argosy.recipes.project_file import Project, find_project, read_project, words
 from argosy.recipes.read import split_extras
 from argosy.sites.bases import render_bases
 from argosy.sites.profile import Site

@@ -34,7 +34,7 @@ from argosy.core.process import LAST_LINES, Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.recipes.lock import Lock, LockedStage
-from argosy.recipes.project_tables import Project, StageTable, StepTable, words
+from argosy.recipes.project_file import Project, StageTable, StepTable, words
 
 COPY_SOURCE = "/.argosy/copy"
 """Mount point of a file of the project while it is copied."""

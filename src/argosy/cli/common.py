@@ -15,7 +15,7 @@ import click
 from argosy.core.errors import ArgosyError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session
-from argosy.host import session_factory as opening
+from argosy.host import probe
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -105,7 +105,7 @@ def open_session(
             each(line)
 
     reporter = BothReporters(shown, written) if written else shown
-    return opening.open_session(reporter=reporter, echo=echo if hear else None, work=work)
+    return probe.open_session(reporter=reporter, echo=echo if hear else None, work=work)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from argosy.core.model import Host, Person
+from argosy.core.process import OnLine, RealRunner, Runner
+from argosy.core.session import QuietReporter, Reporter, Session, paths_from
 from argosy.host.gpu_probe import read_gpus
 
 SETTING = re.compile(r"^\s*enable\s+(overlay|underlay)\s*=\s*(\w+)", re.MULTILINE)
@@ -203,3 +205,29 @@ def _read(path: str) -> str:
     with contextlib.suppress(OSError, ValueError):
         return Path(path).read_text(encoding="utf-8")
     return ""
+
+
+def open_session(
+    *, reporter: Reporter | None = None, runner: Runner | None = None, echo: OnLine | None = None, work: str = ""
+) -> Session:
+    """Probe the machine and give what stories act with.
+
+    Parameters
+    ----------
+    reporter
+        Who watches; nobody by default.
+    runner
+        Who starts programs; the real one by default, `argosy.core.process.FakeRunner` in tests.
+    echo
+        Told each command line before it starts.
+    work
+        Folder for work files; empty means TMPDIR or the cache.
+    """
+    host = probe_host()
+    return Session(
+        host=host,
+        runner=runner or RealRunner(echo),
+        paths=paths_from(dict(host.environment), Path(host.person.home)),
+        reporter=reporter or QuietReporter(),
+        work=work,
+    )

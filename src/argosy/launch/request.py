@@ -24,7 +24,7 @@ from argosy.slurm.text import JobOptions
 from argosy.slurm.times import slurm_time
 
 if TYPE_CHECKING:
-    from argosy.recipes.project_tables import Project
+    from argosy.recipes.project_file import Project
 
 
 PATTERNS = ("output", "error")

@@ -16,7 +16,7 @@ from argosy.core.errors import UsageError
 from argosy.core.yaml_text import load_yaml, scalar_text
 from argosy.recipes.conda_spec import PACKAGE_FILE
 from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
-from argosy.recipes.toml_source import shaped
+from argosy.recipes.source_text import shaped
 
 EXPLICIT = "@EXPLICIT"
 PIP_COMMENT = "# pip "

@@ -1,7 +1,10 @@
-"""Parse what Poetry and pipenv lock: poetry.lock (of Poetry 2) and Pipfile.lock; it opens no file.
+"""Parse the pip locks of other tools: ``pylock.toml``, ``poetry.lock`` of Poetry 2, and ``Pipfile.lock`` of pipenv.
 
-Both list every package at its version, with the hashes of its files; of groups and extras those that are asked for are
-taken, beside the main one.  Sources: "The lock file" of Poetry's and of pipenv's documentation.
+All of them list each package with its version and the hashes of its files. The parsers return the packages of the main
+group, and those of the requested groups and extras.
+
+Sources: "pylock.toml specification" of the Python packaging user guide; "The lock file" of Poetry's and of pipenv's
+documentation.
 """
 
 from __future__ import annotations
@@ -11,15 +14,126 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Required, TypedDict
 
 import msgspec
+from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.recipes.pylock import ALWAYS, NEVER, is_never
 from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipKind, PipLine, PipOption, Where
-from argosy.recipes.requirement_lines import expand
 from argosy.recipes.requirements import parse_package
-from argosy.recipes.toml_source import Finder, checked_marker, finder, load_toml, shaped
+from argosy.recipes.source_text import Finder, checked_marker, expand, finder, load_toml, shaped
+
+_Place = TypedDict("_Place", {"url": str, "path": str, "commit-id": str, "hashes": dict[str, str]}, total=False)
+
+
+class _PylockPackage(TypedDict, total=False):
+    name: Required[str]
+    version: str
+    marker: str
+    index: str
+    wheels: list[_Place]
+    sdist: _Place
+    archive: _Place
+    vcs: _Place
+    directory: _Place
+
+
+class _Pylock(TypedDict, total=False):
+    packages: list[_PylockPackage]
+
+
+_OF_LOCK = re.compile(
+    r"""(?P<quote>['"])(?P<name>[^'"]*)(?P=quote)\s+(?P<not>not\s+)?in\s+(?P<list>extras|dependency_groups)\b"""
+)
+"""What only markers of a lock ask: whether an extra or a group is wanted."""
+
+ALWAYS, NEVER = "python_version >= '0'", "python_version < '0'"
+
+
+def _without_groups(marker: str, wanted: frozenset[str]) -> str:
+    """Answer what a marker asks about extras and groups; what is left asks about the machine alone."""
+
+    def answer(found: re.Match[str]) -> str:
+        return ALWAYS if (str(canonicalize_name(found["name"])) in wanted) != bool(found["not"]) else NEVER
+
+    return _OF_LOCK.sub(answer, marker)
+
+
+def is_never(marker: str) -> bool:
+    """Tell whether a marker asks nothing about the machine, and does not hold."""
+    left = re.sub(r"python_version (?:>=|<) '0'|\band\b|\bor\b|[()\s]", "", marker)
+    return not left and not Marker(marker).evaluate()
+
+
+def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
+    """Parse a ``pylock.toml``: each package at its version, with the hashes of its files.
+
+    Parameters
+    ----------
+    extras
+        Names of extras or of dependency groups, beside the groups that the lock has by default.
+
+    Raises
+    ------
+    UsageError
+        For a version of the format that is not known, or a package that comes from a folder.
+    """
+    data = load_toml(text, file)
+    if not str(data.get("lock-version", "")).startswith("1."):
+        raise UsageError(f"{file} is no pylock.toml of version 1", hint="make it anew: uv export --format pylock.toml")
+    where = finder(text, file)
+    notes: list[Note] = []
+    pip: list[PipLine] = []
+    default = data.get("default-groups", [])
+    names = (*extras, *(default if isinstance(default, list) else ()))
+    wanted = frozenset(str(canonicalize_name(str(name))) for name in names)
+    _refuse_unknown(extras, data, file)
+    for package in shaped(data, _Pylock, file).get("packages", ()):
+        here = where(f'name = "{package.get("name")}"')
+        marker = str(package.get("marker", ""))
+        answered = _without_groups(marker, wanted)
+        if answered != marker and is_never(checked_marker(answered, here).replace('"', "'")):
+            notes.append(Note(f"{package['name']} is left out: it is of an extra or a group ({marker})", here))
+            continue
+        pip.append(_locked(package, answered, here))
+    python = str(data.get("requires-python", "")).replace(" ", "")
+    asked = (Asked("python", python, where("requires-python")),) if python else ()
+    indexes = dict.fromkeys(str(row["index"]).rstrip("/") for row in data.get("packages", ()) if row.get("index"))
+    options = tuple(PipOption("extra-index-url", url, where(url)) for url in indexes if url != PYPI)
+    return Part(python=asked, pip=tuple(pip), options=options, notes=tuple(notes), complete=True)
+
+
+def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str) -> None:
+    """Refuse an extra that the lock does not have, where it says which it has."""
+    lists = [data.get(key, []) for key in ("extras", "dependency-groups")]
+    known = [str(name) for each in lists if isinstance(each, list) for name in each]
+    normal = {str(canonicalize_name(name)) for name in known}
+    for extra in extras:
+        if str(canonicalize_name(extra)) not in normal:
+            raise UsageError(f"{file} has no extra or group '{extra}'", evidence=f"it has {', '.join(known) or 'none'}")
+
+
+def _locked(package: _PylockPackage, marker: str, where: Where) -> PipLine:
+    name = str(canonicalize_name(str(package["name"])))
+    behind = f" ; {checked_marker(marker, where)}" if marker else ""
+    if "directory" in package:
+        path = str(package["directory"].get("path", "."))
+        return PipLine(path, "", PipKind.LOCAL, where, path=path, marker=marker)
+    if vcs := package.get("vcs"):
+        spec = f"{name} @ git+{vcs.get('url')}@{vcs.get('commit-id')}{behind}"
+        return PipLine(spec, name, PipKind.VCS, where, spec=spec)
+    if archive := package.get("archive"):
+        hashes = tuple(f"sha256:{digest}" for digest in [archive.get("hashes", {}).get("sha256")] if digest)
+        spec = f"{name} @ {archive.get('url')}{behind}"
+        return PipLine(spec, name, PipKind.URL, where, spec=spec, hashes=hashes)
+    files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
+    digests = {str(file.get("hashes", {}).get("sha256", "")) for file in files} - {""}
+    if "version" not in package:
+        raise UsageError(f"{name} has no version", evidence=str(where), hint="lock again with its own tool")
+    pinned = f"{name}=={package['version']}{behind}"
+    hashes = tuple(sorted(f"sha256:{digest}" for digest in digests))
+    return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
+
 
 MAIN, DEFAULT, DEVELOP = "main", "default", "develop"
 OF_PYPI = (PYPI, "https://pypi.python.org/simple")

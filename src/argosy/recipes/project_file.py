@@ -1,17 +1,218 @@
-"""Read ``argosy.toml`` and check it; what cannot be meant is an error with file, line and key."""
+"""Read ``argosy.toml`` and check it; errors name file, line and key."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.toml_lines import Fault, find_fault, toml_line
-from argosy.recipes.option_row import PROJECT_FILE
-from argosy.recipes.project_tables import JobTable, Project, ProjectTable, StageTable, StepTable
+from argosy.core.toml_lines import Fault, find_fault, find_line, toml_line
+from argosy.recipes.build_options import BuildOptions
+from argosy.recipes.launch_options import LaunchKeys
+from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, toml_fields
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the project file; an unknown key is an error."""
+
+    def given(self) -> dict[str, Any]:
+        """Give the keys that were written, with their values: those that differ from saying nothing."""
+        defaults = type(self)()
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in values.items() if value != getattr(defaults, name)}
+
+
+_ImageKeys: Any = msgspec.defstruct(
+    "_ImageKeys", toml_fields(BuildOptions), bases=(Table,), frozen=True, kw_only=True, forbid_unknown_fields=True
+)
+
+
+class ImageTable(_ImageKeys):  # type: ignore[misc]
+    """``[image]``: the image that `argosy build` builds in this folder, with the options of `BuildOptions`.
+
+    Attributes
+    ----------
+    conda, pip, sources
+        Environment files, requirements files, and any file that `argosy build` reads: one file or a list, relative to
+        the project's folder.  They are merged in this order.
+    output
+        The image file; empty: the folder's name with ``.sif``.
+    """
+
+    conda: OneOrMore = ()
+    pip: OneOrMore = ()
+    sources: OneOrMore = ()
+    output: str = ""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The environment files, in the order in which they are merged."""
+        return (*words(self.conda), *words(self.pip), *words(self.sources))
+
+
+class Fetch(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file from the network; without its digest it would be whatever stands there on the day.
+
+    Attributes
+    ----------
+    sha256
+        64 hexadecimal digits.
+    """
+
+    url: str = ""
+    sha256: str = ""
+
+
+class StepTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[[step]]``: one change of the image beside its packages; exactly one of `run`, `copy` and `fetch`.
+
+    Attributes
+    ----------
+    run
+        A line for the image's shell, run as root or as what looks like root inside; a list is several lines.
+    copy
+        Files and folders of the project.
+    to
+        Where `copy` and `fetch` put it in the image; with a slash at its end a folder.
+    before
+        ``packages`` lets the step come before the environment: compilers and libraries that packages are built with.
+    """
+
+    run: OneOrMore = ()
+    copy: OneOrMore = ()
+    fetch: Fetch | None = None
+    to: str = ""
+    before: Literal["", "packages"] = ""
+
+
+class StageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[[stage]]``: something made in another base, of which the image gets the results only.
+
+    Attributes
+    ----------
+    base
+        As ``--base`` takes it: one with compilers.
+    copy
+        Files and folders of the project, put into the stage's folder.
+    run
+        Lines for the stage's shell, run in that folder.
+    results
+        Path in the stage, relative to its folder -> path in the image.
+    """
+
+    name: str = ""
+    base: str = ""
+    copy: OneOrMore = ()
+    run: OneOrMore = ()
+    results: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_LaunchKeys: Any = msgspec.defstruct(
+    "_LaunchKeys", toml_fields(LaunchKeys), bases=(Table,), frozen=True, kw_only=True, forbid_unknown_fields=True
+)
+
+
+class JobTable(_LaunchKeys):  # type: ignore[misc]
+    """``[job.NAME]``: a launch; each key is the option of `argosy launch` of that name, with ``_`` for ``-``.
+
+    The keys come from `argosy.recipes.launch_options.LaunchKeys`: its options, the ``image`` (empty: the output of
+    ``[image]``) and the ``command``, a list that no shell splits.
+    """
+
+
+class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file.
+
+    Attributes
+    ----------
+    launch
+        What holds for every launch in this folder, unless its job or an option says otherwise; its ``bind``, ``env``,
+        ``workdir``, ``contain`` and ``signed_by`` hold for ``argosy run`` and ``argosy shell`` here, too.
+    """
+
+    image: ImageTable = ImageTable()
+    step: tuple[StepTable, ...] = ()
+    stage: tuple[StageTable, ...] = ()
+    launch: JobTable = JobTable()
+    job: dict[str, JobTable] = msgspec.field(default_factory=dict)
+
+
+class Project(msgspec.Struct, frozen=True):
+    """A project file that was read and found valid.
+
+    Attributes
+    ----------
+    path
+        The file; relative paths in it are meant from its folder.
+    shown
+        Its name in messages.
+    """
+
+    path: Path
+    shown: str
+    text: str
+    table: ProjectTable
+
+    @property
+    def folder(self) -> Path:
+        """The project's folder."""
+        return self.path.parent
+
+    @property
+    def output(self) -> Path:
+        """The image file that the project makes."""
+        return self.folder / (self.table.image.output or f"{self.folder.resolve().name}.sif")
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the file."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def where(self, *keys: str | int) -> str:
+        """Give ``file:line`` of a key, for a message: ``where("job", "train", "nodes")``."""
+        return f"{self.shown}:{find_line(self.text, tuple(map(str, keys)))}"
+
+    def file_of(self, word: str, *place: str | int) -> Path:
+        """Give a file of the project that a table's ``copy`` names.
+
+        Raises
+        ------
+        UsageError
+            When it is not there.
+        """
+        path = self.folder / word
+        if not path.exists():
+            raise self.fault(f"the project has no file {word}", *place, "copy", hint="paths begin at the project file")
+        return path
+
+    def refuse_missing(self) -> None:
+        """Refuse a project whose steps or stages copy what is not there, before anything is made.
+
+        Raises
+        ------
+        UsageError
+            Naming the first that is missing.
+        """
+        copied = (("step", [row.copy for row in self.table.step]), ("stage", [row.copy for row in self.table.stage]))
+        for kind, lists in copied:
+            for number, files in enumerate(lists):
+                for word in words(files):
+                    self.file_of(word, kind, number)
+
+    def fault(self, what: str, *keys: str | int, hint: str = "") -> UsageError:
+        """Make the error for a value that cannot be meant."""
+        return UsageError(what, evidence=f"{self.where(*keys)}: {'.'.join(map(str, keys))}", hint=hint)
+
+
+def words(value: OneOrMore) -> tuple[str, ...]:
+    """Give one word or a list of words as a tuple."""
+    return (value,) if isinstance(value, str) else value
+
 
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 HINTS = {

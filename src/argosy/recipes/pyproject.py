@@ -16,11 +16,10 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.recipes.other_tables import judge_other_tables, poetry_groups
 from argosy.recipes.recipe import Asked, Include, Note, Part, PipIndex, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.requirements import parse_package
-from argosy.recipes.toml_source import Finder, finder, load_toml
-from argosy.recipes.uv_workspace import Workspace
+from argosy.recipes.source_text import Finder, finder, load_toml
+from argosy.recipes.tool_tables import Workspace, judge_other_tables, poetry_groups
 
 NOT_INSTALLED = "the project itself is not installed, only what it needs: its code can change without a new image"
 ON_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}

@@ -17,8 +17,7 @@ from argosy.core.records import replace
 from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipes.environment_file import parse_environment
 from argosy.recipes.merge import joined, merge_parts
-from argosy.recipes.pip_locks import parse_pipfile_lock, parse_poetry_lock
-from argosy.recipes.pylock import hold_to_lock, parse_pylock
+from argosy.recipes.pip_locks import parse_pipfile_lock, parse_poetry_lock, parse_pylock
 from argosy.recipes.pyproject import parse_pyproject
 from argosy.recipes.recipe import (
     Entry,
@@ -33,10 +32,10 @@ from argosy.recipes.recipe import (
     Where,
     bad_line,
 )
-from argosy.recipes.requirement_lines import decode, is_utf8
 from argosy.recipes.requirements import parse_requirements
-from argosy.recipes.uv_lock import parse_uv_lock
-from argosy.recipes.uv_workspace import Workspace, find_workspace, is_virtual
+from argosy.recipes.source_text import decode, is_utf8
+from argosy.recipes.tool_tables import Workspace, find_workspace, is_virtual
+from argosy.recipes.uv_lock import hold_to_lock, parse_uv_lock
 
 UNDERSTOOD = (
     "environment.yml (*.yml, *.yaml), requirements.txt (*.txt, *.in), pyproject.toml with its uv.lock, pylock.toml, "

@@ -18,7 +18,7 @@ from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
 from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
-from argosy.recipes.requirement_lines import expand, parse_lines
+from argosy.recipes.source_text import expand, parse_lines
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]]*\])?"
 _REWRITES = (

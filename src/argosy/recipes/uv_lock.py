@@ -18,9 +18,10 @@ from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
 from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
-from argosy.recipes.pyproject import ON_LINUX
+from argosy.core.records import replace
+from argosy.recipes.pyproject import ON_LINUX, at_address
 from argosy.recipes.recipe import Part, PipKind, PipLine
-from argosy.recipes.toml_source import Finder, checked_marker, finder, load_toml, shaped
+from argosy.recipes.source_text import Finder, checked_marker, finder, load_toml, shaped
 
 _Package = dict[str, Any]
 
@@ -202,3 +203,31 @@ def _may_hold(marker: str, active: frozenset[str]) -> bool:
 
 def _decided(active: frozenset[str], found: re.Match[str]) -> str:
     return "extra == ''" if (found["name"] in active) == (found["op"] == "==") else "extra != ''"
+
+
+def hold_to_lock(project: Part, locked: Part) -> Part:
+    """Join a project and its lock: what it names by an address is taken at that of the lock.
+
+    Of its own overrides those hold that the lock has no address for; what a repository asks for in turn is overridden.
+    """
+    paths = {line.name: line for line in locked.overrides}
+    own = {line.name for line in project.pip}
+    return replace(
+        project,
+        pip=tuple(_held(line, paths.get(line.name)) for line in project.pip),
+        constraints=project.constraints + locked.constraints,
+        options=tuple(option.for_all for option in project.options),
+        overrides=(
+            *(line for line in project.overrides if line.name not in paths),
+            *(line for line in locked.overrides if line.name not in own),
+        ),
+        sources=project.sources + locked.sources,
+    )
+
+
+def _held(line: PipLine, place: PipLine | None) -> PipLine:
+    line = replace(line, index=None)  # its hash holds it: a mirror may bring the same file
+    if place is None or line.kind not in (PipKind.VCS, PipKind.URL, PipKind.INDEX):
+        return line
+    spec = at_address(line, place.spec.partition(" @ ")[2])
+    return replace(line, kind=place.kind, spec=spec, hashes=place.hashes)

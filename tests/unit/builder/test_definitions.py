@@ -31,7 +31,7 @@ from argosy.core.model import Host
 from argosy.core.process import Command, FakeRunner, OnLine, Reply
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
-from argosy.host.session_factory import open_session
+from argosy.host.probe import open_session
 from argosy.recipes.project_file import read_project
 from argosy.sites.bases import bases_with
 from argosy.sites.read import read_site

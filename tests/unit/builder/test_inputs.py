@@ -22,8 +22,7 @@ from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.images.open import OpenedImage
 from argosy.recipes.lock import Lock, LockedBase, LockedStep, Tools, parse_lock, render_lock
-from argosy.recipes.project_file import read_project
-from argosy.recipes.project_tables import Project
+from argosy.recipes.project_file import Project, read_project
 from argosy.recipes.relock import changed_steps
 
 DIGEST = "5" * 64

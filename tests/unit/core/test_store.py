@@ -27,7 +27,7 @@ from argosy.core.store import (
     work_folder,
     write_text,
 )
-from argosy.host.session_factory import open_session
+from argosy.host.probe import open_session
 
 
 def names(folder: Path) -> list[str]:

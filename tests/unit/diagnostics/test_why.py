@@ -22,7 +22,7 @@ from argosy.diagnostics.why.rules import (
     without_digits,
 )
 from argosy.diagnostics.why.signatures import SHIPPED, Signature, read_signatures, signature_files
-from argosy.host.session_factory import open_session
+from argosy.host.probe import open_session
 from argosy.jobs.query import JobFacts
 from tests.unit.machines import make_session
 

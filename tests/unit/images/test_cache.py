@@ -16,7 +16,7 @@ from argosy.core.cache_pins import BUILD, USES, pin_entry, read_pins
 from argosy.core.locks import this_owner
 from argosy.core.records import asdict, replace
 from argosy.core.session import Paths, Session, paths_from
-from argosy.host.session_factory import open_session
+from argosy.host.probe import open_session
 from argosy.images.cache import CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
 
 NOBODY = 1e12

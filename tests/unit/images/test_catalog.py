@@ -13,7 +13,7 @@ from argosy.core.errors import ImageError, UsageError
 from argosy.core.model import Host
 from argosy.core.records import replace
 from argosy.core.session import Paths, Session
-from argosy.host.session_factory import open_session
+from argosy.host.probe import open_session
 from argosy.images.catalog import (
     CatalogName,
     catalog_folders,

@@ -8,7 +8,7 @@ from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
-from argosy.host.session_factory import open_session
+from argosy.host.probe import open_session
 from argosy.images.registry.fetch import ask_image_id
 from argosy.images.registry.references import parse_reference
 

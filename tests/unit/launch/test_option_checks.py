@@ -33,8 +33,7 @@ from argosy.launch.script.staging import render_staging
 from argosy.launch.shape import Wanted
 from argosy.launch.smoke import as_smoke
 from argosy.launch.submit import write_record, write_script, write_submission
-from argosy.recipes.project_file import read_project
-from argosy.recipes.project_tables import Project
+from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.slurm.text import JobOptions

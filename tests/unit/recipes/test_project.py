@@ -12,8 +12,7 @@ from argosy.cli.cmd_launch import launch
 from argosy.core.errors import UsageError
 from argosy.images.find import find_image
 from argosy.recipes.launch_options import LAUNCH
-from argosy.recipes.project_file import find_project, read_project
-from argosy.recipes.project_tables import JobTable, Project
+from argosy.recipes.project_file import JobTable, Project, find_project, read_project
 from tests.unit.machines import make_host, make_session
 
 DIGEST = "5" * 64

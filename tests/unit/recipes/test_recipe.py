@@ -14,11 +14,11 @@ from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.os_errors import suggest_file
 from argosy.recipes.conda_spec import parse_conda_spec, render_conda_spec
 from argosy.recipes.environment_file import parse_environment
+from argosy.recipes.merge import check_python
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import CondaSpec, PipKind, PipLine, Recipe, Where
 from argosy.recipes.render import render_requirements
 from argosy.recipes.requirements import parse_requirements
-from argosy.recipes.support import check_python
 
 HERE = Where("environment.yml", 3)
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)

@@ -9,9 +9,16 @@ from argosy.builder.freeze import parse_conda, parse_dist, parse_dpkg, parse_rpm
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.records import replace
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, LockedSource, PackageKind, SourceKind, Tools
-from argosy.recipes.lock_diff import compare_locks
 from argosy.recipes.recipe import PipOption, Recipe, Where
-from argosy.recipes.relock import as_locked, changed_sources, held_recipe, locked_indexes, locked_recipe, without_held
+from argosy.recipes.relock import (
+    as_locked,
+    changed_sources,
+    compare_locks,
+    held_recipe,
+    locked_indexes,
+    locked_recipe,
+    without_held,
+)
 from argosy.recipes.uv_options import UvSettings
 
 SHA = "c" * 64

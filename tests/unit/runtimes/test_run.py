@@ -16,8 +16,7 @@ from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Paths, PlainReporter
 from argosy.core.shell import ShellFunction, literal_argv
-from argosy.host.probe import probe_host
-from argosy.host.session_factory import open_session
+from argosy.host.probe import open_session, probe_host
 from argosy.runtimes.choose import bare_entry
 from argosy.runtimes.command_check import refuse_missing_program, refuse_no_program, refuse_quoted_line
 from argosy.runtimes.container_plan import ContainerPlan, plan_container

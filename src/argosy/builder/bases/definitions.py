@@ -14,7 +14,7 @@ from pathlib import Path
 from argosy.core.errors import UsageError
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
-from argosy.recipes.requirement_lines import decode
+from argosy.recipes.source_text import decode
 
 SECTIONS = [
     "setup",
