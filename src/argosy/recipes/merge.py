@@ -82,7 +82,7 @@ def _fits(token: str, version: Version) -> bool:
     return SpecifierSet(text, prereleases=True).contains(version)
 
 
-def can_agree(one: str, other: str) -> bool:
+def _can_agree(one: str, other: str) -> bool:
     """Say whether any version of Python satisfies both; tried on all that there may be.
 
     A wish that none of those satisfies (a release candidate) excludes nothing: the base's version is checked later.
@@ -168,7 +168,7 @@ def _empty_note(parts: Sequence[Part]) -> tuple[Note, ...]:
 def _merge_python(asked: list[Asked]) -> tuple[str, Where | None]:
     wishes = [one for one in asked if one.value]
     for one, other in combinations(wishes, 2):
-        if not can_agree(one.value, other.value):
+        if not _can_agree(one.value, other.value):
             raise UsageError(
                 "two lines ask for different versions of Python",
                 evidence=f"{one.where}: python{one.value}\n{other.where}: python{other.value}",

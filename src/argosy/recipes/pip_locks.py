@@ -59,7 +59,7 @@ def _without_groups(marker: str, wanted: frozenset[str]) -> str:
     return _OF_LOCK.sub(answer, marker)
 
 
-def is_never(marker: str) -> bool:
+def _is_never(marker: str) -> bool:
     """Tell whether a marker asks nothing about the machine, and does not hold."""
     left = re.sub(r"python_version (?:>=|<) '0'|\band\b|\bor\b|[()\s]", "", marker)
     return not left and not Marker(marker).evaluate()
@@ -92,7 +92,7 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
         here = where(f'name = "{package.get("name")}"')
         marker = str(package.get("marker", ""))
         answered = _without_groups(marker, wanted)
-        if answered != marker and is_never(checked_marker(answered, here).replace('"', "'")):
+        if answered != marker and _is_never(checked_marker(answered, here).replace('"', "'")):
             notes.append(Note(f"{package['name']} is left out: it is of an extra or a group ({marker})", here))
             continue
         pip.append(_locked(package, answered, here))
@@ -243,7 +243,7 @@ def _of_poetry(package: _Package, wanted: frozenset[str], where: Where) -> PipLi
     mine = [group for group in package.get("groups", [MAIN]) if str(canonicalize_name(group)) in wanted]
     texts = [markers if isinstance(markers, str) else markers.get(group, "") for group in mine]
     answered = [_EXTRA.sub(lambda found: _answer(found, wanted), text) for text in texts]
-    holding = [text for text in answered if not (text and is_never(checked_marker(text, where).replace('"', "'")))]
+    holding = [text for text in answered if not (text and _is_never(checked_marker(text, where).replace('"', "'")))]
     if not holding:
         return None
     marker = "" if "" in holding else " or ".join(f"({text})" for text in dict.fromkeys(holding))
