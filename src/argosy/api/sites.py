@@ -96,7 +96,8 @@ def diff_sites(first: str, second: str, *, session: Session | None = None) -> tu
 def detect_site(*, session: Session | None = None) -> tuple[detect.Match, ...]:
     """Return the profiles that fit this machine, as ``argosy sites detect`` does."""
     here = use_session(session)
-    return detect.detect_sites(_readable(_folders(here)), detect.machine_here(here.host))
+    sites = tuple(_readable(_folders(here)))
+    return detect.detect_sites(sites, detect.machine_here(here.host, sites))
 
 
 def site_schema() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
 from argosy.launch.request import read_request as resolve_request
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.submit import Launched, write_script
+from argosy.launch.submit import Launched, note_local, write_script
 from argosy.launch.submit import launch as launch_story
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name
@@ -98,6 +98,7 @@ def _launch(
     if dry_run or script is not None:
         kept = script is not None
         plan = plan_dry(request, session, kept=kept, ssh=ssh, interactive=interactive)
+        note_local(session, plan)
         return show_plan(plan, script if not dry_run else None, as_json=as_json)
     if interactive:
         from argosy.launch.interactive import launch_interactive  # noqa: PLC0415 - only where it is asked for

@@ -188,13 +188,17 @@ def diff(first: str, second: str, *, as_json: bool) -> None:
 @as_json_option
 @click.pass_context
 def detect(ctx: click.Context, /, *, as_json: bool) -> None:
-    """Say which site this machine belongs to, and what shows it; the exit code is 7 where that is not one."""
+    """Detect the site of this machine by host name, ClusterName, variables and files.
+
+    The exit code is 7 if no profile matches, or more than one.
+    """
     from argosy.sites.detect import detect_sites, machine_here  # noqa: PLC0415 - this command alone
 
     session = open_session(quiet=True)
     folders = search_path(session.host.environment, Path(session.host.cwd))
-    machine = machine_here(session.host)
-    found = detect_sites(_readable(folders), machine)
+    profiles = tuple(_readable(folders))
+    machine = machine_here(session.host, profiles)
+    found = detect_sites(profiles, machine)
     if as_json:
         print_json({"cluster": machine.cluster, "host": machine.host, "sites": [asdict(match) for match in found]})
     else:
@@ -202,7 +206,9 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
             click.echo(f"{match.site}: {'; '.join(match.reasons)}")
         if len(found) != 1:
             seen = f"host {machine.host}, ClusterName {machine.cluster or 'not known'}"
-            click.echo(f"{len(found) or 'no'} profiles fit this machine ({seen}): name one with --site", err=True)
+            hidden = [each.name for each in profiles if each.has_slurm and not each.identity.has_marks]
+            click.echo(f"{len(found) or 'no'} profiles match this machine ({seen}): choose one with --site", err=True)
+            click.echo(f"never detected: {', '.join(hidden)}; 'argosy sites show NAME' tells why", err=True)
     ctx.exit(0 if len(found) == 1 else CheckFailed.code)
 
 

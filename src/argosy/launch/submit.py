@@ -205,12 +205,21 @@ def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> N
         session.reporter.note(f"runs as steps of job {job}")
     elif job and plan.is_job:
         session.reporter.note(f"inside job {job}: submitted as a new job; use --in-allocation to run in this one")
-    elif not job and plan.site == "local" and "sbatch" in session.host.programs:
-        from argosy.sites.detect import sites_here  # noqa: PLC0415 - profiles take 0.1 s to read
+    else:
+        note_local(session, plan)
 
-        names = [each.name for each in sites_here(session.host)]
-        known = f"--site {names[0]}" if len(names) == 1 else "--site NAME ('argosy sites ls')"
-        session.reporter.note(f"this runs on {session.host.hostname} itself; use {known} to submit a job to Slurm")
+
+def note_local(session: Session, plan: LaunchPlan) -> None:
+    """Note that the site is ``local`` on a machine with Slurm, outside of jobs: the user may expect a job."""
+    host = session.host
+    if plan.site != "local" or host.environment.get("SLURM_JOB_ID") or not {"sbatch", "srun"} & host.programs.keys():
+        return
+    from argosy.sites.detect import sites_here  # noqa: PLC0415 - profiles take 0.1 s to read
+
+    names = [each.name for each in sites_here(host)]
+    known = " or ".join(f"--site {name}" for name in names) or "--site NAME ('argosy sites ls' lists them)"
+    place = f"the site is 'local', so the program runs on {host.hostname} itself"
+    session.reporter.note(f"{place}; to submit a job to Slurm, use {known}, or set site in argosy.toml")
 
 
 def absolute_profile(name: str, host: Host) -> str:

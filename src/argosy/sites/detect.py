@@ -1,4 +1,4 @@
-"""Tell which site a machine belongs to, by its names and variables; two answers or none are said.  Pure."""
+"""Detect the sites that a machine belongs to, by host name, ClusterName, variables and files."""
 
 from __future__ import annotations
 
@@ -14,38 +14,43 @@ from argosy.core.model import Host
 from argosy.sites.profile import Identity, Site
 from argosy.sites.read import read_site, search_path, site_names
 
+SLURM_CONFIGURATIONS = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"))
+
 
 class Machine(msgspec.Struct, frozen=True):
-    """What identifies a machine.
+    """The facts that identify a machine.
 
     Attributes
     ----------
     cluster
-        Slurm's ClusterName; empty where it is not known.
+        Slurm's ClusterName; empty if it is unknown.
     host
-        Name without domain.
+        Host name.
+    files
+        Those paths of profiles that exist.
     """
 
     cluster: str
     host: str
     variables: Mapping[str, str]
+    files: frozenset[str] = frozenset()
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A site that a machine looks like, and what shows it."""
+    """A site that a machine matches, with the reasons."""
 
     site: str
     reasons: tuple[str, ...]
 
 
 def detect_sites(sites: Iterable[Site], machine: Machine) -> tuple[Match, ...]:
-    """Give the sites whose every kind of mark is found here; those without marks are never found."""
-    found = ((site.name, _judge_identity(site.identity, machine)) for site in sites)
+    """Return the sites all of whose kinds of marks match a machine; a site without marks never matches."""
+    found = ((site.name, _match_identity(site.identity, machine)) for site in sites)
     return tuple(Match(name, reasons) for name, reasons in found if reasons)
 
 
-def _judge_identity(identity: Identity, machine: Machine) -> tuple[str, ...]:
-    """Say what of a machine fits an identity; nothing where one kind of its marks does not."""
+def _match_identity(identity: Identity, machine: Machine) -> tuple[str, ...]:
+    """Return the reasons why a machine matches, or nothing if one kind of mark does not match."""
     reasons: list[str] = []
     for what, value, patterns in (
         ("ClusterName", machine.cluster, identity.clusters),
@@ -54,26 +59,26 @@ def _judge_identity(identity: Identity, machine: Machine) -> tuple[str, ...]:
         hits = [pattern for pattern in patterns if value and fnmatchcase(value, pattern)]
         if patterns and not hits and not (what == "ClusterName" and not value):
             return ()
-        reasons += [f"{what} {value} is like {hits[0]}"] if hits else []
+        reasons += [f"{what} {value} matches {hits[0]}"] if hits else []
     for name, pattern in identity.variables.items():
         if not fnmatchcase(machine.variables.get(name, ""), pattern):
             return ()
         reasons.append(f"{name} is {machine.variables[name]}")
-    return tuple(reasons)
+    if not machine.files.issuperset(identity.files):
+        return ()
+    return (*reasons, *(f"{path} exists" for path in identity.files))
 
 
-SLURM_CONFIGURATIONS = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"))
-
-
-def machine_here(host: Host) -> Machine:
-    """Give what identifies this machine."""
-    return Machine(_cluster_name(host.environment), host.hostname, host.environment)
+def machine_here(host: Host, sites: Iterable[Site] = ()) -> Machine:
+    """Return the facts that identify this machine; `sites` are those whose files are looked for."""
+    files = frozenset(path for site in sites for path in site.identity.files if Path(path).exists())
+    return Machine(_cluster_name(host.environment), host.hostname, host.environment, files)
 
 
 def sites_here(host: Host) -> tuple[Site, ...]:
-    """Give the sites that this machine looks like: mostly one or none; a profile that is wrong is passed over."""
+    """Return the sites that this machine matches, usually one or none. Invalid profiles are skipped."""
     sites = {site.name: site for site in _readable(host)}
-    return tuple(sites[match.site] for match in detect_sites(sites.values(), machine_here(host)))
+    return tuple(sites[match.site] for match in detect_sites(sites.values(), machine_here(host, sites.values())))
 
 
 def _readable(host: Host) -> Iterator[Site]:
@@ -84,7 +89,7 @@ def _readable(host: Host) -> Iterator[Site]:
 
 
 def _cluster_name(environment: Mapping[str, str]) -> str:
-    """Give ClusterName: a job's own, else that of Slurm's configuration, by SLURM_CONF or in its usual places."""
+    """Return ClusterName: that of the current job, else that of slurm.conf at SLURM_CONF or in its usual places."""
     if name := environment.get("SLURM_CLUSTER_NAME"):
         return name
     for path in (*map(Path, filter(None, [environment.get("SLURM_CONF")])), *SLURM_CONFIGURATIONS):

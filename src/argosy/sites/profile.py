@@ -58,7 +58,7 @@ TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}|unlimited|infinite|", re.IGNORECASE)
 
 
 class Identity(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the site is recognised; each is a list of patterns with ``*``.
+    """How a machine of the site is detected. Names are patterns with ``*``; each kind of mark that is given must match.
 
     Attributes
     ----------
@@ -67,17 +67,31 @@ class Identity(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hosts
         Names of login and compute nodes.
     variables
-        Variables that the site sets, and the pattern of their value.
+        Variables that the site sets -> pattern of their value.
+    files
+        Absolute paths, all of which exist at the site.
+    not_detected
+        Why no machine is detected as this site, for a profile without marks.
     """
 
     clusters: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     variables: dict[str, str] = msgspec.field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    not_detected: str = ""
+
+    def __post_init__(self) -> None:
+        """Reject relative paths, and a reason why nothing is detected next to marks that are."""
+        for path in self.files:
+            if not path.startswith("/"):
+                raise ValueError(f"files: {path!r} is not an absolute path")
+        if self.not_detected and self.has_marks:
+            raise ValueError("not_detected is for a profile without clusters, hosts, variables and files: remove it")
 
     @property
     def has_marks(self) -> bool:
-        """Whether a machine can be recognised at all."""
-        return bool(self.clusters or self.hosts or self.variables)
+        """Whether a machine can be detected as this site."""
+        return bool(self.clusters or self.hosts or self.variables or self.files)
 
 
 class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):

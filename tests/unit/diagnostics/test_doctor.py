@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -10,11 +11,11 @@ from click.testing import CliRunner
 from argosy.cli.app import app
 from argosy.core.records import replace
 from argosy.diagnostics.doctor.collect import Folder, MachineFacts
-from argosy.diagnostics.doctor.rules import check_machine
+from argosy.diagnostics.doctor.rules import check_machine, examine
 from argosy.diagnostics.doctor.site_rules import Here, is_here
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
-from tests.unit.machines import make_host
+from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer", "mksquashfs", "unsquashfs", "sbatch", hostname="login1", memory=1 << 34)
 CACHE = Folder("cache", "/home/ada/.cache/argosy", writable=True, kind="ext4", free=10**12, inodes=10**7)
@@ -105,8 +106,10 @@ def test_at_a_site_without_user_namespaces_they_are_not_missed() -> None:
     assert {each.what: each.state for each in found if each.state != "ok"} == {"site": "unknown", "skopeo": "warn"}
 
 
-def test_a_site_is_unknown_if_no_profile_matches() -> None:
-    assert states(SEEN)["site"] == "unknown"
+def test_a_site_is_unknown_if_no_profile_matches(tmp_path: Path) -> None:
+    session = make_session(tmp_path, replace(HOST, cwd=str(tmp_path)))
+    (found,) = [each for each in examine(session) if each.what == "site"]
+    assert (found.state, found.evidence) == ("unknown", "no profile matches this machine")
 
 
 def test_a_machine_that_has_all_is_found_well() -> None:

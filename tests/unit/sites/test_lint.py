@@ -103,6 +103,9 @@ scheduler = "slurm"
 checked = "2026-11-20"
 open_questions = ["everything else"]
 
+[identity]
+not_detected = "no page names the hosts"
+
 [node]
 cores = 8
 reserved = "0"
@@ -183,6 +186,7 @@ PROFILES = (
     ("impossible-partition", "\n[slurm]", PARTITION + "min_nodes = 5\nmax_nodes = 2\n\n[slurm]"),
     ("impossible-partition", "\n[slurm]", PARTITION + PARTITION + "\n[slurm]"),
     ("undated-proof", 'checked = "2026-11-20"\n', 'checked = ""\n'),
+    ("no-detection", 'not_detected = "no page names the hosts"\n', ""),
     ("no-questions", 'open_questions = ["everything else"]\n', ""),
 )
 """Rule, and what in the good profile is replaced by what."""

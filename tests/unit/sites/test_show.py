@@ -105,6 +105,8 @@ def test_the_schema_names_every_key_of_the_format() -> None:
         (Machine("", "node7", {"SYSTEMNAME": "juwelsbooster"}), ["juwels-booster"]),
         (Machine("", "login-s-1", {"SYSTEMNAME": "juwels"}), ["dawn", "juwels-booster"]),
         (Machine("", "", {}), []),
+        (Machine("", "login04", {"NERSC_HOST": "perlmutter"}), ["perlmutter"]),
+        (Machine("", "uan01", {}, frozenset({"/appl/local/laifs/containers"})), ["lumi-c", "lumi-g"]),
     ],
 )
 def test_a_machine_is_detected_or_all_that_fit_are_said(machine: Machine, expected: list[str]) -> None:
@@ -334,7 +336,15 @@ def test_a_cluster_is_known_by_the_configuration_that_slurm_is_told_of(tmp_path:
 @pytest.mark.parametrize(
     ("site", "programs", "job", "said"),
     [
-        ("local", ("sbatch",), "", ["this runs on ctl itself; use --site here to submit a job to Slurm"]),
+        (
+            "local",
+            ("sbatch",),
+            "",
+            [
+                "the site is 'local', so the program runs on ctl itself; to submit a job to Slurm, use --site here, "
+                "or set site in argosy.toml"
+            ],
+        ),
         ("local", ("sbatch",), "7", []),
         ("local", (), "", []),
         ("here", ("sbatch",), "", []),

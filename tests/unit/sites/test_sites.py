@@ -52,7 +52,8 @@ def test_every_value_of_a_shipped_profile_has_a_public_source(name: str) -> None
     site = read_site(name)
     parts: list[Evident] = [*site.settings, *site.caches, *site.binds, *site.options, *site.partitions]
     parts += [*site.modes.values(), *site.images.bases, msgspec.structs.replace(site.images, bases=()), site.build]
-    parts += [site.identity, site.node, site.slurm, site.runtime, site.modules, site.launcher, site.network]
+    parts += [site.node, site.slurm, site.runtime, site.modules, site.launcher, site.network]
+    parts += [site.identity] if site.identity.has_marks else []
     for part in parts:
         sources = [*filter(None, (part.source, *part.sources.values()))]
         assert sources or is_empty(part), f"{name}: {part}"
@@ -68,6 +69,12 @@ def test_every_value_of_a_shipped_profile_has_a_public_source(name: str) -> None
 @pytest.mark.parametrize("name", [name for name in site_names() if read_site(name).scheduler == "slurm"])
 def test_every_shipped_profile_lists_what_nobody_knows_yet(name: str) -> None:
     assert read_site(name).open_questions
+
+
+@pytest.mark.parametrize("name", [name for name in site_names() if read_site(name).has_slurm])
+def test_every_shipped_profile_says_how_it_is_detected_or_why_not(name: str) -> None:
+    identity = read_site(name).identity
+    assert identity.has_marks != bool(identity.not_detected)
 
 
 @pytest.mark.parametrize("name", site_names())

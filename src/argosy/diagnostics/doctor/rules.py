@@ -59,7 +59,6 @@ def check_machine(seen: MachineFacts, site: Site | None, *, here: Here = Here.YE
         *_check_slurm(seen, site, here=here),
         *_check_gpus(seen, site if at_site else None),
         *_check_variables(seen),
-        *(() if site else check_site(seen, site, here=here)),
     )
 
 
@@ -209,4 +208,9 @@ def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
     if site:
         profile = load_site(site, session.host)
         return check_machine(seen, profile, here=is_here(profile, matching, session.host))
-    return check_machine(seen, matching[0] if len(matching) == 1 else None)
+    if len(matching) == 1:
+        return check_machine(seen, matching[0])
+    names = ", ".join(each.name for each in matching)
+    evidence = f"this machine matches several profiles: {names}" if names else "no profile matches this machine"
+    unknown = Finding("site", State.UNKNOWN, evidence, "choose one with --site; 'argosy sites ls' lists them")
+    return (*check_machine(seen, None), unknown)

@@ -97,11 +97,8 @@ def _check_runtime(seen: MachineFacts, site: Site, *, here: Here) -> Finding:
     return Finding("site runtime", State.FAIL, evidence, how_to_get(program, site))
 
 
-def check_site(seen: MachineFacts, site: Site | None, *, here: Here) -> Iterator[Finding]:
+def check_site(seen: MachineFacts, site: Site, *, here: Here) -> Iterator[Finding]:
     """Check whether the machine belongs to the site and agrees with the profile."""
-    if site is None:
-        yield Finding("site", State.UNKNOWN, "no profile matches this machine", "name a profile with --site")
-        return
     differences = tuple(_find_differences(seen, site, here=here))
     yield from differences
     host = seen.host.hostname

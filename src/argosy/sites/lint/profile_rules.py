@@ -16,7 +16,7 @@ from argosy.sites.binding import plan_masks
 from argosy.sites.conditions import Facts, judge_condition
 from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.script_rules import LTM25, OLCF, PHB, documented, meant_variable
-from argosy.sites.profile import Partition, Site
+from argosy.sites.profile import Identity, Partition, Site
 from argosy.sites.profile_parts import Conditional, Evident
 from argosy.sites.resolve import full_address
 from argosy.sites.software import Images
@@ -46,7 +46,7 @@ class Profile(msgspec.Struct, frozen=True):
         for section in SECTIONS:
             part: Evident = getattr(self.site, section)
             own = msgspec.structs.replace(part, bases=()) if isinstance(part, Images) else part
-            if own != type(part)():
+            if own != type(part)() and not (isinstance(part, Identity) and not part.has_marks):
                 yield (section,), own
         for number, base in enumerate(self.site.images.bases):
             yield ("images", "bases", str(number)), base
@@ -254,6 +254,13 @@ def _no_questions(profile: Profile) -> Iterator[Fault]:
         yield Fault(1, f"{unknown[0]} is not known, and no question says so", 'add open_questions = ["…"]')
 
 
+def _without_detection(profile: Profile) -> Iterator[Fault]:
+    site = profile.site
+    if site.has_slurm and not site.identity.has_marks and not site.identity.not_detected:
+        hint = 'add hosts, clusters, variables or files to [identity], or not_detected = "why"'
+        yield Fault(1, "no machine is detected as this site, and the profile does not say why", hint)
+
+
 PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("no-source", "a fact without a source cannot be checked", OURS, _without_source),
     Rule("no-reason", "nobody dares to remove a setting whose reason is lost", OURS, _without_reason),
@@ -272,5 +279,6 @@ PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("wrong-gpu-way", "containers see no GPU", OURS, _wrong_gpu_way),
     Rule("undated-proof", "a validation holds for a day and for versions", OURS, _claims_proof),
     Rule("impossible-partition", "no job is allowed", OURS, _impossible_partition),
+    Rule("no-detection", "users must name the site in every command", OURS, _without_detection),
     Rule("no-questions", "what is not known must be said", OURS, _no_questions),
 )  # fmt: skip
