@@ -333,6 +333,12 @@ def test_a_cluster_is_known_by_the_configuration_that_slurm_is_told_of(tmp_path:
     assert machine_here(make_host(environment=told | {"SLURM_CLUSTER_NAME": "own"})).cluster == "own"
 
 
+AT_LOGIN = (
+    "the site is 'local', so the program runs on ctl itself; to submit a job to Slurm, use --site here, "
+    "or set site in argosy.toml"
+)
+
+
 @pytest.mark.parametrize(
     ("site", "programs", "job", "said"),
     [
@@ -340,10 +346,7 @@ def test_a_cluster_is_known_by_the_configuration_that_slurm_is_told_of(tmp_path:
             "local",
             ("sbatch",),
             "",
-            [
-                "the site is 'local', so the program runs on ctl itself; to submit a job to Slurm, use --site here, "
-                "or set site in argosy.toml"
-            ],
+            [AT_LOGIN],
         ),
         ("local", ("sbatch",), "7", []),
         ("local", (), "", []),
