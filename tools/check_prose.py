@@ -59,7 +59,6 @@ EXCEPTIONS = {
 
 NOT_YET = (
     "src/argosy/bench/**/*",
-    "src/argosy/builder/**/*",
     "src/argosy/cli/**/*",
     "src/argosy/core/**/*",
     "src/argosy/diagnostics/**/*",
@@ -156,12 +155,21 @@ HEADING = re.compile(r"^#+ ")
 
 
 def split_sentences(text: str, first: int = 1) -> Iterator[Sentence]:
-    """Split a text whose first line has the number `first`; table cells, list items and headings end a sentence."""
+    """Split a text whose first line has the number `first`.
+
+    Table cells, list items, headings and changes of the indentation end a sentence.
+    """
     words: list[str] = []
     lines: list[int] = []
+    indent: int | None = None
     for number, line in enumerate([*text.splitlines(), ""], first):
         heading, row = bool(HEADING.match(line)), line.lstrip().startswith("|")
-        if words and (not line.strip() or heading or row or ITEM.match(line)):
+        before, indent = indent, len(line) - len(line.lstrip())
+        # In the sections of a docstring, the description of a parameter is indented more than its name.
+        other = before is not None and indent != before
+        if number == first or ITEM.match(line):
+            indent = None
+        if words and (not line.strip() or heading or row or other or ITEM.match(line)):
             yield from _split(words, lines)
             words, lines = [], []
         if row or heading:

@@ -62,8 +62,8 @@ OTHER_PYTHON = "channels: [file:///nowhere]\ndependencies:\n  - python =3.13\n  
     ("requirements", "code", "words"),
     [
         ("tinypgk\n", 7, ("no package 'tinypgk'", "check the spelling")),
-        ("tinypkg==9\n", 7, ("tinypkg==9", "go together")),
-        ("tinydep==1.5\nneedsnine\n", 7, ("needsnine", "tinydep>=9", "go together")),
+        ("tinypkg==9\n", 7, ("tinypkg==9", "no compatible versions")),
+        ("tinydep==1.5\nneedsnine\n", 7, ("needsnine", "tinydep>=9", "no compatible versions")),
         ("tinypkg\n", 0, ()),
         ("dependencies:\n  - pip\n  - pip: [tinypkg\n", 2, ("environment.yml:3",)),
         (OTHER_PYTHON, 2, ("the base has Python 3.11.2; conda", "file:///nowhere")),

@@ -84,10 +84,9 @@ def test_without_mmdebstrap_the_default_base_comes_from_a_registry(bare: Shop, r
     words = ("compat", "run", "pip-containerize", "new", "--prefix", "env", bare.write("req.txt", "tinypkg\n"))
     done = bare.argosy(*words, **variables(bare, registry))
     assert done.code == 0, done.err
-    said = (
-        "mmdebstrap is not installed here, which makes debian:bookworm: the base is docker://python:3.11-slim-bookworm"
+    assert (
+        "the base is docker://python:3.11-slim-bookworm, not debian:bookworm: cannot create debian:bookworm" in done.err
     )
-    assert said in done.err
     assert base_of(bare, "env").startswith("docker://python:3.11-slim-bookworm@sha256:")
 
 
@@ -106,7 +105,7 @@ def test_where_no_base_can_be_had_one_error_names_all_ways(bare: Shop) -> None:
     assert done.code == 4
     assert "cannot create or download any base on this machine" in done.err
     assert "docker://python:3.11-slim-bookworm: " in done.err
-    for way in ("mmdebstrap is not installed here", "install mmdebstrap", "skopeo", "--base FILE"):
+    for way in ("mmdebstrap is not installed on this machine", "install mmdebstrap", "skopeo", "--base FILE"):
         assert way in done.err
 
 
@@ -114,6 +113,6 @@ def test_a_debian_that_is_asked_for_by_name_names_what_is_missing(bare: Shop) ->
     words = ("build", bare.write("req.txt", "tinypkg\n"), "--base", "debian:bookworm", "-o", "out.sif")
     done = bare.argosy(*words, **variables(bare, None))
     assert done.code == 4
-    assert "mmdebstrap is not installed here, which makes debian:bookworm" in done.err
+    assert "cannot create debian:bookworm: mmdebstrap is not installed on this machine" in done.err
     assert "docker://debian:bookworm" in done.err
     assert "suite's name" not in done.err

@@ -74,7 +74,7 @@ def test_torch_comes_from_the_index_for_the_sites_gpus_and_the_lock_knows_it(sho
     assert refused.code == 7
     assert "torch 2.9.1 cannot use the GPUs of here" in refused.err
     assert unknown.code == 7, unknown.err
-    assert "looked for in https://download.pytorch.org" not in unknown.err
+    assert "searched in https://download.pytorch.org" not in unknown.err
     assert "--torch-backend rocm6.2.4" in unknown.err
 
 

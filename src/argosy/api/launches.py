@@ -164,7 +164,7 @@ def bench_collectives(
     Parameters
     ----------
     operation
-        What the ranks do together, for example ``all_reduce``.
+        Collective operation, for example ``all_reduce``.
     max_size
         Largest message of a rank, for example ``4G``.
     """

@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.builder.backends.container import BuildContainer
 from argosy.builder.python.base_python import BasePython, ask_interpreter
-from argosy.builder.python.bytecode import BYTECODE, Compiled, compile_conda, compile_layer
+from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_conda, compile_layer
 from argosy.builder.python.packages import Installer, PreparePins, install_pins, mount_installation_folders, resolve
 from argosy.builder.python.pins import Pin, asked_demands, meets
 from argosy.core.errors import CheckFailed, NoVersions
@@ -158,7 +158,7 @@ ASK_GLIBC = "getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 || :"
 BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) || bash=sh; exec "$bash" "$@"'
 """Runs a script with bash, for which packages write them; falls back to sh if there is no bash."""
 
-Compile = Callable[[BuildContainer, Path, Path, Compiled, Collection[str], Step], None]
+Compile = Callable[[BuildContainer, Path, Path, BytecodeCache, Collection[str], Step], None]
 
 
 class CondaEnvironment(msgspec.Struct, frozen=True):
@@ -280,7 +280,7 @@ def _complete(
     activation, said = _ask_activation(context, recipe.name, variables)
     pins = _install_pip(context, recipe, python, held, activation)
     if python:
-        code = Compiled(context.session.paths.cache / BYTECODE, python.build)
+        code = BytecodeCache(context.session.paths.cache / BYTECODE, python.build)
         compiling(
             context.build_container, context.layer, context.work, code, {pin.package.name for pin in pins}, context.step
         )

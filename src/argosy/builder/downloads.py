@@ -12,6 +12,15 @@ import urllib.request
 from http.client import HTTPResponse
 from pathlib import Path
 
+try:
+    from uv import find_uv_bin
+except ImportError:  # uv may be installed as a program only
+
+    def find_uv_bin() -> str:
+        """Return an empty path."""
+        return ""
+
+
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing
 from argosy.core.model import Host
 from argosy.core.os_errors import translate_os_errors
@@ -102,87 +111,85 @@ def _open(url: str) -> HTTPResponse:
 TOOLS = "tools"
 
 MUSL = {"x86_64": "x86_64-unknown-linux-musl", "aarch64": "aarch64-unknown-linux-musl"}
-"""The wheels for these platforms hold a statically linked uv; the glibc ones a dynamic one."""
+"""Wheels for these platforms contain a statically linked uv; wheels for glibc a dynamic one."""
 
 
 def installed_uv(host: Host) -> Path:
-    """Find the uv that came with Argosy (a dependency), wherever pip put its program, else one on PATH.
+    """Find the uv that was installed with Argosy, wherever pip installed its program; otherwise the one on PATH.
 
     Raises
     ------
     ToolMissing
-        When there is none.
+        If there is none.
     """
     beside = Path(sys.executable).parent / "uv"
-    found = str(beside) if beside.is_file() else _dependency() or shutil.which("uv", path=host.environment.get("PATH"))
+    found = str(beside) if beside.is_file() else _packaged_uv() or shutil.which("uv", path=host.environment.get("PATH"))
     if not found:
         raise ToolMissing("uv is not installed", hint="reinstall argosy, or 'pip install uv'")
     return Path(found)
 
 
-def _dependency() -> str:
-    """Ask uv's own package where its program is: pip has other places for it under --user and --target."""
+def _packaged_uv() -> str:
+    """Ask uv's Python package for its program, which pip installs elsewhere with --user and --target."""
     try:
-        from uv import find_uv_bin  # noqa: PLC0415 - who has uv on PATH alone has no such package
-
         return find_uv_bin()
-    except (ImportError, OSError):
+    except OSError:
         return ""
 
 
 def static_uv(session: Session, settings: UvSettings) -> Path:
-    """Give a statically linked uv of the installed one's version, fetched once from the package index.
+    """Return a statically linked uv with the version of the installed one, downloaded once from the package index.
 
-    Where the index cannot be reached the installed uv is used: it runs in every base with glibc.
+    If the index cannot be reached, return the installed uv, which runs in every base with glibc.
     """
-    uv = installed_uv(session.host)
-    place = _place(session, uv)
-    if place is None:
-        return uv
-    if not _runs(place / "bin/uv", session):
-        remove_tree(place)  # what is there and does not run is damaged
-        _, version, platform = place.name.split("-", 2)
-        fetched = _fetch(session, uv, settings, f"uv=={version}", platform, place)
+    installed = installed_uv(session.host)
+    folder = _cache_folder(session, installed)
+    if folder is None:
+        return installed
+    if not _runs(folder / "bin/uv", session):
+        remove_tree(folder)  # an existing uv that does not run is damaged
+        _, version, platform = folder.name.split("-", 2)
+        fetched = _fetch(session, installed, settings, f"uv=={version}", platform, folder)
         if not fetched:
-            session.reporter.note("the static uv could not be fetched; the installed one is used (needs a glibc base)")
-            return uv
-    return place / "bin/uv"
+            session.reporter.note("cannot download the static uv; the installed one is used, which needs a glibc base")
+            return installed
+    return folder / "bin/uv"
 
 
 def _runs(uv: Path, session: Session) -> bool:
-    """Tell whether a program is uv: an empty file would run too."""
+    """Tell whether a program is uv, because an empty file would also run."""
     if not uv.is_file() or not os.access(uv, os.X_OK):
         return False
     return session.runner.run(Command((str(uv), "--version"))).stdout.startswith("uv ")
 
 
-def _place(session: Session, uv: Path) -> Path | None:
-    """Give the folder in the cache for the static uv of the installed one's version; None where there is no such uv."""
+def _cache_folder(session: Session, installed: Path) -> Path | None:
+    """Return the cache folder of the static uv for this version and machine, or None if there is no such uv."""
     platform = MUSL.get(session.host.arch)
-    version = session.runner.run(Command((str(uv), "--version"))).stdout.split()
+    version = session.runner.run(Command((str(installed), "--version"))).stdout.split()
     if platform is None or len(version) < 2:  # noqa: PLR2004 - "uv 0.9.1 (…)"
         return None
     return session.paths.cache / TOOLS / f"uv-{version[1]}-{platform}"
 
 
 def fetched_uv(session: Session) -> Path | None:
-    """Give the folder of the static uv that was fetched; None where there is none."""
-    place = _place(session, installed_uv(session.host))
-    return place if place and _runs(place / "bin/uv", session) else None
+    """Return the folder of the downloaded static uv, or None without one."""
+    folder = _cache_folder(session, installed_uv(session.host))
+    return folder if folder and _runs(folder / "bin/uv", session) else None
 
 
 class _NotFetched(Exception):
-    """The index did not give it: the folder begun for it must not stay."""
+    """The download failed, so the new folder must be removed."""
 
 
-def _fetch(session: Session, uv: Path, settings: UvSettings, wanted: str, platform: str, place: Path) -> bool:
+def _fetch(session: Session, installed: Path, settings: UvSettings, wanted: str, platform: str, folder: Path) -> bool:
     options = ("--python-platform", platform, "--no-deps", "--no-config", *settings.arguments)
-    words = (str(uv), "pip", "install", "--python", sys.executable, *options, wanted, "--target")
+    argv = (str(installed), "pip", "install", "--python", sys.executable, *options, wanted, "--target")
     environment = {**session.host.environment, **dict(settings.environment)}
     try:
-        with fill_once(place, what="fetching uv", waiting=session.waiting) as folder:
-            if folder is not None:
-                _install(session, Command((*words, str(folder)), env=environment))
+        with fill_once(folder, what="downloading uv", waiting=session.waiting) as beside:
+            if beside is not None:
+                _install(session, Command((*argv, str(beside)), env=environment))
     except _NotFetched:
         return False
     return True

@@ -50,7 +50,7 @@ class PackageJob(msgspec.Struct, frozen=True):
     target
         The machines that packages are chosen for.
     settings
-        What uv is started with.
+        Options and environment of uv.
     tree, work
         The layer's folder, and a folder for work files.
     """
@@ -251,7 +251,7 @@ def _words(apart: Installer, pins: Sequence[Pin]) -> tuple[str, ...]:
     # A file hides addresses, which may hold a login, from the process list.
     wanted = apart.file("-r", "wheels.txt", "".join(f"{pin.spec}\n" for pin in pins))
     place = ("--python", apart.python.executable, "--target", f"{WORK_INSIDE}/unused")
-    return ("pip", "install", "--no-deps", *place, *apart.placing, *wanted)
+    return ("pip", "install", "--no-deps", *place, *apart.installing, *wanted)
 
 
 def _with_file(apart: Installer, pin: Pin, folder: Path, step: Step, *, bare: bool) -> Pin:

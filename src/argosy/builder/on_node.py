@@ -210,7 +210,7 @@ def build_on_node(words: Sequence[str], wishes: NodeOptions, request: BuildReque
 
 
 def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildRequest, session: Session) -> Submitted:
-    """Submit the build as a job, with a record beside those of launches.
+    """Submit the build as a job, with a record next to those of launches.
 
     Raises
     ------

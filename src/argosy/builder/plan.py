@@ -25,13 +25,13 @@ class BuildPlan(msgspec.Struct, frozen=True):
     request
         The completed request.
     inputs
-        What the user's files or the lock ask for.
+        The packages and steps in the user's files or the lock.
     site
         The site that the image is for, or None.
     target
         The machines that packages are chosen for.
     settings
-        What uv is started with.
+        Options and environment of uv.
     backends
         The build backends to try, best first.
     needs

@@ -43,7 +43,8 @@ class BuildRequest(msgspec.Struct, frozen=True):
     site
         The site that the image is for, or empty: its GPUs decide which index torch comes from, and torch is checked.
     torch_backend
-        Last part of the address of PyTorch's index (``cu128``); ``none`` for the usual indexes; empty for the site's.
+        Last part of the address of PyTorch's index (``cu128``), or ``none`` for the usual indexes.  Empty for the
+        site's.
     bundle
         Folder of an unpacked bundle with all packages, so that no network is needed; None to use the network.
     portable

@@ -47,7 +47,7 @@ class BuildContext(msgspec.Struct, frozen=True):
     session
         The session for the machines that the image is for; their programs may run under an emulator here.
     inputs
-        What the user's files or the lock ask for.
+        The packages and steps in the user's files or the lock.
     needs
         Debian packages that the recipe needs in its base.
     site

@@ -134,7 +134,7 @@ def _run_line(build_container: BuildContainer, line: str, where: str, step: Step
     """Run a line with the container's shell, in the environment of the image so far."""
     # One stream for both outputs keeps the messages of a failing program in order.
     activate = f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}"
-    script = f"exec 1>&2; umask 022; cd {folder}; {activate}\n{hold_line(build_container)}\n{line}\n"
+    script = f"exec 1>&2\numask 022\ncd {folder}\n{activate}\n{hold_line(build_container)}\n{line}\n"
     reply = build_container.run("/bin/sh", "-euc", script, variables=QUIET, on_line=step.say)
     if reply.code != 0:
         raise _failed(build_container, reply, line, where)

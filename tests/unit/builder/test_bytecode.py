@@ -16,7 +16,7 @@ import pytest
 from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.backends.plan import RootfsSpec
 from argosy.builder.conda import Compile
-from argosy.builder.python.bytecode import COMPILE, PLAIN, Compiled, compile_conda, compile_layer
+from argosy.builder.python.bytecode import COMPILE, PLAIN, BytecodeCache, compile_conda, compile_layer
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.model import Choice
 from argosy.core.process import Command, FakeRunner, OnLine, Reply
@@ -80,7 +80,7 @@ def compile_as(compiling: Compile, build_container: BuildContainer, *changed: st
     assert isinstance(runner, Python)
     runner.seen.clear()
     folder = Path(build_container.scratch)
-    kept = Compiled(folder / "cache/bytecode", python)
+    kept = BytecodeCache(folder / "cache/bytecode", python)
     compiling(
         build_container, folder / "layer", folder / "work", kept, set(changed), Step("packages", "", lambda _: None)
     )

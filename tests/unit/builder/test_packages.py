@@ -200,8 +200,8 @@ def test_a_debian_base_names_its_suite_and_its_packages(reference: str, suite: s
 @pytest.mark.parametrize(
     "reference", ["debian:", "debian:+git", "debian:bookworm+", "debian:book worm", "debian:x;rm -rf"]
 )
-def test_what_is_no_debian_base_is_refused(reference: str) -> None:
-    with pytest.raises(UsageError, match="no Debian base"):
+def test_an_invalid_debian_base_is_refused(reference: str) -> None:
+    with pytest.raises(UsageError, match="invalid Debian base"):
         parse_debian(reference, {})
 
 
@@ -302,7 +302,7 @@ def test_a_damaged_entry_of_the_cache_is_told_with_the_way_out(said: str) -> Non
     error = explain_uv(
         NO_CONTAINER, ("pip", "install"), Reply(2, "", f"Resolved 7\nerror: {said}\n"), doing="installing"
     )
-    assert error.what == "a wheel is damaged, or its entry in the cache"
+    assert error.what == "cannot read a wheel: the file or its cache entry is damaged"
     assert error.evidence.startswith("error: Failed to")
     assert "argosy cache gc" in error.hint
 
@@ -311,7 +311,7 @@ def test_constraints_of_pips_configuration_are_named_where_nothing_goes_together
     settings = UvSettings(("--constraints", "/site/limits.txt"))
     text = "No solution found when resolving dependencies: Because you require six==1.16.0 and six<1.15, …"
     error = explain_uv(NO_CONTAINER, ("pip",), Reply(1, "", text), doing="choosing versions", settings=settings)
-    assert error.hint.endswith("; pip's configuration constrains, too: /site/limits.txt")
+    assert error.hint.endswith("; pip's configuration has constraints, too: /site/limits.txt")
 
 
 def test_a_package_for_a_newer_python_names_the_python_it_wants() -> None:
@@ -327,10 +327,10 @@ def test_a_package_for_a_newer_python_names_the_python_it_wants() -> None:
 @pytest.mark.parametrize(
     ("text", "what", "hint"),
     [
-        (BUSY, "the index asks us to be slower: 429 Too Many Requests", "wait some minutes"),
+        (BUSY, "the index is busy: 429 Too Many Requests", "wait some minutes"),
         (BUSY.replace("client error (429 Too Many Requests", "server error (503 Service Unavailable"),
          "the index answered 503 Service Unavailable", "try again later"),
-        (CLOSED, "no index that lets us in has a package 'six'", "login into ~/.netrc"),
+        (CLOSED, "no accessible index has a package 'six'", "login into ~/.netrc"),
         (CLOSED.partition("  hint")[0], "the index has no package 'six'", "check the spelling"),
     ],
     ids=["busy", "broken", "closed", "open"],
@@ -400,9 +400,9 @@ warning: Failed to hardlink files
 """
     asked = parse_requirements("numpy\njax[cuda12_pip]\nattrs==21.1.0\n", "r.txt", environment={})
     assert list(explain_warnings(said, [line for line in asked if isinstance(line, PipLine)])) == [
-        "r.txt:3: attrs==21.1.0 was taken back by its authors: Not on Python 3.4.",
-        "click==8.2.2 was taken back by its authors",
-        "r.txt:2: jax==0.6.0 has no extra 'cuda12-pip': nothing is installed for it",
+        "r.txt:3: attrs==21.1.0 was yanked by its authors: Not on Python 3.4.",
+        "click==8.2.2 was yanked by its authors",
+        "r.txt:2: jax==0.6.0 has no extra 'cuda12-pip', which is ignored",
     ]
 
 

@@ -165,7 +165,7 @@ def test_an_output_that_is_there_is_refused_in_a_dry_run_too(session: Session, r
     ("site", "index", "why"),
     [
         ("lumi-g", "rocm7.0", "the driver of lumi-g supports ROCm 7.0"),
-        ("mn5-acc", "cu128", "the driver of mn5-acc supports CUDA 12.2, and so runs what is built for any CUDA 12"),
+        ("mn5-acc", "cu128", "the driver of mn5-acc supports CUDA 12.2, and therefore every build for CUDA 12"),
         ("dawn", "xpu", "dawn has GPUs of intel [site]"),
         ("lumi-c", "cpu", "lumi-c has no GPUs"),
     ],
@@ -180,8 +180,8 @@ def test_a_dry_run_for_a_site_says_from_where_torch_comes_and_why(
 
 def test_a_dry_run_names_the_machines_that_condas_packages_are_for(session: Session, request_: BuildRequest) -> None:
     text = render_preview(preview_build(replace(request_, site="mn5-acc"), session))
-    assert "conda        for CUDA 12.2: the driver of mn5-acc supports it; --cuda changes it\n" in text
-    assert "conda        for processors like sapphirerapids: the site's profile says so\n" in text
+    assert "conda        for CUDA 12.2: the driver of mn5-acc supports it; use --cuda to change it\n" in text
+    assert "conda        for processors of type sapphirerapids, according to the site's profile\n" in text
     assert "torch " not in render_preview(preview_build(request_, session)).split("\nbackend")[1]
 
 
@@ -212,9 +212,7 @@ def test_a_dry_run_says_that_a_configured_index_goes_before_the_sites(session: S
     variables = {"PIP_INDEX_URL": "https://mirror.example/simple"}
     session = replace(session, host=replace(session.host, environment=variables))
     torch = preview_build(replace(request_, site="lumi-g"), session).torch
-    assert torch.startswith(
-        "the index that the requirements or pip's configuration name; --torch-backend rocm7.0 takes"
-    )
+    assert torch.startswith("the index in the requirements or in pip's configuration; use --torch-backend rocm7.0 for")
     asked = preview_build(replace(request_, site="lumi-g", torch_backend="rocm6.4"), session).torch
     assert asked.startswith("https://download.pytorch.org/whl/rocm6.4: asked for [option]")
 

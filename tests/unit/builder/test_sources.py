@@ -153,6 +153,6 @@ def test_a_repository_that_could_not_be_fetched_is_told_with_the_way_out(said: s
 def test_a_repository_that_cannot_be_reached_is_told_as_that(before: str) -> None:
     text = f"{before}error: Git operation failed\n  cause: failed to fetch branch or tag `v1`\n"
     error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
-    assert str(error).startswith("a repository could not be fetched")
+    assert str(error).startswith("cannot fetch a git repository")
     assert "branch or tag `v1`" in error.evidence
     assert "check the address" in error.hint

@@ -109,7 +109,7 @@ def test_a_failure_about_torch_says_which_index_was_asked() -> None:
     target = choose_target("", "", AMD)
     settings = aim_torch(UvSettings(), PLAIN, target.backend)
     hint = hint_of("there is no version of torch==2.3.0", target, PLAIN, settings)
-    assert "torch was looked for in https://download.pytorch.org/whl/rocm6.4" in hint
+    assert "torch was searched in https://download.pytorch.org/whl/rocm6.4" in hint
     assert "change one" in hint
     assert hint_of("there is no version of numpy==99", target, PLAIN, settings) == "change one"
 
@@ -122,7 +122,7 @@ def test_a_build_of_torch_that_is_not_found_is_told_with_the_index_that_has_it(s
     target = choose_target("", "", site)
     settings = aim_torch(UvSettings(), BUILT, target.backend)
     hint = hint_of("there is no version of torch==2.6.0+rocm6.2.4", target, BUILT, settings)
-    assert "looked for in" not in hint
+    assert "searched in" not in hint
     assert "add --torch-backend rocm6.2.4, or" in hint
     assert "--extra-index-url https://download.pytorch.org/whl/rocm6.2.4" in hint
 
@@ -194,7 +194,7 @@ def test_torch_has_the_rocm_of_a_base_that_the_site_knows(driver: str, base: str
 
 @pytest.mark.parametrize("word", ["abc", "12.x", "v12", "12."])
 def test_a_cuda_that_is_no_version_is_refused(word: str) -> None:
-    with pytest.raises(UsageError, match="is no version of CUDA"):
+    with pytest.raises(UsageError, match="invalid CUDA version"):
         choose_cuda(word, None)
 
 

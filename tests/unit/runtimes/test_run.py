@@ -108,24 +108,24 @@ def test_where_the_folder_inside_is_another_one_nothing_is_refused(tmp_path: Pat
         (
             "Err:1 x\n  Temporary failure resolving 'deb.debian.org'\n",
             ToolFailed,
-            "Debian's packages cannot be reached",
+            "cannot reach Debian's package server",
         ),
         (
             "E: unable to pick chroot mode automatically (use --mode for manual selection)\n",
             ToolMissing,
-            "mmdebstrap finds no way to make a Debian as an ordinary user",
+            "mmdebstrap needs subordinate user ids or fakechroot",
         ),
         (
             "unshare: failed to execute mmdebstrap: No such file or directory\n",
             ToolMissing,
-            "mmdebstrap cannot be started, which makes debian:nosuite",
+            "cannot create debian:nosuite: mmdebstrap cannot be started",
         ),
         (
             "newuidmap: uid range [0-1) -> [1000-1001) not allowed\n",
             ToolMissing,
-            "mmdebstrap needs subordinate user ids of its user",
+            "cannot create debian:nosuite: mmdebstrap needs subordinate user ids",
         ),
-        ("E: something else\n", ToolFailed, "making a Debian nosuite failed"),
+        ("E: something else\n", ToolFailed, "creating debian:nosuite failed"),
     ],
 )
 def test_what_apt_says_becomes_one_sentence(said: str, kind: type[Exception], what: str) -> None:

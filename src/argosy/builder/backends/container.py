@@ -32,7 +32,10 @@ WORK_INSIDE = "/.argosy/work"
 MAX_LINKS = 40
 """Maximum number of symbolic links in one path, as on Linux; see path_resolution(7)."""
 
-WITH_IMAGE_ENV = 'for f in /.singularity.d/env/*.sh; do [ ! -e "$f" ] || . "$f"; done; exec "$@"'
+WITH_IMAGE_ENV = """
+for f in /.singularity.d/env/*.sh; do [ ! -e "$f" ] || . "$f"; done
+exec "$@"
+"""
 """Reads the base's own environment as runtimes do: PATH, or LD_LIBRARY_PATH of a vendor's Python."""
 
 

@@ -31,7 +31,7 @@ from argosy.core.process import Argv, Command
 BUILD_BACKENDS = ("root", "userns", "apptainer", "singularity", "proot")
 
 WITHOUT_NEW_CALLS = seccomp.__file__
-"""The program that starts proot: an old proot lets system calls that it does not know reach this machine's files."""
+"""The program that starts proot: system calls that an old proot does not know would reach this machine's files."""
 
 NAMES = ("/etc/resolv.conf", "/etc/hosts")
 """The machine's resolver files, which programs in the container also need."""
@@ -65,9 +65,10 @@ class RootfsSpec(msgspec.Struct, frozen=True):
     tree
         The unpacked base, or empty.
     changes
-        Folder with the folders ``up`` and ``work`` that keep what programs change; empty to discard changes.
+        Folder with the folders ``up`` and ``work`` that keep changes of programs; empty to discard changes.  If the
+        tree is writable, a folder for temporary files.
     writable
-        Whether `tree` is a copy that programs may change; ``changes`` is then a folder for temporary files.
+        Whether `tree` is a copy that programs may change.
     """
 
     image: str

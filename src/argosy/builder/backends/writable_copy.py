@@ -25,16 +25,16 @@ from argosy.core.store import remove_tree
 from argosy.images.squashfs.pack import FUSE_WHITEOUT, is_whiteout, run_unsquashfs, write_whiteout
 
 Mark = tuple[int, ...]
-"""What shows that a file has not changed; for a folder that is its mode."""
+"""The metadata of an entry that a change alters: mode, size, inode and times of a file, or the mode of a folder."""
 
 
 class CopiedBase(msgspec.Struct, frozen=True):
-    """An unpacked base of this build's own.
+    """Hold the unpacked base of one build.
 
     Attributes
     ----------
     marks
-        What was in it before any program ran, by path below the tree.
+        The marks of all entries before any program ran, by path below the tree.
     """
 
     tree: Path
@@ -42,12 +42,12 @@ class CopiedBase(msgspec.Struct, frozen=True):
 
 
 def copy_base(session: Session, image: Path, *, offset: int, tree: Path) -> CopiedBase:
-    """Unpack the base that begins at `offset` bytes in `image`, with this machine's name service in it.
+    """Unpack the base that begins at `offset` bytes in `image`, and copy this machine's resolver files into it.
 
     Raises
     ------
     ToolFailed, ToolMissing, CheckFailed
-        When unsquashfs fails, is not there, or the disk is full.
+        If unsquashfs is missing or fails, or the disk is full.
     """
     options = ("-processors", str(session.host.cpus), "-no-xattrs")
     run_unsquashfs(session, image, offset, tree, *options, doing=f"unpacking {image}")
@@ -61,7 +61,7 @@ def copy_base(session: Session, image: Path, *, offset: int, tree: Path) -> Copi
 
 
 def take_marks(tree: Path) -> dict[str, Mark]:
-    """Give the marks of everything in a tree, by path below it."""
+    """Return the marks of all entries of a tree, by path below it."""
     return {path: _mark(entry.stat(follow_symlinks=False)) for path, entry in _walk(tree, "")}
 
 
@@ -81,7 +81,7 @@ def _walk(tree: Path, below: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def apply_changes(upper: Path, tree: Path) -> None:
-    """Move the upper layer of an overlay into a tree, and remove there what it marks as removed."""
+    """Move the upper layer of an overlay into a tree, and remove the entries that it marks as removed."""
     for folder, _, names in os.walk(upper):
         for name in names:
             mark = Path(folder, name)
@@ -97,12 +97,12 @@ def apply_changes(upper: Path, tree: Path) -> None:
 
 
 def gather_changes(copy: CopiedBase, upper: Path, *, ignored: tuple[str, ...]) -> None:
-    """Link what differs from the base into `upper`, as the upper layer of an overlay would hold it.
+    """Link the entries that differ from the base into `upper`, in the form of an overlay's upper layer.
 
     Parameters
     ----------
     ignored
-        Paths below the tree of which nothing is kept.
+        Paths below the tree whose changes are discarded.
     """
     there = take_marks(copy.tree)
     changed = [path for path, mark in there.items() if copy.marks.get(path) != mark and not _below(path, ignored)]
@@ -114,19 +114,19 @@ def gather_changes(copy: CopiedBase, upper: Path, *, ignored: tuple[str, ...]) -
             os.link(copy.tree / path, upper / path, follow_symlinks=False)
     for path in copy.marks:
         parent = path.rpartition("/")[0]
-        stands = not parent or (parent in there and stat.S_ISDIR(there[parent][0]))
-        if path not in there and stands and not _below(path, ignored):
+        has_parent = not parent or (parent in there and stat.S_ISDIR(there[parent][0]))
+        if path not in there and has_parent and not _below(path, ignored):
             (upper / parent).mkdir(parents=True, exist_ok=True)
             write_whiteout(upper / path)
-    _give_modes(upper, there)
+    _copy_modes(upper, there)
 
 
 def _below(path: str, folders: tuple[str, ...]) -> bool:
     return any(f"{path}/".startswith(f"{folder}/") for folder in folders)
 
 
-def _give_modes(upper: Path, marks: dict[str, Mark]) -> None:
-    """Give the folders of the upper layer the modes that they have in the copy, the innermost first."""
+def _copy_modes(upper: Path, marks: dict[str, Mark]) -> None:
+    """Set the modes of the folders in the upper layer to those in the copy, innermost first."""
     for folder, _, _ in os.walk(upper, topdown=False):
         mark = marks.get(str(Path(folder).relative_to(upper)))
         if mark:

@@ -78,11 +78,11 @@ class Base(msgspec.Struct, frozen=True):
     opened
         The image file: its base partition is copied byte for byte; the new layer contains its layer, if it has one.
     digesting
-        Waits for `digest`, which is computed while the build goes on.
+        Waits for `digest`, which is computed while the build continues.
     added
         Debian packages that were added for the environment.
     how
-        What created it, and why; empty for an existing base.
+        The program that created it, and why; empty for an existing base.
     """
 
     reference: str
@@ -121,14 +121,14 @@ def open_base(
     options: EngineOptions = NO_OPTIONS,
     step: Step | None = None,
 ) -> Base:
-    """Open the base that `reference` names; make it first where it has to be made.
+    """Open the base that `reference` names; create, download or build it first if necessary.
 
     Parameters
     ----------
     reference
-        A SIF or squashfs file, or its name in the catalog, a root file system as a folder or tar file,
-        ``debian:SUITE[+package…]``, or an image that Docker can run: ``docker://…``, an archive or OCI layout; or what
-        an engine builds: a definition file, a Dockerfile or a folder with one.
+        One of: a SIF or squashfs file, or its name in the catalog; a root file system as a folder or tar file;
+        ``debian:SUITE[+package…]``; an image for Docker (``docker://…``, an archive or an OCI layout); a definition
+        file, a Dockerfile, or a folder with one, which an engine builds.
     needs
         Debian packages to add to a Debian base.
 

@@ -59,7 +59,7 @@ def open_default_base(
         except ArgosyError as error:
             tried.append(f"{name}: {_reason(error)}")
         else:
-            session.reporter.note(f"{cause.what}: the base is {name}, not {reference}")
+            session.reporter.note(f"the base is {name}, not {reference}: {cause.what}")
             return base
     raise ToolMissing(
         "cannot create or download any base on this machine", evidence="\n".join(tried), hint=HINT

@@ -1,4 +1,4 @@
-"""Make a Debian root file system by mmdebstrap and pack it, once for each suite and list of packages."""
+"""Create a Debian root file system with mmdebstrap and pack it, once for each suite and list of packages."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from argosy.core.suggest import suggest_word
 from argosy.images.squashfs.pack import pack_tar
 
 MIRROR = "ARGOSY_DEBIAN_MIRROR"
-"""Variable that names another source of packages, whose suites may have names of their own."""
+"""Variable with the address of another package source, which may have other suites."""
 
 DEBIAN_NAME = r"[a-z0-9](?:[a-z0-9.-]|\+\+)*"
-"""Two plus signs belong to a package's name (g++, libstdc++6), one begins the next."""
+"""Two plus signs belong to a package name (g++, libstdc++6); a single one begins the next name."""
 
 DEBIAN = re.compile(rf"debian:(?P<suite>[A-Za-z0-9][A-Za-z0-9.-]*)(?P<packages>(?:\+{DEBIAN_NAME})*)\Z")
 
@@ -29,35 +29,35 @@ DEBIAN_SUITES = (
     *("buster", "bullseye", "bookworm", "trixie", "forky", "duke", "sid", "experimental"),
     *("oldoldstable", "oldstable", "stable", "testing", "unstable"),
 )
-"""Debian's own; source: https://wiki.debian.org/DebianReleases, https://www.debian.org/releases/."""
+"""Suites of Debian; source: https://wiki.debian.org/DebianReleases, https://www.debian.org/releases/."""
 
 UBUNTU_SUITES = ("xenial", "bionic", "focal", "jammy", "noble", "plucky", "questing", "resolute")
-"""Ubuntu's, from a mirror of it; source: https://wiki.ubuntu.com/Releases."""
+"""Suites of Ubuntu, from an Ubuntu mirror; source: https://wiki.ubuntu.com/Releases."""
 
 RELEASES = {"10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie", "14": "forky", "latest": "stable"}
-"""What Docker's images of Debian are called beside their suite."""
+"""Tags of Docker's Debian images -> suite."""
 
 POCKETS = ("-backports", "-proposed-updates", "-proposed", "-security", "-updates", "-slim")
-"""Ends of suites; ``-slim`` is Docker's, and every base that is made here is slim."""
+"""Suffixes of suites; ``-slim`` is Docker's, and every Debian base of Argosy is slim."""
 
 LIKENESS = 0.7
-"""Below this a word may be a suite of a mirror, or a new one."""
+"""Names with less similarity to a known suite are accepted: a mirror may have its own suites, and new ones appear."""
 
 
 def parse_debian(reference: str, environment: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """Give suite and extra packages of ``debian:SUITE[+package…]``.
+    """Return the suite and the extra packages of ``debian:SUITE[+package…]``.
 
     Raises
     ------
     UsageError
-        When it is not of that form, or the suite is a misspelt one of Debian's or Ubuntu's.
+        If the reference has another form, or misspells a suite of Debian or Ubuntu.
     """
     match = DEBIAN.match(reference)
     if match is None:
         raise UsageError(
-            f"{reference!r} is no Debian base",
-            evidence="the form is debian:SUITE[+package…], as in debian:bookworm or debian:trixie+git+libgomp1",
-            hint="check the spelling; a suite is a name such as bookworm",
+            f"invalid Debian base {reference!r}",
+            evidence="the form is debian:SUITE[+package…], for example debian:bookworm or debian:trixie+git+libgomp1",
+            hint="check the spelling; a suite has a name such as bookworm",
         )
     suite, packages = match["suite"], match["packages"]
     meant = "" if environment.get(MIRROR) else _meant_suite(suite)
@@ -73,15 +73,15 @@ def parse_debian(reference: str, environment: Mapping[str, str]) -> tuple[str, t
 
 
 def is_known(suite: str) -> bool:
-    """Tell whether a suite is one of Debian's or Ubuntu's, or of theirs for updates."""
+    """Tell whether Debian or Ubuntu has a suite, including those for updates."""
     end = next((pocket for pocket in POCKETS if suite.endswith(pocket)), "")
     return suite.removesuffix(end) in (*DEBIAN_SUITES, *UBUNTU_SUITES)
 
 
 def _meant_suite(suite: str) -> str:
-    """Give the suite that a word was probably meant to be; nothing where it is one, or is like none.
+    """Return the suite that a misspelt name probably means; empty if the name is known, or similar to no suite.
 
-    A name that is like no suite may be one of a site's mirror, or one that is newer than this table.
+    A name that is similar to no suite may be one of a site's mirror, or newer than this table.
     """
     known = (*DEBIAN_SUITES, *UBUNTU_SUITES)
     end = next((pocket for pocket in POCKETS if suite.endswith(pocket)), "")
@@ -94,25 +94,25 @@ def _meant_suite(suite: str) -> str:
 PACKED = "base.sqfs"
 
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/lintian/*")
-"""Nobody reads manuals in an image; copyright files are kept.
+"""Documentation, which an image does not need; copyright files stay.
 
-Where mmdebstrap 1.3 finds ``path-exclude=`` it starts a Python for each essential package, a third of all its time.
-dpkg takes a blank for ``=`` as well; what was unpacked before dpkg was asked is removed by a hook.
+If mmdebstrap 1.3 finds ``path-exclude=``, it starts a Python for each essential package, which takes a third of its
+time.  dpkg also accepts a blank instead of ``=``.  A hook removes files that were unpacked before dpkg runs.
 """
 
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64el", "riscv64": "riscv64"}
-"""What Debian calls an architecture (dpkg-architecture(1))."""
+"""Architecture (``uname -m``) -> its name in Debian (dpkg-architecture(1))."""
 
 WITHOUT_MANUALS: Argv = (
     *(f"--dpkgopt=path-exclude {pattern}" for pattern in LEFT_OUT),
     "--dpkgopt=path-include /usr/share/doc/*/copyright",
     " ".join(("--extract-hook=rm -rf", *(f'"$1"{pattern}' for pattern in LEFT_OUT))),
 )
-"""Options of mmdebstrap for that."""
+"""Options of mmdebstrap that leave out `LEFT_OUT`."""
 
 
 def debian_file(reference: str, session: Session, needs: tuple[str, ...]) -> Path:
-    """Give the squashfs in the cache that a Debian is made into, whether or not it was made yet."""
+    """Return the path of a Debian's squashfs in the cache; the file may not exist yet."""
     suite, packages = parse_debian(reference, session.host.environment)
     return _place(suite, _with_needs(packages, needs), session) / PACKED
 
@@ -127,36 +127,43 @@ def _place(suite: str, packages: tuple[str, ...], session: Session) -> Path:
 
 
 def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
-    """Make a Debian in the cache where it is not there yet; give its squashfs, and which of `needs` were added.
+    """Create a Debian in the cache unless it exists.
+
+    Returns
+    -------
+    Its squashfs, and the packages of `needs` that were added.
 
     Raises
     ------
+    UsageError
+        If the reference is invalid.
+    ToolMissing
+        If mmdebstrap is missing.
     ArgosyError
-        As `explain_bootstrap` says; ToolMissing if there is no mmdebstrap; UsageError if the reference
-        names no Debian.
+        If mmdebstrap fails; see `explain_bootstrap`.
     """
     suite, named = parse_debian(reference, session.host.environment)
     packages = _with_needs(named, needs)
     place = _place(suite, packages, session)
     pin_entry(session.paths.cache, f"bases/{place.name}", waiting=session.waiting)
-    with fill_once(place, what=f"making {reference}", waiting=session.waiting) as folder:
+    with fill_once(place, what=f"creating {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             _bootstrap(session, suite, packages, folder)
     return place / PACKED, tuple(package for package in needs if package not in named)
 
 
 def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: Path) -> None:
-    """Make a Debian root file system with mmdebstrap, rootless where we are not root, and pack it."""
+    """Create a Debian root file system with mmdebstrap, without root if necessary, and pack it."""
     if "mmdebstrap" not in session.host.programs:
         raise ToolMissing(
-            f"mmdebstrap is not installed here, which makes debian:{suite}",
-            hint=f"install mmdebstrap; or take another base: docker://debian:{suite}, or an image file",
+            f"cannot create debian:{suite}: mmdebstrap is not installed on this machine",
+            hint=f"install mmdebstrap; or use another base: docker://debian:{suite}, or an image file",
         )
     archive = folder / "root.tar"
     made = int(session.host.environment.get("SOURCE_DATE_EPOCH") or time.time())
     included = f"--include={','.join(packages)}"
     emulated = session.host.emulated
-    # That its programs run here is known; mmdebstrap would want one more tool, arch-test, to find it out.
+    # Argosy has checked that the emulator works; mmdebstrap would need another tool, arch-test, to check it.
     foreign = (f"--architectures={DEBIAN_ARCH[emulated]}", "--skip=check/qemu") if emulated else ()
     words: Argv = ("mmdebstrap", "--variant=minbase", "--format=tar", *foreign, included, *WITHOUT_MANUALS)
     mirror = session.host.environment.get(MIRROR, "")
@@ -170,7 +177,9 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
         reply = session.runner.run(command)
     finally:
         left = [str(path) for path in folder.glob("mmdebstrap.*")]
-        if left and "--map-auto" in around:  # stopped: some of it belongs to sub-users, and only their root removes it
+        if (
+            left and "--map-auto" in around
+        ):  # after an interruption: only root of the user namespace can remove files of the subordinate users
             session.runner.run(Command(("unshare", *SUB_USERS, "rm", "-rf", *left)))
     if reply.code != 0:
         raise explain_bootstrap(suite, mirror, command, reply)
@@ -179,14 +188,14 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
 
 
 SUB_USERS: Argv = ("--user", "--map-root-user", "--map-auto")
-"""Options of unshare (util-linux 2.38): the user is root, and those of /etc/subuid are the others."""
+"""Options of unshare (util-linux 2.38): the user is root, and the ids of /etc/subuid are the other users."""
 
 
 def private_namespace(session: Session) -> Argv:
-    """Give the words that start mmdebstrap as root of namespaces of ours; none where only its own ones are left.
+    """Return the command that starts mmdebstrap as root of its own namespaces; empty if that is impossible here.
 
-    Killed, mmdebstrap 1.3 leaves what it mounted, its folder and, for an ordinary user, its programs: in here they end
-    with the namespace, and the folder is swept with the cache's.
+    A killed mmdebstrap 1.3 leaves its mounts, its folder and, for an ordinary user, its programs behind.  Mounts and
+    programs end with the namespace; the folder lies in the cache's work folder, which the next build removes.
     """
     if "unshare" not in session.host.programs:
         return ()
@@ -197,28 +206,30 @@ def private_namespace(session: Session) -> Argv:
 
 
 BOOTSTRAP_FAULTS = (
-    (ToolMissing, r"^.*failed to execute mmdebstrap.*", "mmdebstrap cannot be started, which makes debian:{suite}",
-     "install mmdebstrap; or take another base: docker://debian:{suite}, or an image file"),
+    (ToolMissing, r"^.*failed to execute mmdebstrap.*", "cannot create debian:{suite}: mmdebstrap cannot be started",
+     "install mmdebstrap; or use another base: docker://debian:{suite}, or an image file"),
     (UsageError, r"^E: The repository .* does not have a Release file.*", "there is no Debian suite {suite!r}{at}",
-     "take one that is there: bookworm, trixie; a site's mirror goes into ARGOSY_DEBIAN_MIRROR"),
+     "use one that exists, for example bookworm or trixie; set ARGOSY_DEBIAN_MIRROR to use a site's mirror"),
     (UsageError, r"^E: (?:Unable to locate package|Package) \S+.*", "a package is not in Debian {suite}",
      "check the names after the + signs at packages.debian.org"),
     (ToolFailed, r"^.*(?:Temporary failure resolving|Could not connect|Could not resolve|Connection timed out).*",
-     "Debian's packages cannot be reached{at}", "check the network; a site's mirror goes into ARGOSY_DEBIAN_MIRROR"),
-    (ToolMissing, r"^.*(?:newuidmap|newgidmap|/etc/sub[ug]id).*", "mmdebstrap needs subordinate user ids of its user",
-     "ask for lines in /etc/subuid and /etc/subgid; or take another base: docker://debian:{suite}"),
-    (ToolMissing, r"^E: unable to pick chroot mode.*", "mmdebstrap finds no way to make a Debian as an ordinary user",
-     "ask for lines in /etc/subuid and /etc/subgid, or for fakechroot; or take another base: docker://debian:{suite}"),
+     "cannot reach Debian's package server{at}", "check the network; set ARGOSY_DEBIAN_MIRROR to use a site's mirror"),
+    (ToolMissing, r"^.*(?:newuidmap|newgidmap|/etc/sub[ug]id).*",
+     "cannot create debian:{suite}: mmdebstrap needs subordinate user ids",
+     "ask for entries in /etc/subuid and /etc/subgid; or use another base: docker://debian:{suite}"),
+    (ToolMissing, r"^E: unable to pick chroot mode.*",
+     "cannot create debian:{suite}: mmdebstrap needs subordinate user ids or fakechroot",
+     "ask for entries in /etc/subuid and /etc/subgid; or use another base: docker://debian:{suite}"),
 )  # fmt: skip
-"""What apt says under mmdebstrap -> what it means, and what to do."""
+"""Error class, pattern of apt's and mmdebstrap's messages, the message for the user, and the hint."""
 
 
 def explain_bootstrap(suite: str, mirror: str, command: Command, reply: Reply) -> ArgosyError:
-    """Say why no Debian could be made: apt's own line where its meaning is known, else the last lines of all."""
+    """Return the error for a failed mmdebstrap, with the line of apt if it is known, otherwise with the last lines."""
     at = f" at {mirror}" if mirror else ""
     for kind, pattern, what, hint in BOOTSTRAP_FAULTS:
         said = re.search(pattern, reply.stderr, re.MULTILINE)
         if said:
             return kind(what.format(suite=suite, at=at), evidence=said[0].strip(), hint=hint.format(suite=suite))
-    hint = "check the suite's name and the network; a site mirror goes into ARGOSY_DEBIAN_MIRROR"
-    return tool_error(command, reply, doing=f"making a Debian {suite}", hint=hint)
+    hint = "check the suite's name and the network; set ARGOSY_DEBIAN_MIRROR to use a site's mirror"
+    return tool_error(command, reply, doing=f"creating debian:{suite}", hint=hint)

@@ -86,7 +86,7 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
     Raises
     ------
     ArgosyError
-        With what happened, its evidence and the way out; the output is then absent, or as it was.
+        If the image does not exist or the export fails; the output is then absent, or as it was before.
     """
     require_writable_folder(request.output.parent)
     refuse_output(request.output, request.form, force=request.force)

@@ -52,25 +52,25 @@ except (OSError, ValueError):
 print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "build": sys.version,
                   "executable": sys.executable, "dists": sorted(rows), "scripts": sorted(scripts), "limits": limits}))
 """
-"""What a base's Python says of itself; runs under Python 3.6 and later.  The first of two equal names wins, as on
-sys.path."""
+"""Prints facts about a base's Python as JSON; runs with Python 3.6 and later.  Of two packages with the same name, the
+first one counts, as on sys.path."""
 
 
 class BasePython(msgspec.Struct, frozen=True):
-    """The Python of a base.
+    """Describe the Python of a base.
 
     Attributes
     ----------
     executable
-        Its path inside.
+        Its path in the container.
     packages
-        Name (normalised) and version of everything it can import.
+        Normalised name and version of each package that it can import.
     scripts
         Console scripts of those packages: name and ``module:function``.
     limits
-        The constraint file that the base's ``PIP_CONSTRAINT`` names, as NVIDIA's images have one.
+        Text of the constraint file in the base's ``PIP_CONSTRAINT``, which NVIDIA's images have.
     build
-        What it says of itself in ``sys.version``: its version, when and by what it was made.
+        Its ``sys.version``: version, build date and compiler.
     """
 
     version: str
@@ -81,24 +81,24 @@ class BasePython(msgspec.Struct, frozen=True):
     build: str = ""
 
     def without(self, names: Collection[str]) -> BasePython:
-        """Give it with some packages counted as if they were not there: another version may hide them."""
+        """Return a copy without some packages, which another version may hide."""
         kept = (line for line in self.limits.splitlines() if _limited_package(line) not in names)
         packages = tuple(package for package in self.packages if package[0] not in names)
         return replace(self, packages=packages, limits="".join(f"{line}\n" for line in kept))
 
 
 def _limited_package(line: str) -> str:
-    """Name the package that a line of a constraint file is about."""
+    """Return the package name in a line of a constraint file."""
     return str(canonicalize_name(re.split(r"[\s=<>!~@;\[]", line.strip(), maxsplit=1)[0]))
 
 
 def ask_python(build_container: BuildContainer) -> BasePython | None:
-    """Ask the base's Python what it is; None where there is none.
+    """Ask the base's Python for its facts, or return None without one.
 
     Raises
     ------
     ToolFailed
-        When there is one that does not run.
+        If it does not run.
     """
     reply = build_container.run("/bin/sh", "-c", FIND_PYTHON, "sh", ROOT)
     if reply.code != 0:
@@ -108,12 +108,12 @@ def ask_python(build_container: BuildContainer) -> BasePython | None:
 
 
 def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
-    """Ask the Python at `path` inside what it is.
+    """Ask the Python at `path` in the container for its facts.
 
     Raises
     ------
     ToolFailed
-        When it does not run.
+        If it does not run.
     """
     reply = build_container.run_checked(path, "-I", "-c", ASK_PYTHON, doing=f"asking {path} in the base")
     try:
@@ -127,16 +127,18 @@ def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
             build=facts.get("build", ""),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise ToolFailed(f"{path} in the base answered nonsense", evidence=reply.stdout[-400:]) from error
+        raise ToolFailed(
+            f"cannot read the facts that {path} in the base printed", evidence=reply.stdout[-400:]
+        ) from error
 
 
 def _no_shell(build_container: BuildContainer, reply: Reply) -> ArgosyError:
-    """Name the usual reason for which not even a shell starts: images of one static program have none."""
+    """Return the error for a base in which no shell starts, for example one with a single static program."""
     if "/bin/sh" in reply.stderr and "o such file" in reply.stderr:
         return CheckFailed(
             "the base has no shell",
             evidence=reply.stderr.strip(),
-            hint="use a base with /bin/sh: images are entered through it",
+            hint="use a base with /bin/sh: containers start through it",
         )
     return build_container.failure(("/bin/sh",), reply, doing="looking for Python in the base")
 

@@ -35,14 +35,14 @@ BYTECODE = "bytecode"
 
 MODULE_LIST = "list.json"
 
-WAY = 2
-"""Number of the way in which byte code is compiled: another way may give other bytes, which are not taken."""
+METHOD = 2
+"""Version of the compile method.  A new method may give other bytes, so that cached byte code is not used."""
 
 
-class BytecodeCache(msgspec.Struct, frozen=True, array_like=True):
-    """A file of byte code: its path below the root of its package's modules, and the CRC-32 of its bytes.
+class CachedFile(msgspec.Struct, frozen=True, array_like=True):
+    """Describe a cached file: its path below the root of its package's modules, and the CRC-32 of its bytes.
 
-    A crash may cut off what was written last; the sum tells.
+    The checksum reveals files that a crash has truncated.
     """
 
     path: str
@@ -50,21 +50,21 @@ class BytecodeCache(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Modules(msgspec.Struct, frozen=True):
-    """The modules of a package, as paths below a folder of the environment, which is at the same place in each."""
+    """List the modules of a package, as paths below a folder of the environment."""
 
     root: Path
     paths: tuple[str, ...]
 
 
-class Compiled(msgspec.Struct, frozen=True):
-    """Where byte code is kept, and for what.
+class BytecodeCache(msgspec.Struct, frozen=True):
+    """Cache byte code for one Python.
 
     Attributes
     ----------
     folder
-        Of the cache.
+        Folder in the cache.
     python
-        What the Python that loads it says of itself; its version comes first.
+        The ``sys.version`` of the Python that loads the byte code.
     """
 
     folder: Path
@@ -72,55 +72,55 @@ class Compiled(msgspec.Struct, frozen=True):
 
     @property
     def tag(self) -> str:
-        """Give what Python puts into the names of its byte code; another Python's is compiled and not kept."""
+        """The tag in the names of this Python's byte code files."""
         major, minor, *_ = self.python.split(".")
         return f"cpython-{major}{minor}"
 
-    def place(self, package: Modules) -> Path:
-        """Give the folder that keeps the byte code of a package's modules as they are."""
-        root, digest = str(package.root), hashlib.sha256(f"{WAY} {self.python}".encode())
+    def entry(self, package: Modules) -> Path:
+        """Return the cache folder for the byte code of a package's modules with their present content."""
+        root, digest = str(package.root), hashlib.sha256(f"{METHOD} {self.python}".encode())
         for module in package.paths:
             with suppress(OSError):
                 text = _read(f"{root}/{module}")
                 digest.update(f"\0{module}\0{len(text)}\0".encode() + text)
         return self.folder / digest.hexdigest()
 
-    def bring(self, package: Modules, place: Path) -> bool:
-        """Put the byte code of a package that is kept to its modules, and no other; tell whether it is kept."""
+    def restore(self, package: Modules, entry: Path) -> bool:
+        """Link a package's cached byte code to its modules, and remove other byte code; tell whether it was cached."""
         self._drop(package)
         root = package.root
         with suppress(OSError, ValueError, msgspec.DecodeError):
-            kept = msgspec.json.decode((place / MODULE_LIST).read_bytes(), type=tuple[BytecodeCache, ...])
-            if not {each.path for each in kept} <= set(self._codes(package)):
+            cached = msgspec.json.decode((entry / MODULE_LIST).read_bytes(), type=tuple[CachedFile, ...])
+            if not {each.path for each in cached} <= set(self._codes(package)):
                 raise ValueError("byte code of other modules")
-            for folder in {each.path.rpartition("/")[0] for each in kept}:
+            for folder in {each.path.rpartition("/")[0] for each in cached}:
                 (root / folder).mkdir(parents=True, exist_ok=True)
-            if all(_bring(f"{place}/{number}", f"{root}/{each.path}", each.crc) for number, each in enumerate(kept)):
+            if all(_link_valid(f"{entry}/{n}", f"{root}/{each.path}", each.crc) for n, each in enumerate(cached)):
                 return True
-        self._drop(package)  # what was brought before something damaged was met
+        self._drop(package)  # files that were linked before a damaged one was found
         return False
 
-    def keep(self, package: Modules, place: Path) -> None:
-        """Keep what was compiled for a package, instead of what was kept for it and could not be brought."""
+    def store(self, package: Modules, entry: Path) -> None:
+        """Store the compiled byte code of a package, replacing an entry that could not be restored."""
         root = package.root
-        beside = place.with_name(f".{place.name}.{os.urandom(4).hex()}.part")
-        kept: list[BytecodeCache] = []
+        beside = entry.with_name(f".{entry.name}.{os.urandom(4).hex()}.part")
+        cached: list[CachedFile] = []
         try:
-            with translate_os_errors(place.parent):
+            with translate_os_errors(entry.parent):
                 beside.mkdir(parents=True)
                 for code in self._codes(package):
                     with suppress(FileNotFoundError):
-                        kept.append(BytecodeCache(code, zlib.crc32(_read(f"{root}/{code}"))))
-                        _link(f"{root}/{code}", f"{beside}/{len(kept) - 1}")
-                (beside / MODULE_LIST).write_bytes(msgspec.json.encode(kept))
-                remove_tree(place)
-                with suppress(FileExistsError):  # another build kept the same meanwhile
-                    beside.rename(place)
+                        cached.append(CachedFile(code, zlib.crc32(_read(f"{root}/{code}"))))
+                        _link(f"{root}/{code}", f"{beside}/{len(cached) - 1}")
+                (beside / MODULE_LIST).write_bytes(msgspec.json.encode(cached))
+                remove_tree(entry)
+                with suppress(FileExistsError):  # another build stored the same meanwhile
+                    beside.rename(entry)
         finally:
             remove_tree(beside)
 
     def _codes(self, package: Modules) -> Iterator[str]:
-        """Give where the byte code of a package's modules lies, as paths below its root."""
+        """Return the paths of a package's byte code files below its root."""
         for module in package.paths:
             folder, slash, file = module.rpartition("/")
             yield f"{folder}{slash}__pycache__/{file.removesuffix('.py')}.{self.tag}.pyc"
@@ -133,7 +133,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
 
 def _wheel_modules(site: Path, record: Path) -> Modules:
-    """Give what a wheel's RECORD names as its modules."""
+    """Return the modules that a wheel's RECORD lists."""
     rows = csv.reader(record.read_text(errors="replace", encoding="utf-8").splitlines())
     paths = (row[0] for row in rows if row and row[0].endswith(".py"))
     return Modules(site, tuple(path for path in paths if not path.startswith("/") and ".." not in path))
@@ -144,15 +144,16 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _bring(kept: str, target: str, crc: int) -> bool:
-    if zlib.crc32(_read(kept)) != crc:
+def _link_valid(cached: str, target: str, crc: int) -> bool:
+    """Link a cached file to a target, unless it is damaged."""
+    if zlib.crc32(_read(cached)) != crc:
         return False
-    _link(kept, target)
+    _link(cached, target)
     return True
 
 
 def _link(source: str, target: str) -> None:
-    """Give a file a second name; a copy where that cannot be had (another file system, another user's file)."""
+    """Create a hard link, or a copy if a link is impossible (another file system, another user's file)."""
     try:
         os.link(source, target)
     except FileNotFoundError:
@@ -163,23 +164,23 @@ def _link(source: str, target: str) -> None:
 
 LIST = "compile.txt"
 GROUP = 64
-"""Modules of a package that one process compiles; a number of their own would make byte code another's."""
+"""Number of modules of a package that one process compiles; the byte code depends on it."""
 
 TESTS = frozenset({"test", "tests"})
 """Names of folders of tests inside packages."""
 
 PLAIN = ("env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "PYTHONHASHSEED=0")
 START = (*PLAIN, f"{ENV_PREFIX}/bin/python", "-B", "-s", "-S", "-W", "ignore", "-c")
-"""The environment's Python with none but its own modules.  Up to Python 3.10 byte code holds sets in the order in which
-they hash, which -I would leave to chance."""
+"""Starts the environment's Python with only the modules of its standard library.  Up to Python 3.10, byte code contains
+sets in the order of their hashes, which would be random with -I."""
 
 COMPILE = """\
 import sys
 sys.path.remove("")
 import errno, importlib.util, marshal, os
 if not hasattr(importlib.util, "source_hash"):
-    sys.exit()  # Python 3.6 and older: byte code that nobody checks is not known
-# The tree is read-only: no stat() for each import, the same bytes each time.
+    sys.exit()  # Python 3.6 and older do not support unchecked byte code
+# The tree is read-only: unchecked byte code saves a stat() for each import, and does not contain a time.
 UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
 ENDING = ".%s.pyc" % sys.implementation.cache_tag
 
@@ -189,7 +190,7 @@ def compile_file(path):
     try:
         code = compile(source, path, "exec", dont_inherit=True)
     except Exception:
-        return  # test data of packages often is no valid Python
+        return  # test data of packages is often invalid Python
     folder, _, name = path.rpartition("/")
     folder += "/__pycache__"
     write(folder, name[:-3] + ENDING, UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code))
@@ -198,7 +199,7 @@ def write(folder, name, data):
     target = folder + "/" + name
     os.makedirs(folder, exist_ok=True)
     if os.path.isfile(target):
-        os.unlink(target)  # it may be the cache's too
+        os.unlink(target)  # it may be a hard link to the cache
     try:
         with open(target, "xb") as file:
             file.write(data)
@@ -236,48 +237,48 @@ while waiting or started:
     sys.stderr.write("compiling byte code: %d of %d modules\\n" % (done, sum(map(len, groups))))
     sys.stderr.flush()
 if ended:
-    sys.exit("a compiling process was ended")
+    sys.exit("a compiling process failed")
 """
-"""Runs under the environment's Python, as compileall does, which takes a tenth more time and says nothing of a full
-disk.  What cannot be compiled or written for another reason is left out.
+"""Compiles modules with the environment's Python, like compileall, which takes a tenth more time and does not report a
+full disk.  A module that cannot be compiled, or written for another reason, is skipped.
 
-Each group of modules gets a process that has compiled nothing before: Python's byte code says which parts of it are
-used twice, and counts what earlier modules left in memory."""
+Each group of modules gets a new process, because byte code marks the objects that are referenced more than once, and
+earlier modules in the same process would count as references."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a file of ``conda-meta`` says of an installed package: its files, as paths below the prefix."""
+    """Hold a record of ``conda-meta``: the files of an installed package, as paths below the prefix."""
 
     files: tuple[str, ...] = ()
 
 
 def compile_layer(
-    build_container: BuildContainer, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step
+    build_container: BuildContainer, layer: Path, work: Path, cache: BytecodeCache, changed: Collection[str], step: Step
 ) -> None:
-    """Give every module of the layer's packages its byte code, from the cache or by compiling.
+    """Add byte code for every module of the layer's pip packages, from the cache or by compiling.
 
     Parameters
     ----------
     work
-        Folder of the layer's work files, which the room has at `WORK_INSIDE`.
+        Folder of the layer's work files, mounted at `WORK_INSIDE`.
     changed
-        Names of the packages that were just installed: byte code of theirs that is there is an older version's.
+        Names of the packages that were just installed: their existing byte code belongs to an older version.
 
     Raises
     ------
     ToolFailed
-        When the environment's Python cannot run.
+        If the environment's Python cannot run.
     """
     for site in site_folders(layer):
-        _compile(build_container, (layer, site), work, kept, _wheels(site, changed), step)
+        _compile(build_container, (layer, site), work, cache, _wheels(site, changed), step)
 
 
 def compile_conda(
-    build_container: BuildContainer, layer: Path, work: Path, kept: Compiled, changed: Collection[str], step: Step
+    build_container: BuildContainer, layer: Path, work: Path, cache: BytecodeCache, changed: Collection[str], step: Step
 ) -> None:
-    """Give every module of a new conda environment its byte code, whatever packages brought of their own.
+    """Add byte code for every module of a new conda environment, replacing that of the packages.
 
-    Parameters and errors are those of `compile_layer`; `changed` are pip's.
+    Parameters and errors are those of `compile_layer`; `changed` names packages of pip.
     """
     prefix = layer / ENV_PREFIX.lstrip("/")
     records = [
@@ -285,37 +286,37 @@ def compile_conda(
     ]
     for library in library_folders(layer):
         new = _wheels(library / "site-packages", changed)
-        found = (path for _, path, _ in _modules(str(library), kept.tag))
+        found = (path for _, path, _ in _modules(str(library), cache.tag))
         rest = {path[len(f"{prefix}/") :] for path in found if not os.path.islink(path)}  # noqa: PTH114 - 10,000
         for package in new:
             rest -= {f"{package.root}/{path}"[len(f"{prefix}/") :] for path in package.paths}
-        for files in (*records, tuple(rest)):  # what no package names was made by link scripts
+        for files in (*records, tuple(rest)):  # link scripts created the files that no package lists
             own = tuple(sorted(rest.intersection(files)))
             rest.difference_update(own)
             new.append(Modules(prefix, own))
-        _compile(build_container, (layer, library), work, kept, [package for package in new if package.paths], step)
+        _compile(build_container, (layer, library), work, cache, [package for package in new if package.paths], step)
 
 
 def _wheels(site: Path, changed: Collection[str]) -> list[Modules]:
-    """Give the modules of each package in `site` that pip just installed."""
+    """Return the modules of each package in `site` that pip just installed."""
     records = sorted(site.glob("*.dist-info/RECORD"))
     return [_wheel_modules(site, record) for record in records if _name_of(record) in changed]
 
 
 def _compile(
     build_container: BuildContainer,
-    place: tuple[Path, Path],
+    folders: tuple[Path, Path],
     work: Path,
-    kept: Compiled,
+    cache: BytecodeCache,
     new: Collection[Modules],
     step: Step,
 ) -> None:
-    """Compile in a folder of the layer what has no byte code, and keep that of the new packages."""
-    layer, folder = place
+    """Compile the modules in a folder of the layer that have no byte code, and cache that of the new packages."""
+    layer, folder = folders
     prefix = layer / ENV_PREFIX.lstrip("/")
-    paths = ((package, kept.place(package)) for package in new)
-    missing = [(package, at) for package, at in paths if not kept.bring(package, at)]
-    todo = [(path, size) for size, path, compiled in _modules(str(folder), kept.tag) if not compiled]
+    entries = ((package, cache.entry(package)) for package in new)
+    missing = [(package, entry) for package, entry in entries if not cache.restore(package, entry)]
+    todo = [(path, size) for size, path, compiled in _modules(str(folder), cache.tag) if not compiled]
     if not todo:
         return
     groups = _groups(dict(todo), [package for package, _ in missing])
@@ -327,14 +328,15 @@ def _compile(
         doing="compiling byte code",
         on_line=step.say,
     )
-    for package, at in missing:
-        kept.keep(package, at)
+    for package, entry in missing:
+        cache.store(package, entry)
 
 
 def _groups(sizes: Mapping[str, int], packages: Iterable[Modules]) -> list[list[str]]:
-    """Put modules into groups, the largest first: those of one package, and those of none, in the order of their paths.
+    """Group the modules of each package, and those of no package, in the order of their paths; largest group first.
 
-    So what is compiled before a module is the same whatever else there is to compile, and on however many processors.
+    The modules that a process compiles before a given module are then always the same, independent of other packages
+    and of the number of processors.
     """
     rest, parts = set(sizes), list[list[str]]()
     for package in packages:
@@ -349,30 +351,32 @@ def _groups(sizes: Mapping[str, int], packages: Iterable[Modules]) -> list[list[
 def recompiling_changed_modules(
     build_container: BuildContainer, layer: Path, python: BasePython | None, step: Step
 ) -> Iterator[None]:
-    """Compile anew what the block writes, as a user's scripts and steps do: their old byte code would be used unseen.
+    """Compile again the modules that the user's scripts or steps change in the block.
+
+    Python does not check byte code of images, so it would use the old one.
 
     Parameters
     ----------
     python
-        That of the environment; None where it has none.
+        The Python of the environment, or None.
 
     Raises
     ------
     ToolFailed
-        When the environment's Python cannot run.
+        If the environment's Python cannot run.
     """
     mark, work = layer.with_name("mark"), layer.with_name("uv")
-    mark.touch()  # the file system's own clock
+    mark.touch()  # the clock of the file system may differ from this machine's
     yield
     if not python:
         return
-    kept = Compiled(build_container.session.paths.cache / BYTECODE, python.build)
+    cache = BytecodeCache(build_container.session.paths.cache / BYTECODE, python.build)
     for module in (module for site in site_folders(layer) for module in site.rglob("*.py")):
         if module.lstat().st_ctime_ns > mark.stat().st_ctime_ns:
-            (module.parent / "__pycache__" / f"{module.stem}.{kept.tag}.pyc").unlink(missing_ok=True)
+            (module.parent / "__pycache__" / f"{module.stem}.{cache.tag}.pyc").unlink(missing_ok=True)
     work.mkdir(exist_ok=True)
     own = Bind(str(layer / ROOT.lstrip("/")), ROOT)
-    compile_layer(build_container.with_mounts(own, Bind(str(work), WORK_INSIDE)), layer, work, kept, (), step)
+    compile_layer(build_container.with_mounts(own, Bind(str(work), WORK_INSIDE)), layer, work, cache, (), step)
 
 
 def _name_of(record: Path) -> str:
@@ -380,10 +384,10 @@ def _name_of(record: Path) -> str:
 
 
 def _modules(folder: str, tag: str, *, tests: bool = False) -> Iterator[tuple[int, str, bool]]:
-    """Find modules: size, path, and whether they have byte code; a link's does not count, its source being unknown.
+    """Find modules: size, path, and whether they have byte code; byte code of a link does not count.
 
-    Those in which pytest looks for tests are left out, a quarter of a hundred packages' code: nobody imports them, and
-    pytest compiles them anew in its own way (https://docs.pytest.org/en/stable/how-to/assert.html).
+    Test modules are skipped, a quarter of the code of a hundred packages: nobody imports them, and pytest compiles them
+    itself (https://docs.pytest.org/en/stable/how-to/assert.html).
     """
     with os.scandir(folder) as scan:
         entries = list(scan)

@@ -1,7 +1,7 @@
-"""Install pip packages into a layer: a venv of the base's own Python, made by uv inside the base's root.
+"""Install pip packages into a layer: uv, which runs in the base, creates a venv of the base's own Python.
 
-What the base brought stays visible and untouched: its packages are constraints of the resolution, and what is
-installed are pinned versions without their dependencies, into the venv only.
+The packages of the base stay visible and unchanged.  They are constraints of the resolution, and uv installs pinned
+versions without their dependencies, into the venv only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
 from argosy.builder.python.base_python import BasePython, site_folders, write_search_path
-from argosy.builder.python.bytecode import BYTECODE, Compiled, compile_layer
+from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_layer
 from argosy.builder.python.pins import (
     Pin,
     Row,
@@ -51,9 +51,12 @@ REQUIRE_HASHES = "--require-hashes"
 
 UV_VARIABLES = (
     ("UV_CACHE_DIR", CACHE_INSIDE),
-    ("UV_LINK_MODE", "copy"),  # the cache is another mount inside: no hard links; but see `LINK_LAYER`
+    (
+        "UV_LINK_MODE",
+        "copy",
+    ),  # the cache is another mount in the container, so hard links are impossible; but see `LINK_LAYER`
     ("UV_NO_CONFIG", "1"),
-    ("UV_NO_INSTALLER_METADATA", "1"),  # leaves direct_url.json, INSTALLER and REQUESTED out: they name this machine
+    ("UV_NO_INSTALLER_METADATA", "1"),  # direct_url.json, INSTALLER and REQUESTED would name this machine
     ("UV_NO_PROGRESS", "1"),
     ("UV_PYTHON_DOWNLOADS", "never"),
     ("PYTHONHASHSEED", "0"),
@@ -70,21 +73,21 @@ files take five times as long, and as much again to remove them (ext4)."""
 
 
 class Installer(msgspec.Struct, frozen=True):
-    """Everything that the installation of one layer needs.
+    """Install packages into one layer.
 
     Attributes
     ----------
     layer, work
         The layer's tree, and a folder for small files; both on disk.
     fresh
-        Whether what was built for another image is built again: it may be for another torch.
+        Whether to build packages again, because a cached build may belong to another torch.
     activated
-        Shell text that is run before uv, and so before what it builds: the environment's own variables.
+        Shell text that runs before uv and its builds, and sets the environment's own variables.
     prepare
-        Gets the pins that were chosen, and gives those that are installed; None: the same ones.
+        Returns the pins to install for the chosen pins; None to install the chosen ones.
     shared
-        Folder on this machine that holds the cache and the layer, whose files then are hard links to those of the
-        cache: only where nothing changes them later.  None: they are copied.
+        Folder on this machine that contains the cache and the layer, so that files of the layer can be hard links to
+        the cache, if nothing changes them later.  None to copy them.
     """
 
     build_container: BuildContainer
@@ -99,31 +102,31 @@ class Installer(msgspec.Struct, frozen=True):
 
     @property
     def choosing(self) -> tuple[str, ...]:
-        """Give the settings for choosing versions: hashes are asked for once these are known."""
-        return tuple(word for word in self.settings.arguments if word != REQUIRE_HASHES)
+        """The options for choosing versions, without the check of hashes, which are known only afterwards."""
+        return tuple(argument for argument in self.settings.arguments if argument != REQUIRE_HASHES)
 
     @property
-    def placing(self) -> tuple[str, ...]:
-        """Give the settings for installing pins: without constraints, for which uv would want hashes, too."""
+    def installing(self) -> tuple[str, ...]:
+        """The options for installing pins, without constraints, for which uv would require hashes, too."""
         return (*_without_option(self.choosing, "--constraints"), *self.settings.own)
 
-    def uv(self, *words: str, on_line: OnLine | None = None) -> Reply:
-        """Run uv inside the base's root."""
-        return self.build_container.run(*self._start(words), variables=self.variables(), on_line=on_line)
+    def uv(self, *arguments: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv in the container."""
+        return self.build_container.run(*self._start(arguments), variables=self.variables(), on_line=on_line)
 
-    def _start(self, words: tuple[str, ...]) -> tuple[str, ...]:
+    def _start(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
         before = ("/bin/sh", "-c", f'{self.activated}exec "$@"', "sh") if self.activated else ()
-        return (*before, UV_INSIDE, *words)
+        return (*before, UV_INSIDE, *arguments)
 
-    def uv_placing(self, *words: str, on_line: OnLine | None = None) -> Reply:
-        """Run uv to put files into the layer: as hard links to those of its cache where these can be had."""
+    def uv_installing(self, *arguments: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv to write files into the layer, as hard links to its cache if possible."""
         if self.shared and not self.fresh:
-            reply = self._uv_linking(self.shared, words, on_line)
+            reply = self._uv_linking(self.shared, arguments, on_line)
             if reply.code != CANNOT_LINK:
                 return reply
-        return self.uv(*words, on_line=on_line)
+        return self.uv(*arguments, on_line=on_line)
 
-    def _uv_linking(self, shared: Path, words: tuple[str, ...], on_line: OnLine | None) -> Reply:
+    def _uv_linking(self, shared: Path, arguments: tuple[str, ...], on_line: OnLine | None) -> Reply:
         inside = {
             bind.target: f"{SHARED_INSIDE}/{Path(bind.source).resolve().relative_to(shared)}"
             for bind in self.build_container.binds
@@ -134,47 +137,48 @@ class Installer(msgspec.Struct, frozen=True):
         linking = (("UV_CACHE_DIR", inside[CACHE_INSIDE]), ("UV_LINK_MODE", "hardlink"))
         start = ("/bin/sh", "-c", LINK_LAYER, "sh", ROOT, inside[ROOT])
         return build_container.run(
-            *start, *self._start(words), variables=(*self.variables(), *linking), on_line=on_line
+            *start, *self._start(arguments), variables=(*self.variables(), *linking), on_line=on_line
         )
 
-    def uv_checked(self, *words: str, doing: str, on_line: OnLine | None = None) -> Reply:
-        """Run uv; explain a failure in its own words."""
-        return self._checked(self.uv(*words, on_line=on_line), words, doing)
+    def uv_checked(self, *arguments: str, doing: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv, and raise an error that explains its failure."""
+        return self._checked(self.uv(*arguments, on_line=on_line), arguments, doing)
 
-    def uv_placing_checked(self, *words: str, doing: str, on_line: OnLine | None = None) -> Reply:
-        """Run uv as `uv_placing`; explain a failure in its own words."""
-        return self._checked(self.uv_placing(*words, on_line=on_line), words, doing)
+    def uv_installing_checked(self, *arguments: str, doing: str, on_line: OnLine | None = None) -> Reply:
+        """Run `uv_installing`, and raise an error that explains its failure."""
+        return self._checked(self.uv_installing(*arguments, on_line=on_line), arguments, doing)
 
-    def _checked(self, reply: Reply, words: tuple[str, ...], doing: str) -> Reply:
+    def _checked(self, reply: Reply, arguments: tuple[str, ...], doing: str) -> Reply:
         if reply.code != 0:
-            raise explain_uv(self.build_container, words, reply, doing=doing, settings=self.settings)
+            raise explain_uv(self.build_container, arguments, reply, doing=doing, settings=self.settings)
         return reply
 
     def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
-        """Write a file for uv, and give the words that name it; none where it would be empty, of which uv warns."""
+        """Write a file for uv, and return its option; return nothing for an empty file, which causes a warning."""
         (self.work / name).parent.mkdir(exist_ok=True)
         (self.work / name).write_text(text, encoding="utf-8")
         return (option, f"{WORK_INSIDE}/{name}") if text else ()
 
     def variables(self) -> tuple[tuple[str, str], ...]:
-        """Give uv's environment; the caller's PIP_*, UV_* and PYTHON* never reach it."""
+        """Return the environment of uv, without PIP_*, UV_* and PYTHON* of the caller."""
         own = (("UV_CACHE_DIR", f"{WORK_INSIDE}/cache"),) if self.fresh else ()
         return (*UV_VARIABLES, *own, *self.settings.environment)
 
 
-def _without_option(words: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """Leave an option and the value behind each of its places out of a command."""
-    return tuple(word for before, word in zip(("", *words), words, strict=False) if option not in {before, word})
+def _without_option(arguments: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """Remove each occurrence of an option and its value from a command."""
+    pairs = zip(("", *arguments), arguments, strict=False)
+    return tuple(argument for before, argument in pairs if option not in {before, argument})
 
 
 PreparePins = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
-"""What stands between choosing and installing: a bundle makes wheels there."""
+"""A step between choosing and installing, in which a bundle builds wheels."""
 
 
 def open_installer(
     build_container: BuildContainer, python: BasePython, settings: UvSettings, *, layer: Path, work: Path, cache: Path
 ) -> Installer:
-    """Furnish the room for `python`, which is the base's, or that of an environment of its own."""
+    """Return an installer for `python`, which is the Python of the base or of a conda environment."""
     return Installer(
         mount_installation_folders(build_container, settings, layer=layer, work=work, cache=cache),
         python,
@@ -185,9 +189,9 @@ def open_installer(
 
 
 def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
-    """Give the cache folder where it holds the layer too, and the carrier lets a link be put into the base's root.
+    """Return the cache folder if it also contains the layer, and the build backend allows a link in the base's root.
 
-    Users put parts of the cache elsewhere by symbolic links: what counts is where they lead.
+    Users move parts of the cache elsewhere with symbolic links, so the paths are resolved first.
     """
     cache = build_container.session.paths.cache
     over = build_container.backend.value in {"root", "userns"} and not build_container.rootfs.changes
@@ -198,7 +202,7 @@ def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
 def mount_installation_folders(
     build_container: BuildContainer, settings: UvSettings, *, layer: Path, work: Path, cache: Path
 ) -> BuildContainer:
-    """Bring the layer to its final path, the cache, and what the settings name on this machine."""
+    """Mount the layer at its final path, the cache, and the local paths in the settings."""
     for folder in (work / "temporary", work / "home", cache, layer / ROOT.lstrip("/")):
         folder.mkdir(parents=True, exist_ok=True)
     write_git_home(work / "home", settings)
@@ -209,12 +213,12 @@ def mount_installation_folders(
 
 
 def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
-    """Choose the versions to install over the base; what the base has is kept and not listed.
+    """Choose the versions to install over the base; packages of the base stay and are not returned.
 
     Raises
     ------
     CheckFailed
-        When the requirements cannot be met beside the base's packages: uv's explanation is the evidence.
+        If the requirements conflict with each other or with the base's packages; the evidence is uv's explanation.
     """
     with naming_lines((*recipe.pip, *recipe.constraints)):
         pins = _choose(installer, recipe, step)
@@ -229,12 +233,12 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
         return _exact_pins(recipe, base)
     requirements = render_requirements(recipe)
     if "pip" not in base:
-        requirements += "pip\n"  # without it `pip list` inside would be the base's, or nothing
+        requirements += "pip\n"  # without pip in the layer, `pip list` would fail, or list only the base
     step.say("choosing versions")
     asked = {line.name: line.requirement.partition(" @ ")[2] for line in recipe.pip if " @ " in line.requirement}
     indexes = {line.name: line.index for line in recipe.pip if line.index}
     placed = render_project((line.requirement for line in recipe.pip if line.index), indexes)
-    words = (
+    command = (
         *("pip", "install", "--python", installer.python.executable, "--break-system-packages"),
         *("--dry-run", "--output-format", "json", *installer.choosing),
         *installer.file("-c", "asked.txt", render_constraints(recipe)),
@@ -244,13 +248,13 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
         *installer.file("-r", "requirements.in", requirements),
         *installer.file("-r", "asked/pyproject.toml", placed),
     )
-    reply = installer.uv_checked(*words, doing="choosing versions")
+    reply = installer.uv_checked(*command, doing="choosing versions")
     chosen = read_chosen(reply, asked)
     for warning in explain_warnings(reply.stderr, recipe.pip):
         installer.build_container.session.reporter.note(warning)
     if unbuilt := [pin_of(name, row) for name, row in chosen.items() if "version" not in row]:
         _build_ahead(installer, unbuilt, step)
-        chosen = read_chosen(installer.uv_checked(*words, doing="choosing versions"), asked)
+        chosen = read_chosen(installer.uv_checked(*command, doing="choosing versions"), asked)
     wanted = {name: row for name, row in chosen.items() if base.get(name) != row["version"]}
     pins = _pin_hashes(installer, wanted, indexes)
     bare = (pin.package for pin in pins if not pin.package.sha256)
@@ -262,11 +266,13 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
 
 
 def _build_ahead(installer: Installer, specs: list[str], step: Step) -> None:
-    """Let uv build what is named by an address first: it tells a version only of what its cache has (uv 0.13)."""
-    step.say("building what is named by an address")
+    """Build packages with an address first, because uv 0.13 reports a version only for packages in its cache."""
+    step.say("building packages from addresses")
     wanted = installer.file("-r", "unbuilt.txt", "".join(f"{spec}\n" for spec in specs))
-    place = ("--python", installer.python.executable, "--target", f"{WORK_INSIDE}/unused")
-    installer.uv_checked("pip", "install", "--no-deps", *place, *installer.placing, *wanted, doing="building packages")
+    target = ("--python", installer.python.executable, "--target", f"{WORK_INSIDE}/unused")
+    installer.uv_checked(
+        "pip", "install", "--no-deps", *target, *installer.installing, *wanted, doing="building packages"
+    )
 
 
 def _with_hashes(pin: Pin, hashes: tuple[str, ...]) -> Pin:
@@ -274,14 +280,14 @@ def _with_hashes(pin: Pin, hashes: tuple[str, ...]) -> Pin:
 
 
 def _exact_pins(recipe: Recipe, base: Mapping[str, str]) -> tuple[Pin, ...]:
-    """Give what an exact recipe names, without what the base has in that version."""
+    """Return the pins of an exact recipe, without packages that the base has in the same version."""
     lines = [line for line in recipe.pip if f"{line.name}=={base.get(line.name)}" != line.text]
     versions = {line.name: line.text.partition("==")[2] for line in lines}
     return tuple(parse_pin(" ".join((line.spec, *(f"--hash={x}" for x in line.hashes))), versions) for line in lines)
 
 
 def _pin_hashes(installer: Installer, wanted: Mapping[str, Row], indexes: Mapping[str, PipIndex]) -> tuple[Pin, ...]:
-    """Pin what was chosen, with the hashes that the index gives."""
+    """Pin the chosen versions, with the hashes of the index."""
     if not wanted:
         return ()
     specs = {name: pin_of(name, row) for name, row in sorted(wanted.items())}
@@ -299,17 +305,17 @@ def _pin_hashes(installer: Installer, wanted: Mapping[str, Row], indexes: Mappin
 
 
 def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
-    """Make the venv, put the packages into it and compile them once.
+    """Create the venv, install the packages, and compile them.
 
     Raises
     ------
     CheckFailed
-        When one of them cannot live with a vendor's build in the base.
+        If a package conflicts with a vendor's build in the base.
     """
     installer.uv_checked(
         *("venv", "--quiet", "--allow-existing", "--system-site-packages", "--python", installer.python.executable),
         ENV_PREFIX,
-        doing="making the environment",
+        doing="creating the environment",
     )
     write_search_path(installer.layer)
     if not pins:
@@ -322,12 +328,12 @@ def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: b
 
 
 def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
-    """Choose versions and install them; packages that are built against the others come last, in a second go.
+    """Choose versions and install them; packages that are built against the others are installed last, separately.
 
     Raises
     ------
     CheckFailed, ToolFailed
-        As `resolve` and `install`.
+        As for `resolve` and `install`.
     """
     late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
     pins = resolve(installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), step)
@@ -345,31 +351,37 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
 
 
 def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
-    kept = Compiled(installer.build_container.session.paths.cache / BYTECODE, installer.python.build)
+    cache = BytecodeCache(installer.build_container.session.paths.cache / BYTECODE, installer.python.build)
     names = {pin.package.name for pin in pins}
-    compile_layer(installer.build_container, installer.layer, installer.work, kept, names, step)
+    compile_layer(installer.build_container, installer.layer, installer.work, cache, names, step)
 
 
 def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
-    """Put exactly these packages into the environment; `exact` ones come from a lock."""
+    """Install exactly these packages into the environment.
+
+    Parameters
+    ----------
+    exact
+        Whether the pins come from a lock.
+    """
     (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins), encoding="utf-8")
-    made = ("--find-links", f"{WORK_INSIDE}/{BUILT_WHEELS}") if installer.prepare else ()
+    built = ("--find-links", f"{WORK_INSIDE}/{BUILT_WHEELS}") if installer.prepare else ()
     hashed = (REQUIRE_HASHES,) if all(pin.package.sha256 for pin in pins) else ()
-    words = (
+    command = (
         *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps"),
-        *(*hashed, *installer.placing, *made, "-r", f"{WORK_INSIDE}/lock.txt"),
+        *(*hashed, *installer.installing, *built, "-r", f"{WORK_INSIDE}/lock.txt"),
     )
-    # What was locked and fetched before needs no network: the cache is asked first.
-    if exact and installer.uv_placing(*words, "--offline").code == 0:
+    # Locked packages that are in the cache need no network.
+    if exact and installer.uv_installing(*command, "--offline").code == 0:
         return
-    installer.uv_placing_checked(*words, doing="installing the packages", on_line=UvProgress(step.say).hear)
+    installer.uv_installing_checked(*command, doing="installing the packages", on_line=UvProgress(step.say).hear)
 
 
 def write_entry_point_shims(layer: Path, python: BasePython) -> int:
-    """Give each console script of the base's packages a namesake in the venv; count them.
+    """Write a script of the same name into the venv for each console script of the base, and return their number.
 
-    The base's own ``torchrun`` starts the base's interpreter by its first line, which does not see the layer's
-    packages; its namesake starts the venv's, which sees both.
+    The first line of the base's own ``torchrun``, for example, names the base's interpreter, which does not find the
+    packages of the layer.  The script in the venv uses the venv's interpreter, which finds both.
     """
     folder = layer / ENV_PREFIX.lstrip("/") / "bin"
     count = 0

@@ -29,39 +29,39 @@ from argosy.sites.profile import Node, Site
 INDEX = "https://download.pytorch.org/whl/"
 OPTION = "--torch-backend"
 NONE = "none"
-"""The word that leaves torch to the usual indexes."""
+"""The value of --torch-backend that uses the usual indexes."""
 
 FAMILY = frozenset({"torch", "torchvision", "torchaudio"})
 BUILD = re.compile(r"\+(cu\d+|rocm\d[\d.]*|xpu|cpu)\b")
-"""The end of a version by which PyTorch names a build, and the last part of the address of that build's index."""
+"""The local version of a PyTorch build, which is also the last part of the address of its index."""
 NAMES_AN_INDEX = frozenset({"--default-index", "--index", "--find-links", "--no-index"})
 
 OF_VENDOR: Mapping[str, str] = MappingProxyType({"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"})
-"""Where a profile does not say what the nodes' driver supports."""
+"""GPU vendor -> index, if a profile does not contain the version that the nodes' driver supports."""
 
 CUDA = (118, 121, 124, 126, 128, 129, 130, 132)
 ALL_OF_12 = 128
-"""What any driver of CUDA 12 runs (docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility).  The builds
-for older versions of CUDA 12 have no new torch, or none for new GPUs."""
+"""The build for every driver of CUDA 12 (docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility).  The
+indexes for older versions of CUDA 12 do not have a new torch, or not one for new GPUs."""
 
 ROCM = ("5.7", "6.0", "6.1", "6.2", "6.2.4", "6.3", "6.4", "7.0", "7.1", "7.2")
-"""What PyTorch has indexes for (uv 0.13, --torch-backend)."""
+"""ROCm versions for which PyTorch has an index (uv 0.13, --torch-backend)."""
 
 DRIVER_CUDA = "12.8"
-"""What conda's packages are chosen for at a site with NVIDIA's GPUs whose profile does not say more; see OF_VENDOR."""
+"""CUDA version for conda packages at a site with NVIDIA GPUs whose profile does not contain one; see `OF_VENDOR`."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The machines that packages are chosen for.
+    """Describe the machines that packages are chosen for.
 
     Attributes
     ----------
     backend
-        PyTorch's index, by its last word; None: the usual indexes.
+        Last part of the address of PyTorch's index (``cu128``); None for the usual indexes.
     cuda
-        Version of CUDA for conda; empty: no NVIDIA GPU.
+        CUDA version for conda; empty if there is no NVIDIA GPU.
     archspec
-        Instruction set; empty: the architecture's common one.
+        Instruction set; empty for the baseline of the architecture.
     """
 
     backend: Choice | None
@@ -70,12 +70,12 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def choose_target(torch_backend: str, cuda: str, site: Site | None, base: str = "") -> Target:
-    """Choose by what is asked, else by the site's facts of its nodes and of the base.
+    """Choose the target by the options, otherwise by the site's facts about its nodes and the base.
 
     Raises
     ------
     UsageError
-        For a word that names no index of PyTorch.
+        If PyTorch does not have the requested index, or the CUDA version is invalid.
     """
     return Target(
         choose_backend(torch_backend, site, base), choose_cuda(cuda, site), site.node.archspec if site else ""
@@ -83,19 +83,21 @@ def choose_target(torch_backend: str, cuda: str, site: Site | None, base: str = 
 
 
 def choose_backend(asked: str, site: Site | None, base: str = "") -> Choice | None:
-    """Choose the index by its last word (``cu128``); None where nothing is known, or nothing is wanted.
+    """Choose PyTorch's index (``cu128``), or None for the usual indexes.
 
     Raises
     ------
     UsageError
-        For a word that names no index.
+        If PyTorch does not have the requested index.
     """
     if asked == NONE:
         return None
     if asked:
         known = _known_backends()
         if asked not in known:
-            raise UsageError(f"PyTorch has no index {asked!r}", hint=f"one of {', '.join(sorted(known))}, or {NONE}")
+            raise UsageError(
+                f"PyTorch has no index {asked!r}", hint=f"use one of {', '.join(sorted(known))}, or {NONE}"
+            )
         return Choice(ChoiceKey.TORCH_BACKEND, asked, "asked for", "option")
     if site is None:
         return None
@@ -113,15 +115,15 @@ def _known_backends() -> frozenset[str]:
 
 
 def index_of(site: Site) -> str:
-    """Give the address of PyTorch's index for the GPUs of a site that has some."""
+    """Return the address of PyTorch's index for the GPUs of a site."""
     return INDEX + _of_node(site.node, site.name)[0]
 
 
 def _of_base(rocm: str, node: Node) -> tuple[str, str] | None:
-    """Choose by the base's own ROCm, where the driver supports that: RCCL and its network plugin share one HIP."""
+    """Choose the index for the base's own ROCm if the driver supports it: RCCL and its network plugin share one HIP."""
     if node.gpu_vendor != "amd" or not rocm or (node.rocm and _parts(node.rocm) < _parts(rocm)):
         return None
-    return _newest_rocm(rocm), f"the base has ROCm {rocm}, and libraries that load each other need the same"
+    return _newest_rocm(rocm), f"the base has ROCm {rocm}, and libraries that load each other need the same version"
 
 
 def _newest_rocm(most: str) -> str:
@@ -134,13 +136,15 @@ def _of_node(node: Node, name: str) -> tuple[str, str]:
         driver = _tenths(node.cuda)
         why = f"the driver of {name} supports CUDA {node.cuda}"
         if ALL_OF_12 > driver >= 120:  # noqa: PLR2004 - CUDA 12.0
-            return f"cu{ALL_OF_12}", f"{why}, and so runs what is built for any CUDA 12"
+            return f"cu{ALL_OF_12}", f"{why}, and therefore every build for CUDA 12"
         return f"cu{max((number for number in CUDA if number <= driver), default=min(CUDA))}", why
     if node.gpu_vendor == "amd" and node.rocm:
         return _newest_rocm(node.rocm), f"the driver of {name} supports ROCm {node.rocm}"
     why = f"{name} has GPUs of {node.gpu_vendor}"
-    open_ = "" if node.gpu_vendor == "intel" else "; its profile does not say what their driver supports"
-    return OF_VENDOR[node.gpu_vendor], why + open_
+    unknown = (
+        "" if node.gpu_vendor == "intel" else "; the profile does not contain the version that their driver supports"
+    )
+    return OF_VENDOR[node.gpu_vendor], why + unknown
 
 
 def _parts(version: str) -> tuple[int, ...]:
@@ -153,50 +157,50 @@ def _tenths(version: str) -> int:
 
 
 def choose_cuda(asked: str, site: Site | None) -> Choice:
-    """Choose the CUDA that conda's packages are chosen for; an empty one: no NVIDIA GPU is assumed."""
+    """Choose the CUDA version for conda packages; it is empty if there is no NVIDIA GPU."""
     if asked:
         if not re.fullmatch(r"\d+(\.\d+)*", asked):
-            raise UsageError(f"{asked!r} is no version of CUDA", hint="nvidia-smi on a node tells it, as 12.8")
+            raise UsageError(f"invalid CUDA version {asked!r}", hint="nvidia-smi on a node prints it, for example 12.8")
         return Choice(ChoiceKey.CUDA, asked, "asked for", "option")
     if site and site.node.gpu_vendor == "nvidia":
         known = f"the driver of {site.name} supports it"
-        other = f"{site.name} has NVIDIA's GPUs; its profile does not say what their driver supports"
+        other = f"{site.name} has NVIDIA GPUs; the profile does not contain the version that their driver supports"
         return Choice(ChoiceKey.CUDA, site.node.cuda or DRIVER_CUDA, known if site.node.cuda else other, "site")
     return Choice(ChoiceKey.CUDA, "", "no NVIDIA GPU is assumed", "default")
 
 
 def aim_torch(settings: UvSettings, recipe: Recipe, backend: Choice | None) -> UvSettings:
-    """Point uv at an index for torch, unless the user, a lock or pip's configuration has said where packages are."""
+    """Add the index for torch to uv's settings, unless the user, a lock or pip's configuration specifies an index."""
     if backend is None or recipe.exact:
         return settings
-    if backend.source != "option" and (_names_index(settings) or _says_build(recipe)):
+    if backend.source != "option" and (_has_index(settings) or _requests_build(recipe)):
         return settings
     return replace(settings, arguments=(*settings.arguments, OPTION, backend.value))
 
 
-def _names_index(settings: UvSettings) -> bool:
+def _has_index(settings: UvSettings) -> bool:
     return not NAMES_AN_INDEX.isdisjoint((*settings.arguments, *settings.own))
 
 
-def _says_build(recipe: Recipe) -> bool:
-    """Tell whether a line names a build of torch itself: ``torch==2.6.0+cu124``, or a wheel's address."""
+def _requests_build(recipe: Recipe) -> bool:
+    """Tell whether a line requests a specific build of torch: ``torch==2.6.0+cu124``, or the address of a wheel."""
     return any(line.name in FAMILY and ("+" in line.spec or "@" in line.spec) for line in recipe.pip)
 
 
 def torch_index_of(settings: UvSettings) -> str:
-    """Give the address of the index that `aim_torch` chose; empty where it chose none."""
-    words = settings.arguments
-    return f"{INDEX}{words[words.index(OPTION) + 1]}" if OPTION in words else ""
+    """Return the address of the index that `aim_torch` added, or an empty text."""
+    arguments = settings.arguments
+    return f"{INDEX}{arguments[arguments.index(OPTION) + 1]}" if OPTION in arguments else ""
 
 
 @contextmanager
 def adding_torch_hints(target: Target, recipe: Recipe, settings: UvSettings) -> Iterator[None]:
-    """Add to a failure that is about torch which index was asked, and which index has the build that is asked for.
+    """Add to an error about torch the index that was searched, and the index that has the requested build.
 
     Parameters
     ----------
     settings
-        What uv is given: an index that `aim_torch` left out is not one in which torch was looked for.
+        The settings of uv, which contain the index that was searched.
     """
     try:
         yield
@@ -209,19 +213,19 @@ def adding_torch_hints(target: Target, recipe: Recipe, settings: UvSettings) -> 
 
 
 def _explain_asked(asked: str, backend: Choice | None) -> str:
-    why = f"torch was looked for in {asked}: {backend.why}" if asked and backend else ""
-    return f"{why}; {OPTION} NAME or {NONE} changes that" if why else ""
+    why = f"torch was searched in {asked}: {backend.why}" if asked and backend else ""
+    return f"{why}; use {OPTION} NAME or {NONE} to change it" if why else ""
 
 
 def _advise_on_build(recipe: Recipe, settings: UvSettings) -> str:
     """Name the index of a build such as ``torch==2.6.0+rocm6.2.4``, which PyPI does not have; empty if uv has it."""
     for line in recipe.pip:
         found = BUILD.search(line.spec) if line.name in FAMILY else None
-        if found is None or any(word.rstrip("/").endswith(f"/{found[1]}") for word in _addresses(settings)):
+        if found is None or any(url.rstrip("/").endswith(f"/{found[1]}") for url in _addresses(settings)):
             continue
-        index = f"write '--extra-index-url {INDEX}{found[1]}' in the requirements file"
-        way = f"add {OPTION} {found[1]}, or {index}" if found[1] in _known_backends() else index
-        return f"{line.where}: builds with +{found[1]} are in PyTorch's own index, not in PyPI: {way}"
+        index = f"add '--extra-index-url {INDEX}{found[1]}' to the requirements file"
+        fix = f"add {OPTION} {found[1]}, or {index}" if found[1] in _known_backends() else index
+        return f"{line.where}: builds with +{found[1]} are in PyTorch's own index, not in PyPI: {fix}"
     return ""
 
 
@@ -230,40 +234,40 @@ def _addresses(settings: UvSettings) -> tuple[str, ...]:
 
 
 def explain_target(target: Target, settings: UvSettings, packages: Iterable[LockedPackage]) -> Iterator[str]:
-    """Say for which GPUs packages were chosen, and why; nothing of what was not installed."""
+    """Describe the GPUs that the installed packages were chosen for, and why."""
     there = {(package.name, package.kind) for package in packages}
     index = _explain_index(target, settings)
     if index and ("torch", PackageKind.PYPI) in there:
         yield f"torch comes from {index}"
     if any(kind is PackageKind.CONDA for _, kind in there):
-        yield from (f"conda's packages are chosen for {machines}" for machines in explain_machines(target))
+        yield from (f"conda packages are chosen for {machines}" for machines in explain_machines(target))
 
 
 def _explain_index(target: Target, settings: UvSettings) -> str:
-    """Say from which index torch comes, and why; empty where it comes from the usual ones."""
+    """Describe the index that torch comes from, and why; empty for the usual indexes."""
     address, backend = torch_index_of(settings), target.backend
     if not backend or not address:
         return ""
-    return f"{address}: {backend.why} [{backend.source}]; {OPTION} NAME or {NONE} changes it"
+    return f"{address}: {backend.why} [{backend.source}]; use {OPTION} NAME or {NONE} to change it"
 
 
 def describe_expected_index(target: Target, settings: UvSettings, recipe: Recipe) -> str:
-    """Say from which index torch would come, also where one that the user named goes before the site's."""
+    """Describe the index that torch would come from; an index of the user takes precedence over the site's."""
     backend = target.backend
-    fixed = recipe.exact or _says_build(recipe)
-    named = not fixed and _names_index(settings)
+    fixed = recipe.exact or _requests_build(recipe)
+    named = not fixed and _has_index(settings)
     if not backend or not named or torch_index_of(settings):
         return _explain_index(target, settings)
-    how = f"{OPTION} {backend.value} takes PyTorch's"
-    return f"the index that the requirements or pip's configuration name; {how}: {backend.why}"
+    how = f"use {OPTION} {backend.value} for PyTorch's"
+    return f"the index in the requirements or in pip's configuration; {how}: {backend.why}"
 
 
 def explain_machines(target: Target) -> Iterator[str]:
-    """Say what a site's profile tells conda of its machines."""
+    """Describe the facts of a site's profile that conda uses."""
     if target.cuda.value and target.cuda.source == "site":
-        yield f"CUDA {target.cuda.value}: {target.cuda.why}; --cuda changes it"
+        yield f"CUDA {target.cuda.value}: {target.cuda.why}; use --cuda to change it"
     if target.archspec:
-        yield f"processors like {target.archspec}: the site's profile says so"
+        yield f"processors of type {target.archspec}, according to the site's profile"
 
 
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")

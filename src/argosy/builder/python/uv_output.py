@@ -1,4 +1,4 @@
-"""Say what a failure of uv means for the user; its own explanation is the evidence."""
+"""Explain failures, warnings and progress of uv to the user; uv's own text is the evidence."""
 
 from __future__ import annotations
 
@@ -37,50 +37,50 @@ OTHER_PYTHON = re.compile(r"current Python version \([^)]*\) does not satisfy Py
 
 def explain_uv(
     build_container: BuildContainer,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     reply: Reply,
     *,
     doing: str,
     settings: UvSettings = NO_SETTINGS,
 ) -> ArgosyError:
-    """Say what uv's failure means for the user; its own explanation is the evidence."""
+    """Return the error for a failure of uv, with its output as evidence."""
     text = reply.stderr
     about_git = advise_on_git(text, settings)
     if "Git operation failed" in text:
         said = text[text.find("error:") if "error:" in text else text.find("Git operation failed") :]
-        hint = about_git or "check the address, the revision, the network, and that you may read it"
-        return ToolFailed("a repository could not be fetched", evidence=said.strip(), hint=hint)
+        hint = about_git or "check the address, the revision, the network, and your permission to read the repository"
+        return ToolFailed("cannot fetch a git repository", evidence=said.strip(), hint=hint)
     if built := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
         lacks = "ModuleNotFoundError" in text
         return ToolFailed(
-            f"{built[1]} has no wheel for this base, and could not be built",
+            f"cannot build {built[1]}, which has no wheel for this base",
             evidence="\n".join(text[built.start() :].strip().splitlines()[:MOST_OF_A_BUILD]),
             hint=about_git
-            or "take a version that has one, or a base that has what its build needs"
-            + (f"; where it needs what the image has: --no-build-isolation {_bare(built[1])}" if lacks else ""),
+            or "use a version that has a wheel, or a base with the compilers and libraries that the build needs"
+            + (f"; if it needs packages of the image: --no-build-isolation {_bare(built[1])}" if lacks else ""),
         )
     if NO_SOLUTION in text or "no version of" in text:
         return _no_solution(text, settings)
     if DAMAGED.search(text):
         said = text[text.find("error:") :].strip()
-        hint = "where the index's own file is whole, empty the cache and build again: argosy cache gc --older-than 0h"
-        return ToolFailed("a wheel is damaged, or its entry in the cache", evidence=said, hint=hint)
+        hint = "if the file of the index is intact, empty the cache and build again: argosy cache gc --older-than 0h"
+        return ToolFailed("cannot read a wheel: the file or its cache entry is damaged", evidence=said, hint=hint)
     if status := STATUS.search(text):
         return _explain_status(status["code"], status["said"], text)
-    error = build_container.failure((UV_INSIDE, *words[:2], "…"), reply, doing=doing, hint=about_git)
+    error = build_container.failure((UV_INSIDE, *arguments[:2], "…"), reply, doing=doing, hint=about_git)
     if any(mark in text for mark in ("dns error", "error sending request", "tcp connect error", "Could not connect")):
-        error.hint = "check the network and the index; where nodes have no network, build on a login node"
+        error.hint = "check the network and the index; if the nodes have no network, build on a login node"
     return error
 
 
 @contextmanager
 def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
-    """Where no versions go together, show the user's lines that ask for the packages in uv's explanation.
+    """Add the user's lines for the packages in uv's explanation to an error about conflicting versions.
 
     Raises
     ------
     CheckFailed
-        What came, with those lines.
+        The original error, with those lines.
     """
     try:
         yield
@@ -93,11 +93,12 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
 
 
 def _explain_status(code: str, said: str, text: str) -> ToolFailed:
-    """Say what an index answered; uv asked again three times, longer and longer after one another."""
+    """Return the error for the answer of an index, which uv has asked three more times with increasing pauses."""
     if code == "429":
-        what, hint = f"the index asks us to be slower: {said}", "wait some minutes and build again: what came is kept"
+        what = f"the index is busy: {said}"
+        hint = "wait some minutes and build again; finished downloads stay in the cache"
     else:
-        what, hint = f"the index answered {said}", "try again later, or tell those who run it"
+        what, hint = f"the index answered {said}", "try again later, or report it to the operators of the index"
     return ToolFailed(what, evidence=text[text.find("error:") :].strip(), hint=hint)
 
 
@@ -110,27 +111,27 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
     if unknown := UNKNOWN_PACKAGE.search(" ".join(text.split())):
         if REFUSED.search(text):
             return CheckFailed(
-                f"no index that lets us in has a package {unknown[1]!r}",
+                f"no accessible index has a package {unknown[1]!r}",
                 evidence=evidence,
                 hint="put the index's login into ~/.netrc or pip's configuration, or check the spelling",
             )
         return CheckFailed(
             f"the index has no package {unknown[1]!r}",
             evidence=evidence,
-            hint="check the spelling; a package of another index needs --extra-index-url in the requirements file",
+            hint="check the spelling; for a package of another index, add --extra-index-url to the requirements file",
         )
-    hint = "change one of the requirements named; exact versions that you did not write are the base's"
+    hint = "change one of these requirements; exact versions that you did not write are those of the base"
     if other := OTHER_PYTHON.search(" ".join(text.split())):
         hint = (
-            f"take an older version, or a base with Python{other[1]}; python{other[1]} in an environment.yml works too"
+            f"use an older version, or a base with Python{other[1]}; python{other[1]} in an environment.yml also works"
         )
     if files := [value for word, value in pairwise(settings.arguments) if word == "--constraints"]:
-        hint += f"; pip's configuration constrains, too: {', '.join(files)}"
-    return NoVersions("no versions of the packages go together here", evidence=evidence, hint=hint)
+        hint += f"; pip's configuration has constraints, too: {', '.join(files)}"
+    return NoVersions("no compatible versions of the packages exist for this base", evidence=evidence, hint=hint)
 
 
 def explain_warnings(said: str, asked: Iterable[PipLine]) -> Iterator[str]:
-    """Say what uv warns of and goes on: a release that was taken back, an extra that there is none of."""
+    """Describe uv's warnings about yanked releases and unknown extras."""
     lines = tuple(asked)
     for found in dict.fromkeys(_WARNING.findall(said)):
         package, extra, reason = found
@@ -139,9 +140,9 @@ def explain_warnings(said: str, asked: Iterable[PipLine]) -> Iterator[str]:
             (f"{line.where}: " for line in lines if line.name == name and extra in canonicalize_name(line.text)), ""
         )
         if extra:
-            yield f"{where}{package} has no extra '{extra}': nothing is installed for it"
+            yield f"{where}{package} has no extra '{extra}', which is ignored"
         else:
-            yield f"{where}{package} was taken back by its authors{f': {reason}' if reason else ''}"
+            yield f"{where}{package} was yanked by its authors{f': {reason}' if reason else ''}"
 
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -153,39 +154,39 @@ STAGES = (
     (re.compile(r"Prepared (\d+) packages?"), "installing {0} packages"),
     (re.compile(r"Installed (\d+) packages?"), "compiling the byte code of {0} packages"),
 )
-"""What uv says at the end of a stage, and what therefore begins (uv 0.13)."""
+"""uv's line at the end of a stage -> description of the next stage (uv 0.13)."""
 
 
 class UvProgress(msgspec.Struct):
-    """Remembers what is being downloaded.
+    """Turn uv's output into progress lines.
 
     Attributes
     ----------
-    tell
-        Gets a line where there is something to say.
+    report
+        Receives each progress line.
     sizes
-        Bytes of each file that uv found worth naming: it says nothing of small ones.
+        Bytes of each file that uv lists; it does not list small ones.
     """
 
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     sizes: dict[str, float] = msgspec.field(default_factory=dict)
     ended: set[str] = msgspec.field(default_factory=set)
     begun: float = 0.0
 
     def hear(self, line: str) -> None:
-        """Take one line of uv's; lines that tell a person nothing, as the list at its end, are dropped."""
+        """Read one line of uv's output; lines without progress, for example the final list, are ignored."""
         if found := BEGUN.search(line):
             self.begun = self.begun or self.clock()
             self.sizes[found["name"]] = float(found["size"]) * UNITS[found["unit"]]
-            self.tell(self._amount())
+            self.report(self._amount())
         elif found := ENDED.search(line):
             self.ended.add(found["name"])
-            self.tell(self._amount())
+            self.report(self._amount())
         else:
             for pattern, text in STAGES:
                 if found := pattern.search(line):
-                    self.tell(text.format(found[1]))
+                    self.report(text.format(found[1]))
 
     def _amount(self) -> str:
         done = sum(size for name, size in self.sizes.items() if name in self.ended)
