@@ -13,6 +13,7 @@ from argosy.bench.startup.model import StartupReport, StartupRequest
 from argosy.bench.variants.compare import Compared
 from argosy.bench.variants.launch import launch_variants, report_of
 from argosy.bench.variants.plan import parse_variants
+from argosy.builder.one_off import add_packages
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
@@ -30,8 +31,8 @@ from argosy.runtimes.container_plan import parse_container
 
 
 def run(
-    image: str | Path, command: Sequence[str], *, dev_dir: str = "", session: Session | None = None,
-    **options: Unpack[ContainerOptions],
+    image: str | Path, command: Sequence[str], *, dev_dir: str = "", packages: Sequence[str] = (),
+    session: Session | None = None, **options: Unpack[ContainerOptions],
 ) -> int:  # fmt: skip
     """Run a command in an image on this machine, as ``argosy run`` does, and return its exit code.
 
@@ -41,16 +42,21 @@ def run(
         A file, a name of the catalog, or a reference such as ``docker://debian:bookworm``.
     dev_dir
         Folder that takes the changes if the image is to be writable.
+    packages
+        Python packages to add for this start, as ``--with`` does.
     """
     here = use_session(session)
-    return runner.run(_run_request(image, command, dev_dir, options, here), here)
+    request = _run_request(image, command, dev_dir, options, here)
+    extended = add_packages(request.image, tuple(packages), here, runtime=request.container.runtime)
+    return runner.run(replace(request, image=extended), here)
 
 
 def shell(
-    image: str | Path, *, dev_dir: str = "", session: Session | None = None, **options: Unpack[ContainerOptions]
-) -> int:
+    image: str | Path, *, dev_dir: str = "", packages: Sequence[str] = (), session: Session | None = None,
+    **options: Unpack[ContainerOptions],
+) -> int:  # fmt: skip
     """Open a shell in an image on this machine, as ``argosy shell`` does, and return its exit code."""
-    return run(image, (), dev_dir=dev_dir, session=session, **options)
+    return run(image, (), dev_dir=dev_dir, packages=packages, session=session, **options)
 
 
 def _run_request(
@@ -87,7 +93,7 @@ def _request(image: str | Path, command: Sequence[str], session: Session, option
 
 def launch(
     image: str | Path, command: Sequence[str] = (), *, in_allocation: bool = False, smoke: bool = False, ssh: str = "",
-    session: Session | None = None, **options: Unpack[LaunchOptions],
+    packages: Sequence[str] = (), session: Session | None = None, **options: Unpack[LaunchOptions],
 ) -> submit.Launched:  # fmt: skip
     """Launch a program, as ``argosy launch`` does: submit a job, or run it on this machine (site ``local``).
 
@@ -101,6 +107,8 @@ def launch(
         Whether it is a short test: at most 2 nodes for 3 minutes.
     ssh
         ``HOST[:DIR]`` where the job is submitted; empty: this machine.
+    packages
+        Python packages to add for this launch, as ``--with`` does; not with `ssh`.
 
     Returns
     -------
@@ -109,7 +117,9 @@ def launch(
     """
     here = use_session(session)
     request = _request(image, command, here, dict(options))
-    return launch_request(replace(request, in_allocation=in_allocation, smoke=smoke), ssh=ssh, session=here)
+    extended = add_packages(request.image, tuple(packages), here, runtime=request.container.runtime)
+    request = replace(request, image=extended, in_allocation=in_allocation, smoke=smoke)
+    return launch_request(request, ssh=ssh, session=here)
 
 
 def launch_request(request: LaunchRequest, *, ssh: str = "", session: Session | None = None) -> submit.Launched:

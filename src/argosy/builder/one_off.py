@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from argosy.builder.build import build_image
-from argosy.builder.report import BuildRequest
+from argosy.builder.records import BuildRequest
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.locks import hold_lock
@@ -16,9 +16,9 @@ from argosy.core.model import ImageKind
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import make_folder, write_text
-from argosy.images.find import find_image, refined, refuse_layer
+from argosy.images.find import find_image
 from argosy.images.formats import OutputFormat
-from argosy.images.open import Opened, file_identity, open_image
+from argosy.images.open import OpenedImage, file_identity, inspect_squashfs, open_image, refuse_layer
 from argosy.runtimes.container_plan import fileless_image
 from argosy.version import VERSION
 
@@ -62,7 +62,7 @@ def add_packages(
             hint="build an image with the packages: argosy build requirements.txt --base IMAGE -o NEW.sif",
         )
     base = find_image(reference, session)
-    opened = refined(open_image(base), session)
+    opened = inspect_squashfs(open_image(base), session)
     refuse_layer(opened, session)
     key = _cache_key(opened, packages)
     folder = session.paths.cache / FOLDER / key
@@ -91,7 +91,7 @@ def _refuse_paths(packages: tuple[str, ...]) -> None:
         )
 
 
-def _cache_key(opened: Opened, packages: tuple[str, ...]) -> str:
+def _cache_key(opened: OpenedImage, packages: tuple[str, ...]) -> str:
     """Return the name of the cache entry, from the content of the image if it records it, else from its file."""
     lock = opened.lock
     content = f"{lock.base.digest} {lock.content}" if lock and lock.content else file_identity(opened.image)

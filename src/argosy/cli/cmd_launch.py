@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from argosy.cli.common import open_session, print_json
-from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options
+from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options, with_option
 from argosy.core.errors import UsageError
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
@@ -27,6 +27,7 @@ from argosy.recipes.option_row import option_name
 @click.argument("image")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @table_options(LaunchOptions)
+@with_option
 @option("--dry-run", group=RUN_MODE, is_flag=True, help="Print the job script and start nothing.")
 @option(
     "--script",
@@ -82,7 +83,7 @@ def launch(ctx: click.Context, /, **options: Any) -> None:
 
 def _launch(
     *, dry_run: bool, script: Path | None, in_allocation: bool, follow: bool, as_json: bool, verbose: bool,
-    interactive: bool, smoke_first: bool, ssh: str, **options: Any,
+    interactive: bool, smoke_first: bool, ssh: str, packages: tuple[str, ...], **options: Any,
 ) -> int:  # fmt: skip
     _refuse_several(
         in_allocation=in_allocation, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first
@@ -95,6 +96,8 @@ def _launch(
     request = replace(read_request(session, **options), in_allocation=in_allocation)
     if ssh:
         refuse_with_ssh(ssh, in_allocation=in_allocation, interactive=interactive, script=script is not None)
+        refuse_with_ssh(ssh, **{"with": bool(packages)})
+    request = _with_packages(request, packages, session, dry=dry_run)
     if dry_run or script is not None:
         kept = script is not None
         plan = plan_dry(request, session, kept=kept, ssh=ssh, interactive=interactive)
@@ -129,6 +132,16 @@ def _preview(request: LaunchRequest, session: Session, ssh: str) -> LaunchPlan:
     return preview(request, session, parse_remote(ssh))
 
 
+def _with_packages(request: LaunchRequest, packages: tuple[str, ...], session: Session, *, dry: bool) -> LaunchRequest:
+    """Return the request with an image that also contains the packages of ``--with``."""
+    if not packages:
+        return request
+    from argosy.builder.one_off import add_packages  # noqa: PLC0415 - most launches build nothing
+
+    image = add_packages(request.image, packages, session, runtime=request.container.runtime, dry=dry)
+    return replace(request, image=image)
+
+
 def _refuse_several(**wishes: bool) -> None:
     """Refuse options that say different things of the same."""
     several = [option_name(name) for name, wished in wishes.items() if wished]
@@ -140,6 +153,7 @@ NOT_BY_SSH = MappingProxyType(
     {
         "in_allocation": "log in there, and in the allocation carry out what --dry-run prints: sh job.sh",
         "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
+        "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
         "script": "--dry-run prints the script as it would stand there: send its output to a file",
     }
 )

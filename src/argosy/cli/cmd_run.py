@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from argosy.cli.common import NAMED_TEXT, Decorated, open_session
-from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options
+from argosy.cli.options import RUN_MODE, GroupedCommand, RunCommand, option, table_options, with_option
 from argosy.core.errors import UsageError
 from argosy.recipes.launch_options import ContainerOptions
 from argosy.recipes.option_row import CONTAINER, PROJECT_FILE
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
 """Keys of ``[launch]`` in a project file that hold for containers started here, too."""
+
+DOCKER_MOUNT = re.compile(r"[^:]+:/(?!/)")
+"""``SRC:/DST`` of docker's -v, which means --verbose here."""
 
 
 def _dev_options(command: Decorated) -> Decorated:
@@ -39,10 +42,11 @@ def _dev_options(command: Decorated) -> Decorated:
     return dev(folder(command))
 
 
-@click.command(cls=GroupedCommand)
+@click.command(cls=RunCommand)
 @click.argument("image")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @table_options(ContainerOptions)
+@with_option
 @_dev_options
 @option(
     "--dry-run", group=RUN_MODE, is_flag=True, help="Print the script and the reason for each choice; start nothing."
@@ -50,10 +54,11 @@ def _dev_options(command: Decorated) -> Decorated:
 @option("-v", "--verbose", is_flag=True, help="Show the command that Argosy starts.")
 @click.pass_context
 def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: Any) -> None:
-    """Run COMMAND in IMAGE; write -- before it.
+    """Run COMMAND in IMAGE. Options of Argosy come before COMMAND.
 
     \b
-    argosy run my.sif -- python -c 'import torch; print(torch.__version__)'
+    argosy run my.sif python -c 'import torch; print(torch.__version__)'
+    argosy run --with rich my.sif -- python -m rich
     """  # noqa: D301
     ctx.exit(_start(image, command, **options))
 
@@ -61,6 +66,7 @@ def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: 
 @click.command(cls=GroupedCommand)
 @click.argument("image")
 @table_options(ContainerOptions)
+@with_option
 @_dev_options
 @option(
     "--dry-run", group=RUN_MODE, is_flag=True, help="Print the script and the reason for each choice; start nothing."
@@ -80,12 +86,18 @@ def _start(
     verbose: bool,
     dev: bool,
     dev_folder: str | None,
+    packages: tuple[str, ...],
     **container: Any,
 ) -> int:
-    if command and re.match(r"/[^:]*:/", command[0]):
-        raise UsageError(f"{command[0]} is not a command", hint=f"for a bind mount, use --bind {command[0]}")
+    for name, argument in (("an image", image), ("a command", "".join(command[:1]))):
+        if DOCKER_MOUNT.match(argument):
+            raise UsageError(f"{argument} is not {name}", hint=f"for a bind mount, use --bind {argument}")
     session = open_session(verbose=verbose)
     wanted = parse_container(_with_project(session, **container), session.host.environment)
+    if packages:
+        from argosy.builder.one_off import add_packages  # noqa: PLC0415 - most runs build nothing
+
+        image = add_packages(image, packages, session, runtime=wanted.runtime, dry=dry_run)
     request = RunRequest(image, command, wanted, dev or dev_folder is not None, dev_folder or "")
     if not dry_run:
         return run_story(request, session)

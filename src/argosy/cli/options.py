@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from argosy.cli.common import NAMED, SITE, Decorated
-from argosy.recipes.option_row import GROUPS, Row, is_list, option_name, rows, types
+from argosy.recipes.option_row import CONTAINER, GROUPS, Row, is_list, option_name, rows, types
 
 RUN_MODE, GENERAL = "What to do", "General"
 GROUP_ORDER = (*GROUPS, RUN_MODE, GENERAL)
@@ -63,6 +63,36 @@ class GroupedCommand(click.Command):
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
+
+
+class RunCommand(GroupedCommand):
+    """A command whose options end at COMMAND: ``argosy run IMAGE python -c …`` needs no ``--``, as in Apptainer."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert ``--`` before COMMAND, the second argument that is not an option."""
+        options = (each for each in self.get_params(ctx) if isinstance(each, click.Option) and not each.is_flag)
+        valued = {name for each in options for name in each.opts}
+        at, has_image = 0, False
+        while at < len(args) and args[at] != "--":
+            if args[at].startswith("-"):
+                at += 2 if args[at] in valued else 1
+            elif has_image:
+                args = [*args[:at], "--", *args[at:]]
+            else:
+                at, has_image = at + 1, True
+        return super().parse_args(ctx, args)
+
+
+def with_option(command: Decorated) -> Decorated:
+    """Add ``--with``."""
+    return option(
+        "--with",
+        "packages",
+        group=CONTAINER,
+        multiple=True,
+        metavar="PKG",
+        help="Add a Python package for this start, repeatable; packages of the image keep their versions. [uv: --with]",
+    )(command)
 
 
 def table_options(table: Any) -> Callable[[Decorated], Decorated]:

@@ -35,6 +35,13 @@ COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
         "freeze": "argosy images freeze IMAGE",
         "export": "argosy images export IMAGE --format FORMAT -o FILE",
         "diff": "argosy images diff ONE OTHER",
+        "docker": "argosy run IMAGE -- COMMAND; docker starts it with --runtime docker",
+        "podman": "argosy run IMAGE -- COMMAND; podman starts it with --runtime podman",
+        "podman-hpc": "argosy run IMAGE -- COMMAND; podman-hpc starts it with --runtime podman-hpc",
+        "apptainer": "argosy run IMAGE -- COMMAND; argosy shell IMAGE",
+        "singularity": "argosy run IMAGE -- COMMAND; argosy shell IMAGE",
+        "enroot": "argosy run IMAGE -- COMMAND; enroot starts it with --runtime enroot",
+        "migrate": "argosy images pull docker://NAME",
         "convert": "argosy images export IMAGE --format FORMAT -o FILE",
         "diagnose": "argosy why JOB",
         "preflight": "argosy check IMAGE --site NAME",
@@ -46,6 +53,7 @@ COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
 
 GPU_HINT = "GPUs are available in the container without an option; --gpu {} forces this method"
 TERMINAL_HINT = "no option is needed: the container uses your terminal"
+SITE_FLAGS_HINT = "the site's profile adds the flags of podman-hpc: argosy launch IMAGE --site NAME -- COMMAND"
 ENV_HINT = "use --env NAME=VALUE for a variable, or --error FILE for Slurm's error stream"
 
 OPTION_HINTS: Mapping[str, str] = MappingProxyType(
@@ -55,6 +63,8 @@ OPTION_HINTS: Mapping[str, str] = MappingProxyType(
         "--nvccli": GPU_HINT.format("nvccli"),
         "--device": GPU_HINT.format("cdi"),
         "-i": TERMINAL_HINT,
+        "-it": TERMINAL_HINT,
+        "-t": TERMINAL_HINT,
         "--tty": TERMINAL_HINT,
         "-e": ENV_HINT,
         "--volume": "use --bind SRC:DST",
@@ -65,6 +75,10 @@ OPTION_HINTS: Mapping[str, str] = MappingProxyType(
         "--writable": "use --dev to make the image writable",
         "--writable-tmpfs": "use --dev to make the image writable",
         "--fakeroot": "use --dev: inside, you are root",
+        "--mpich": SITE_FLAGS_HINT,
+        "--cuda-mpi": SITE_FLAGS_HINT,
+        "--nccl": SITE_FLAGS_HINT,
+        "--cvmfs": SITE_FLAGS_HINT,
         "--rm": "no option is needed: nothing remains of the container",
         "--entrypoint": "give the command after --: argosy run IMAGE -- COMMAND",
         "--gpus-per-task": "use --gpus N for the job, or --gpus-per-node N; each rank gets its share",

@@ -19,6 +19,7 @@ KINDS: Mapping[str, tuple[str, bool]] = {
     "bases": ("bases made here", True),
     "fetched": ("images fetched", True),
     "trees": ("images unpacked", True),
+    "with": ("images with packages of --with", True),
     "layers": ("layers of wrapped environments", True),
     "tools": ("static uv", True),
     "downloads": ("files fetched for steps", True),

@@ -17,6 +17,7 @@ import pytest
 
 from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS
+from argosy.cli.cmd_run import run
 from argosy.cli.synonyms import COMMAND_HINTS, OPTION_HINTS
 from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import Recipe, Settings, SourceKind, Version
@@ -496,3 +497,26 @@ def test_an_error_about_a_shipped_site_names_site_and_key_and_with_verbose_the_f
     assert ("site lumi-g: slurm.required" in plain, "lumi-g.toml" in plain) == (True, False)
     assert run_app(["launch", "--verbose", *words]) == 3
     assert "data/lumi-g.toml:" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("-v", "/data:/data", "x.sif", "ls"), "use --bind /data:/data"),
+        (("x.sif", "-v", ".:/work", "ls"), "use --bind .:/work"),
+        (("-it", "x.sif", "ls"), "the container uses your terminal"),
+        (("-e", "A=1", "x.sif", "ls"), "use --env NAME=VALUE"),
+        (("--mpich", "x.sif", "ls"), "the site's profile adds the flags of podman-hpc"),
+    ],
+)
+def test_options_of_docker_and_podman_hpc_are_answered(words: tuple[str, ...], hint: str) -> None:
+    said = argosy("run", *words)
+    assert said.returncode in {2, 125}
+    assert hint in said.stderr
+
+
+def test_options_of_run_end_at_the_command() -> None:
+    context = run.make_context("run", ["-B", "/a", "x.sif", "--gpu=none", "python", "-c", "print(1)", "--gpu", "nv"])
+    assert context.params["command"] == ("python", "-c", "print(1)", "--gpu", "nv")
+    assert (context.params["image"], context.params["bind"], context.params["gpu"]) == ("x.sif", ("/a",), "none")
+    assert run.make_context("run", ["x.sif", "--", "--gpu"]).params["command"] == ("--gpu",)
