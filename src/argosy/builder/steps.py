@@ -36,13 +36,15 @@ from argosy.core.session import Session, Step
 from argosy.recipes.lock import Lock, LockedStage
 from argosy.recipes.project_file import Project, StageTable, StepTable, words
 
+SCRIPTS = Path(__file__).with_name("scripts")
+
 COPY_SOURCE = "/.argosy/copy"
 """Mount point of a file of the project while it is copied."""
 
 RESULTS = "/.argosy/results"
 STAGE_FOLDER = "/build"
 
-COPY = Path(__file__).with_name("copy.sh").read_text(encoding="utf-8")
+COPY = (SCRIPTS / "copy.sh").read_text(encoding="utf-8")
 
 APT_INSIDE = "/.argosy/apt.conf"
 QUIET = (("DEBIAN_FRONTEND", "noninteractive"), ("APT_CONFIG", APT_INSIDE))
@@ -333,7 +335,7 @@ PASSED_ON = ("PIP_", "UV_", "SSL_CERT", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy
 TYKKY_VARIABLES = (("CW_INSTALLATION_PATH", ROOT), ("env_root", ENV_PREFIX))
 """Variables that scripts written for tykky use."""
 
-RUN_SCRIPT = Path(__file__).with_name("run-script.sh").read_text(encoding="utf-8")
+RUN_SCRIPT = (SCRIPTS / "run-script.sh").read_text(encoding="utf-8")
 
 ADVICE = (
     (re.compile(r"\b(?:conda|mamba): (?:command )?not found"),

@@ -221,11 +221,11 @@ def _write_layer(beside: Path, content: Content, session: Session) -> int:
     return beside.stat().st_size
 
 
-def _copy_slice(source: FileSlice, target: Path, block: int = 4 << 20) -> None:
+def _copy_slice(source: FileSlice, target: Path) -> None:
     with source.path.open("rb") as origin, target.open("wb") as copy:
         origin.seek(source.offset)
         left = source.length
-        while left and (data := origin.read(min(block, left))):
+        while left and (data := origin.read(min(BLOCK, left))):
             copy.write(data)
             left -= len(data)
 
@@ -293,6 +293,7 @@ def _docker_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "image"
 
 
+BLOCK = 4 << 20
 RC = Path(__file__).with_name("rc.sh").read_text(encoding="utf-8")
 HAS_ETC = "[ -d /etc ] && [ ! -L /etc ]"
 

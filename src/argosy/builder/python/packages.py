@@ -140,9 +140,9 @@ class Installer(msgspec.Struct, frozen=True):
             *start, *self._start(arguments), variables=(*self.variables(), *linking), on_line=on_line
         )
 
-    def uv_checked(self, *arguments: str, doing: str, on_line: OnLine | None = None) -> Reply:
+    def uv_checked(self, *arguments: str, doing: str) -> Reply:
         """Run uv, and raise an error that explains its failure."""
-        return self._checked(self.uv(*arguments, on_line=on_line), arguments, doing)
+        return self._checked(self.uv(*arguments), arguments, doing)
 
     def uv_installing_checked(self, *arguments: str, doing: str, on_line: OnLine | None = None) -> Reply:
         """Run `uv_installing`, and raise an error that explains its failure."""
