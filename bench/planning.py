@@ -7,10 +7,9 @@ from pathlib import Path
 
 from argosy.core.session import Session
 from argosy.launch.context import LaunchContext, choose_target
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.plan import plan_launch
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.shape import Wanted
 from argosy.runtimes.open_container import open_container
 from argosy.sites.conditions import Facts
 from argosy.sites.read import parse_table, read_site, site_names

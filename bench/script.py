@@ -6,9 +6,8 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.shape import Wanted
 from bench.inputs import Inputs, bench_cache, open_session
 from bench.place import REPO, open_folder, why_no_lab
 from bench.planning import COMMAND, write_large_site

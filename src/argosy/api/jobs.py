@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from argosy.api.session import use_session
 from argosy.core.session import Session
-from argosy.jobs import cancel, follow, history, logs, query, queues
+from argosy.jobs import cancel, history, logs, query, queues
 from argosy.launch import interactive
 from argosy.slurm.text import JobRow
 
@@ -57,7 +57,7 @@ def follow_job(
     stream
         Takes the output; None: standard output.
     """
-    return follow.follow_job(use_session(session), job, pause=every, stream=stream, rank=rank)
+    return logs.follow_job(use_session(session), job, pause=every, stream=stream, rank=rank)
 
 
 def cancel_jobs(*jobs: str, session: Session | None = None) -> tuple[str, ...]:

@@ -150,7 +150,7 @@ def launch_after_smoke(
 ) -> tuple[submit.Launched, submit.Launched]:
     """Submit a short test, and the job itself if the test passes, as ``argosy launch --smoke-first`` does."""
     here = use_session(session)
-    return submit.launch_after_smoke(_request(image, command, here, dict(options)), here)
+    return submit_ssh.launch_after_smoke(_request(image, command, here, dict(options)), here)
 
 
 def explain_launch(

@@ -21,8 +21,7 @@ from argosy.sites.lint.profile_rules import lint_profile as check_profile
 from argosy.sites.lint.script_rules import lint_script as check_script
 from argosy.sites.profile import Site
 from argosy.sites.read import find_profile, read_site, search_path, site_names
-from argosy.slurm.text import JobOptions
-from argosy.slurm.times import slurm_time
+from argosy.slurm.text import JobOptions, slurm_time
 
 
 def list_sites(*, session: Session | None = None) -> list[Site]:

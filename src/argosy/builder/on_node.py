@@ -30,8 +30,7 @@ from argosy.recipes.option_row import option_names, types
 from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm
-from argosy.slurm.text import JobOptions, choose_defaults, may_be_done, parse_job_id, render_directive
-from argosy.slurm.times import slurm_time
+from argosy.slurm.text import JobOptions, choose_defaults, may_be_done, parse_job_id, render_directive, slurm_time
 
 USUAL_TIME = "01:00:00"
 """Default time limit of a build (HH:MM:SS)."""

@@ -10,8 +10,7 @@ from argosy.cli.common import JobGroup, open_session, print_json
 from argosy.core.errors import Interrupted
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
-from argosy.jobs.follow import follow_job
-from argosy.jobs.logs import read_output
+from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs, read_plan
 from argosy.slurm.text import ENDED, WAITING, advise_waiting, judge_state
 

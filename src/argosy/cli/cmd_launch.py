@@ -199,7 +199,7 @@ def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
 
 def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: bool) -> int:
     from argosy.core.ssh import parse_remote  # noqa: PLC0415 - likewise
-    from argosy.launch.submit import launch_after_smoke  # noqa: PLC0415 - only where it is asked for
+    from argosy.launch.submit_ssh import launch_after_smoke  # noqa: PLC0415 - only where it is asked for
 
     smoke, launched = launch_after_smoke(request, session, parse_remote(ssh) if ssh else None)
     if follow:

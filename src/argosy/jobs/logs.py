@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from argosy.core.errors import UsageError
-from argosy.jobs.query import JobFacts, is_output_elsewhere, read_plan
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.session import Session
+from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, read_plan
 from argosy.jobs.record import can_read
+from argosy.slurm.text import ENDED, WAITING
 
 BLOCK = 65536
 
@@ -34,11 +39,11 @@ def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
     UsageError
         When it has written nothing yet, or its output does not tell ranks apart.
     """
-    files = output_files(facts, rank)
+    files = _output_files(facts, rank)
     there = [file for file in files if can_read(file)]
     if not there:
         raise _nothing(facts, files, f"job {facts.id}" if rank is None else f"rank {rank} of job {facts.id}")
-    if rank is not None and not is_split(facts):
+    if rank is not None and not _is_split(facts):
         yield from _of_rank(facts, there, rank)
         return
     for file in there:
@@ -50,16 +55,16 @@ def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
         yield f"==> {missing} more {'has' if missing == 1 else 'have'} written nothing yet <==\n".encode()
 
 
-def output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
+def _output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
     """Return the files that a job, or one rank of it, writes to."""
-    if rank is None or not is_split(facts):
+    if rank is None or not _is_split(facts):
         return facts.outputs or (facts.output,)
     numbers = dict.fromkeys((*(run.job for run in facts.runs), facts.id))
     files = [str(Path(str(read_plan(facts)["logs"]), number, f"rank-{rank}.log")) for number in numbers]
     return tuple(file for file in files if can_read(file)) or (files[-1],)
 
 
-def is_split(facts: JobFacts) -> bool:
+def _is_split(facts: JobFacts) -> bool:
     """Return whether each rank of a job writes to a file of its own."""
     return bool(read_plan(facts).get("logs"))
 
@@ -93,3 +98,100 @@ def _nothing(facts: JobFacts, files: tuple[str, ...], who: str) -> UsageError:
         evidence=f"the job {facts.meaning}; its output goes to {files[0]}",
         hint=f"is that a folder of {facts.nodes} alone? start it from one that all nodes see" if over else "",
     )
+
+
+SHORTEST_PAUSE = 0.5
+LONGEST_PAUSES = 6
+
+
+def follow_job(
+    session: Session, job: str, *, pause: float, stream: BinaryIO | None = None, rank: int | None = None
+) -> JobFacts:
+    """Print what a job writes until it ends, requeues included.
+
+    Parameters
+    ----------
+    pause
+        Seconds between two questions to the controller; up to six times that where nothing happens.  The output file is
+        read more often: that asks the controller nothing.
+    rank
+        The one whose lines are printed; all of them by default.
+    """
+    copied = _Copied(stream or sys.stdout.buffer, rank)
+    facts = find_job(session, job, or_record=True)
+    told, wait = "", pause
+    while True:
+        told = _tell(session, facts, told)
+        moved = copied.catch_up(facts)
+        if facts.kind == ENDED:
+            copied.end()
+            return facts
+        wait = pause if moved else min(wait * 1.5, pause * LONGEST_PAUSES)
+        asked = time.monotonic()
+        while time.monotonic() < asked + wait and not _said_its_end(facts):
+            time.sleep(min(SHORTEST_PAUSE, wait))
+            if copied.catch_up(facts):
+                wait = pause
+        facts = _ask_again(session, job, facts)
+
+
+def _tell(session: Session, facts: JobFacts, told: str) -> str:
+    """Say why a job waits, once for each reason."""
+    news = f"{facts.meaning}{f' ({facts.reason})' if facts.reason not in {'', 'None'} else ''}"
+    if facts.kind == WAITING and news != told:
+        session.reporter.note(f"job {facts.id} {news}{f'; {facts.advice}' if facts.advice else ''}")
+    return news
+
+
+def _said_its_end(facts: JobFacts) -> bool:
+    """Return whether the script noted the end of this run: only then is the controller worth asking."""
+    file = Path(facts.record, "ends") if facts.record and not facts.outputs else None
+    try:
+        return bool(file) and len(file.read_text(encoding="utf-8").splitlines()) > facts.restarts if file else False
+    except OSError:
+        return False
+
+
+def _ask_again(session: Session, job: str, facts: JobFacts) -> JobFacts:
+    """Ask the controller; one that does not answer is asked again later, since the job goes on without it."""
+    try:
+        return find_job(session, job)
+    except CheckFailed as error:
+        session.reporter.note(f"{error.what}; the job goes on")
+        return facts
+
+
+class _Copied:
+    """How much of each file was copied; one that is not there yet holds nothing."""
+
+    def __init__(self, stream: BinaryIO, rank: int | None) -> None:
+        self._stream = stream
+        self._rank = rank
+        self._offsets: dict[str, int] = {}
+        self._lines: dict[str, RankLines] = {}
+
+    def catch_up(self, facts: JobFacts) -> bool:
+        """Copy what was added since, of an array what each task added, and tell whether there was something."""
+        whole = self._rank is None or _is_split(facts)
+        return sum(self._copy(path, whole=whole) for path in _output_files(facts, self._rank)) > 0
+
+    def _copy(self, path: str, *, whole: bool) -> bool:
+        if not can_read(path):
+            return False
+        before = self._offsets.get(path, 0)
+        with Path(path).open("rb") as source:
+            size = source.seek(0, 2)
+            source.seek(before if size >= before else 0)
+            for block in iter(lambda: source.read(65536), b""):
+                self._stream.write(block if whole else self._of_rank(path, block))
+            self._offsets[path] = source.tell()
+        self._stream.flush()
+        return self._offsets[path] != before
+
+    def end(self) -> None:
+        """Copy the last line of one rank, where it has no end."""
+        for lines in self._lines.values():
+            self._stream.write(lines.feed(b"\n"))
+
+    def _of_rank(self, path: str, block: bytes) -> bytes:
+        return self._lines.setdefault(path, RankLines(self._rank or 0)).feed(block)

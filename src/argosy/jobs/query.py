@@ -15,13 +15,16 @@ from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.jobs import record as far_record
 from argosy.jobs.advice import advise_end, no_output, true_state
 from argosy.jobs.first_failure import RankEnd, judge_end
-from argosy.jobs.ranks import RankFacts
 from argosy.jobs.record import (
+    RankFacts,
     Run,
     adopt_record,
     can_read,
+    copy_notes,
+    copy_output,
     find_output,
     find_outputs,
     find_record,
@@ -213,8 +216,6 @@ def session_of(session: Session, record: Path | None) -> Session:
     """Return the session that reaches the job: one by ssh where it was submitted by ssh, else the given one."""
     if not read_submitted(record).get("ssh"):
         return session
-    from argosy.jobs import record as far_record  # noqa: PLC0415 - few jobs are far away
-
     return far_record.session_of(session, record)
 
 
@@ -222,8 +223,6 @@ def _with_copies(
     session: Session, facts: dict[str, str], outputs: tuple[str, ...], record: Path, job: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Copy the notes and outputs of a job submitted by ssh; give facts and outputs with the paths of the copies."""
-    from argosy.jobs.record import copy_notes, copy_output  # noqa: PLC0415 - few jobs are far away
-
     copy_notes(session.runner, record)
     own = of_batch(facts) if facts.get("StdOut") else find_output(record, job, session.host.person.name)
     copies = {path: copy_output(session.runner, record, path) for path in dict.fromkeys((own, *outputs))}

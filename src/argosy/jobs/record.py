@@ -8,7 +8,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -20,7 +20,78 @@ from argosy.core.shell import quote
 from argosy.core.ssh import OverSsh, parse_remote, run_text
 from argosy.core.store import write_text
 from argosy.jobs.first_failure import RankEnd
-from argosy.jobs.ranks import RankFacts, parse_ranks
+
+VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Variables that choose GPUs, the lowest level first."""
+
+
+class RankFacts(msgspec.Struct, frozen=True):
+    """What one rank was given.
+
+    Attributes
+    ----------
+    local
+        Its number on its node.
+    restart
+        Of which run of a job that was requeued it is.
+    cores
+        The cores it may use, as a list of ranges: read back, not what was asked for.
+    devices
+        GPU device nodes that it sees.
+    visible
+        Its variables of visible GPUs, as they are.
+    """
+
+    rank: int
+    local: int
+    host: str
+    restart: int = 0
+    cores: str = ""
+    devices: int = 0
+    visible: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it can use: the device nodes, or fewer where a variable lists fewer."""
+        return min([self.devices, *(len(value.split(",")) for _, value in self.visible)])
+
+
+def parse_ranks(text: str, job: str = "") -> tuple[RankFacts, ...]:
+    """Read the lines of a run, of the last one where a job ran several times; what is no such line is passed over.
+
+    The tasks of an array note theirs in one place; `job` is the number of one of them.
+    """
+    ranks = list(_ranks(text, job))
+    last = max((each.restart for each in ranks), default=0)
+    mine = {(each.rank, each.host): each for each in ranks if each.restart == last}
+    return tuple(sorted(mine.values(), key=lambda each: (each.rank, each.host)))
+
+
+def _ranks(text: str, job: str) -> Iterator[RankFacts]:
+    for line in text.splitlines():
+        words = dict(word.partition("=")[::2] for word in line.split())
+        if "rank" in words and "host" in words and not (job and words.get("job", job) != job):
+            yield RankFacts(
+                rank=_number(words["rank"]),
+                local=_number(words.get("local", "")),
+                host=words["host"],
+                restart=_number(words.get("restart", "")),
+                cores=words.get("cores", ""),
+                devices=_number(words.get("devices", "")),
+                visible=tuple((name, words[name]) for name in VISIBLE if name in words),
+            )
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """Read a list of ranges: ``1-7,9``; a stride (``0-6:2``) as taskset may print it, too."""
+    out: set[int] = set()
+    for part in filter(None, text.split(",")):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            out |= set(range(int(first), int(last or first) + 1, _number(step) or 1))
+    return frozenset(out)
+
 
 LAST_LINES = 12
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
@@ -123,8 +194,6 @@ def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
     told = _words(record, "submitted.json")
     if told.get("job") != "":
         return None
-    from argosy.core.store import write_text  # noqa: PLC0415 - hardly ever
-
     with contextlib.suppress(OSError):
         write_text(record / "submitted.json", json.dumps(told | {"job": job}) + "\n")
     return record

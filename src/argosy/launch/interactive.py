@@ -18,7 +18,7 @@ from argosy.jobs.record import read_submitted
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import given_options, refuse_options
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.script.attach import ATTACH
+from argosy.launch.script.container_step import ATTACH
 from argosy.launch.submit import Launched, new_record_folder, submission_environment, write_record
 from argosy.sites.load import load_profile
 from argosy.slurm.text import RUNNING

@@ -7,8 +7,25 @@ from collections.abc import Mapping
 import msgspec
 
 from argosy.core.model import Choice, ContainerRequest
-from argosy.launch.shape import Wanted
 from argosy.slurm.text import JobOptions
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """The shape that the user asks for; 0 leaves a number open.
+
+    Attributes
+    ----------
+    ranks
+        In all.
+    gpus
+        In all; an alternative to `gpus_per_node`.
+    """
+
+    nodes: int = 0
+    ranks: int = 0
+    gpus: int = 0
+    gpus_per_node: int = 0
+    cpus_per_rank: int = 0
 
 
 class LaunchRequest(msgspec.Struct, frozen=True):
@@ -45,7 +62,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     stage_to
         Folder on each node's own disk that the image is copied to; empty to read it where it is.
     smoke
-        Whether it is a short test (see `argosy.launch.smoke`).
+        Whether it is a short test (see `argosy.launch.complete`).
     apart
         Whether ranks do not speak to each other, so that one that fails ends none of the others.
     needs_torch
@@ -53,7 +70,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     no_check
         Whether an image is launched that cannot use the site's GPUs (see `argosy.launch.torch_check`).
     in_allocation
-        Whether it runs as steps of the present allocation (see `argosy.launch.allocation`).
+        Whether it runs as steps of the present allocation (see `argosy.launch.complete`).
     why_gpus
         Why the job has the GPUs in `wanted`, if the user named no number (see `with_gpus`).
     choices
@@ -92,3 +109,31 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     choices: tuple[Choice, ...] = ()
     given: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)
+
+
+LONGEST = 64
+"""Most characters of a derived name."""
+
+
+def name_of(command: tuple[str, ...]) -> str:
+    """Name a job after its program: ``train`` for ``python examples/train.py``, ``python`` for ``python -c TEXT``."""
+    words = [word for word in command if not word.startswith("-")]
+    is_file = len(words) > 1 and words[0].startswith("python") and "-c" not in command[: command.index(words[1])]
+    chosen = words[1] if is_file else (words or command)[0]
+    name = chosen.rstrip("/").rsplit("/", 1)[-1].removesuffix(".py")
+    return "".join(c if c.isprintable() else "_" for c in name)[:LONGEST] or "job"
+
+
+def file_name(name: str) -> str:
+    """Turn a job's name into a file's name, without slashes and Slurm's patterns."""
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:LONGEST] or "job"
+
+
+def option(name: str) -> str:
+    """Return the option of a name: ``--gpu-type`` of ``gpu_type``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def as_pattern(folder: str) -> str:
+    """Escape a folder's name, so that Slurm replaces nothing in it."""
+    return folder.replace("%", "%%")

@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from argosy.core.errors import UsageError
-from argosy.core.model import Choice, ChoiceKey, Mark
+from argosy.core.errors import SiteError, UsageError
+from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.model import LaunchRequest
-from argosy.launch.names import option
-from argosy.launch.script.staging import check_stage
+from argosy.launch.model import LaunchRequest, option
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import check_options
@@ -133,40 +131,6 @@ PRICE = (
 )
 
 
-def _parse_elastic(text: str) -> tuple[int, int]:
-    """Parse ``MIN:MAX`` nodes.
-
-    Raises
-    ------
-    UsageError
-        When the text does not have that form.
-    """
-    match = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", text)
-    if match is None or int(match[1]) > int(match[2]):
-        raise UsageError(f"invalid range of nodes {text!r}", hint="for example: --elastic 2:4 for 2 to 4 nodes")
-    return int(match[1]), int(match[2])
-
-
-def with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
-    """Set the nodes of an elastic request to the most that it allows.
-
-    Raises
-    ------
-    UsageError
-        When the range is not valid, or ``--nodes`` contradicts it.
-    """
-    if not request.elastic:
-        return request
-    _, most = _parse_elastic(request.elastic)
-    if request.wanted.nodes not in {0, most}:
-        raise UsageError(
-            "the numbers of nodes contradict each other",
-            evidence=f"--nodes {request.wanted.nodes}, --elastic {request.elastic}",
-            hint="remove --nodes: --elastic sets both ends",
-        )
-    return replace(request, wanted=replace(request.wanted, nodes=most))
-
-
 def check_launcher_options(
     request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str
 ) -> tuple[Choice, ...]:
@@ -179,7 +143,7 @@ def check_launcher_options(
     """
     _refuse_by_launcher(request, launcher)
     _refuse_by_site(request, site)
-    rows = (*_judge_mpi(request, site, launcher), *check_stage(request.stage_to, container, site))
+    rows = (*_judge_mpi(request, site, launcher), *_check_stage(request.stage_to, container, site))
     if request.elastic:
         rows += (Choice(ChoiceKey.ELASTIC, f"{request.elastic} nodes", f"asked for; {PRICE}", "option"),)
     return rows
@@ -235,3 +199,41 @@ def _refuse_by_site(request: LaunchRequest, site: Site) -> None:
             hint="use --constraint or --sbatch-arg",
             key="slurm.gpu_option",
         )
+
+
+def _check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Choice, ...]:
+    """Judge whether the image can be staged there, and say so.
+
+    Raises
+    ------
+    UsageError
+        When the folder is none, or the runtime does not start out of one image file.
+    SiteError
+        When a node's own file system is memory.
+    """
+    if not folder:
+        return ()
+    if not site.has_slurm:
+        raise UsageError("--stage-to needs a site with Slurm", hint="leave it out: the image is on this machine")
+    if not re.fullmatch(r"/[\w./-]*", folder):
+        raise UsageError(
+            f"{folder!r} is not a valid folder for --stage-to", hint="write an absolute path, as --stage-to=/local"
+        )
+    image, runtime = container.entry.image, container.runtime
+    if image.kind is not ImageKind.SIF or runtime.program not in {"apptainer", "singularity"}:
+        raise UsageError(
+            "--stage-to needs a SIF image and Apptainer or SingularityCE",
+            evidence=f"the image is of the kind {image.kind.value}, the runtime is {runtime.name}",
+            hint="leave --stage-to out",
+        )
+    if site.node.tmp_in_memory and folder.split("/")[1] in {"tmp", "dev", "run"}:
+        raise SiteError(
+            f"{folder} is in memory on the nodes of {site.name}: a staged image would take it from the ranks",
+            evidence="tmp_in_memory = true in its profile",
+            key="node.tmp_in_memory",
+            hint="leave --stage-to out" if not site.node.local_disk else "name the node's disk: --stage-to=DIR",
+        )
+    known = "the node's own disk" if site.node.local_disk else "asked for; the profile does not tell what disk that is"
+    return (
+        Choice(ChoiceKey.STAGE_TO, folder, f"{known}; the image is copied there once and removed at the end", "option"),
+    )

@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.model import Choice, ContainerRequest, Host, Mark, Variable
+from argosy.core.records import replace
 from argosy.core.shell import ShellExpr
-from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch.context import LaunchContext
-from argosy.launch.facts import LaunchFacts, choose_facts, script_facts
-from argosy.launch.launchers.launcher import Counts, LauncherSpec, find_launcher
-from argosy.launch.limits import check_limits
-from argosy.launch.script.local import inherited_names, render_script
+from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.launch.context import LaunchContext, with_user_defaults
+from argosy.launch.cores import NAME as THREADS
+from argosy.launch.cores import bound_cores, choose_masks, plan_threads, planned_threads
+from argosy.launch.launchers.launcher import (
+    LABEL_FORM,
+    NEED_SLURM,
+    Counts,
+    LauncherCommand,
+    LauncherSpec,
+    choose_launcher,
+    find_launcher,
+    refuse_without_torch,
+)
+from argosy.launch.limits import check_limits, plan_debug
+from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
+from argosy.launch.option_checks import check_launcher_options, refuse_label
+from argosy.launch.request import with_sources
+from argosy.launch.script.container_step import render_attach
+from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
+from argosy.launch.script.parts import plan_resume, rank_file, well_file
+from argosy.launch.script.slurm import SlurmFacts, directives, render_slurm_script
+from argosy.launch.site_settings import (
+    caller_variables,
+    default_options,
+    explain_container,
+    launcher_at_site,
+    plan_demands,
+    refuse_launch,
+    refuse_missing_options,
+    with_runtime_options,
+    with_site_binds,
+    with_variables,
+)
+from argosy.runtimes.container_plan import ContainerPlan
+from argosy.sites.binding import render_core_list
+from argosy.sites.profile import Site
+from argosy.sites.resolve import SiteDemands
+from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, plan_sbatch, unread_defaults
 from argosy.version import VERSION
 
 
@@ -22,18 +62,16 @@ def plan_launch(context: LaunchContext) -> LaunchPlan:
         the site cannot do what was asked for.
     """
     if context.target.site.has_slurm:
-        from argosy.launch.plan_slurm import plan_job  # noqa: PLC0415 - a local launch needs none of it
-
         return plan_job(context)
     return _plan_local(context)
 
 
 def _plan_local(context: LaunchContext) -> LaunchPlan:
-    facts = choose_facts(context, context.request.options)
-    return base_plan(facts, script=_local_script(facts), submit=("sh", "{script}"))
+    facts = _choose_facts(context, context.request.options)
+    return _base_plan(facts, script=_local_script(facts), submit=("sh", "{script}"))
 
 
-def base_plan(facts: LaunchFacts, *, script: str, submit: tuple[str, ...]) -> LaunchPlan:
+def _base_plan(facts: LaunchFacts, *, script: str, submit: tuple[str, ...]) -> LaunchPlan:
     """Return the part of a plan that launches with and without Slurm have in common."""
     container = facts.context.container
     return LaunchPlan(
@@ -64,4 +102,267 @@ def _local_script(facts: LaunchFacts) -> str:
     )
     started = find_launcher(facts.launcher)(spec)
     check_limits(facts.container, started.command, facts.context.host.environment)
-    return render_script(script_facts(facts, facts.container, started))
+    return render_script(_script_facts(facts, facts.container, started))
+
+
+class LaunchFacts(msgspec.Struct, frozen=True):
+    """A launch with every choice made; rendering decides nothing more.
+
+    Attributes
+    ----------
+    container
+        With the variables, bind mounts and options that the launch adds.
+    options
+        Of the job, completed by the user's and the site's defaults.
+    demands
+        What the site's profile adds to the job.
+    """
+
+    context: LaunchContext
+    name: str
+    launcher: str
+    container: ContainerPlan
+    options: JobOptions
+    demands: SiteDemands
+    choices: tuple[Choice, ...]
+
+    @property
+    def request(self) -> LaunchRequest:
+        """The completed request."""
+        return self.context.request
+
+    @property
+    def site(self) -> Site:
+        """The site in the job's mode and partition."""
+        return self.context.target.site
+
+    @property
+    def shape(self) -> Shape:
+        """Nodes, ranks, GPUs and cores of the job."""
+        return self.context.target.shape
+
+
+def _choose_facts(context: LaunchContext, options: JobOptions, why_options: tuple[Choice, ...] = ()) -> LaunchFacts:
+    """Make every choice of a launch that is not made in its context.
+
+    Parameters
+    ----------
+    options, why_options
+        The job's options, and the reasons of those that the user did not give.
+
+    Raises
+    ------
+    UsageError, SiteError
+        When there is no such launcher, or the launcher, the runtime or the site cannot do what was asked for.
+    """
+    request, target, container = context.request, context.target, context.container
+    site, shape, image = target.site, target.shape, context.container.entry.image
+    launcher = choose_launcher(request.launcher, image, request.command, shape)
+    launcher = launcher_at_site(launcher, site)
+    if not _adds_packages(request.container):
+        refuse_without_torch(launcher.value, image, needed=request.needs_torch)
+    why_launcher_options = _check_launcher_options(request, container, site, launcher.value)
+    if not site.has_slurm:
+        _refuse_without_slurm(request, launcher.value, shape)
+    demands = plan_demands(target, launcher=launcher.value, runtime=container.runtime.name, versions=context.versions)
+    variables, why_variables = _plan_variables(context, demands, launcher=launcher.value)
+    refuse_launch(container, launcher.value, demands, site, mpi=_mpi_of(request, site))
+    why_container = explain_container(container.choices, request.container, site, gpus=shape.gpus_per_node)
+    own = (*target.choices, launcher, *why_container, *why_launcher_options, *why_options, *why_variables)
+    whole = with_runtime_options(with_site_binds(with_variables(container, variables), demands.binds), demands)
+    return LaunchFacts(
+        context=context,
+        name=_job_name(request),
+        launcher=launcher.value,
+        container=whole,
+        options=options,
+        demands=demands,
+        choices=_with_project_sources((*request.choices, *own), request),
+    )
+
+
+def _script_facts(facts: LaunchFacts, container: ContainerPlan, started: LauncherCommand) -> ScriptFacts:
+    """Return what a script is rendered from, with a container and a command of its own."""
+    before = facts.request.before
+    return ScriptFacts(facts.name, facts.site.name, container, started, facts.shape, facts.choices, before)
+
+
+def _job_name(request: LaunchRequest) -> str:
+    """Return the job's name: the one given, else the program's.
+
+    Raises
+    ------
+    UsageError
+        When there is no command to take a name from.
+    """
+    if not any(request.command[:1]):
+        raise UsageError("no command to launch", hint="write it after --, for example: -- python train.py")
+    return request.name or name_of(request.command)
+
+
+def _mpi_of(request: LaunchRequest, site: Site) -> str:
+    """Return the value of ``srun --mpi``: the user's, else the site's, else ``pmix``."""
+    return request.mpi or site.launcher.mpi or "pmix"
+
+
+def _adds_packages(request: ContainerRequest) -> bool:
+    """Return whether Python may find packages in the container that are not in the image."""
+    return bool(request.binds) or any(variable.name in {"PATH", "PYTHONPATH"} for variable in request.variables)
+
+
+def _refuse_without_slurm(request: LaunchRequest, launcher: str, shape: Shape) -> None:
+    if launcher in NEED_SLURM:
+        raise UsageError(f"the launcher {launcher} needs Slurm", hint="use --launcher torchrun or none")
+    if request.label:
+        refuse_label(launcher, shape)
+
+
+def _check_launcher_options(
+    request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str
+) -> tuple[Choice, ...]:
+    if not (request.elastic or request.gpu_type or request.stage_to or request.label or request.mpi):
+        return ()
+    return check_launcher_options(request, container, site, launcher)
+
+
+def _plan_variables(
+    context: LaunchContext, demands: SiteDemands, *, launcher: str
+) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+    """Plan the variables of a launch: the user's win over the site's, and the site's over the defaults."""
+    request, site, host = context.request, context.target.site, context.host
+    threads, why_threads = plan_threads(site, host, context.target.shape)
+    debug, why_debug = _plan_debug(request, site, host)
+    label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
+    given = {variable.name for variable in request.container.variables}
+    from_caller = caller_variables(host.environment)
+    planned = (Variable(THREADS, threads), *demands.variables, *from_caller, *label, *debug)
+    by_name = {variable.name: variable for variable in planned}
+    kept = tuple(variable for name, variable in by_name.items() if name not in given)
+    caller_names = {variable.name for variable in from_caller}
+    why_site = (row for row in demands.choices if row.key not in caller_names)
+    why_caller = (Choice(v.name, str(v.value), "set by the caller", "environment") for v in from_caller)
+    rows = tuple(row for row in (why_threads, *why_site, *why_caller, *why_debug) if row.key not in given)
+    options = tuple(Choice(v.name, str(v.value), "asked for", "option") for v in request.container.variables)
+    return (*kept, *request.container.variables), (*rows, *options)
+
+
+def _plan_debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+    if not request.debug:
+        return (), ()
+    files = f"{host.cwd or '.'}/{file_name(name_of(request.command))}"
+    return plan_debug(request.debug, files, site.node.gpu_vendor)
+
+
+def _with_project_sources(choices: tuple[Choice, ...], request: LaunchRequest) -> tuple[Choice, ...]:
+    if not request.given:
+        return choices
+    return with_sources(choices, request.given)
+
+
+RENDEZVOUS = tuple(Variable(name, ShellExpr(f"${name}")) for name in ("MASTER_ADDR", "MASTER_PORT"))
+"""Variables by which ranks find the first of them; the job script sets both."""
+
+
+def plan_job(context: LaunchContext) -> LaunchPlan:
+    """Plan a job of Slurm; as `argosy.launch.plan.plan_launch`."""
+    facts = choose_job_facts(context)
+    slurm = slurm_facts(facts)
+    options = tuple(directives(slurm))
+    return replace(
+        _base_plan(facts, script=render_slurm_script(slurm), submit=plan_sbatch(options)),
+        attach=_attach_script(facts),
+        cores=bound_cores(facts.shape, facts.site, facts.launcher),
+        output=facts.options.output,
+        directives=options,
+        polling_seconds=facts.site.slurm.polling_seconds,
+    )
+
+
+def choose_job_facts(context: LaunchContext) -> LaunchFacts:
+    """Make every choice of a job; as `argosy.launch.facts.choose_facts`.
+
+    Raises
+    ------
+    SiteError
+        When the site requires an option that nobody gave.
+    """
+    options, why_options = _plan_options(context, _job_name(context.request))
+    return _choose_facts(context, options, why_options)
+
+
+def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
+    """Return what the job script is rendered from.
+
+    Raises
+    ------
+    UsageError
+        When the command line or the environment is longer than the kernel or the runtime accepts.
+    """
+    request, host, record = facts.request, facts.context.host, facts.context.record
+    masks = choose_masks(facts.shape, facts.site)
+    least = int(request.elastic.partition(":")[0]) if request.elastic else 0
+    started = find_launcher(facts.launcher)(
+        LauncherSpec(
+            command=request.command,
+            counts=Counts(ShellExpr("$argosy_nodes"), ShellExpr("$argosy_ranks_per_node")),
+            extra=request.launcher_arguments,
+            cores=tuple(map(render_core_list, masks)) if facts.launcher == "torchrun" else (),
+            core_lists=ShellExpr("$argosy_cores"),
+            logs=request.logs,
+            label=request.label,
+            least_nodes=least,
+            note_file=rank_file(record),
+            end_files=well_file(record),
+        )
+    )
+    container = with_variables(facts.container, (*RENDEZVOUS, *facts.container.entry.variables))
+    check_limits(container, started.command, host.environment)
+    return SlurmFacts(
+        script=_script_facts(facts, container, started),
+        site=facts.site,
+        options=facts.options,
+        extra=request.extra,
+        masks=masks,
+        mpi=_mpi_of(request, facts.site) if started.mpi else "",
+        site_overrides=facts.demands,
+        label=request.label,
+        gpu_type=request.gpu_type,
+        least_nodes=least,
+        stage_to=request.stage_to,
+        smoke=request.smoke,
+        apart=request.apart,
+        record=record,
+        resume=plan_resume(request.restarts, _absolute(request.checkpoint, host), request.options.signal),
+    )
+
+
+def _absolute(path: str, host: Host) -> str:
+    return path if path.startswith("/") or not path else f"{host.cwd}/{path}"
+
+
+def _attach_script(facts: LaunchFacts) -> str:
+    container = with_variables(facts.container, planned_threads(facts.container.entry.variables, facts.shape))
+    return render_attach(_script_facts(facts, container, LauncherCommand(facts.request.command)))
+
+
+def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[Choice, ...]]:
+    """Complete the options of a job by the user's SBATCH_* variables, then by the site, and name an output file."""
+    request, target, host = context.request, context.target, context.host
+    folder = request.options.chdir or host.cwd
+    output = request.options.output or str(Path(as_pattern(folder), f"{file_name(name)}-%j.out"))
+    if request.in_allocation:
+        return replace(request.options, output=output), ()
+    by_user = choose_defaults(request.options, host.environment)
+    options = with_user_defaults(request.options, host)
+    by_site = default_options(options, target)
+    options = replace(options, **by_site.given)  # type: ignore[arg-type]  # text fields
+    refuse_missing_options(options, target.site)
+    rows = [
+        Choice(f"--{name}", value, f"your default, {USER_DEFAULTS[name]}", "environment")
+        for name, value in by_user.items()
+    ]
+    why = "argosy launch does not read it: use an option, or --sbatch-arg"
+    unread = unread_defaults(host.environment)
+    rows += [Choice(name, "not used", why, "environment", mark=Mark.UNUSED) for name in unread]
+    options = replace(options, exclusive=options.exclusive or target.exclusive, output=output)
+    return options, (*rows, *by_site.choices)

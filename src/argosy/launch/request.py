@@ -14,14 +14,12 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Host
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
-from argosy.launch.model import LaunchRequest
-from argosy.launch.names import as_pattern, option
-from argosy.launch.shape import Wanted
+from argosy.launch.model import LaunchRequest, Wanted, as_pattern, option
 from argosy.recipes.launch_options import LAUNCH, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, Row, is_list, plain_values, types
+from argosy.recipes.project_file import read_project
 from argosy.runtimes.container_plan import parse_container, parse_versions
-from argosy.slurm.text import JobOptions
-from argosy.slurm.times import slurm_time
+from argosy.slurm.text import JobOptions, slurm_time
 
 if TYPE_CHECKING:
     from argosy.recipes.project_file import Project
@@ -50,8 +48,6 @@ def read_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
     path = Path(host.cwd, PROJECT_FILE)
     if not path.is_file():
         return make_request(given, host)
-    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
-
     project, name = read_project(path), str(given["image"])
     if name in project.table.job or not (given.get("command") or "/" in name or Path(name).exists()):
         options = {key: value for key, value in given.items() if key != "image"}

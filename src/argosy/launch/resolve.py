@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from argosy.core.errors import SiteError, UsageError
-from argosy.core.model import BARE_PREFIX, Bind, Choice, ChoiceKey, ContainerRequest, Gpu, GpuMode, Host, Image
+from argosy.core.layout import NOT_FROM_CALLER
+from argosy.core.model import (
+    BARE_PREFIX,
+    Bind,
+    Choice,
+    ChoiceKey,
+    ContainerRequest,
+    Gpu,
+    GpuMode,
+    Host,
+    Image,
+    ImageKind,
+)
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.gpus import MODE_VENDOR
@@ -15,12 +27,17 @@ from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, LaunchTarget, choose_target
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
-from argosy.launch.site_settings import container_at_site, parse_torch_version
+from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
+from argosy.launch.torch_check import check_torch_build
+from argosy.runtimes.apptainer import FAMILIES
 from argosy.runtimes.command_check import refuse_missing_binds, refuse_missing_program, refuse_no_program
-from argosy.runtimes.container_plan import ContainerPlan, fileless_image, left_to_nodes
+from argosy.runtimes.container_plan import ContainerPlan, fileless_image, left_to_nodes, plan_container
 from argosy.runtimes.open_container import open_container
+from argosy.runtimes.runtime import load_runtime
+from argosy.sites.detect import machine_here
 from argosy.sites.load import LoadedSite, load_profile, locate_profile_errors
 from argosy.sites.profile import Site
+from argosy.slurm.option_checks import named_cluster
 
 IMAGE_SUFFIXES = (".sif", ".sqsh", ".squashfs")
 """An argument with one of these suffixes is a file, even if the file does not exist."""
@@ -139,8 +156,6 @@ def _resolve_job(
         request, wanted, site, there, session, dry=dry, script_only=script_only, remote_image=remote_image
     )
     if there.gpus:
-        from argosy.launch.torch_check import check_torch_build  # noqa: PLC0415 - jobs with GPUs only
-
         vendor, is_here = there.gpus[0].vendor, remote_image is None
         container = check_torch_build(request, container, site, vendor, session, start=starts, here=is_here)
     return there, container
@@ -150,9 +165,6 @@ def _without_own_cluster(request: LaunchRequest, host: Host) -> LaunchRequest:
     """Remove ``--clusters`` if it names this cluster: with it, Slurm's commands ask the accounting database."""
     if not request.extra:
         return request
-    from argosy.sites.detect import machine_here  # noqa: PLC0415 - only for --sbatch-arg
-    from argosy.slurm.option_checks import named_cluster  # noqa: PLC0415 - likewise
-
     named = {word: cluster for word in request.extra if (cluster := named_cluster(word))}
     own = machine_here(host).cluster if named else ""
     return replace(request, extra=tuple(word for word in request.extra if not own or named.get(word) != own))
@@ -174,21 +186,13 @@ def _open_at_nodes(
     A plan that starts nothing may be made away from the site.  Then the machine is the one that the profile describes,
     and an image that cannot be opened here is assumed.
     """
-    from argosy.launch.resolve_elsewhere import (  # noqa: PLC0415 - Slurm's sites only
-        assume_container,
-        assume_host,
-        assume_runtime,
-        is_elsewhere,
-        with_validated_overlay,
-    )
-
-    there = assume_runtime(site, there, wanted.runtime)
+    there = _assume_runtime(site, there, wanted.runtime)
     is_here = remote_image is None and _is_here(request.image, wanted.runtime, session)
-    assumed = (dry or script_only) and is_elsewhere(session.host, image_is_here=is_here)
+    assumed = (dry or script_only) and _is_elsewhere(session.host, image_is_here=is_here)
     if assumed:
-        there = assume_host(site, there, wanted.runtime)
+        there = _assume_host(site, there, wanted.runtime)
     if assumed and not is_here:
-        container = assume_container(
+        container = _assume_container(
             request.image, wanted, site, there, script_only=script_only, remote_image=remote_image
         )
         return there, container
@@ -266,3 +270,115 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
             hint="add --gpu nv or --gpu rocm, or gpu_vendor to the profile",
         )
     return replace(host, gpus=tuple(Gpu(vendor, index, "") for index in range(gpus if vendor else 0)))
+
+
+FROM_CALLER = ("SBATCH_", "OMP_NUM_THREADS")
+"""What a plan may still read of the caller's environment: the user's defaults."""
+
+
+def _is_elsewhere(host: Host, *, image_is_here: bool) -> bool:
+    """Return whether a plan for a site with Slurm is made away from it: sbatch or the image is not here."""
+    return not (image_is_here and "sbatch" in host.programs)
+
+
+def _assume_host(site: Site, host: Host, runtime: str) -> Host:
+    """Return the site's machine as far as its profile tells; home and current directory are those of the job there.
+
+    Raises
+    ------
+    SiteError
+        When nobody says which runtime there is.
+    """
+    if not runtime:
+        raise SiteError(
+            f"it is not known which container runtime {site.name} has",
+            evidence="; ".join(q for q in site.open_questions if "runtime" in q) or "its profile does not say",
+            hint="name it with --runtime",
+        )
+    names = (*NOT_FROM_CALLER, *(f"{family}_{key}" for family in FAMILIES for key in ("BIND", "BINDPATH")))
+    kept = {name: value for name, value in host.environment.items() if name.startswith(FROM_CALLER)}
+    return replace(
+        host,
+        hostname=site.name,
+        arch=site.node.arch or host.arch,
+        person=replace(host.person, home=""),
+        cwd="",
+        programs={load_runtime(runtime).program: ""},
+        overlay="unknown",
+        user_namespaces=site.runtime.user_namespaces is not False,
+        environment=dict.fromkeys(names, "") | kept,
+    )
+
+
+def _assume_runtime(site: Site, host: Host, runtime: str) -> Host:
+    """Return this machine with the site's runtime, which a module may bring to the job only."""
+    if not runtime:
+        return host
+    program = load_runtime(runtime).program
+    return replace(host, arch=site.node.arch or host.arch, programs={program: "", **host.programs})
+
+
+def with_validated_overlay(site: Site, host: Host, runtime: str) -> Host:
+    """Return the machine with what a run at the site showed of overlays: that beats what its configuration says."""
+    shown = validated_overlay_mode(site, runtime)
+    return replace(host, overlay=shown) if shown else host
+
+
+def _assume_container(
+    reference: str,
+    request: ContainerRequest,
+    site: Site,
+    host: Host,
+    *,
+    script_only: bool,
+    remote_image: Image | None,
+) -> ContainerPlan:
+    """Plan a container for an image that is not here: one with torch, made by somebody else; and say so.
+
+    Parameters
+    ----------
+    remote_image
+        What the image is, where it was looked at from afar; one without a lock may still have torch.
+
+    Raises
+    ------
+    UsageError
+        When the script is kept for somebody to submit, and the image has yet to be fetched.
+    """
+    unfetched = "://" in reference
+    if script_only and unfetched:
+        raise UsageError(
+            f"a script that is kept needs an image that is a file at {site.name}",
+            evidence=f"{reference} is fetched where a job is launched",
+            hint="fetch it there with 'argosy images pull', and give its name there; or see --dry-run",
+        )
+    kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
+    signed = _not_verified(request, remote_image)
+    if remote_image is not None and remote_image.argosy:
+        plan = plan_container(request, remote_image, host)
+        return replace(plan, choices=(*plan.choices, *signed))
+    image = (
+        remote_image
+        or fileless_image(reference, request.runtime)
+        or Image(path=reference, kind=kind, digest="", arch="")
+    )
+    plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
+    fetched = "; its file stands here where it is launched" if unfetched else ""
+    said = (
+        Choice(
+            ChoiceKey.ASSUMED,
+            reference,
+            f"the image is not here: taken for one with torch, without a layer{fetched}",
+            "assumed",
+        ),
+        Choice(ChoiceKey.ASSUMED, "home, folder", f"not this machine's: the job's own at {site.name}", "assumed"),
+    )
+    return replace(plan, choices=(*plan.choices, *signed, *said))
+
+
+def _not_verified(request: ContainerRequest, found: Image | None) -> tuple[Choice, ...]:
+    """Say that a required signature was not verified, and who does that."""
+    if not request.signed_by:
+        return ()
+    why = "verified there at the start" if found else "not verified: the image is not here; there: apptainer verify"
+    return (Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), why, "option"),)

@@ -12,7 +12,7 @@ from argosy.core.model import NO_VALUES, Bind, Choice, ChoiceKey, ContainerReque
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
-from argosy.launch.names import option
+from argosy.launch.model import option
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts

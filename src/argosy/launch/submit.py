@@ -8,25 +8,29 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing
+from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.core.model import Host
+from argosy.core.os_errors import require_writable_folder, translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
+from argosy.core.store import write_text
+from argosy.jobs.advice import warn_before
+from argosy.jobs.first_failure import judge_end
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.query import LAST_BYTES
 from argosy.launch.model import LaunchRequest
+from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
+from argosy.launch.script.container_step import ATTACH
+from argosy.launch.script.parts import END_FILE, RANK_FILE, render_end, render_rank
+from argosy.sites.detect import sites_here
+from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import parse_job_id
-
-if TYPE_CHECKING:
-    from argosy.core.ssh import Remote
-
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
@@ -56,9 +60,6 @@ class Launched(msgspec.Struct, frozen=True):
 
 def launch(request: LaunchRequest, session: Session) -> Launched:
     """Plan a launch, write its record, and start it on this machine or submit it."""
-    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
-    from argosy.launch.option_checks import plan_notes  # noqa: PLC0415 - a dry run needs none
-
     folder = new_record_folder(session)
     plan = prepare_launch(request, session, record=str(folder))
     if request.logs:
@@ -73,8 +74,6 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
 
 def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: LaunchRequest) -> Launched:
     """Start the script of a record on this machine, or submit it as a job."""
-    from argosy.core.store import write_text  # noqa: PLC0415 - a dry run writes nothing
-
     script = folder / "job.sh"
     profile = absolute_profile(request.site, session.host)
     if request.in_allocation or not plan.is_job:
@@ -93,8 +92,6 @@ def write_submission(
     plan: LaunchPlan, folder: Path, job: str, *, profile: str, in_allocation: str = "", **more: str
 ) -> None:
     """Write the job's number into its record; `in_allocation` is ``yes`` for steps of an existing allocation."""
-    from argosy.core.store import write_text  # noqa: PLC0415 - likewise
-
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     output = "" if in_allocation else plan.output
     told = {
@@ -109,33 +106,6 @@ def write_submission(
     write_text(folder / "submitted.json", json.dumps(told) + "\n")
 
 
-def launch_after_smoke(
-    request: LaunchRequest, session: Session, remote: Remote | None = None
-) -> tuple[Launched, Launched]:
-    """Submit a smoke run, and the launch itself, which starts after the smoke run succeeded; else Slurm removes it.
-
-    Both are planned before the first is submitted, so that an invalid request submits neither.
-
-    Parameters
-    ----------
-    remote
-        Where both are submitted by ssh; None for this machine.
-    """
-    if remote is None:
-        prepare_launch(request, session, dry=True)
-        submit_one = partial(launch, session=session)
-    else:
-        from argosy.launch.submit_ssh import launch_by_ssh, preview  # noqa: PLC0415 - only where it is asked for
-
-        preview(request, session, remote)
-        submit_one = partial(launch_by_ssh, session=session, remote=remote)
-    smoke = submit_one(replace(request, smoke=True))
-    session.reporter.note(f"job {smoke.job} is the smoke run; the job itself starts when that went well")
-    after = ",".join(filter(None, (request.options.dependency, f"afterok:{smoke.job}")))
-    extra = (*request.extra, "--kill-on-invalid-dep=yes")
-    return smoke, submit_one(replace(request, options=replace(request.options, dependency=after), extra=extra))
-
-
 def _run_script(command: Command, session: Session, *, judge: bool) -> int:
     """Run a script on this machine and return its exit code.
 
@@ -147,9 +117,6 @@ def _run_script(command: Command, session: Session, *, judge: bool) -> int:
     """
     if not judge:
         return session.runner.run_foreground(command)
-    from argosy.jobs.first_failure import judge_end  # noqa: PLC0415 - where there is Slurm
-    from argosy.jobs.query import LAST_BYTES  # noqa: PLC0415 - likewise
-
     last = bytearray()
 
     def keep(block: bytes) -> None:
@@ -176,16 +143,6 @@ def make_private_folder(folder: Path) -> None:
 
 def write_record(plan: LaunchPlan, folder: Path) -> Path:
     """Write the record of a plan before it starts, and return its script."""
-    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
-    from argosy.core.store import write_text  # noqa: PLC0415 - likewise
-    from argosy.launch.script.attach import ATTACH  # noqa: PLC0415 - a dry run writes nothing
-    from argosy.launch.script.record_files import (  # noqa: PLC0415 - likewise
-        END_FILE,
-        RANK_FILE,
-        render_end,
-        render_rank,
-    )
-
     with translate_os_errors(folder, "ARGOSY_STATE"):
         make_private_folder(folder)
         script = folder / "job.sh"
@@ -214,8 +171,6 @@ def note_local(session: Session, plan: LaunchPlan) -> None:
     host = session.host
     if plan.site != "local" or host.environment.get("SLURM_JOB_ID") or not {"sbatch", "srun"} & host.programs.keys():
         return
-    from argosy.sites.detect import sites_here  # noqa: PLC0415 - profiles take 0.1 s to read
-
     names = [each.name for each in sites_here(host)]
     known = " or ".join(f"--site {name}" for name in names) or "--site NAME ('argosy sites ls' lists them)"
     place = f"the site is 'local', so the program runs on {host.hostname} itself"
@@ -235,12 +190,8 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
     ArgosyError
         With Slurm's message if it refuses the job.
     """
-    from argosy.jobs.advice import warn_before  # noqa: PLC0415 - likewise
-    from argosy.launch.names import make_output_folders, refuse_missing_chdir  # noqa: PLC0415 - likewise
-    from argosy.slurm.calls import explain_sbatch, run_slurm  # noqa: PLC0415 - likewise
-
     make_output_folders(plan, session.host.person.name)
-    refuse_missing_chdir(plan)
+    _refuse_missing_chdir(plan)
     for line in warn_before(plan, session.host.cwd):
         session.reporter.note(line)
     argv = tuple(argument.replace("{script}", str(folder / "job.sh")) for argument in plan.submit)
@@ -281,9 +232,6 @@ def _render_record(plan: LaunchPlan) -> str:
 
 def write_script(plan: LaunchPlan, path: Path) -> None:
     """Write the script to a file of the user."""
-    from argosy.core.os_errors import require_writable_folder, translate_os_errors  # noqa: PLC0415 - likewise
-    from argosy.core.store import write_text  # noqa: PLC0415 - likewise
-
     require_writable_folder(path.parent)
     with translate_os_errors(path.parent), _umask(0o077 if plan.private else 0o022):
         write_text(path, plan.script)
@@ -330,3 +278,68 @@ def _find_job(session: Session, folder: Path) -> str:
     script = str(folder / "job.sh")
     rows = (line.partition("|") for line in reply.stdout.splitlines())
     return next((number for number, _, command in rows if command.strip() == script), "")
+
+
+PATTERN = re.compile(r"%([\w%])")
+"""A pattern that Slurm replaces (sbatch(1), filename pattern)."""
+
+
+def make_output_folders(plan: LaunchPlan, user: str) -> None:
+    """Create the folders of the job's output files: Slurm ends a job without a message if it cannot write them.
+
+    Raises
+    ------
+    UsageError, CheckFailed
+        When nothing can be written there.
+    """
+    for name, path in _outputs(plan).items():
+        if os.path.isdir(path):  # noqa: PTH112 - Path's raises where it is closed
+            hint = f"write --{name} {path.rstrip('/')}/%x-%j.out"
+            raise UsageError(f"{path} is a folder, not a file", evidence=f"--{name} {path}", hint=hint)
+    for folder in output_folders(plan, user):
+        with translate_os_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        require_writable_folder(folder)
+
+
+def _outputs(plan: LaunchPlan) -> dict[str, str]:
+    """Return the files that a job writes to, with Slurm's patterns in them, by the option that names them."""
+    options = dict(option[2:].partition("=")[::2] for option in plan.directives)
+    return {name: options[name] for name in ("output", "error") if options.get(name)}
+
+
+def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
+    """Return the folders of the job's output files, which must exist when the job starts.
+
+    Raises
+    ------
+    UsageError
+        When the folder's name depends on the job's number.
+    """
+    out: list[Path] = []
+    known = {"%": "%", "x": plan.name, "u": user}
+    for name, path in _outputs(plan).items():
+        if path == os.devnull:
+            continue
+        if "\\" in path:
+            raise UsageError(
+                "the path of an output cannot contain a backslash: Slurm removes it, and does not replace %j then",
+                evidence=f"--{name} {path}",
+                hint=f"use another --{name}, or start from a folder without a backslash in its path",
+            )
+        folder = str(Path(path).parent)
+        if any(letter not in known for letter in PATTERN.findall(folder)):
+            raise UsageError(
+                "the folder of the output depends on the job's number, and Slurm creates no folders",
+                evidence=f"--{name} {path}",
+                hint="use %j in the name of the file only; write %% for a percent sign",
+            )
+        out.append(Path(PATTERN.sub(lambda match: known[match[1]], folder)))
+    return tuple(out)
+
+
+def _refuse_missing_chdir(plan: LaunchPlan) -> None:
+    """Refuse a missing --chdir folder: Slurm would run the job in /tmp instead, and only log it."""
+    folder = next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
+    if folder and not Path(folder).is_dir():
+        raise UsageError(f"there is no folder {folder} to run in", evidence=f"--chdir {folder}", hint="create it first")

@@ -7,6 +7,7 @@ Argosy.  The files of a job are copied from the site into its local record whene
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
@@ -25,12 +26,19 @@ from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
-from argosy.launch.names import output_folders
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.script.attach import ATTACH
-from argosy.launch.script.record_files import END_FILE, RANK_FILE
-from argosy.launch.submit import Launched, absolute_profile, new_record_folder, write_record, write_submission
+from argosy.launch.script.container_step import ATTACH
+from argosy.launch.script.parts import END_FILE, RANK_FILE
+from argosy.launch.submit import (
+    Launched,
+    absolute_profile,
+    launch,
+    new_record_folder,
+    output_folders,
+    write_record,
+    write_submission,
+)
 from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.load import load_profile
 from argosy.slurm.calls import explain_sbatch
@@ -181,6 +189,31 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     far = {"ssh": remote.host, "there": record, "output": str(PurePosixPath(there.cwd, plan.output))}
     write_submission(plan, folder, job, profile=absolute_profile(request.site, session.host), **far)
     return Launched(0, job, str(folder), plan.polling_seconds)
+
+
+def launch_after_smoke(
+    request: LaunchRequest, session: Session, remote: Remote | None = None
+) -> tuple[Launched, Launched]:
+    """Submit a smoke run, and the launch itself, which starts after the smoke run succeeded; else Slurm removes it.
+
+    Both are planned before the first is submitted, so that an invalid request submits neither.
+
+    Parameters
+    ----------
+    remote
+        Where both are submitted by ssh; None for this machine.
+    """
+    if remote is None:
+        prepare_launch(request, session, dry=True)
+        submit_one = partial(launch, session=session)
+    else:
+        preview(request, session, remote)
+        submit_one = partial(launch_by_ssh, session=session, remote=remote)
+    smoke = submit_one(replace(request, smoke=True))
+    session.reporter.note(f"job {smoke.job} is the smoke run; the job itself starts when that went well")
+    after = ",".join(filter(None, (request.options.dependency, f"afterok:{smoke.job}")))
+    extra = (*request.extra, "--kill-on-invalid-dep=yes")
+    return smoke, submit_one(replace(request, options=replace(request.options, dependency=after), extra=extra))
 
 
 def _submission(

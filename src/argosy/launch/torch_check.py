@@ -12,6 +12,7 @@ from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import literal_argv
+from argosy.core.store import write_text
 from argosy.images.open import file_identity
 from argosy.images.torch_build import ASK_TORCH, BACKENDS, describe_wrong_build, parse_torch, torch_of_version
 from argosy.launch.model import LaunchRequest
@@ -94,8 +95,6 @@ def _asked(image: Image, session: Session, memo: Path | None) -> Mapping[str, st
         session.reporter.note(f"torch in {image.path} was not checked, the image cannot be started here: {error.what}")
         return {}
     if memo:
-        from argosy.core.store import write_text  # noqa: PLC0415 - a dry run writes nothing
-
         with contextlib.suppress(OSError):
             memo.parent.mkdir(parents=True, exist_ok=True)
             write_text(memo, answer)

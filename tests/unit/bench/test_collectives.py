@@ -11,7 +11,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest
 from argosy.diagnostics.verify.bandwidth import Measured
 from argosy.diagnostics.verify.network_log import parse_netlog
-from argosy.launch.names import name_of
+from argosy.launch.model import name_of
 from argosy.runtimes.command_check import plan_command_binds
 from tests.unit.machines import make_host
 

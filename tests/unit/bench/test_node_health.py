@@ -12,10 +12,9 @@ from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.diagnostics.verify.nodes import BadNode, DeviceTest, find_bad_nodes, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected, check_node_tests
-from argosy.jobs.ranks import RankFacts
+from argosy.jobs.record import RankFacts
 from argosy.launch.launchers.launcher import refuse_without_torch
-from argosy.launch.model import LaunchRequest
-from argosy.launch.shape import Wanted
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.slurm.text import JobOptions
 
 GOOD = "matmul 612.300 TFLOP/s, memory 2870.1 GB/s, from host 54.3 GB/s, to the next 312.0 GB/s"

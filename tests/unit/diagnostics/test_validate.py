@@ -19,7 +19,7 @@ from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, Image, ImageKind
 from argosy.diagnostics.validate.merge import Fact, Result, merge_result, read_result, set_table
-from argosy.launch.resolve_elsewhere import with_validated_overlay
+from argosy.launch.resolve import with_validated_overlay
 from argosy.launch.site_settings import explain_container
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site

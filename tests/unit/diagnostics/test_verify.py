@@ -20,7 +20,7 @@ from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
 from argosy.diagnostics.verify.verify import expect, verify_job
 from argosy.jobs.launch_plan import Shape
-from argosy.jobs.ranks import RankFacts, parse_cores, parse_ranks
+from argosy.jobs.record import RankFacts, parse_cores, parse_ranks
 from argosy.sites.binding import render_core_list
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site

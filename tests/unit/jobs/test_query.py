@@ -16,10 +16,9 @@ from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.cancel import cancel_jobs
-from argosy.jobs.follow import follow_job
 from argosy.jobs.history import past_jobs
 from argosy.jobs.launch_plan import LaunchPlan, Shape
-from argosy.jobs.logs import RankLines, read_output
+from argosy.jobs.logs import RankLines, follow_job, read_output
 from argosy.jobs.query import JobFacts, find_job, list_jobs
 from argosy.jobs.record import find_record, read_submitted
 from argosy.launch.submit import submit

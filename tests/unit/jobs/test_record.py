@@ -13,12 +13,20 @@ import pytest
 from argosy.diagnostics.why.rules import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.first_failure import RankEnd
-from argosy.jobs.ranks import parse_cores, parse_ranks
-from argosy.jobs.record import Run, find_output, last_run, of_batch, read_first, read_ranks, read_runs
-from argosy.launch.launchers.launcher import Counts, LauncherSpec, srun
-from argosy.launch.launchers.programs import COPY, NOTE
+from argosy.jobs.record import (
+    Run,
+    find_output,
+    last_run,
+    of_batch,
+    parse_cores,
+    parse_ranks,
+    read_first,
+    read_ranks,
+    read_runs,
+)
+from argosy.launch.launchers.launcher import COPY, NOTE, Counts, LauncherSpec, srun
 from argosy.launch.script.helpers import render_script_functions
-from argosy.launch.script.record_files import (
+from argosy.launch.script.parts import (
     CORES,
     DATA,
     END_FILE,

@@ -16,9 +16,8 @@ import pytest
 
 from argosy.core.model import ContainerRequest
 from argosy.core.session import Session
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.shape import Wanted
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 

@@ -8,9 +8,8 @@ from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, GpuMode
 from argosy.jobs.advice import warn_before
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.shape import Wanted
 from argosy.slurm.text import JobOptions
 from tests.unit.launch.test_golden_scripts import SQUASHFS, laptop
 

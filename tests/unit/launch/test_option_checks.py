@@ -17,22 +17,18 @@ from argosy.core.records import replace
 from argosy.core.shell import Helpers, render_helpers
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch.complete import complete_request
+from argosy.launch.complete import as_smoke, complete_request
 from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.explain import explain_plan
 from argosy.launch.interactive import plan_allocation, render_shell
-from argosy.launch.launchers.programs import ELASTIC, TORCHRUN
-from argosy.launch.model import LaunchRequest
-from argosy.launch.names import make_output_folders, output_folders
+from argosy.launch.launchers.launcher import ELASTIC, TORCHRUN
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import UNUSED, unused_options
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request, with_defaults, with_job
 from argosy.launch.script.helpers import REMOVE_OLD_STAGES, render_script_functions
-from argosy.launch.script.record_files import render_well
-from argosy.launch.script.staging import render_staging
-from argosy.launch.shape import Wanted
-from argosy.launch.smoke import as_smoke
-from argosy.launch.submit import write_record, write_script, write_submission
+from argosy.launch.script.parts import render_staging, render_well
+from argosy.launch.submit import make_output_folders, output_folders, write_record, write_script, write_submission
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm

@@ -24,13 +24,23 @@ from argosy.core.model import Bind, ContainerRequest, Gpu, GpuMode, Host, Image,
 from argosy.core.records import replace
 from argosy.core.shell import ShellFunction
 from argosy.jobs.launch_plan import LaunchPlan, Shape
-from argosy.launch.context import LaunchContext, choose_target
-from argosy.launch.launchers.launcher import Counts, LauncherSpec, as_torchrun_program, choose_launcher, torchrun
-from argosy.launch.launchers.programs import BIND, ELASTIC, LOG, MPI_RANK, RANK, TORCHRUN
-from argosy.launch.model import LaunchRequest
+from argosy.launch.context import LaunchContext, choose_shape, choose_target
+from argosy.launch.launchers.launcher import (
+    BIND,
+    ELASTIC,
+    LOG,
+    MPI_RANK,
+    RANK,
+    TORCHRUN,
+    Counts,
+    LauncherSpec,
+    as_torchrun_program,
+    choose_launcher,
+    torchrun,
+)
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.plan import plan_launch
 from argosy.launch.script.helpers import CHECK_NODE, FREE_PORT
-from argosy.launch.shape import Wanted, choose_shape
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.binding import parse_ranges, plan_masks, render_core_list, render_mask_option
 from argosy.sites.profile import Node, Site, Slurm

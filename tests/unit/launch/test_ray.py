@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import UsageError
+from argosy.launch.context import one_rank_per_node
 from argosy.launch.launchers.launcher import RAY, Counts, LauncherSpec, find_launcher
-from argosy.launch.shape import Wanted, one_rank_per_node
+from argosy.launch.model import Wanted
 from tests.unit.machines import python_program
 
 PLAYED = python_program("""\

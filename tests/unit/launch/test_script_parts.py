@@ -19,11 +19,10 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.process import Command, Reply
 from argosy.core.shell import Helpers, ShellHelper, render_helpers
-from argosy.launch.launchers.programs import BIND, ELASTIC, LOG, RANK, TORCHRUN
+from argosy.launch.launchers.launcher import BIND, ELASTIC, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
 from argosy.launch.script.helpers import CHECK_CONTAINER, CHECK_NODE, FREE_PORT, render_script_functions
-from argosy.launch.script.rendezvous import render_rendezvous
-from argosy.launch.script.resume import Resume, plan_resume, render_requeue
+from argosy.launch.script.parts import Resume, plan_resume, render_rendezvous, render_requeue
 from argosy.launch.submit import submission_environment
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site

@@ -14,13 +14,11 @@ from argosy.cli.cmd_build import build
 from argosy.cli.cmd_launch import launch
 from argosy.core.model import GpuMode
 from argosy.images.formats import FORMATS
-from argosy.launch.model import LaunchRequest
-from argosy.launch.shape import Wanted
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import GROUPS, Row
-from argosy.slurm.text import JobOptions
-from argosy.slurm.times import slurm_time
+from argosy.slurm.text import JobOptions, slurm_time
 
 RECORDS = {"shape": Wanted, "slurm": JobOptions, "request": LaunchRequest}
 BUILD_RECORDS = {"request": BuildRequest, "engine": EngineOptions}

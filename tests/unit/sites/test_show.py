@@ -18,9 +18,8 @@ from argosy.core.session import QuietReporter, Session
 from argosy.core.shell import quote
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.explain import GROUPS, Explained, explain_plan
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.shape import Wanted
 from argosy.launch.site_settings import caller_variables, parse_torch_version
 from argosy.launch.submit import note_target
 from argosy.sites.detect import Machine, detect_sites, machine_here

@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.core.store import write_text
 from argosy.diagnostics.validate.merge import Merged, Result, merge_result, read_result
 from argosy.diagnostics.validate.plan import ValidationPlan, plan_validation, validation_request
-from argosy.jobs.follow import follow_job
+from argosy.jobs.logs import follow_job
 from argosy.launch.resolve import resolve_launch
 from argosy.launch.submit import absolute_profile, new_record_folder, submit, write_record
 from argosy.sites.detect import sites_here

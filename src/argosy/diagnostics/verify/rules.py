@@ -12,7 +12,7 @@ from argosy.core.findings import Finding, State, has_failed
 from argosy.diagnostics.verify.earlier import EarlierRun
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.verify.nodes import DeviceTest, find_bad_nodes
-from argosy.jobs.ranks import RankFacts, parse_cores
+from argosy.jobs.record import RankFacts, parse_cores
 from argosy.sites.profile import Site
 
 LEAST_SHARE = 0.7

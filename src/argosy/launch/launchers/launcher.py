@@ -19,10 +19,21 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Image
-from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word
+from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, load_helper
 from argosy.core.suggest import suggest_word
 from argosy.jobs.launch_plan import Shape
-from argosy.launch.launchers.programs import BIND, COPY, ELASTIC, LOG, MPI_RANK, NOTE, RANK, TORCHRUN
+
+DATA = Path(__file__).with_name("data")
+
+TORCHRUN = load_helper(DATA, "start_torchrun", "run_torchrun")
+ELASTIC = load_helper(DATA, "start_elastic", "run_torchrun")
+RANK = load_helper(DATA, "start_rank")
+MPI_RANK = load_helper(DATA, "start_mpi_rank")
+NOTE = load_helper(DATA, "note_rank")
+COPY = load_helper(DATA, "start_copy")
+BIND = load_helper(DATA, "bind_cores")
+LOG = load_helper(DATA, "log_rank")
+
 
 PYTHON_NAMES = ("python", "python3")
 

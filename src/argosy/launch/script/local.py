@@ -12,6 +12,7 @@ from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.launchers.launcher import LauncherCommand
 from argosy.launch.script.helpers import WIDTH, heading, render_call, render_program
+from argosy.launch.script.parts import before_command, render_before_here
 from argosy.launch.script.reasons import packed, render_choices, render_exports, split_choices
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import FILES
@@ -58,11 +59,6 @@ def render_script(facts: ScriptFacts) -> str:
         main += ["", heading("What the ranks need", indent="    ").lstrip(), *environment]
     main += ["", heading("Start", indent="    ").lstrip()]
     if facts.before:
-        from argosy.launch.script.before import (  # noqa: PLC0415 - where it is asked for
-            before_command,
-            render_before_here,
-        )
-
         before, before_words = collect_helpers(facts.container.argv(before_command(facts.before)))
         helpers = merge_helpers(helpers, before)
         main += render_before_here(before_words)

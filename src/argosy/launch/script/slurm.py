@@ -34,9 +34,21 @@ from argosy.launch.script.helpers import (
     render_program,
 )
 from argosy.launch.script.local import VENDOR_NODES, ScriptFacts, render_environment, render_head
-from argosy.launch.script.record_files import render_end_call, render_well
-from argosy.launch.script.rendezvous import render_rendezvous
-from argosy.launch.script.resume import Resume, render_chain, render_requeue, render_warning, resume_directives
+from argosy.launch.script.parts import (
+    Resume,
+    before_command,
+    render_before,
+    render_chain,
+    render_end_call,
+    render_enough,
+    render_rendezvous,
+    render_requeue,
+    render_staging,
+    render_timer,
+    render_warning,
+    render_well,
+    resume_directives,
+)
 from argosy.runtimes.runtime import FILES
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.sites.profile import Site
@@ -160,8 +172,6 @@ def _needs(facts: SlurmFacts) -> Iterator[str]:
     if facts.resume:
         yield render_warning(facts.resume)
     if facts.smoke:
-        from argosy.launch.smoke import render_timer  # noqa: PLC0415 - where it is asked for
-
         yield render_timer()
     yield render_rendezvous(facts.site)
     yield from render_environment(facts.script)
@@ -228,16 +238,12 @@ def _long_bind(facts: SlurmFacts) -> str:
 def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:
     if not facts.script.before:
         return ()
-    from argosy.launch.script.before import before_command  # noqa: PLC0415 - where it is asked for
-
     return node_command(facts, before_command(facts.script.before))
 
 
 def _before(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     if not facts.script.before:
         return
-    from argosy.launch.script.before import render_before  # noqa: PLC0415 - where it is asked for
-
     container = facts.script.container
     pieces = (
         *("run_before", *step_prefix(container), "srun", "--nodes=1", "--ntasks=1"),
@@ -250,8 +256,6 @@ def _before(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
 
 def _stage(facts: SlurmFacts) -> Iterator[str]:
     if facts.stage_to:
-        from argosy.launch.script.staging import render_staging  # noqa: PLC0415 - where it is asked for
-
         image = facts.script.container.entry.image
         yield from render_staging(facts.stage_to, image.path, image.digest)
 
@@ -425,8 +429,6 @@ def _cores_per_task(facts: SlurmFacts) -> str:
 def _end(facts: SlurmFacts) -> Iterator[str]:
     """Render what follows the step: the record, the way back into the queue, the exit code."""
     if facts.smoke:
-        from argosy.launch.smoke import render_enough  # noqa: PLC0415 - where it is asked for
-
         yield render_enough()
     if facts.record and facts.least_nodes:
         yield from render_well(facts.record, facts.least_nodes)
