@@ -1,0 +1,1 @@
+"""Translate a hand-written job script into jobs of ``argosy.toml``."""

@@ -1,0 +1,275 @@
+"""Translate a hand-written job script into jobs of ``argosy.toml``, and say what became of each of its lines; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from argosy.core.model import BARE_PREFIX
+from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation
+from argosy.launch.import_script.options import Shape, shape_keys, translate_options
+from argosy.launch.import_script.programs import ACTIVATION, PRINTS, STARTS, Program, command_of, read_program, shell_line
+from argosy.sites.profile import Site
+from argosy.slurm.script_reader import (
+    JobScript,
+    Part,
+    Statement,
+    Word,
+    expand,
+    plain_text,
+    read_job_script,
+    source_text,
+)
+
+RENDEZVOUS = frozenset(
+    "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK".split()  # noqa: SIM905
+)
+"""Variables that Argosy sets for each rank."""
+
+SET_BY_ARGOSY: Mapping[str, str] = {
+    **dict.fromkeys(RENDEZVOUS, "Argosy sets it for each rank"),
+    "OMP_NUM_THREADS": "Argosy sets it to the cores of a rank",
+    "SRUN_CPUS_PER_TASK": "Argosy passes the cores on to srun",
+    "CUDA_VISIBLE_DEVICES": "Argosy gives each rank its GPUs",
+    "ROCR_VISIBLE_DEVICES": "Argosy gives each rank its GPUs",
+    "HIP_VISIBLE_DEVICES": "Argosy gives each rank its GPUs",
+}
+HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
+MODULES = frozenset({"module", "ml", "spack"})
+INSIDE = re.compile(r"(APPTAINERENV|SINGULARITYENV)_")
+BINDS = frozenset({"APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH"})
+PROGRAM = re.compile(r"(.*/)?(python[\d.]*|ipython|bash|sh|julia|Rscript|R|perl|java|mojo)$|\.?/|\S+\.(py|sh|exe|out|x)$")
+"""Commands that start a program of the job without a launcher."""
+
+ARGUMENT = re.compile(r"\$\{?[\d@*#]")
+"""An argument of the job script itself."""
+
+FILES = frozenset("mkdir cp rsync ln touch tar unzip".split())  # noqa: SIM905
+"""Commands on files that Argosy can run once before the ranks start."""
+
+NODES = re.compile(r"scontrol show hostname|hostname\b|SLURM_(JOB_)?NODELIST")
+"""Commands that find the nodes of a job."""
+
+WIDEST = 60
+"""Longest text of a statement in a translation, in characters."""
+
+
+def import_script(path: str, text: str, *, name: str = "", site: Site | None = None) -> ImportedScript:
+    """Translate a job script.
+
+    Parameters
+    ----------
+    path
+        Path that messages show; its stem is the job's name if neither `name` nor the script names the job.
+    site
+        The site of the job, if it is known: variables that its profile sets are left out.
+    """
+    reader = _Reader(read_job_script(text), site or Site())
+    reader.read()
+    stem = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1].rsplit(".", 1)[0]).strip("-.") or "job"
+    first = name or re.sub(r"[^\w-]+", "-", reader.keys.get("name", "")).strip("-") or stem
+    jobs = tuple(
+        ImportedJob(first if not number else f"{first}-{number + 1}", keys) for number, keys in enumerate(reader.jobs)
+    )
+    return ImportedScript(path, jobs, tuple(sorted(reader.found, key=lambda each: each.line)))
+
+
+class _Reader:
+    """Reads the statements of a script in order, and collects jobs and translations."""
+
+    def __init__(self, script: JobScript, site: Site) -> None:
+        self.script = script
+        self.profile = {setting.name: setting.value for setting in site.settings}
+        self.site = site
+        self.found: list[Translation] = []
+        self.keys: dict[str, Any] = {"site": site.name} if site.name else {}
+        self.shape = Shape()
+        self.values: dict[str, tuple[Word, ...]] = {}
+        self.env: dict[str, str] = {}
+        self.prelude: list[str] = []
+        self.binds: list[str] = []
+        self.before: list[str] = []
+        self.jobs: list[dict[str, Any]] = []
+
+    def read(self) -> None:
+        """Read the whole script."""
+        options = translate_options(self.script.options, self.shape)
+        self.shape, self.found = options.shape, list(options.translations)
+        self.keys.update(options.keys)
+        for option in self.script.late_options:
+            self.say(option.line, str(option), Fate.LEFT_OUT, "below the first command: sbatch does not read it")
+        for statement in self.script.statements:
+            self.read_statement(statement)
+
+    def say(self, line: int, text: str, fate: Fate, note: str) -> None:
+        """Record a translation."""
+        shown = re.sub(r"\s*\\?\n\s*", " ", text)
+        shown = shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
+        self.found.append(Translation(line, shown, fate, note))
+
+    def read_statement(self, statement: Statement) -> None:
+        """Translate one statement."""
+        match statement.kind:
+            case "assignment":
+                for name, words in statement.assigned:
+                    self.assign(statement, name, words)
+                if not statement.assigned:
+                    self.say(statement.line, statement.text, Fate.LEFT_OUT, "it sets no variable")
+            case "command":
+                self.read_command(statement)
+            case "compound":
+                self.read_compound(statement)
+
+    def assign(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
+        """Translate an assignment, or only remember its value if it is not exported."""
+        inside = INSIDE.sub("", name)
+        if inside in SET_BY_ARGOSY:
+            return self.say(statement.line, statement.text, Fate.REPLACED, SET_BY_ARGOSY[inside])
+        expanded = tuple(each for word in words for each in expand(_quoted(word), self.values))
+        self.values[name] = expanded
+        if not statement.exported:
+            return self.say(statement.line, statement.text, Fate.REPLACED, "its value is put where it is used")
+        if inside in HOST_PATHS:
+            return self.say(statement.line, statement.text, Fate.LEFT_OUT, "the image has paths of its own")
+        value = " ".join(source_text(word) for word in expanded)
+        if name in BINDS:
+            self.binds += [bind for bind in value.split(",") if bind]
+            return self.say(statement.line, statement.text, Fate.KEPT, f"bind = {value}")
+        return self.export(statement, inside, expanded, value)
+
+    def export(self, statement: Statement, name: str, words: tuple[Word, ...], value: str) -> None:
+        """Translate an exported variable."""
+        if self.profile.get(name) == value:
+            return self.say(statement.line, statement.text, Fate.REPLACED, f"the profile of {self.site.name} sets it")
+        if all(plain_text(word) is not None for word in words):
+            self.env[name] = value
+            other = f"; the profile of {self.site.name} would set {self.profile[name]}" if name in self.profile else ""
+            return self.say(statement.line, statement.text, Fate.KEPT, f'env.{name} = "{value}"{other}')
+        if any(part.kind == "shell" for word in words for part in word):
+            if NODES.search(value):
+                return self.say(statement.line, statement.text, Fate.REPLACED, "Argosy finds the nodes of the job")
+            note = "a command computes the value: set the variable yourself, and pass it with env = NAME"
+            return self.say(statement.line, statement.text, Fate.NOT_READ, note)
+        self.prelude.append(f"export {name}={_double_quoted(words)}")
+        return self.say(statement.line, statement.text, Fate.KEPT, "the shell of each rank sets it")
+
+    def read_compound(self, statement: Statement) -> None:
+        """Report a loop, a condition or a function: it is not translated."""
+        first = statement.text.split("\n", 1)[0]
+        kind = first.split(" ", 1)[0]
+        if statement.commands and {name.rsplit("/", 1)[-1] for name in statement.commands} <= {*PRINTS, *MODULES}:
+            return self.say(statement.line, first, Fate.LEFT_OUT, "it prints, or belongs to the script itself")
+        if NODES.search(statement.text) and not STARTS.search(statement.text):
+            return self.say(statement.line, first, Fate.REPLACED, "Argosy finds the nodes of the job")
+        lines = f"lines {statement.line} to {statement.end}" if statement.end > statement.line else "this line"
+        hint = "; a loop over runs is a job array: --array" if kind in {"for", "while"} else ""
+        starts = "it may start a program of the job: " if STARTS.search(statement.text) else ""
+        return self.say(statement.line, first, Fate.NOT_READ, f"{starts}translate {lines} yourself{hint}")
+
+    def read_command(self, statement: Statement) -> None:
+        """Translate a command: the start of a program, preparation, or output."""
+        text, program = statement.text, read_program(statement, self.values)
+        first = source_text(statement.words[0]) if statement.words else ""
+        if first in MODULES:
+            return self.say(statement.line, text, Fate.LEFT_OUT, "the image has the software; the profile loads modules")
+        if ACTIVATION.match(text):
+            return self.say(statement.line, text, Fate.LEFT_OUT, "the image contains the environment")
+        if first == "cd":
+            return self.change_folder(statement)
+        if program.name in PRINTS or (program.is_start and not program.words and not program.unread):
+            return self.say(statement.line, text, Fate.LEFT_OUT, "it prints, or belongs to the script itself")
+        if program.is_start or PROGRAM.match(source_text(program.words[0]) if program.words else ""):
+            return self.start(statement, program)
+        if program.name in FILES and not self.jobs:
+            return self.prepare(statement, program)
+        note = "it runs after the program: make it a job of its own with --after" if self.jobs else "Argosy cannot tell"
+        if first in {"source", "."}:
+            note = "the file is not read: put its variables into env"
+        elif first in {"pip", "conda", "mamba"}:
+            note = "add the packages to the environment file of the image"
+        elif not self.jobs:
+            note = "if the job needs it, add it to before = [...]"
+        return self.say(statement.line, text, Fate.NOT_READ, note)
+
+    def change_folder(self, statement: Statement) -> None:
+        """Translate ``cd``."""
+        words = [each for word in statement.words[1:] for each in expand(word, self.values)]
+        folder = source_text(words[0]) if words else "~"
+        if "SLURM_SUBMIT_DIR" in folder or folder in {".", "${PWD}"}:
+            self.say(statement.line, statement.text, Fate.REPLACED, "Argosy starts in the folder of the launch")
+        elif folder.startswith("/") and "$" not in folder:
+            self.keys["chdir"] = folder
+            self.say(statement.line, statement.text, Fate.KEPT, f'chdir = "{folder}"')
+        elif all(part.kind != "shell" for word in words for part in word):
+            self.prelude.append(f"cd {_double_quoted(tuple(words))}")
+            self.say(statement.line, statement.text, Fate.KEPT, "the shell of each rank changes the folder")
+        else:
+            self.say(statement.line, statement.text, Fate.NOT_READ, "set chdir to the folder")
+
+    def prepare(self, statement: Statement, program: Program) -> None:
+        """Translate a command on files before the program into ``before``."""
+        if any(part.kind == "shell" and "$" in part.text for word in program.words for part in word):
+            self.say(statement.line, statement.text, Fate.NOT_READ, "a command computes a part of it: do it in the program")
+            return
+        line = shell_line(program.words)
+        self.before.append(line)
+        self.say(statement.line, statement.text, Fate.KEPT, f"before = {line}")
+
+    def start(self, statement: Statement, program: Program) -> None:
+        """Translate the start of a program into a job."""
+        if not program.words:
+            for note in program.unread:
+                self.say(statement.line, statement.text, Fate.NOT_READ, note)
+            return
+        step = translate_options(program.step_options, self.shape, of_step=True)
+        launcher = program.launcher or "none"
+        program.prelude[:0] = self.prelude
+        command, by_shell = command_of(program)
+        keys: dict[str, Any] = {**self.keys, **step.keys}
+        keys |= shape_keys(step.shape, launcher, program.processes)
+        keys |= {key: value for key, value in program.keys.items() if key != "env"}
+        keys["bind"] = [*self.binds, *program.keys.get("bind", [])]
+        keys["env"] = {**self.env, **program.keys.get("env", {})}
+        keys["before"] = list(self.before)
+        keys["image"] = program.keys.get("image", BARE_PREFIX)
+        keys["launcher"], keys["command"] = launcher, command
+        self.jobs.append({key: value for key, value in keys.items() if value})
+        self.report_start(statement, program, keys, by_shell=by_shell)
+        self.found += [each for each in step.translations if each.fate is not Fate.KEPT]
+
+    def report_start(self, statement: Statement, program: Program, keys: Mapping[str, Any], *, by_shell: bool) -> None:
+        """Record the translation of a program's start, and of what it leaves open."""
+        note = f"launcher = {keys['launcher']}, command = {' '.join(keys['command'])}"
+        self.say(statement.line, statement.text, Fate.KEPT, note)
+        for each in program.replaced:
+            self.say(statement.line, each.partition(": ")[0], Fate.REPLACED, each.partition(": ")[2])
+        for each in program.unread:
+            self.say(statement.line, each.partition(": ")[0], Fate.NOT_READ, each.partition(": ")[2])
+        if "$" in keys["image"]:
+            self.say(statement.line, keys["image"], Fate.NOT_READ, "the script does not set it: write the image's path")
+        for part in (part for word in program.words if by_shell for part in word if part.kind == "shell"):
+            is_argument = ARGUMENT.match(part.text)
+            note = "an argument of the script: write its value" if is_argument else "each rank expands it on its own"
+            self.say(statement.line, part.text, Fate.NOT_READ, note)
+        if statement.redirects:
+            note = "the output goes to the job's output file; set output to change it"
+            self.say(statement.line, statement.redirects, Fate.LEFT_OUT, note)
+        if statement.background:
+            note = "Argosy makes each program that runs at the same time a job of its own"
+            self.say(statement.line, "&", Fate.NOT_READ, note)
+
+
+def _quoted(word: Word) -> Word:
+    """Return a word of an assignment: the shell does not split it."""
+    return tuple(Part(part.kind, part.text, part.default, quoted=True) for part in word)
+
+
+def _double_quoted(words: tuple[Word, ...]) -> str:
+    """Render words for sh in double quotes, with their variables."""
+    parts = [
+        re.sub(r'(["\\`$])', r"\\\1", part.text) if part.kind == "text" else f"${{{part.text}}}"
+        for word in words
+        for part in word
+    ]
+    return '"' + "".join(parts) + '"'

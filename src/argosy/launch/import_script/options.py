@@ -1,0 +1,227 @@
+"""Translate options of sbatch and srun into keys of ``argosy.toml``; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.suggest import suggest_word
+from argosy.launch.import_script.model import Fate, Translation
+from argosy.sites.lint.known_variables import SBATCH_OPTIONS
+from argosy.slurm.option_checks import check_options
+from argosy.slurm.script_reader import Option
+from argosy.slurm.text import JobOptions
+
+TEXTS = {
+    **{
+        name: name.replace("-", "_")
+        for name in (
+            "account", "partition", "qos", "time", "mem", "mem-per-gpu", "constraint", "reservation", "nodelist",
+            "exclude", "array", "signal", "mail-type", "output", "error", "chdir",
+        )
+    },
+    "job-name": "name",
+}  # fmt: skip
+"""Options whose value is copied: name -> key."""
+
+NUMBERS = {
+    "nodes": "nodes", "ntasks": "ntasks", "ntasks-per-node": "ntasks_per_node", "tasks-per-node": "ntasks_per_node",
+    "cpus-per-task": "cpus_per_task", "gpus-per-task": "gpus_per_task",
+}  # fmt: skip
+"""Options that are numbers of the job's shape: name -> field of `Shape`."""
+
+FLAGS = frozenset({"exclusive", "requeue"})
+
+DONE = {
+    "export": "Argosy passes your environment on, and variables of --env",
+    "cpu-bind": "Argosy binds ranks to cores by the site profile",
+    "cpu_bind": "Argosy binds ranks to cores by the site profile",
+    "gpu-bind": "Argosy gives each rank its GPUs by the site profile",
+    "mem-bind": "Argosy binds ranks by the site profile",
+    "distribution": "Argosy distributes ranks by node",
+    "kill-on-bad-exit": "Argosy ends all ranks if one fails",
+    "K": "Argosy ends all ranks if one fails",
+    "wait": "Argosy ends all ranks if one fails",
+    "unbuffered": "Argosy prints lines as they come",
+    "u": "Argosy prints lines as they come",
+    "overlap": "Argosy's step has all of the job",
+    "exact": "Argosy's step has all of the job",
+    "jobid": "Argosy starts in its own job",
+    "container-mount-home": "the home folder is mounted",
+}
+"""Options that Argosy makes superfluous, with the reason."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Shape of a job in Slurm's terms; 0 or empty is not given.
+
+    Attributes
+    ----------
+    gpus
+        Number of GPUs of the whole job.
+    gpu_type
+        Slurm's name of the GPU in ``--gres=gpu:NAME:N``.
+    """
+
+    nodes: int = 0
+    ntasks: int = 0
+    ntasks_per_node: int = 0
+    cpus_per_task: int = 0
+    gpus: int = 0
+    gpus_per_node: int = 0
+    gpus_per_task: int = 0
+    gpu_type: str = ""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Options translated: the shape, the keys, and the translation of each option."""
+
+    shape: Shape
+    keys: dict[str, Any]
+    translations: tuple[Translation, ...]
+
+
+def translate_options(options: Iterable[Option], shape: Shape, *, of_step: bool = False) -> Options:
+    """Translate options of ``#SBATCH`` lines, or of srun (`of_step`), which change the shape that is given."""
+    keys: dict[str, Any] = {}
+    found: list[Translation] = []
+    for option in options:
+        fate, note, changed = _translate(option, keys, shape, of_step=of_step)
+        shape = changed
+        found.append(Translation(option.line, str(option), fate, note))
+    return Options(shape, keys, tuple(found))
+
+
+def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: bool) -> tuple[Fate, str, Shape]:
+    """Translate one option: add its key, and return fate, note and the new shape."""
+    name, value = _long_name(option.name), option.value
+    if "$" in value and not of_step:
+        return Fate.NOT_READ, "sbatch expands no variables in this line", shape
+    if name in NUMBERS:
+        return _number(name, value, shape)
+    if name in {"gres", "gpus", "gpus-per-node"}:
+        return _gpus(name, value, keys, shape)
+    if name in DONE:
+        return Fate.REPLACED, DONE[name], shape
+    if name in FLAGS:
+        keys[name] = True
+        return Fate.KEPT, f"{name} = true", shape
+    if name in {"label", "l"} and of_step:
+        keys["label"] = True
+        return Fate.KEPT, "label = true", shape
+    if name in TEXTS and not (of_step and name in {"output", "error", "job-name"}):
+        return *_text(name, value, keys), shape
+    if name == "dependency" and value.startswith("afterok:"):
+        keys["after"] = value.removeprefix("afterok:")
+        return Fate.KEPT, f'after = "{keys["after"]}"', shape
+    if of_step:
+        return Fate.NOT_READ, "Argosy has no option for it; add it to launcher options yourself if you need it", shape
+    return *_other(name, option, keys), shape
+
+
+def _long_name(name: str) -> str:
+    """Complete a shortened option as getopt does: ``--mail-us`` is ``--mail-user``."""
+    if name in SBATCH_OPTIONS or name in DONE or len(name) == 1:
+        return name
+    matches = [each for each in SBATCH_OPTIONS if each.startswith(name)]
+    return matches[0] if len(matches) == 1 else name
+
+
+def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
+    field = NUMBERS[name]
+    if "$" in value:
+        return Fate.REPLACED, "the job's own number", shape
+    if name == "gpus-per-task":
+        value = value.rpartition(":")[2]
+    if not re.fullmatch(r"\d+", value):
+        hint = "; --elastic MIN:MAX is for torchrun jobs that change their size" if "-" in value else ""
+        return Fate.NOT_READ, f"not one number{hint}", shape
+    return Fate.KEPT, f"{name} {value}, see the keys", msgspec.structs.replace(shape, **{field: int(value)})
+
+
+def _gpus(name: str, value: str, keys: dict[str, Any], shape: Shape) -> tuple[Fate, str, Shape]:
+    """Translate ``--gres=gpu:a100:4,nvme:1``, ``--gpus=4`` and ``--gpus-per-node=a100:4``."""
+    if "$" in value:
+        return Fate.REPLACED, "the job's own number", shape
+    parts = value.split(",")
+    gpus = [part for part in parts if name != "gres" or re.match(r"(gres[:/])?gpu\b", part)]
+    others = [part for part in parts if part not in gpus]
+    if others:
+        keys.setdefault("sbatch_arg", []).append(f"--gres={','.join(others)}")
+    if not gpus:
+        return Fate.KEPT, f'sbatch_arg = ["--gres={value}"]', shape
+    words = re.sub(r"^(gres[:/])?gpu:?", "", gpus[0]).split(":") if name == "gres" else gpus[0].split(":")
+    words = [word for word in words if word]
+    count = int(re.sub(r"\(.*", "", words[-1])) if words and re.match(r"\d+(\(|$)", words[-1]) else 1
+    kind = next((word for word in words if not word[0].isdigit()), "")
+    field = "gpus" if name == "gpus" else "gpus_per_node"
+    note = f"{field} = {count}" + (f', gpu_type = "{kind}"' if kind else "")
+    return Fate.KEPT, note, msgspec.structs.replace(shape, **{field: count, "gpu_type": kind or shape.gpu_type})
+
+
+def _text(name: str, value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
+    key = TEXTS[name]
+    fields = {"name": "job_name"}
+    checked = {key: value} if fields.get(key, key) in JobOptions.__struct_fields__ else {}
+    try:
+        check_options(JobOptions(**checked))
+    except UsageError as error:
+        return Fate.NOT_READ, error.what
+    if not value:
+        return Fate.NOT_READ, "it has no value"
+    keys[key] = value
+    return Fate.KEPT, f'{key} = "{value}"'
+
+
+def _other(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
+    """Pass an option on to sbatch unless sbatch does not have it."""
+    if len(name) > 1 and name not in SBATCH_OPTIONS:
+        near = suggest_word(name, SBATCH_OPTIONS)
+        return Fate.NOT_READ, f"sbatch has no option --{name}" + (f"; did you mean --{near}?" if near else "")
+    text = f"-{name}{option.value}" if len(name) == 1 else str(Option(option.line, name, option.value))
+    keys.setdefault("sbatch_arg", []).append(text)
+    return Fate.KEPT, f'sbatch_arg = ["{text}"]'
+
+
+def shape_keys(shape: Shape, launcher: str, processes: int) -> dict[str, Any]:
+    """Return the keys for a shape.
+
+    Parameters
+    ----------
+    launcher
+        The launcher of the job: torchrun starts `processes` ranks in each of Slurm's tasks.
+    processes
+        Processes of torchrun on each node, or of mpirun in all; 0 if the script leaves them to the launcher.
+    """
+    keys: dict[str, Any] = {}
+    tasks = shape.ntasks_per_node or (-(-shape.ntasks // max(1, shape.nodes)) if shape.ntasks else 0)
+    if shape.nodes:
+        keys["nodes"] = shape.nodes
+    if shape.gpus_per_node or shape.gpus_per_task:
+        keys["gpus_per_node"] = shape.gpus_per_node or shape.gpus_per_task * max(1, tasks)
+    elif shape.gpus:
+        keys["gpus"] = shape.gpus
+    if shape.gpu_type:
+        keys["gpu_type"] = shape.gpu_type
+    cores = shape.cpus_per_task
+    if launcher == "torchrun":
+        gpus = keys.get("gpus_per_node", 0) or shape.gpus // max(1, shape.nodes)
+        ranks = processes or gpus
+        if processes:
+            keys["ranks_per_node"] = processes
+        cores = cores * max(1, tasks) // max(1, ranks)
+    elif launcher == "mpi" and processes:
+        keys["ranks"] = processes
+    elif launcher == "none":
+        cores = cores * max(1, tasks)
+    elif shape.ntasks_per_node:
+        keys["ranks_per_node"] = shape.ntasks_per_node
+    elif shape.ntasks:
+        keys["ranks"] = shape.ntasks
+    if cores:
+        keys["cpus_per_rank"] = cores
+    return keys

@@ -1,0 +1,71 @@
+"""Write imported jobs as tables of ``argosy.toml``; comments and other tables of the file stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.items import Table
+
+from argosy.core.errors import UsageError
+from argosy.core.store import write_text
+from argosy.launch.import_script.model import ImportedJob
+
+ORDER = (
+    "image", "command", "site", "launcher", "nodes", "ranks", "ranks_per_node", "cpus_per_rank", "gpus",
+    "gpus_per_node", "gpu_type", "account", "partition", "qos", "time", "mem", "mem_per_gpu",
+)  # fmt: skip
+"""Keys that come first in a table."""
+
+
+def render_jobs(jobs: Sequence[ImportedJob], text: str = "") -> str:
+    """Render jobs as ``[job.NAME]`` tables, behind the text of an existing file.
+
+    Raises
+    ------
+    UsageError
+        When the file has a job of the same name already.
+    """
+    document = tomlkit.parse(text)
+    tables = document.setdefault("job", tomlkit.table(is_super_table=True))
+    for job in jobs:
+        if job.name in tables:
+            raise UsageError(
+                f"argosy.toml has a job {job.name!r} already",
+                evidence=f"[job.{job.name}]",
+                hint="choose another name with --name, or remove the table",
+            )
+        tables.append(job.name, _table(job))
+    return tomlkit.dumps(document)
+
+
+def _table(job: ImportedJob) -> Table:
+    table = tomlkit.table()
+    rank = {key: number for number, key in enumerate(ORDER)}
+    for key in sorted(job.keys, key=lambda key: rank.get(key, len(rank))):
+        value: Any = job.keys[key]
+        if isinstance(value, dict):
+            item = tomlkit.inline_table()
+            item.update(value)
+            value = item
+        table.append(key, value)
+    return table
+
+
+def write_jobs(file: Path, jobs: Sequence[ImportedJob]) -> None:
+    """Add jobs to a project file, which is made if it does not exist.
+
+    Raises
+    ------
+    UsageError
+        When the file cannot be read or written, is not valid TOML, or has a job of the same name.
+    """
+    try:
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        write_text(file, render_jobs(jobs, text))
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}", evidence=str(error)) from error
+    except tomlkit.exceptions.TOMLKitError as error:
+        raise UsageError(f"cannot read {file}: it is not valid TOML", evidence=str(error)) from error

@@ -1,0 +1,417 @@
+"""Read a hand-written job script: its ``#SBATCH`` options and its statements, with the line of each; pure.
+
+tree-sitter's grammar of bash does the parsing, so that quotes, continued lines, here-documents and nested commands are
+read as bash reads them.  Nothing is run, and a variable keeps its place in a word until `expand` fills it in.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Literal
+
+import msgspec
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
+
+from argosy.slurm.option_checks import SHORT
+
+SBATCH_FLAGS = frozenset(
+    "exclusive requeue no-requeue hold oversubscribe overcommit contiguous spread-job quiet verbose parsable wait "
+    "no-kill reboot ignore-pbs kill-on-invalid-dep get-user-env propagate H O s v Q k W".split()
+)
+"""Options of sbatch that work without a value (sbatch(1))."""
+
+PartKind = Literal["text", "variable", "shell"]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a word.
+
+    Attributes
+    ----------
+    kind
+        ``text``: plain text; ``variable``: a variable by its name; ``shell``: anything else that the shell expands,
+        for example ``$(date)`` or ``*.py``, as it is written.
+    text
+        The text, the variable's name, or the expression.
+    default
+        Text after ``:-`` in ``${NAME:-text}``; None if there is none.
+    quoted
+        Whether the part is inside double quotes, so that its value is not split into words.
+    """
+
+    kind: PartKind
+    text: str
+    default: str | None = None
+    quoted: bool = False
+
+
+Word = tuple[Part, ...]
+"""One word of a command as it is written, for example ``--nodes=$N``: the parts text ``--nodes=`` and variable ``N``."""
+
+Values = Mapping[str, tuple[Word, ...]]
+"""Variables of a script: name -> words; an array has several words, any other variable has one."""
+
+
+class Option(msgspec.Struct, frozen=True):
+    """An option of a ``#SBATCH`` line or of srun: its line, its long name without dashes, and its value."""
+
+    line: int
+    name: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        """Return the option as sbatch takes it."""
+        return f"--{self.name}={self.value}" if self.value else f"--{self.name}"
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """One statement of a script.
+
+    Attributes
+    ----------
+    line, end
+        First and last line, from 1.
+    kind
+        ``command``, ``assignment``, or ``compound`` for loops, conditions, functions and everything else.
+    text
+        The statement as it is written.
+    words
+        The words of a command.
+    assigned
+        Variables that an assignment sets, or that stand before a command: name and words.
+    exported
+        Whether the assignment exports its variables.
+    redirects
+        Redirections of a command, as they are written.
+    background
+        Whether ``&`` follows the command.
+    commands
+        Names of the commands inside a compound statement.
+    """
+
+    line: int
+    end: int
+    kind: Literal["command", "assignment", "compound"]
+    text: str
+    words: tuple[Word, ...] = ()
+    assigned: tuple[tuple[str, tuple[Word, ...]], ...] = ()
+    exported: bool = False
+    redirects: str = ""
+    background: bool = False
+    commands: tuple[str, ...] = ()
+
+
+class JobScript(msgspec.Struct, frozen=True):
+    """A job script: options that sbatch reads, those below the first command, and the statements in order."""
+
+    options: tuple[Option, ...]
+    late_options: tuple[Option, ...]
+    statements: tuple[Statement, ...]
+
+
+def read_job_script(text: str) -> JobScript:
+    """Read a job script.  A part that is not valid bash becomes a ``compound`` statement."""
+    text = text.replace("\r\n", "\n")
+    statements = read_statements(text)
+    first = min((each.line for each in statements), default=1 << 30)
+    options: list[Option] = []
+    late: list[Option] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("#SBATCH") and line[7:8].isspace():
+            found = split_options(_split(line[7:]), flags=SBATCH_FLAGS, line=number)[0]
+            (late if number > first else options).extend(found)
+    return JobScript(tuple(options), tuple(late), statements)
+
+
+def read_statements(text: str) -> tuple[Statement, ...]:
+    """Read the statements of shell text, for example of the argument of ``bash -c``."""
+    root = _parser().parse(text.encode()).root_node
+    return tuple(_statements(root, background=False))
+
+
+def split_options(
+    words: Sequence[str], *, flags: frozenset[str] = frozenset(), short: Mapping[str, str] = SHORT, line: int = 0
+) -> tuple[tuple[Option, ...], int]:
+    """Split the options at the beginning of an argument list from the arguments that follow.
+
+    Parameters
+    ----------
+    flags
+        Long names of options without a value: they never take the next argument.
+    short
+        Short options and their long names.
+
+    Returns
+    -------
+    tuple
+        The options, and the index of the first argument that belongs to no option.
+    """
+    found: list[Option] = []
+    at = 0
+    while at < len(words) and words[at].startswith("-") and len(words[at]) > 1:
+        word = words[at]
+        at += 1
+        if word == "--":
+            break
+        if word.startswith("--"):
+            name, given, value = word[2:].partition("=")
+        else:
+            name, value = short.get(word[1], word[1]), word[2:].removeprefix("=")
+            given = value
+        if not given and name not in flags and at < len(words) and not words[at].startswith("-"):
+            value = words[at]
+            at += 1
+        found.append(Option(line, name, value))
+    return tuple(found), at
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return text.split()
+
+
+@cache
+def _parser() -> Parser:
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+def _source(node: Node) -> str:
+    return (node.text or b"").decode(errors="replace")
+
+
+def _lines(node: Node) -> tuple[int, int]:
+    return node.start_point[0] + 1, node.end_point[0] + 1
+
+
+LISTS = frozenset({"program", "list"})
+"""Nodes of the syntax tree whose children are statements that run one after the other."""
+
+ASSIGNMENTS = frozenset({"variable_assignment", "variable_assignments", "declaration_command"})
+
+
+def _statements(node: Node, *, background: bool) -> Iterator[Statement]:
+    """Find the statements below a node in order; ``a && b`` and ``a; b`` are two."""
+    children = node.children
+    for child, after in zip(children, [*children[1:], None], strict=True):
+        if not child.is_named or child.type == "comment":
+            continue
+        begins_background = background or (after is not None and after.type == "&")
+        if child.type in LISTS:
+            yield from _statements(child, background=begins_background)
+        else:
+            yield _statement(child, background=begins_background)
+
+
+def _statement(node: Node, *, background: bool) -> Statement:
+    line, end = _lines(node)
+    text = _source(node)
+    redirects = ""
+    if node.type == "redirected_statement":
+        body = node.child_by_field_name("body")
+        if body is None or body.type != "command" or "<<" in text:
+            return _compound(node)
+        redirects = " ".join(_source(each) for each in node.named_children if each != body)
+        node = body
+    if node.type == "pipeline":
+        return _pipeline(node, background=background)
+    if node.type in ASSIGNMENTS:
+        exported = node.type == "declaration_command" and _source(node).split()[0] in {"export", "declare"}
+        return Statement(line, end, "assignment", text, (), tuple(_assigned(node)), exported)
+    if node.type == "unset_command":
+        return Statement(line, end, "command", text, tuple((Part("text", word),) for word in text.split()))
+    if node.type != "command" or node.has_error:
+        return _compound(node)
+    return Statement(
+        line, end, "command", text, tuple(_words(node)), tuple(_assigned(node)), redirects=redirects,
+        background=background,
+    )  # fmt: skip
+
+
+def _compound(node: Node) -> Statement:
+    line, end = _lines(node)
+    return Statement(line, end, "compound", _source(node), commands=tuple(_command_names(node)))
+
+
+def _command_names(node: Node) -> Iterator[str]:
+    if node.type == "command_name":
+        yield _source(node)
+    elif node.type == "command_substitution":
+        return
+    for child in node.named_children:
+        yield from _command_names(child)
+
+
+def _pipeline(node: Node, *, background: bool) -> Statement:
+    """Read ``COMMAND | tee FILE`` as COMMAND with a redirection; any other pipeline is not taken apart."""
+    line, end = _lines(node)
+    first, *others = node.named_children
+    is_output = all(each.type == "command" and _source(each).split()[0] in {"tee", "ts", "cat"} for each in others)
+    if not is_output:
+        return _compound(node)
+    inner = _statement(first, background=background)
+    redirects = " ".join(("|", *(_source(each) for each in others)))
+    return msgspec.structs.replace(inner, text=_source(node), end=end, redirects=redirects)
+
+
+def _assigned(node: Node) -> Iterator[tuple[str, tuple[Word, ...]]]:
+    for each in [node] if node.type == "variable_assignment" else node.named_children:
+        if each.type != "variable_assignment":
+            continue
+        name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
+        if name is None or name.type != "variable_name":
+            continue
+        if value is None:
+            yield _source(name), ((Part("text", ""),),)
+        elif value.type == "array":
+            yield _source(name), tuple(_word(part) for part in value.named_children if part.type != "comment")
+        else:
+            yield _source(name), (_word(value),)
+
+
+def _words(node: Node) -> Iterator[Word]:
+    for child in node.named_children:
+        if child.type == "command_name":
+            yield _word(child.named_children[0] if child.named_children else child)
+        elif child.type not in {"variable_assignment", "file_redirect", "herestring_redirect", "comment"}:
+            yield _word(child)
+
+
+def _word(node: Node) -> Word:
+    parts: list[Part] = []
+    for part in _parts(node, quoted=False):
+        if parts and part.kind == parts[-1].kind == "text":
+            parts[-1] = Part("text", parts[-1].text + part.text, quoted=part.quoted or parts[-1].quoted)
+        else:
+            parts.append(part)
+    return tuple(parts)
+
+
+def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
+    text = _source(node)
+    match node.type:
+        case "raw_string":
+            yield Part("text", text[1:-1], quoted=True)
+        case "concatenation":
+            for child in node.children:
+                yield from _parts(child, quoted=quoted)
+        case "string":
+            yield from _string_parts(node)
+        case "command_substitution" if text in {"$(pwd)", "`pwd`"}:
+            yield Part("variable", "PWD", quoted=quoted)
+        case "simple_expansion" | "expansion":
+            yield _variable(node, quoted=quoted)
+        case "word" | "number" | "string_content" | "variable_name":
+            yield _plain(text, quoted=quoted)
+        case _:
+            yield Part("shell", text, quoted=quoted) if node.is_named else _plain(text, quoted=quoted)
+
+
+def _string_parts(node: Node) -> Iterator[Part]:
+    """Read a text in double quotes; white space between its parts belongs to no node of the tree."""
+    text = node.text or b""
+    start, at = node.start_byte, 1
+    yield Part("text", "", quoted=True)
+    for child in node.named_children:
+        gap = text[at : child.start_byte - start]
+        if gap:
+            yield _plain(gap.decode(errors="replace"), quoted=True)
+        yield from _parts(child, quoted=True)
+        at = child.end_byte - start
+    gap = text[at:-1]
+    if gap:
+        yield _plain(gap.decode(errors="replace"), quoted=True)
+
+
+def _plain(text: str, *, quoted: bool) -> Part:
+    """Remove backslashes as the shell does; unquoted patterns and ``~`` are left to the shell."""
+    if not quoted and (text.startswith("~") or any(sign in text for sign in "*?")):
+        return Part("shell", text)
+    out, signs = [], iter(text)
+    for sign in signs:
+        if sign != "\\":
+            out.append(sign)
+            continue
+        after = next(signs, "")
+        if after != "\n":
+            out.append(after if not quoted or after in '$`"\\' else f"\\{after}")
+    return Part("text", "".join(out), quoted=quoted)
+
+
+def _variable(node: Node, *, quoted: bool) -> Part:
+    text = _source(node)
+    inner = text[2:-1] if text.startswith("${") else text[1:]
+    name, found, default = inner.partition(":-")
+    if name.endswith(("[@]", "[*]")):
+        name = name[:-3]
+    if not name.isidentifier():
+        return Part("shell", text, quoted=quoted)
+    return Part("variable", name, default if found else None, quoted=quoted)
+
+
+def expand(word: Word, values: Values) -> tuple[Word, ...]:
+    """Replace the variables of a word by their values, and split unquoted values into words, as the shell does.
+
+    A variable without a value takes its default, or stays as it is.
+    """
+    fields: list[list[Part]] = [[]]
+    for part in word:
+        found = _value(part, values)
+        if found is None:
+            fields[-1].append(part)
+            continue
+        for number, each in enumerate(found):
+            if number:
+                fields.append([])
+            for inner in each:
+                _append(fields, inner, split=part.kind == "variable" and not part.quoted)
+    kept = [tuple(field) for field in fields if field]
+    return tuple(kept)
+
+
+def _value(part: Part, values: Values) -> tuple[Word, ...] | None:
+    if part.kind != "variable":
+        return ((part,),)
+    if part.text in values:
+        found = values[part.text]
+        return tuple(piece for word in found for piece in expand(tuple(_quote(word)), {**values, part.text: ()})) or (
+            (Part("text", "", quoted=True),),
+        )
+    if part.default is not None and "$" not in part.default:
+        return ((Part("text", part.default.strip("\"'"), quoted=part.quoted),),)
+    return None
+
+
+def _quote(word: Word) -> Iterator[Part]:
+    """Mark the parts of a value as quoted: values are split once, in the word that they are used in."""
+    for part in word:
+        yield Part(part.kind, part.text, part.default, quoted=True)
+
+
+def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:
+    if not split or part.kind != "text":
+        fields[-1].append(part)
+        return
+    pieces = part.text.split()
+    if part.text[:1].isspace() and fields[-1]:
+        fields.append([])
+    for number, piece in enumerate(pieces):
+        if number:
+            fields.append([])
+        fields[-1].append(Part("text", piece, quoted=True))
+    if part.text[-1:].isspace() and pieces:
+        fields.append([])
+
+
+def plain_text(word: Word) -> str | None:
+    """Return the text of a word; None if it contains a variable or another expression of the shell."""
+    return "".join(part.text for part in word) if all(part.kind == "text" for part in word) else None
+
+
+def source_text(word: Word) -> str:
+    """Return the text of a word with its variables and expressions as they are written, without quotes."""
+    return "".join(f"${{{part.text}}}" if part.kind == "variable" else part.text for part in word)
