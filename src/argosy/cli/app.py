@@ -26,6 +26,10 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "argosy.cli.cmd_launch:launch",
             "Launch a distributed program in an image, by Slurm or here.",
         ),
+        "import": (
+            "argosy.cli.cmd_import:import_job",
+            "Translate a hand-written job script into a job of argosy.toml.",
+        ),
         "explain": ("argosy.cli.cmd_explain:explain", "Explain a launch: every value with its reason and source."),
     },
     "Jobs": {

@@ -21,8 +21,12 @@ COLORS = {Fate.KEPT: "green", Fate.REPLACED: "green", Fate.LEFT_OUT: None, Fate.
 
 @click.command("import")
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--site", type=SITE, default="", metavar="NAME", help="Site of the job; its profile's settings are left out.")
-@click.option("--name", default="", metavar="NAME", help="Name of the job.  [default: the script's --job-name, or its file name]")
+@click.option(
+    "--site", type=SITE, default="", metavar="NAME", help="Site of the job; settings of its profile are left out."
+)
+@click.option(
+    "--name", default="", metavar="NAME", help="Name of the job. Default: the script's --job-name or file name."
+)
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=Path("argosy.toml"), show_default=True,
     metavar="FILE", help="Project file to add the job to.",
@@ -43,14 +47,14 @@ def import_job(script: Path, site: str, name: str, output: Path, *, dry_run: boo
     text = script.read_bytes().decode(errors="replace")
     imported = import_script(str(script), text, name=name, site=profile)
     if as_json:
-        click.echo(print_json({**asdict(imported), "unread": len(imported.unread)}), nl=False)
+        print_json({**asdict(imported), "unread": len(imported.unread)})
         return
     _print_translations(imported)
     if not imported.jobs:
         raise UsageError(
             f"{script} starts no program that Argosy can translate",
             evidence="no line with srun, mpirun, torchrun, python or a container command outside loops and conditions",
-            hint="move the start of the program to a line of its own, or write the job yourself: docs/how-to/jobs-in-a-file.md",
+            hint="move the start of the program to a line of its own, or write the table [job.NAME] yourself",
         )
     if dry_run:
         click.echo(f"\n{render_jobs(imported.jobs)}", nl=False)

@@ -6,6 +6,7 @@ read as bash reads them.  Nothing is run, and a variable keeps its place in a wo
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -17,10 +18,11 @@ from tree_sitter import Language, Node, Parser
 
 from argosy.slurm.option_checks import SHORT
 
-SBATCH_FLAGS = frozenset(
-    "exclusive requeue no-requeue hold oversubscribe overcommit contiguous spread-job quiet verbose parsable wait "
-    "no-kill reboot ignore-pbs kill-on-invalid-dep get-user-env propagate H O s v Q k W".split()
-)
+_SBATCH_FLAGS = """
+    exclusive requeue no-requeue hold oversubscribe overcommit contiguous spread-job quiet verbose parsable wait
+    no-kill reboot ignore-pbs kill-on-invalid-dep get-user-env propagate H O s v Q k W
+"""
+SBATCH_FLAGS = frozenset(_SBATCH_FLAGS.split())
 """Options of sbatch that work without a value (sbatch(1))."""
 
 PartKind = Literal["text", "variable", "shell"]
@@ -49,7 +51,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 Word = tuple[Part, ...]
-"""One word of a command as it is written, for example ``--nodes=$N``: the parts text ``--nodes=`` and variable ``N``."""
+"""One word of a command as it is written: ``--nodes=$N`` is the text ``--nodes=`` and the variable ``N``."""
 
 Values = Mapping[str, tuple[Word, ...]]
 """Variables of a script: name -> words; an array has several words, any other variable has one."""
@@ -248,7 +250,7 @@ def _command_names(node: Node) -> Iterator[str]:
 
 def _pipeline(node: Node, *, background: bool) -> Statement:
     """Read ``COMMAND | tee FILE`` as COMMAND with a redirection; any other pipeline is not taken apart."""
-    line, end = _lines(node)
+    _, end = _lines(node)
     first, *others = node.named_children
     is_output = all(each.type == "command" and _source(each).split()[0] in {"tee", "ts", "cat"} for each in others)
     if not is_output:
@@ -329,6 +331,8 @@ def _string_parts(node: Node) -> Iterator[Part]:
 
 def _plain(text: str, *, quoted: bool) -> Part:
     """Remove backslashes as the shell does; unquoted patterns and ``~`` are left to the shell."""
+    if re.search(r"(?<!\\)\$", text):
+        return Part("shell", text, quoted=quoted)
     if not quoted and (text.startswith("~") or any(sign in text for sign in "*?")):
         return Part("shell", text)
     out, signs = [], iter(text)

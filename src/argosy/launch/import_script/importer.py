@@ -9,7 +9,8 @@ from typing import Any
 from argosy.core.model import BARE_PREFIX
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation
 from argosy.launch.import_script.options import Shape, shape_keys, translate_options
-from argosy.launch.import_script.programs import ACTIVATION, PRINTS, STARTS, Program, command_of, read_program, shell_line
+from argosy.launch.import_script.program import Program, command_of, shell_line
+from argosy.launch.import_script.programs import ACTIVATION, PRINTS, STARTS, read_program
 from argosy.sites.profile import Site
 from argosy.slurm.script_reader import (
     JobScript,
@@ -39,8 +40,16 @@ HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV"
 MODULES = frozenset({"module", "ml", "spack"})
 INSIDE = re.compile(r"(APPTAINERENV|SINGULARITYENV)_")
 BINDS = frozenset({"APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH"})
-PROGRAM = re.compile(r"(.*/)?(python[\d.]*|ipython|bash|sh|julia|Rscript|R|perl|java|mojo)$|\.?/|\S+\.(py|sh|exe|out|x)$")
+PREFIX, ENVIRONMENT = re.compile(r"(/[^:$]+)/bin:"), re.compile(r"(/[^$]+?)(/bin/activate)?$")
+"""Folder of a host's environment in a value of PATH, and in a command that activates it."""
+
+PROGRAM = re.compile(
+    r"(.*/)?(python[\d.]*|ipython|bash|sh|julia|Rscript|R|perl|java|mojo)$|\.?/|\S+\.(py|sh|exe|out|x)$"
+)
 """Commands that start a program of the job without a launcher."""
+
+ASSIGNED = re.compile(r"(?:^|[\s;])([A-Za-z_]\w*)=")
+"""A variable that a loop or condition sets."""
 
 ARGUMENT = re.compile(r"\$\{?[\d@*#]")
 """An argument of the job script itself."""
@@ -91,6 +100,9 @@ class _Reader:
         self.binds: list[str] = []
         self.before: list[str] = []
         self.jobs: list[dict[str, Any]] = []
+        self.modules: list[tuple[int, str]] = []
+        self.prefix = ""
+        self.conditional: set[str] = set()
 
     def read(self) -> None:
         """Read the whole script."""
@@ -101,6 +113,11 @@ class _Reader:
             self.say(option.line, str(option), Fate.LEFT_OUT, "below the first command: sbatch does not read it")
         for statement in self.script.statements:
             self.read_statement(statement)
+        bare = any(job["image"].startswith(BARE_PREFIX) for job in self.jobs)
+        fate = Fate.NOT_READ if bare else Fate.LEFT_OUT
+        note = "no container: load it in your shell, the job inherits it" if bare else "the image has the software"
+        for line, text in self.modules:
+            self.say(line, text, fate, note)
 
     def say(self, line: int, text: str, fate: Fate, note: str) -> None:
         """Record a translation."""
@@ -130,6 +147,8 @@ class _Reader:
         self.values[name] = expanded
         if not statement.exported:
             return self.say(statement.line, statement.text, Fate.REPLACED, "its value is put where it is used")
+        if inside == "PATH" and (found := PREFIX.match(" ".join(source_text(word) for word in expanded))):
+            self.prefix = found[1]
         if inside in HOST_PATHS:
             return self.say(statement.line, statement.text, Fate.LEFT_OUT, "the image has paths of its own")
         value = " ".join(source_text(word) for word in expanded)
@@ -156,6 +175,7 @@ class _Reader:
 
     def read_compound(self, statement: Statement) -> None:
         """Report a loop, a condition or a function: it is not translated."""
+        self.conditional |= set(ASSIGNED.findall(statement.text))
         first = statement.text.split("\n", 1)[0]
         kind = first.split(" ", 1)[0]
         if statement.commands and {name.rsplit("/", 1)[-1] for name in statement.commands} <= {*PRINTS, *MODULES}:
@@ -172,25 +192,31 @@ class _Reader:
         text, program = statement.text, read_program(statement, self.values)
         first = source_text(statement.words[0]) if statement.words else ""
         if first in MODULES:
-            return self.say(statement.line, text, Fate.LEFT_OUT, "the image has the software; the profile loads modules")
-        if ACTIVATION.match(text):
-            return self.say(statement.line, text, Fate.LEFT_OUT, "the image contains the environment")
-        if first == "cd":
-            return self.change_folder(statement)
-        if program.name in PRINTS or (program.is_start and not program.words and not program.unread):
-            return self.say(statement.line, text, Fate.LEFT_OUT, "it prints, or belongs to the script itself")
-        if program.is_start or PROGRAM.match(source_text(program.words[0]) if program.words else ""):
-            return self.start(statement, program)
-        if program.name in FILES and not self.jobs:
-            return self.prepare(statement, program)
-        note = "it runs after the program: make it a job of its own with --after" if self.jobs else "Argosy cannot tell"
-        if first in {"source", "."}:
-            note = "the file is not read: put its variables into env"
-        elif first in {"pip", "conda", "mamba"}:
-            note = "add the packages to the environment file of the image"
-        elif not self.jobs:
-            note = "if the job needs it, add it to before = [...]"
-        return self.say(statement.line, text, Fate.NOT_READ, note)
+            self.modules.append((statement.line, text))
+        elif ACTIVATION.match(text):
+            words = [source_text(each) for word in statement.words[1:] for each in expand(word, self.values)]
+            self.prefix = next((found[1] for word in words if (found := ENVIRONMENT.match(word))), self.prefix)
+            self.say(statement.line, text, Fate.LEFT_OUT, "the image contains the environment")
+        elif first == "cd":
+            self.change_folder(statement)
+        elif program.name in PRINTS or (program.is_start and not program.words and not program.unread):
+            self.say(statement.line, text, Fate.LEFT_OUT, "it prints, or belongs to the script itself")
+        elif program.is_start or PROGRAM.match(source_text(program.words[0]) if program.words else ""):
+            self.start(statement, program)
+        elif program.name in FILES and not self.jobs:
+            self.prepare(statement, program)
+        else:
+            self.say(statement.line, text, Fate.NOT_READ, self.advise(first))
+
+    def advise(self, name: str) -> str:
+        """Return what to do about a command that is not translated."""
+        if name in {"source", "."}:
+            return "the file is not read: put its variables into env"
+        if name in {"pip", "pip3", "conda", "mamba"}:
+            return "add the packages to the environment file of the image"
+        if self.jobs:
+            return "it runs after the program: make it a job of its own with --after"
+        return "if the job needs it, add it to before = [...]"
 
     def change_folder(self, statement: Statement) -> None:
         """Translate ``cd``."""
@@ -210,7 +236,8 @@ class _Reader:
     def prepare(self, statement: Statement, program: Program) -> None:
         """Translate a command on files before the program into ``before``."""
         if any(part.kind == "shell" and "$" in part.text for word in program.words for part in word):
-            self.say(statement.line, statement.text, Fate.NOT_READ, "a command computes a part of it: do it in the program")
+            note = "a command computes a part of it: do it in the program"
+            self.say(statement.line, statement.text, Fate.NOT_READ, note)
             return
         line = shell_line(program.words)
         self.before.append(line)
@@ -232,7 +259,7 @@ class _Reader:
         keys["bind"] = [*self.binds, *program.keys.get("bind", [])]
         keys["env"] = {**self.env, **program.keys.get("env", {})}
         keys["before"] = list(self.before)
-        keys["image"] = program.keys.get("image", BARE_PREFIX)
+        keys["image"] = program.keys.get("image", f"{BARE_PREFIX}{self.prefix}")
         keys["launcher"], keys["command"] = launcher, command
         self.jobs.append({key: value for key, value in keys.items() if value})
         self.report_start(statement, program, keys, by_shell=by_shell)
@@ -250,8 +277,12 @@ class _Reader:
             self.say(statement.line, keys["image"], Fate.NOT_READ, "the script does not set it: write the image's path")
         for part in (part for word in program.words if by_shell for part in word if part.kind == "shell"):
             is_argument = ARGUMENT.match(part.text)
-            note = "an argument of the script: write its value" if is_argument else "each rank expands it on its own"
+            note = "an argument of the script: write its value" if is_argument else "a shell computes it in each rank"
             self.say(statement.line, part.text, Fate.NOT_READ, note)
+        for name in sorted({part.text for word in program.words for part in word if part.kind == "variable"}):
+            if name in self.conditional:
+                note = "a loop or condition sets it: write its value, or set it in the program"
+                self.say(statement.line, f"${name}", Fate.NOT_READ, note)
         if statement.redirects:
             note = "the output goes to the job's output file; set output to change it"
             self.say(statement.line, statement.redirects, Fate.LEFT_OUT, note)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, Translation
 from argosy.sites.lint.known_variables import SBATCH_OPTIONS
@@ -33,6 +34,15 @@ NUMBERS = {
     "cpus-per-task": "cpus_per_task", "gpus-per-task": "gpus_per_task",
 }  # fmt: skip
 """Options that are numbers of the job's shape: name -> field of `Shape`."""
+
+NOTES = {
+    "nodes": "nodes = {}",
+    "ntasks": "ranks = {}, unless torchrun starts the ranks",
+    "ntasks_per_node": "ranks_per_node = {}, unless torchrun starts the ranks",
+    "cpus_per_task": "cpus_per_rank: {} cores for each task",
+    "gpus_per_task": "gpus_per_node: {} for each task",
+}
+"""Field of `Shape` -> the note about it."""
 
 FLAGS = frozenset({"exclusive", "requeue"})
 
@@ -105,22 +115,34 @@ def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: b
         return _number(name, value, shape)
     if name in {"gres", "gpus", "gpus-per-node"}:
         return _gpus(name, value, keys, shape)
+    return *(_step_option if of_step else _job_option)(name, option, keys), shape
+
+
+def _step_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
+    """Translate an option of srun that does not change the shape."""
     if name in DONE:
-        return Fate.REPLACED, DONE[name], shape
+        return Fate.REPLACED, DONE[name]
+    if name in {"label", "l"}:
+        keys["label"] = True
+        return Fate.KEPT, "label = true"
+    if name in TEXTS and name not in {"output", "error", "job-name"}:
+        return _text(name, option.value, keys)
+    return Fate.NOT_READ, "an option of srun that Argosy does not use"
+
+
+def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
+    """Translate an option of sbatch that does not change the shape."""
+    if name in DONE:
+        return Fate.REPLACED, DONE[name]
     if name in FLAGS:
         keys[name] = True
-        return Fate.KEPT, f"{name} = true", shape
-    if name in {"label", "l"} and of_step:
-        keys["label"] = True
-        return Fate.KEPT, "label = true", shape
-    if name in TEXTS and not (of_step and name in {"output", "error", "job-name"}):
-        return *_text(name, value, keys), shape
-    if name == "dependency" and value.startswith("afterok:"):
-        keys["after"] = value.removeprefix("afterok:")
-        return Fate.KEPT, f'after = "{keys["after"]}"', shape
-    if of_step:
-        return Fate.NOT_READ, "Argosy has no option for it; add it to launcher options yourself if you need it", shape
-    return *_other(name, option, keys), shape
+        return Fate.KEPT, f"{name} = true"
+    if name in TEXTS:
+        return _text(name, option.value, keys)
+    if name == "dependency" and option.value.startswith("afterok:"):
+        keys["after"] = option.value.removeprefix("afterok:")
+        return Fate.KEPT, f'after = "{keys["after"]}"'
+    return _other(name, option, keys)
 
 
 def _long_name(name: str) -> str:
@@ -140,7 +162,8 @@ def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
     if not re.fullmatch(r"\d+", value):
         hint = "; --elastic MIN:MAX is for torchrun jobs that change their size" if "-" in value else ""
         return Fate.NOT_READ, f"not one number{hint}", shape
-    return Fate.KEPT, f"{name} {value}, see the keys", msgspec.structs.replace(shape, **{field: int(value)})
+    changed: dict[str, Any] = {field: int(value)}
+    return Fate.KEPT, NOTES[field].format(value), replace(shape, **changed)
 
 
 def _gpus(name: str, value: str, keys: dict[str, Any], shape: Shape) -> tuple[Fate, str, Shape]:
@@ -160,15 +183,16 @@ def _gpus(name: str, value: str, keys: dict[str, Any], shape: Shape) -> tuple[Fa
     kind = next((word for word in words if not word[0].isdigit()), "")
     field = "gpus" if name == "gpus" else "gpus_per_node"
     note = f"{field} = {count}" + (f', gpu_type = "{kind}"' if kind else "")
-    return Fate.KEPT, note, msgspec.structs.replace(shape, **{field: count, "gpu_type": kind or shape.gpu_type})
+    changed: dict[str, Any] = {field: count, "gpu_type": kind or shape.gpu_type}
+    return Fate.KEPT, note, replace(shape, **changed)
 
 
 def _text(name: str, value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
     key = TEXTS[name]
-    fields = {"name": "job_name"}
-    checked = {key: value} if fields.get(key, key) in JobOptions.__struct_fields__ else {}
     try:
-        check_options(JobOptions(**checked))
+        if key in JobOptions.__struct_fields__:
+            given: dict[str, Any] = {key: value}
+            check_options(JobOptions(**given))
     except UsageError as error:
         return Fate.NOT_READ, error.what
     if not value:
@@ -207,21 +231,22 @@ def shape_keys(shape: Shape, launcher: str, processes: int) -> dict[str, Any]:
         keys["gpus"] = shape.gpus
     if shape.gpu_type:
         keys["gpu_type"] = shape.gpu_type
+    return keys | _rank_keys(shape, launcher, processes, tasks, keys.get("gpus_per_node", 0))
+
+
+def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per_node: int) -> dict[str, Any]:
+    """Return the keys for ranks and their cores; `tasks` is the number of Slurm's tasks on each node."""
+    keys: dict[str, Any] = {}
     cores = shape.cpus_per_task
     if launcher == "torchrun":
-        gpus = keys.get("gpus_per_node", 0) or shape.gpus // max(1, shape.nodes)
-        ranks = processes or gpus
-        if processes:
-            keys["ranks_per_node"] = processes
+        ranks = processes or gpus_per_node or shape.gpus // max(1, shape.nodes)
+        keys["ranks_per_node"] = processes
         cores = cores * max(1, tasks) // max(1, ranks)
+    elif launcher == "none":
+        cores *= max(1, tasks)
     elif launcher == "mpi" and processes:
         keys["ranks"] = processes
-    elif launcher == "none":
-        cores = cores * max(1, tasks)
-    elif shape.ntasks_per_node:
-        keys["ranks_per_node"] = shape.ntasks_per_node
-    elif shape.ntasks:
-        keys["ranks"] = shape.ntasks
-    if cores:
-        keys["cpus_per_rank"] = cores
-    return keys
+    else:
+        keys["ranks_per_node" if shape.ntasks_per_node else "ranks"] = shape.ntasks_per_node or shape.ntasks
+    keys["cpus_per_rank"] = cores
+    return {key: value for key, value in keys.items() if value}

@@ -1,0 +1,107 @@
+"""The record of a command that is taken apart, and its rendering as the command of a job; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from argosy.core.shell import quote
+from argosy.slurm.script_reader import Option, Part, Values, Word, plain_text, source_text
+
+NO_SHORT: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class Program:
+    """A command of the script, taken apart.
+
+    Attributes
+    ----------
+    words
+        Arguments of the program itself.
+    prelude
+        Shell commands that the program's shell runs first, for example ``export X="$Y"``.
+    step_options
+        Options of srun.
+    keys
+        Keys of ``argosy.toml``: image, bind, env, workdir, gpu, contain, torchrun_arg, mpi.
+    launcher
+        Launcher by its name in Argosy; empty for a program without one.
+    processes
+        Processes for each node (torchrun), or of the whole job (mpirun); 0 if the script leaves them to the launcher.
+    replaced, unread
+        Notes about parts that Argosy does itself, and parts that the user has to translate.
+    is_start
+        Whether something in the command starts a program of the job.
+    is_done
+        Whether nothing is left to take apart.
+    """
+
+    words: tuple[Word, ...]
+    line: int
+    values: Values
+    prelude: list[str] = field(default_factory=list)
+    step_options: tuple[Option, ...] = ()
+    keys: dict[str, Any] = field(default_factory=dict)
+    launcher: str = ""
+    processes: int = 0
+    is_start: bool = False
+    is_done: bool = False
+    replaced: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    @property
+    def texts(self) -> list[str]:
+        """The arguments as text; variables without a value stay as they are written."""
+        return [source_text(word) for word in self.words]
+
+    @property
+    def name(self) -> str:
+        """The first argument without its folder."""
+        return source_text(self.words[0]).rsplit("/", 1)[-1] if self.words else ""
+
+    def skip(self, count: int) -> None:
+        """Remove arguments from the beginning."""
+        self.words = self.words[count:]
+
+    def add(self, key: str, *values: str) -> None:
+        """Add values to a list of the keys."""
+        self.keys.setdefault(key, []).extend(value for value in values if value)
+
+
+def command_of(program: Program) -> tuple[list[str], bool]:
+    """Return the command of a job, and whether a shell in each rank expands variables in it.
+
+    Words without variables become arguments as they are.  A command with variables that only the job knows runs as
+    ``sh -c 'exec …'``.
+    """
+    texts = [plain_text(word) for word in program.words]
+    if all(text is not None for text in texts) and not program.prelude:
+        return [text for text in texts if text is not None], False
+    return ["sh", "-c", "; ".join((*program.prelude, f"exec {shell_line(program.words)}"))], True
+
+
+def shell_line(words: tuple[Word, ...]) -> str:
+    """Render words as a line of sh, with the variables and expressions that they contain."""
+    return " ".join(_shell_word(word) for word in words)
+
+
+def _shell_word(word: Word) -> str:
+    """Render a word for sh: text in quotes where it needs them, variables in double quotes."""
+    text = plain_text(word)
+    if text is not None:
+        return quote(text)
+    return "".join(_shell_part(part) for part in word)
+
+
+def _shell_part(part: Part) -> str:
+    if part.kind == "text":
+        return re.sub(r"([^\w@%+=:,./-])", r"\\\1", part.text)
+    if part.kind == "shell":
+        return f'"{part.text}"' if part.quoted else part.text
+    default = f":-{part.default}" if part.default is not None else ""
+    variable = f"${{{part.text}{default}}}"
+    return f'"{variable}"' if part.quoted or not default else variable
