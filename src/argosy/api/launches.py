@@ -22,12 +22,15 @@ from argosy.diagnostics.verify.verify import find_bad_nodes_of
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch import explain, interactive, resolve, submit, submit_ssh
+from argosy.launch.import_script import importer
+from argosy.launch.import_script.model import ImportedScript
 from argosy.launch.model import LaunchRequest
 from argosy.launch.request import read_request
 from argosy.recipes.launch_options import ContainerOptions, LaunchOptions
 from argosy.recipes.option_row import plain_values
 from argosy.runtimes import run as runner
 from argosy.runtimes.container_plan import parse_container
+from argosy.sites.read import read_site, search_path
 
 
 def run(
@@ -236,3 +239,26 @@ def bench_startup(
 def bench_history(*, site: str = "", session: Session | None = None) -> tuple[earlier.EarlierRun, ...]:
     """List the bandwidths that your last jobs measured, as ``argosy bench history`` does."""
     return earlier.list_earlier(use_session(session), site)
+
+
+def import_script(
+    script: str | Path, *, site: str = "", name: str = "", session: Session | None = None
+) -> ImportedScript:
+    """Translate a hand-written job script into jobs of ``argosy.toml``, as ``argosy import`` does; no file is written.
+
+    Parameters
+    ----------
+    site
+        Site of the job; variables that its profile sets are left out.
+    name
+        Name of the first job; empty: the script's job name, or its file name.
+
+    Raises
+    ------
+    SiteError
+        When there is no such site.
+    """
+    here = use_session(session)
+    profile = read_site(site, search_path(here.host.environment, Path.cwd())) if site else None
+    text = Path(script).read_bytes().decode(errors="replace")
+    return importer.import_script(str(script), text, name=name, site=profile)

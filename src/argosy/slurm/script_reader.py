@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import Literal
 
 import msgspec
@@ -191,7 +192,7 @@ def _lines(node: Node) -> tuple[int, int]:
 
 
 LISTS = frozenset({"program", "list"})
-"""Nodes of the syntax tree whose children are statements that run one after the other."""
+"""Nodes of the syntax tree whose children are statements that run in sequence."""
 
 ASSIGNMENTS = frozenset({"variable_assignment", "variable_assignments", "declaration_command"})
 
@@ -199,7 +200,7 @@ ASSIGNMENTS = frozenset({"variable_assignment", "variable_assignments", "declara
 def _statements(node: Node, *, background: bool) -> Iterator[Statement]:
     """Find the statements below a node in order; ``a && b`` and ``a; b`` are two."""
     children = node.children
-    for child, after in zip(children, [*children[1:], None], strict=True):
+    for child, after in zip_longest(children, children[1:]):
         if not child.is_named or child.type == "comment":
             continue
         begins_background = background or (after is not None and after.type == "&")
@@ -222,7 +223,7 @@ def _statement(node: Node, *, background: bool) -> Statement:
     if node.type == "pipeline":
         return _pipeline(node, background=background)
     if node.type in ASSIGNMENTS:
-        exported = node.type == "declaration_command" and _source(node).split()[0] in {"export", "declare"}
+        exported = node.type == "declaration_command" and _source(node).startswith(("export", "declare"))
         return Statement(line, end, "assignment", text, (), tuple(_assigned(node)), exported)
     if node.type == "unset_command":
         return Statement(line, end, "command", text, tuple((Part("text", word),) for word in text.split()))
@@ -252,7 +253,7 @@ def _pipeline(node: Node, *, background: bool) -> Statement:
     """Read ``COMMAND | tee FILE`` as COMMAND with a redirection; any other pipeline is not taken apart."""
     _, end = _lines(node)
     first, *others = node.named_children
-    is_output = all(each.type == "command" and _source(each).split()[0] in {"tee", "ts", "cat"} for each in others)
+    is_output = all(each.type == "command" and _source(each).startswith(("tee", "ts", "cat")) for each in others)
     if not is_output:
         return _compound(node)
     inner = _statement(first, background=background)

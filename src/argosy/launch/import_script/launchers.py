@@ -6,7 +6,7 @@ import re
 
 from argosy.launch.import_script.containers import pyxis_image
 from argosy.launch.import_script.program import NO_SHORT, Program
-from argosy.slurm.script_reader import Option, Part, split_options
+from argosy.slurm.script_reader import Option, Part, Word, split_options
 
 _SRUN_FLAGS = """
     label unbuffered overlap exact exclusive no-kill quiet verbose oversubscribe overcommit pty contiguous
@@ -16,7 +16,9 @@ _SRUN_FLAGS = """
 SRUN_FLAGS = frozenset(_SRUN_FLAGS.split())
 """Options of srun that work without a value (srun(1), and pyxis)."""
 
-TORCHRUN_FLAGS = frozenset({"standalone", "no-python", "no_python", "run-path", "run_path", "use_env", "use-env"})
+TORCHRUN_FLAGS = frozenset(
+    {"module", "standalone", "no-python", "no_python", "run-path", "run_path", "use_env", "use-env"}
+)
 
 RENDEZVOUS = re.compile(
     r"(nnodes|node[-_]rank|rdzv[-_]\w+|master[-_](addr|port)|standalone|use[-_]env|local[-_]addr)\Z"
@@ -89,13 +91,13 @@ def read_torchrun(program: Program) -> None:
     texts = program.texts
     options, count = split_options(texts[1:], flags=TORCHRUN_FLAGS, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
-    module, plain = "", False
+    module, plain = False, False
     for option in options:
         name = option.name.replace("_", "-")
         if name == "nproc-per-node":
             program.processes = int(option.value) if option.value.isdigit() else 0
         elif name == "module":
-            module = option.value
+            module = True
         elif name == "no-python":
             plain = True
         elif RENDEZVOUS.match(option.name):
@@ -103,23 +105,21 @@ def read_torchrun(program: Program) -> None:
         else:
             program.add("torchrun_arg", str(option))
     program.skip(1 + count)
-    if module:
-        program.words = tuple((Part("text", each),) for each in ("python", "-m", module)) + program.words
-    elif not plain:
-        program.words = ((Part("text", "python"),), *program.words)
+    if not plain:
+        program.words = (*_python(module=module), *program.words)
 
 
 def read_accelerate(program: Program) -> None:
     """Read ``accelerate launch``: the program runs under torchrun."""
     if program.texts[1:2] != ["launch"]:
         return program.skip(len(program.words))
-    flags = frozenset({"multi_gpu", "multi-gpu", "use_deepspeed", "use_fsdp"})
+    flags = frozenset({"module", "multi_gpu", "multi-gpu", "use_deepspeed", "use_fsdp"})
     options, count = split_options(program.texts[2:], flags=flags, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
-    module = ""
+    module = False
     for option in options:
         if option.name == "module":
-            module = option.value
+            module = True
         elif option.name in {"mixed_precision", "mixed-precision"}:
             program.keys.setdefault("env", {})["ACCELERATE_MIXED_PRECISION"] = option.value
         elif ACCELERATE_DONE.match(option.name):
@@ -127,9 +127,13 @@ def read_accelerate(program: Program) -> None:
         else:
             program.unread.append(f"{option}: an option of accelerate launch; set it in your program")
     program.skip(2 + count)
-    before = ("python", "-m", module) if module else ("python",)
-    program.words = tuple((Part("text", each),) for each in before) + program.words
+    program.words = (*_python(module=module), *program.words)
     return None
+
+
+def _python(*, module: bool) -> tuple[Word, ...]:
+    """Return the beginning of the command: launchers start Python themselves."""
+    return tuple((Part("text", each),) for each in (("python", "-m") if module else ("python",)))
 
 
 def read_deepspeed(program: Program) -> None:
@@ -142,4 +146,4 @@ def read_deepspeed(program: Program) -> None:
         else:
             program.replaced.append(f"{option}: Argosy starts the ranks")
     program.skip(1 + count)
-    program.words = ((Part("text", "python"),), *program.words)
+    program.words = (*_python(module=False), *program.words)

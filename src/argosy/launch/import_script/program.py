@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from argosy.core.shell import quote
 from argosy.slurm.script_reader import Option, Part, Values, Word, plain_text, source_text
@@ -14,8 +15,7 @@ from argosy.slurm.script_reader import Option, Part, Values, Word, plain_text, s
 NO_SHORT: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(slots=True)
-class Program:
+class Program(msgspec.Struct):
     """A command of the script, taken apart.
 
     Attributes
@@ -43,15 +43,15 @@ class Program:
     words: tuple[Word, ...]
     line: int
     values: Values
-    prelude: list[str] = field(default_factory=list)
+    prelude: list[str] = msgspec.field(default_factory=list)
     step_options: tuple[Option, ...] = ()
-    keys: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = msgspec.field(default_factory=dict)
     launcher: str = ""
     processes: int = 0
     is_start: bool = False
     is_done: bool = False
-    replaced: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
+    replaced: list[str] = msgspec.field(default_factory=list)
+    unread: list[str] = msgspec.field(default_factory=list)
 
     @property
     def texts(self) -> list[str]:

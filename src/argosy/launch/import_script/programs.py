@@ -1,7 +1,7 @@
 """Take a command of a job script apart: srun, container, launcher, program; pure.
 
-``srun -n 8 singularity exec -B /data x.sif torchrun train.py`` has four layers.  `read_program` removes one after the
-other and notes what each says.
+``srun -n 8 singularity exec -B /data x.sif torchrun train.py`` has four layers.  `read_program` removes the outermost
+layer until the program is left, and notes what each layer says.
 """
 
 from __future__ import annotations

@@ -1,0 +1,185 @@
+"""Job scripts of the field become jobs of argosy.toml, and no line is lost silently."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.core.errors import UsageError
+from argosy.launch.import_script.importer import import_script
+from argosy.launch.import_script.model import Fate, ImportedScript
+from argosy.launch.import_script.write import render_jobs
+from argosy.recipes.project_tables import ProjectTable
+from argosy.sites.profile import Setting, Site
+from argosy.slurm.script_reader import read_job_script
+
+LUMI = """#!/bin/bash
+#SBATCH --account=project_1
+#SBATCH --partition=standard-g
+#SBATCH --nodes=2
+#SBATCH --gpus-per-node=8
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=56   # seven cores for each GCD
+#SBATCH --mem-per-gpu=60G
+#SBATCH --time=00:10:00
+
+module purge
+module load LUMI partition/G
+CONTAINER=/project/project_1/pytorch.sif
+export NCCL_SOCKET_IFNAME=hsn0,hsn1
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=29500
+ARGS="--epochs 10 --data '$SCRATCH/set'"
+echo "starting on $SLURM_JOB_NODELIST"
+srun --cpu-bind=none singularity exec -B /flash,/scratch:/data --rocm $CONTAINER \\
+    torchrun --nnodes=$SLURM_NNODES --nproc_per_node=8 --max-restarts=3 \\
+    --rdzv_backend=c10d --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT train.py $ARGS > out.log 2>&1
+"""
+
+
+def keys(text: str, **options: Any) -> dict[str, Any]:
+    jobs = import_script("job.sh", text, **options).jobs
+    assert len(jobs) == 1
+    return dict(jobs[0].keys)
+
+
+def fate(imported: ImportedScript, text: str) -> tuple[Fate, str]:
+    found = [each for each in imported.translations if each.text.startswith(text)]
+    assert found, f"{text} is lost"
+    return found[0].fate, found[0].note
+
+
+def test_a_torchrun_job_in_a_container_keeps_shape_binds_and_arguments() -> None:
+    job = keys(LUMI)
+    assert job["image"] == "/project/project_1/pytorch.sif"
+    assert job["launcher"] == "torchrun"
+    assert job["torchrun_arg"] == ["--max-restarts=3"]
+    assert (job["nodes"], job["gpus_per_node"], job["ranks_per_node"], job["cpus_per_rank"]) == (2, 8, 8, 7)
+    assert job["bind"] == ["/flash", "/scratch:/data"]
+    assert job["env"] == {"NCCL_SOCKET_IFNAME": "hsn0,hsn1"}
+    assert (job["account"], job["partition"], job["time"], job["mem_per_gpu"]) == (
+        "project_1", "standard-g", "00:10:00", "60G",
+    )  # fmt: skip
+    assert job["command"][:2] == ["sh", "-c"]
+    assert "exec python train.py --epochs 10 --data" in job["command"][2]
+
+
+def test_each_line_has_a_translation_with_its_reason() -> None:
+    imported = import_script("job.sh", LUMI)
+    lines = {each.line for each in imported.translations}
+    assert lines == {number for number, text in enumerate(LUMI.splitlines(), 1) if number > 1 and text.strip()} - {
+        20,
+        21,
+    }
+    assert fate(imported, "module load")[0] is Fate.LEFT_OUT
+    assert fate(imported, "export MASTER_ADDR")[0] is Fate.REPLACED
+    assert fate(imported, "echo")[0] is Fate.LEFT_OUT
+    assert fate(imported, "--cpu-bind=none")[0] is Fate.REPLACED
+    assert fate(imported, "> out.log 2>&1")[0] is Fate.LEFT_OUT
+
+
+def test_variables_that_the_profile_sets_are_left_out() -> None:
+    site = Site(name="s", settings=(Setting(name="NCCL_SOCKET_IFNAME", value="hsn0,hsn1", why="w", source="s"),))
+    job = keys(LUMI, site=site)
+    assert "env" not in job
+    assert job["site"] == "s"
+    assert fate(import_script("j", LUMI, site=site), "export NCCL")[0] is Fate.REPLACED
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("srun python a.py", {"launcher": "srun", "command": ["python", "a.py"], "image": "bare:"}),
+        ("python -m torch.distributed.run --nproc_per_node 4 -m pkg.train --x 1",
+         {"launcher": "torchrun", "ranks_per_node": 4, "command": ["python", "-m", "pkg.train", "--x", "1"]}),
+        ("apptainer exec --nv x.sif python a.py", {"image": "x.sif", "launcher": "none"}),
+        ("mpirun -np 8 --bind-to core ./a.out -v", {"launcher": "mpi", "ranks": 8, "command": ["./a.out", "-v"]}),
+        ("srun --mpi=pmix -n 16 apptainer exec x.sif ./a", {"launcher": "mpi", "mpi": "pmix", "ranks": 16}),
+        ("srun --container-image=nvcr.io#nvidia/pytorch:24.01-py3 --container-mounts=/a:/b,/c:/d python a.py",
+         {"image": "docker://nvcr.io/nvidia/pytorch:24.01-py3", "bind": ["/a:/b", "/c:/d"]}),
+        ("podman-hpc run --rm --gpu -v /a:/b -e X=1 img:1 python a.py",
+         {"image": "docker://img:1", "bind": ["/a:/b"], "env": {"X": "1"}}),
+        ("shifter --image=docker:org/img:2 python a.py", {"image": "docker://org/img:2"}),
+        ("accelerate launch --num_processes 8 --mixed_precision bf16 a.py --y",
+         {"launcher": "torchrun", "command": ["python", "a.py", "--y"], "env": {"ACCELERATE_MIXED_PRECISION": "bf16"}}),
+        ("deepspeed --num_gpus 2 a.py --deepspeed ds.json", {"launcher": "torchrun", "ranks_per_node": 2}),
+        ("srun apptainer exec x.sif bash -c 'source /opt/env/bin/activate; python a.py --n 2'",
+         {"image": "x.sif", "command": ["python", "a.py", "--n", "2"]}),
+        ("srun apptainer exec x.sif bash -c '$WITH_CONDA; python a.py'",
+         {"command": ["bash", "-c", "$WITH_CONDA; python a.py"]}),
+        ("OUT=run1\npython a.py --out $OUT", {"command": ["python", "a.py", "--out", "run1"]}),
+        ("A=(--x 'y z')\npython a.py \"${A[@]}\"", {"command": ["python", "a.py", "--x", "y z"]}),
+        ("python a.py --id $SLURM_ARRAY_TASK_ID",
+         {"command": ["sh", "-c", 'exec python a.py --id "${SLURM_ARRAY_TASK_ID}"']}),
+        ("cd $SCRATCH/run\npython a.py", {"command": ["sh", "-c", 'cd "${SCRATCH}/run"; exec python a.py']}),
+        ("source /p/venv/bin/activate\npython a.py", {"image": "bare:/p/venv", "command": ["python", "a.py"]}),
+        ("mkdir -p out/$SLURM_JOB_ID\npython a.py", {"before": ['mkdir -p out/"${SLURM_JOB_ID}"']}),
+        ("numactl --cpunodebind=0 python a.py | tee log", {"command": ["python", "a.py"]}),
+    ],
+)  # fmt: skip
+def test_forms_that_the_field_uses(line: str, expected: dict[str, Any]) -> None:
+    job = keys(f"#!/bin/bash\n#SBATCH --nodes=1\n{line}\n")
+    assert {name: job.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("#SBATCH --output=$HOME/x", "sbatch expands no variables"),
+        ("#SBATCH --nodse=2", "did you mean --nodes?"),
+        ("#SBATCH --time=soon", "invalid time limit"),
+        ("export TOKEN=$(cat token)", "a command computes the value"),
+        ("source env.sh", "put its variables into env"),
+        ("pip install x", "environment file"),
+        ("for i in 1 2; do python a.py $i; done", "job array"),
+    ],
+)
+def test_parts_that_cannot_be_translated_are_named_with_advice(line: str, note: str) -> None:
+    imported = import_script("job.sh", f"#!/bin/bash\n{line}\npython b.py\n")
+    assert any(each.line == 2 and note in each.note for each in imported.unread)
+
+
+def test_a_value_that_a_condition_sets_is_not_guessed() -> None:
+    text = "#!/bin/bash\nif [ $1 = a ]; then\n  X=1\nelse\n  X=2\nfi\npython a.py $X\n"
+    imported = import_script("job.sh", text)
+    assert fate(imported, "$X")[0] is Fate.NOT_READ
+
+
+def test_directives_below_the_first_command_are_not_read_by_sbatch() -> None:
+    imported = import_script("job.sh", "#!/bin/bash\n#SBATCH -N 2\necho x\n#SBATCH -t 10\npython a.py\n")
+    assert fate(imported, "--time=10")[0] is Fate.LEFT_OUT
+    assert "time" not in imported.jobs[0].keys
+
+
+def test_several_programs_become_several_jobs() -> None:
+    text = "#!/bin/bash\n#SBATCH -J prep\nsrun python a.py\nsrun -n 4 python b.py\n"
+    assert [(job.name, job.keys["command"][-1]) for job in import_script("j.sh", text).jobs] == [
+        ("prep", "a.py"),
+        ("prep-2", "b.py"),
+    ]
+
+
+def test_the_table_is_added_to_a_project_file_and_valid() -> None:
+    jobs = import_script("job.sh", LUMI, name="train").jobs
+    text = render_jobs(jobs, "# mine\n[launch]\nsite = 'lumi-g'   # kept\n")
+    assert text.startswith("# mine\n[launch]\nsite = 'lumi-g'   # kept\n")
+    assert msgspec.convert(tomllib.loads(text), ProjectTable).job["train"].nodes == 2
+    with pytest.raises(UsageError, match="has a job 'train' already"):
+        render_jobs(jobs, text)
+
+
+@given(st.text(st.sampled_from("#SBATCH -nN=$(){}\"'\\\n;&|<>xab1 srun python torchrun for do done [ ]"), max_size=200))
+def test_any_text_is_read_without_an_exception(text: str) -> None:
+    imported = import_script("job.sh", text)
+    msgspec.convert(tomllib.loads(render_jobs(imported.jobs)), ProjectTable)
+
+
+def test_quotes_continued_lines_and_comments_are_read_as_the_shell_reads_them() -> None:
+    script = read_job_script("#!/bin/sh\n#SBATCH --job-name='a b' # name\npython \\\n  a.py 'x y' \"z\" # end\n")
+    assert str(script.options[0]) == "--job-name=a b"
+    assert [each.line for each in script.statements] == [3]
