@@ -14,7 +14,7 @@ from argosy.core.errors import UsageError
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.launch.import_script.write import render_jobs
-from argosy.recipes.project_tables import ProjectTable
+from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Setting, Site
 from argosy.slurm.script_reader import read_job_script
 
