@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -198,3 +199,10 @@ def _opens_text(call: ast.Call) -> bool:
     place = 1 if of in {"", "os"} else 0
     given = [keyword.value for keyword in call.keywords if keyword.arg == "mode"] or call.args[place : place + 1]
     return not any(isinstance(mode, ast.Constant) and "b" in str(mode.value) for mode in given)
+
+
+def test_a_wheel_contains_every_data_file() -> None:
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    packed = {path for pattern in tool["setuptools"]["package-data"]["argosy"] for path in SOURCE.glob(pattern)}
+    data = {path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in data if path.suffix != ".py"} <= packed

@@ -328,8 +328,8 @@ def _not_a_bundle(archive: Path, why: str) -> ArgosyError:
 def _keep_tools(tools: Path, session: Session) -> None:
     """Move the static uv to the cache, where builds look for it."""
     for tool in sorted(tools.iterdir()) if tools.is_dir() else ():
-        place = session.paths.cache / TOOLS / tool.name
-        with fill_once(place, what="unpacking uv", waiting=session.waiting) as beside:
+        folder = session.paths.cache / TOOLS / tool.name
+        with fill_once(folder, what="unpacking uv", waiting=session.waiting) as beside:
             if beside is not None:
                 tool.rename(beside / "from-bundle")
                 for entry in (beside / "from-bundle").iterdir():

@@ -310,8 +310,8 @@ def _run_worker(context: CondaContext, plan: CondaPlan, condarc: Condarc) -> tup
         cache.mkdir(parents=True, exist_ok=True)
         context.prefix.parent.mkdir(parents=True, exist_ok=True)
     request = render_request(plan, cache=cache, tree=context.prefix, prefix=ENV_PREFIX, spare=context.spare)
-    words = (sys.executable, "-m", "argosy.recipes.conda_worker")
-    command = Command(words, env=_worker_environment(session, condarc), stdin=request)
+    argv = (sys.executable, "-m", "argosy.recipes.conda_worker")
+    command = Command(argv, env=_worker_environment(session, condarc), stdin=request)
     # One process at a time fills the cache: rattler's own locks do not work on every network file system.
     with hold_lock(cache / "lease", what="installing conda packages", waiting=session.waiting):
         reply = session.runner.run(command, lambda line: context.step.say(line.strip()))

@@ -62,9 +62,9 @@ def parse_dist(text: str) -> Iterator[LockedPackage]:
 def parse_dpkg(text: str) -> Iterator[LockedPackage]:
     """Read the installed packages from dpkg's status file."""
     for stanza in text.split("\n\n"):
-        words = dict(re.findall(r"^(Package|Version|Status): *(.+)$", stanza, re.MULTILINE))
-        if "Package" in words and "Version" in words and words.get("Status", "ok installed").endswith(" installed"):
-            yield LockedPackage(words["Package"], words["Version"].strip(), kind=PackageKind.DEB)
+        fields = dict(re.findall(r"^(Package|Version|Status): *(.+)$", stanza, re.MULTILINE))
+        if "Package" in fields and "Version" in fields and fields.get("Status", "ok installed").endswith(" installed"):
+            yield LockedPackage(fields["Package"], fields["Version"].strip(), kind=PackageKind.DEB)
 
 
 def parse_rpm(text: str) -> Iterator[LockedPackage]:
@@ -112,8 +112,8 @@ def freeze(name: str, session: Session) -> Lock:
 
 def _list_files(base: Base, session: Session) -> list[str]:
     """List the paths in a base, without the leading slash."""
-    words = ("unsquashfs", "-no-progress", "-o", str(base.image.base_offset), "-l", base.image.path)
-    reply = run_checked(session.runner, Command(words), doing="listing the image")
+    argv = ("unsquashfs", "-no-progress", "-o", str(base.image.base_offset), "-l", base.image.path)
+    reply = run_checked(session.runner, Command(argv), doing="listing the image")
     return [line.removeprefix(ROOT) for line in reply.stdout.splitlines() if line.startswith(ROOT)]
 
 

@@ -244,14 +244,14 @@ def _unbuilt(apart: Installer, pins: Sequence[Pin]) -> Sequence[Pin]:
 
 
 def _uv_fits(apart: Installer, pins: Sequence[Pin]) -> bool:
-    return apart.uv(*_words(apart, pins), "--dry-run", "--no-build").code == 0
+    return apart.uv(*_install_command(apart, pins), "--dry-run", "--no-build").code == 0
 
 
-def _words(apart: Installer, pins: Sequence[Pin]) -> tuple[str, ...]:
+def _install_command(apart: Installer, pins: Sequence[Pin]) -> tuple[str, ...]:
     # A file hides addresses, which may hold a login, from the process list.
     wanted = apart.file("-r", "wheels.txt", "".join(f"{pin.spec}\n" for pin in pins))
-    place = ("--python", apart.python.executable, "--target", f"{WORK_INSIDE}/unused")
-    return ("pip", "install", "--no-deps", *place, *apart.installing, *wanted)
+    target = ("--python", apart.python.executable, "--target", f"{WORK_INSIDE}/unused")
+    return ("pip", "install", "--no-deps", *target, *apart.installing, *wanted)
 
 
 def _with_file(apart: Installer, pin: Pin, folder: Path, step: Step, *, bare: bool) -> Pin:
@@ -262,7 +262,7 @@ def _with_file(apart: Installer, pin: Pin, folder: Path, step: Step, *, bare: bo
         return pin
     package = pin.package
     step.say(f"building a wheel of {package.name} {package.version}")
-    apart.uv_checked(*_words(apart, [pin]), doing=f"building a wheel of {package.name}")
+    apart.uv_checked(*_install_command(apart, [pin]), doing=f"building a wheel of {package.name}")
     built = _find_built_wheel(apart.work / "cache", package)
     wheel = folder / built.name
     shutil.copy2(built, wheel)

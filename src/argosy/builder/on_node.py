@@ -62,7 +62,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
     cpus: int = 0
 
 
-def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str, str]) -> Argv:
+def plan_node_options(wanted: NodeOptions, site: Site, environment: Mapping[str, str]) -> Argv:
     """Return the options of srun or sbatch for a build on one node.
 
     Raises
@@ -78,7 +78,7 @@ def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str,
             hint="select a site with --site, or remove --on-node or --submit to build on this machine",
         )
     defaults = site.build
-    asked = JobOptions(wishes.account, wishes.partition, wishes.qos, wishes.time, wishes.mem)
+    asked = JobOptions(wanted.account, wanted.partition, wanted.qos, wanted.time, wanted.mem)
     asked = replace(asked, **choose_defaults(asked, environment))  # type: ignore[arg-type]  # names of text fields
     # The site's QOS may not be valid in another partition.
     own_partition = bool(asked.partition)
@@ -91,7 +91,7 @@ def plan_node_options(wishes: NodeOptions, site: Site, environment: Mapping[str,
         exclusive=defaults.exclusive,
     )
     refuse_missing_options(options, site)
-    cpus = wishes.cpus or defaults.cpus
+    cpus = wanted.cpus or defaults.cpus
     return (
         "--job-name=argosy-build",
         *("--nodes=1", "--ntasks=1"),
@@ -115,7 +115,7 @@ def _gpus(site: Site) -> Iterator[str]:
         yield f"--{kind}{site.build.gpus}"
 
 
-def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "") -> Argv:
+def plan_node_arguments(arguments: Sequence[str], *, work_dir: str = "", bundle: str = "") -> Argv:
     """Return the arguments of `argosy build` on the node: those of the user, without the options of the job.
 
     Parameters
@@ -125,7 +125,7 @@ def plan_node_words(words: Sequence[str], *, work_dir: str = "", bundle: str = "
     bundle
         The bundle that was downloaded on this machine; empty if the node downloads.
     """
-    kept = _without(words, FLAGS, VALUED)
+    kept = _without(arguments, FLAGS, VALUED)
     if bundle:
         kept = (*_without(kept, frozenset({"--no-cache"}), OF_THE_RECIPE, sources=False), "--bundle", bundle)
     return (*kept, *(("--work-dir", work_dir) if work_dir else ()))
@@ -137,17 +137,17 @@ MAY_TAKE_ONE = "--locked"
 """Takes the next argument as its value, unless that is an option."""
 
 
-def _without(words: Sequence[str], flags: frozenset[str], valued: frozenset[str], *, sources: bool = True) -> Argv:
+def _without(arguments: Sequence[str], flags: frozenset[str], valued: frozenset[str], *, sources: bool = True) -> Argv:
     """Remove options and their values; `sources` tells whether other arguments stay."""
     kept: list[str] = []
-    rest = list(words)
+    rest = list(arguments)
     while rest:
-        word = rest.pop(0)
-        name, equals, _ = word.partition("=")
+        argument = rest.pop(0)
+        name, equals, _ = argument.partition("=")
         alone = equals or not rest or (name == MAY_TAKE_ONE and rest[0].startswith("-"))
         value = [rest.pop(0)] if name in TAKES_ONE | valued and not alone else []
-        if name not in flags | valued and (sources or word.startswith("-")):
-            kept += [word, *value]
+        if name not in flags | valued and (sources or argument.startswith("-")):
+            kept += [argument, *value]
     return tuple(kept)
 
 
@@ -191,24 +191,24 @@ class Submitted(msgspec.Struct, frozen=True):
     record: str
 
 
-def build_on_node(words: Sequence[str], wishes: NodeOptions, request: BuildRequest, session: Session) -> int:
+def build_on_node(arguments: Sequence[str], wanted: NodeOptions, request: BuildRequest, session: Session) -> int:
     """Build on a node now, show its output, and return its exit code.
 
     Parameters
     ----------
-    words
+    arguments
         The command line after ``argosy build``, as typed.
     """
     site = find_build_site(request, session)
-    options = plan_node_options(wishes, site, session.host.environment)
+    options = plan_node_options(wanted, site, session.host.environment)
     refuse_existing(request.output, force=request.force)
     require_writable_folder(request.output.parent)
     with _downloaded(site, request, session) as archive:
-        command = _plan_command(words, site, archive)
+        command = _plan_command(arguments, site, archive)
         return session.runner.run_foreground(Command(("srun", *options, *command), env=_node_environment(session)))
 
 
-def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildRequest, session: Session) -> Submitted:
+def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRequest, session: Session) -> Submitted:
     """Submit the build as a job, with a record next to those of launches.
 
     Raises
@@ -217,7 +217,7 @@ def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildReques
         If Slurm refuses the job.
     """
     site = find_build_site(request, session)
-    options = plan_node_options(wishes, site, session.host.environment)
+    options = plan_node_options(wanted, site, session.host.environment)
     refuse_existing(request.output, force=request.force)
     require_writable_folder(request.output.parent)
     archive = ""
@@ -225,7 +225,7 @@ def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildReques
         archive = _download(request, session)
     folder = new_record_folder(session)
     output = f"{session.host.cwd}/argosy-build-%j.out"
-    command = _plan_command(words, site, archive)
+    command = _plan_command(arguments, site, archive)
     title = f"Builds {request.output.name}; made by argosy build --submit."
     script = render_node_script(options, command, output=output, title=title, bundle=archive, unload=site.build.unload)
     with translate_os_errors(folder):
@@ -234,9 +234,8 @@ def submit_build(words: Sequence[str], wishes: NodeOptions, request: BuildReques
     submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     submitted = {"job": "", "output": output, "site": site.name, "profile": request.site, "time": now}
-    write_text(
-        folder / "submitted.json", json.dumps(submitted) + "\n"
-    )  # before sbatch, as for a launch: the job is then found by its script
+    # Written before sbatch, as for a launch, so that an interrupted submission can be found by its script.
+    write_text(folder / "submitted.json", json.dumps(submitted) + "\n")
     reply = run_slurm(session, submit)
     if reply.code != 0:
         Path(archive).unlink() if archive and not may_be_done(reply.stderr) else None
@@ -283,16 +282,16 @@ def _download(request: BuildRequest, session: Session) -> str:
     return str(archive)
 
 
-def _plan_command(words: Sequence[str], site: Site, archive: str) -> Argv:
+def _plan_command(arguments: Sequence[str], site: Site, archive: str) -> Argv:
     """Return the command that a node runs: this Argosy with this Python."""
-    work_dir = "" if any(word.partition("=")[0] == "--work-dir" for word in words) else site.build.work_dir
+    work_dir = "" if any(argument.partition("=")[0] == "--work-dir" for argument in arguments) else site.build.work_dir
     return (
         sys.executable,
         "-P",
         "-m",
         "argosy.cli",
         "build",
-        *plan_node_words(words, work_dir=work_dir, bundle=archive),
+        *plan_node_arguments(arguments, work_dir=work_dir, bundle=archive),
     )
 
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from argosy.builder.on_node import NodeOptions, plan_node_options, plan_node_words, render_node_script
+from argosy.builder.on_node import NodeOptions, plan_node_arguments, plan_node_options, render_node_script
 from argosy.core.errors import SiteError, UsageError
 from argosy.sites.load import load_profile
 from argosy.sites.profile import Site, Slurm
@@ -63,13 +63,13 @@ TYPED = ("env.yml", "--base", "b.sif", "-o", "out.sif", "--on-node", "--time=5",
 
 
 def test_the_node_is_told_what_was_typed_less_what_is_about_the_job() -> None:
-    assert plan_node_words(TYPED, work_dir="/local") == (
+    assert plan_node_arguments(TYPED, work_dir="/local") == (
         *("env.yml", "--base", "b.sif", "-o", "out.sif", "--site", "big", "-v", "--work-dir", "/local"),
     )
 
 
 def test_with_a_bundle_the_node_is_told_neither_sources_nor_base() -> None:
-    assert plan_node_words((*TYPED, "--force"), bundle="x.tar") == (
+    assert plan_node_arguments((*TYPED, "--force"), bundle="x.tar") == (
         "-o",
         "out.sif",
         "-v",
@@ -98,10 +98,10 @@ def test_modules_that_break_builds_are_unloaded_where_there_are_modules() -> Non
 
 @pytest.mark.parametrize("option", ["--no-build-isolation", "--allow-replace"])
 def test_with_a_bundle_no_word_of_the_recipes_options_is_left(option: str) -> None:
-    assert plan_node_words(("env.yml", option, "apex", "-o", "x"), bundle="b") == ("-o", "x", "--bundle", "b")
+    assert plan_node_arguments(("env.yml", option, "apex", "-o", "x"), bundle="b") == ("-o", "x", "--bundle", "b")
 
 
 def test_a_lock_without_a_name_takes_no_option_for_one() -> None:
     typed = ("--locked", "--on-node", "-o", "x", "--locked", "my.lock", "--submit")
-    assert plan_node_words(typed) == ("--locked", "-o", "x", "--locked", "my.lock")
-    assert plan_node_words(typed, bundle="b") == ("-o", "x", "--bundle", "b")
+    assert plan_node_arguments(typed) == ("--locked", "-o", "x", "--locked", "my.lock")
+    assert plan_node_arguments(typed, bundle="b") == ("-o", "x", "--bundle", "b")

@@ -179,8 +179,8 @@ def _outside(environment: Mapping[str, str]) -> dict[str, str]:
 def _namespace_argv(backend: str, rootfs: RootfsSpec, spec: ExecSpec, scratch: str) -> Argv:
     user = ("--user", "--map-root-user") if backend == "userns" else ()
     space = (*PRIVATE_NAMESPACE[:1], *user, *PRIVATE_NAMESPACE[1:])
-    places = (scratch, rootfs.image, str(rootfs.offset), rootfs.tree, rootfs.changes)
-    join = ("sh", "-c", JOIN, "argosy-join", *places)
+    paths = (scratch, rootfs.image, str(rootfs.offset), rootfs.tree, rootfs.changes)
+    join = ("sh", "-c", JOIN, "argosy-join", *paths)
     mounts = ("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/")  # noqa: S108 - inside
     path = ("--setenv", "PATH", dict(spec.variables).get("PATH", DEFAULT_PATH))
     binds = [w for b in spec.binds for w in ("--ro-bind" if b.read_only else "--bind", b.source, b.target)]

@@ -114,14 +114,14 @@ WITHOUT_MANUALS: Argv = (
 def debian_file(reference: str, session: Session, needs: tuple[str, ...]) -> Path:
     """Return the path of a Debian's squashfs in the cache; the file may not exist yet."""
     suite, packages = parse_debian(reference, session.host.environment)
-    return _place(suite, _with_needs(packages, needs), session) / PACKED
+    return _cache_entry(suite, _with_needs(packages, needs), session) / PACKED
 
 
 def _with_needs(named: tuple[str, ...], needs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*named, *needs, "ca-certificates"}))
 
 
-def _place(suite: str, packages: tuple[str, ...], session: Session) -> Path:
+def _cache_entry(suite: str, packages: tuple[str, ...], session: Session) -> Path:
     key = hashlib.sha256(repr((suite, packages, session.host.target, LEFT_OUT)).encode()).hexdigest()[:16]
     return session.paths.cache / "bases" / f"debian-{suite}-{key}"
 
@@ -144,12 +144,12 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
     """
     suite, named = parse_debian(reference, session.host.environment)
     packages = _with_needs(named, needs)
-    place = _place(suite, packages, session)
-    pin_entry(session.paths.cache, f"bases/{place.name}", waiting=session.waiting)
-    with fill_once(place, what=f"creating {reference}", waiting=session.waiting) as folder:
+    entry = _cache_entry(suite, packages, session)
+    pin_entry(session.paths.cache, f"bases/{entry.name}", waiting=session.waiting)
+    with fill_once(entry, what=f"creating {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             _bootstrap(session, suite, packages, folder)
-    return place / PACKED, tuple(package for package in needs if package not in named)
+    return entry / PACKED, tuple(package for package in needs if package not in named)
 
 
 def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: Path) -> None:
@@ -165,14 +165,14 @@ def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: 
     emulated = session.host.emulated
     # Argosy has checked that the emulator works; mmdebstrap would need another tool, arch-test, to check it.
     foreign = (f"--architectures={DEBIAN_ARCH[emulated]}", "--skip=check/qemu") if emulated else ()
-    words: Argv = ("mmdebstrap", "--variant=minbase", "--format=tar", *foreign, included, *WITHOUT_MANUALS)
+    argv: Argv = ("mmdebstrap", "--variant=minbase", "--format=tar", *foreign, included, *WITHOUT_MANUALS)
     mirror = session.host.environment.get(MIRROR, "")
     environment = {**session.host.environment, "SOURCE_DATE_EPOCH": str(made), "LC_ALL": "C.UTF-8"}
     around = private_namespace(session)
     if around:
-        words = (*around, *words, "--mode=root")
+        argv = (*around, *argv, "--mode=root")
         environment["TMPDIR"] = str(folder)
-    command = Command((*words, suite, str(archive), *((mirror,) if mirror else ())), env=environment)
+    command = Command((*argv, suite, str(archive), *((mirror,) if mirror else ())), env=environment)
     try:
         reply = session.runner.run(command)
     finally:

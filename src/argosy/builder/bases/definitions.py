@@ -143,11 +143,11 @@ def read_definition(path: Path, kind: Format) -> None:
         hint = f"remove it: tail -c +4 {quote(str(path))} > without-mark.def"
         raise UsageError(f"{path} begins with a byte order mark, which apptainer does not accept", hint=hint)
     found = list(rows)
-    for number, word, shown, words in found:
-        if word not in (words or known):
-            near = suggest_word(word, words or known)
+    for number, word, shown, keywords in found:
+        if word not in (keywords or known):
+            near = suggest_word(word, keywords or known)
             mark = "%" if shown.startswith("%") else ""
-            other = f"known: {', '.join(words or known)}" if word else _INDENTED
+            other = f"known: {', '.join(keywords or known)}" if word else _INDENTED
             raise UsageError(
                 f"a {kind} has no {shown!r}" if word else f"{shown!r} is not a section",
                 evidence=f"{path}:{number}: {text.splitlines()[number - 1].strip()}",

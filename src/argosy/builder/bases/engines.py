@@ -128,8 +128,8 @@ def run_dockerfile(
     own = ("--force-rm",) if engine == "docker" else _isolation(session)
     # Only buildah needs an option to cache layers.
     cache = ("--no-cache",) if options.no_cache else (("--layers",) if engine == "buildah" else ())
-    words = (engine, "build", *own, *cache, *arguments, "--iidfile", str(id_file), "-f", str(file), str(context))
-    command = Command(words, cwd=session.host.cwd, env=_outside(session), joined=True)
+    argv = (engine, "build", *own, *cache, *arguments, "--iidfile", str(id_file), "-f", str(file), str(context))
+    command = Command(argv, cwd=session.host.cwd, env=_outside(session), joined=True)
     try:
         _run(
             command,

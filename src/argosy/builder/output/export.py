@@ -140,8 +140,8 @@ def content_of(opened: OpenedImage, session: Session) -> Content:
 def _activation_of(opened: OpenedImage, session: Session) -> Activation:
     """Read the environment from the layer."""
     image = opened.image
-    words = ("unsquashfs", "-no-progress", "-o", str(image.layer_offset), "-cat", image.path, ENV_SCRIPT.lstrip("/"))
-    return parse_env_script(run_checked(session.runner, Command(words), doing="reading the layer's environment").stdout)
+    argv = ("unsquashfs", "-no-progress", "-o", str(image.layer_offset), "-cat", image.path, ENV_SCRIPT.lstrip("/"))
+    return parse_env_script(run_checked(session.runner, Command(argv), doing="reading the layer's environment").stdout)
 
 
 def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:

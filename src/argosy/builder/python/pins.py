@@ -89,9 +89,9 @@ def parse_pin(line: str, versions: Mapping[str, str]) -> Pin:
     versions
         Versions of packages that have only an address.
     """
-    words = line.split()
-    hashes = tuple(sorted(w.removeprefix("--hash=sha256:") for w in words if w.startswith("--hash=sha256:")))
-    spec = " ".join(w for w in words if not w.startswith("--hash="))
+    parts = line.split()
+    hashes = tuple(sorted(w.removeprefix("--hash=sha256:") for w in parts if w.startswith("--hash=sha256:")))
+    spec = " ".join(w for w in parts if not w.startswith("--hash="))
     name = str(canonicalize_name(re.split(r"[\s=@;\[]", spec, maxsplit=1)[0]))
     match = re.search(r"==\s*([^\s;]+)", spec)
     source = SourceKind.INDEX

@@ -86,8 +86,8 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
         yield
     except CheckFailed as error:
         if NO_SOLUTION in error.evidence:
-            words = {re.sub(r"[-_.]+", "-", word.lower()) for word in re.findall(r"[\w.-]+", error.evidence)}
-            named = [f"{line.where}: {' '.join(redact(line.text).split())}" for line in lines if line.name in words]
+            mentioned = {re.sub(r"[-_.]+", "-", word.lower()) for word in re.findall(r"[\w.-]+", error.evidence)}
+            named = [f"{line.where}: {' '.join(redact(line.text).split())}" for line in lines if line.name in mentioned]
             error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
         raise
 
