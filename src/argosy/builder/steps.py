@@ -244,8 +244,8 @@ def _run_stage(
         container = changed.with_mounts(Bind(str(build), STAGE_FOLDER), Bind(str(results), RESULTS))
         found = _work_in_stage(project, number, stage, container, results, step)
     session.reporter.note(
-        f"stage {stage.name}: {base.image.base_size / 1e6:.0f} MB in {stage.base}, "
-        f"the image gets {_size(results) / 1e6:.1f} MB of it"
+        f"stage {stage.name}: {_size(results) / 1e6:.1f} MB of results, "
+        f"built in {stage.base} ({base.image.base_size / 1e6:.0f} MB)"
     )
     return found
 
