@@ -1,9 +1,12 @@
 # make demo    the main job: build an image, launch two ranks, train      make test    one real test of each capability (12 minutes)
 # make check   lint, types, prose, unit tests (a minute)                  make bench   the figures of docs/reference/figures.md
 # make soak    all variants, loops and pages of the manual (an hour)      make setup   what all of them need
+# make dist    wheel and source archive, checked                          make bundle  one file with its own Python
+# make pythons the unit tests with each Python from 3.11 to 3.14
 SHELL = /bin/sh
 VENV ?= .venv
 PY = "$(VENV)/bin/python"
+UV = $(PY) -m uv
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
 SHIPPED = src/argosy/core/scripts/*.sh src/argosy/launch/launchers/data/*.sh src/argosy/launch/script/data/*.sh
@@ -11,7 +14,7 @@ SHIPPED = src/argosy/core/scripts/*.sh src/argosy/launch/launchers/data/*.sh src
 EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
 AGAIN = echo "once more, alone, what failed:"; $(PY) -m pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 
-.PHONY: setup demo check test prepare soak bench clean
+.PHONY: setup demo check test prepare soak bench pythons dist bundle clean
 
 setup: $(STAMP)
 
@@ -30,9 +33,10 @@ check: $(STAMP)
 	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()"
 	PATH="$(VENV)/bin:$$PATH" shfmt -i 4 -ci -sr -d $(SHIPPED)
 	shellcheck $(SHIPPED)
-	shellcheck -x tools/setup .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
+	shellcheck -x tools/setup tools/pythons .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
 	shellcheck src/argosy/builder/*/*.sh src/argosy/*/scripts/*.sh
 	shellcheck -s sh -e SC1091,SC2016,SC2034,SC2154 src/argosy/wrap/templates/*.sh
+	shellcheck -x -P packaging/bundle packaging/modulefiles packaging/bundle/build packaging/bundle/*.sh
 	$(PY) -m pytest -q -n auto tests/unit
 
 test: $(STAMP)
@@ -47,6 +51,18 @@ soak: $(STAMP)
 
 bench: $(STAMP)
 	$(PY) -m bench
+
+pythons:
+	@sh tools/pythons
+
+dist: $(STAMP)
+	rm -f dist/argosy-*.whl dist/argosy-*.tar.gz
+	$(UV) build -q --out-dir dist
+	$(UV) tool run -q twine check --strict dist/argosy-*.whl dist/argosy-*.tar.gz
+	@cd dist && sha256sum argosy-*.whl argosy-*.tar.gz
+
+bundle:
+	@packaging/bundle/build
 
 clean:
 	rm -rf "$(VENV)" .mypy_cache .ruff_cache .pytest_cache

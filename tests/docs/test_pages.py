@@ -19,7 +19,18 @@ from tools.make_reference import render_pages
 REPO = Path(__file__).parents[2]
 DOCS = REPO / "docs"
 PAGES = [
-    *(REPO / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "lab/README.md")),
+    *(
+        REPO / name
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+            "SECURITY.md",
+            "lab/README.md",
+            "packaging/README.md",
+            "contrib/README.md",
+        )
+    ),
     *sorted((REPO / "examples").rglob("README.md")),
     *sorted(DOCS.rglob("*.md")),
 ]
