@@ -69,7 +69,6 @@ NOT_YET = (
     "src/argosy/core/**/*",
     "src/argosy/diagnostics/**/*",
     "src/argosy/host/**/*",
-    "src/argosy/images/**/*",
     "src/argosy/jobs/**/*",
     "src/argosy/launch/**/*",
     "src/argosy/recipes/**/*",

@@ -59,8 +59,8 @@ def test_an_image_starts_only_where_it_was_signed_as_asked(lab: Lab, tiny_image:
     assert "argosy: nobody signed /home/alice/plain.sif\n  -> " in unsigned
     assert unsigned.endswith("code 7\n")
     assert good == "it runs\n"
-    assert "is not signed by a key that is asked for" in other
-    assert "asked for: 0000000000000000000000000000000000000000" in other
+    assert "is not signed by an accepted key" in other
+    assert "accepted keys: 0000000000000000000000000000000000000000" in other
     assert "nobody signed /home/alice/plain.sif" in plain
     assert "verified at the start [option]" in dry
     assert "was changed after it was signed" in changed

@@ -79,7 +79,7 @@ def test_an_image_for_other_machines_is_built_and_run_under_an_emulator_and_refu
     )
     refused = shop.argosy("run", "far.sif", "--", "true")
     assert refused.code == 125
-    assert "far.sif is for another kind of machine" in refused.err
+    assert "far.sif is for another architecture" in refused.err
     assert "image: arm64; wanted: amd64" in refused.err
 
 

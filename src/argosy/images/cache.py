@@ -1,4 +1,4 @@
-"""What lies in the cache, and what of it may go: list -> choose -> move away under the collector's lease -> remove."""
+"""List the entries of the cache, and remove unused ones under the collector's lock."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ KINDS: Mapping[str, tuple[str, bool]] = {
     "conda": ("conda packages", False),
     "bytecode": ("byte code of packages", False),
 }
-"""Folder -> what it holds, and whether each thing in it is an entry of its own."""
+"""Folder -> its content, and whether each item in it is an entry."""
 
 BLOCK_BYTES = 512
 
 
 class CacheEntry(msgspec.Struct, frozen=True):
-    """A part of the cache that is kept or removed as a whole.
+    """A part of the cache that is removed as a whole.
 
     Attributes
     ----------
     name
-        Its path in the cache.
+        Path in the cache.
     bytes
-        On the disk; a file with several names counts once.
+        Size on disk. Hard links to a file count once.
     used
-        When it was used last, in seconds since 1970.
+        Time of the last use, in seconds since 1970.
     kept
-        Why it may not go now; empty where it may.
+        Why it cannot be removed now. Empty if it can.
     """
 
     name: str
@@ -55,14 +55,18 @@ class CacheEntry(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What stays: what was used since then (seconds since 1970), and as much of it as fits (bytes; -1: all)."""
+    """Limits of a collection.
+
+    It removes the entries unused since `since` (seconds since 1970), then the least recently used ones until at most
+    `keep` bytes remain (-1: no limit).
+    """
 
     since: float
     keep: int = -1
 
 
 def list_entries(session: Session) -> tuple[CacheEntry, ...]:
-    """Give every entry of the cache, by kind, the largest first."""
+    """Return all entries of the cache, by kind, the largest first."""
     cache = session.paths.cache
     used, scripts = read_pins(cache), list(_job_scripts(session))
     found = [_entry(cache, kind, path, used, scripts) for kind, path in _paths(cache)]
@@ -96,7 +100,7 @@ def _entry(
 
 
 def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str]]) -> str:
-    """Say why an entry may not go: a living process uses it, or a job's script names it; empty where it may."""
+    """Return why an entry cannot be removed: a running process uses it, or a job script names it; empty if it can."""
     owner = used.get(name) or (None if name.startswith("trees/") else used.get(BUILD))
     if owner:
         return f"in use by {owner}"
@@ -104,14 +108,14 @@ def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterab
 
 
 def _job_scripts(session: Session) -> Iterator[tuple[str, str]]:
-    """Give the scripts of jobs, which run or may be run again without Argosy."""
+    """Yield path and text of all job scripts: they may run, or be submitted again without Argosy."""
     for script in sorted((session.paths.state / "runs").glob("*/*.sh")):
         with contextlib.suppress(OSError):
             yield str(script), script.read_text(errors="replace", encoding="utf-8")
 
 
 def disk_bytes(path: Path) -> int:
-    """Give the bytes that a file or tree takes on the disk."""
+    """Return the disk space of a file or tree, in bytes."""
     seen: set[tuple[int, int]] = set()
     total, todo = 0, [str(path)]
     while todo:
@@ -128,7 +132,7 @@ def disk_bytes(path: Path) -> int:
 
 
 def choose_garbage(entries: Collection[CacheEntry], limits: Limits) -> tuple[CacheEntry, ...]:
-    """Choose what goes: all that was not used for long, then the longest unused until the rest fits."""
+    """Choose the entries to remove: those unused since the limit, then the least recently used until the rest fits."""
     free = sorted((each for each in entries if not each.kept), key=lambda each: each.used)
     gone = [each for each in free if each.used < limits.since]
     left = sum(each.bytes for each in entries) - sum(each.bytes for each in gone)
@@ -141,23 +145,28 @@ def choose_garbage(entries: Collection[CacheEntry], limits: Limits) -> tuple[Cac
 
 
 def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[CacheEntry, ...]:
-    """Remove what is not needed, beside runs and builds that go on; give what was, or would be, removed.
+    """Remove unused entries next to running jobs and builds; return the removed entries.
+
+    Parameters
+    ----------
+    dry
+        Whether to return the entries without removing them.
 
     Raises
     ------
     CheckFailed
-        When the cache cannot be written.
+        If the cache cannot be written.
     """
     cache = session.paths.cache
     chosen = choose_garbage(list_entries(session), limits)
     if dry or not chosen:
         return chosen
     with (
-        work_folder(cache / "work") as trash,  # emptied after the lease is given up
+        work_folder(cache / "work") as trash,  # emptied after the lock is released
         translate_os_errors(cache),
         hold_lock(cache / COLLECTOR, what="collecting the cache", waiting=session.waiting),
     ):
-        # Whoever came since the list was made is seen now; who comes later waits for the lease.
+        # Processes that started after the listing have pinned their entries; later ones wait for the lock.
         used, scripts = read_pins(cache), list(_job_scripts(session))
         chosen = tuple(each for each in chosen if not _why_kept(cache, each.name, used, scripts))
         for number, each in enumerate(chosen):

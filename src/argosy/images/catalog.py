@@ -1,10 +1,10 @@
-"""The catalog: image files in folders, their names and versions, told by the files alone; there is no database.
+"""The catalog: image files in folders. Their paths are their names and versions; there is no database.
 
 ::
 
     FOLDER/NAME.sif            NAME
-    FOLDER/NAME/TAG.sif        NAME:TAG; NAME alone means NAME:latest, else the newest version
-    either as a symbolic link  an alias of the image that it leads to
+    FOLDER/NAME/TAG.sif        NAME:TAG; NAME alone means NAME:latest, or the newest version without that tag
+    either as a symbolic link  an alias of the link's target
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
 
 
 class CatalogName(msgspec.Struct, frozen=True):
-    """A name of the catalog, as people write it: ``NAME``, ``NAME:TAG`` or ``NAME/TAG``."""
+    """A name in the catalog: ``NAME``, ``NAME:TAG`` or ``NAME/TAG``."""
 
     name: str
     tag: str = ""
 
     def __str__(self) -> str:
-        """Render it with a colon."""
+        """Render the name with a colon."""
         return f"{self.name}:{self.tag}" if self.tag else self.name
 
     def file(self, folder: Path, suffix: str = SUFFIXES[0]) -> Path:
-        """Give the file of that name in a folder of the catalog."""
+        """Return the file of this name in a folder of the catalog."""
         return folder / self.name / f"{self.tag}{suffix}" if self.tag else folder / f"{self.name}{suffix}"
 
 
 class CatalogImage(msgspec.Struct, frozen=True):
-    """An image of the catalog.
+    """An image in the catalog.
 
     Attributes
     ----------
     alias_of
-        The file that a symbolic link leads to; empty for an image itself.
+        Target of a symbolic link; empty for an image.
     size
-        Bytes.
+        Size in bytes.
     changed
-        When the file was written, in seconds since 1970.
+        Modification time, in seconds since 1970.
     newest
-        Whether it is the newest version of its name; false where there is one only.
+        Whether it is the newest of several versions.
     """
 
     word: CatalogName
@@ -72,7 +72,7 @@ class CatalogImage(msgspec.Struct, frozen=True):
 
 
 def parse_catalog_name(text: str) -> CatalogName | None:
-    """Read a name of the catalog; None for any other word, as a path or a reference."""
+    """Parse a name in the catalog; return None for any other text, for example a path or a reference."""
     name, separator, tag = text.partition(":")
     if not separator:
         name, separator, tag = text.partition("/")
@@ -80,7 +80,7 @@ def parse_catalog_name(text: str) -> CatalogName | None:
 
 
 def catalog_folders(session: Session) -> tuple[Path, ...]:
-    """Give the folders that are searched, in order: the user's, the project's, the site's."""
+    """Return the folders to search, in this order: the user's, the project's, the site's."""
     project = Path(session.host.cwd)
     folders = list(session.paths.images)
     if (project / PROJECT_FILE).is_file():
@@ -90,7 +90,7 @@ def catalog_folders(session: Session) -> tuple[Path, ...]:
 
 
 def _site_folders(session: Session) -> Iterator[str]:
-    """Give the folders of the site that this machine belongs to, where its profile tells them."""
+    """Yield the image folders in the profile of the site that this machine belongs to."""
     variables = session.host.environment
     for site in sites_here(session.host):
         for folder in site.images.folders:
@@ -100,7 +100,7 @@ def _site_folders(session: Session) -> Iterator[str]:
 
 
 def find_in_catalog(text: str, session: Session) -> Path | None:
-    """Give the image file that a word names in the catalog; None where there is none."""
+    """Return the file of the image with a name in the catalog; None if there is no such image."""
     word = parse_catalog_name(text)
     if word is None:
         return None
@@ -136,7 +136,7 @@ def _image_files(folder: Path) -> list[Path]:
 
 
 def _list_folder(folder: Path) -> list[CatalogImage]:
-    """Give every image in a folder of the catalog, sorted by name; aliases that lead nowhere are left out."""
+    """Return all images in a folder of the catalog, sorted by name. Dangling aliases are omitted."""
     try:
         inner = [path for path in folder.iterdir() if path.is_dir() and NAME.match(path.name)]
     except OSError:
@@ -160,7 +160,7 @@ def _with_newest(held: list[CatalogImage]) -> Iterator[CatalogImage]:
 
 
 def list_catalog(session: Session) -> list[CatalogImage]:
-    """Give every image of the catalog; of one name the first folder's hides those of later ones."""
+    """Return all images of the catalog. If two folders contain a name, the first folder counts."""
     held: dict[str, CatalogImage] = {}
     for folder in catalog_folders(session):
         for each in _list_folder(folder):
@@ -169,30 +169,30 @@ def list_catalog(session: Session) -> list[CatalogImage]:
 
 
 def suggest_catalog_name(text: str, session: Session) -> str:
-    """Give the name in the catalog that is most like a word; empty where none is."""
+    """Return the most similar name in the catalog; empty if no name is similar."""
     return suggest_word(text, [str(each.word) for each in list_catalog(session)])
 
 
 def new_file(text: str, session: Session) -> Path:
-    """Give the file that a new image of the user's own gets; its folder is made.
+    """Return the file for a new image in the user's own folder, and create the folder.
 
     Raises
     ------
     UsageError
-        When the word is no name.
+        If the text is not a valid name.
     CheckFailed
-        When the folder cannot be made.
+        If the folder cannot be created.
     """
     word = parse_catalog_name(text)
     if word is None:
         raise UsageError(
             f"{text!r} is not a valid image name",
-            evidence="a name is NAME or NAME:TAG, of letters, digits, '_', '.', '+' and '-'",
+            evidence="a name is NAME or NAME:TAG; both consist of letters, digits, '_', '.', '+' and '-'",
             hint="choose another name",
         )
     if text.endswith(SUFFIXES):
         known = text.rpartition(".")[0]
-        raise UsageError(f"{text!r} is the name of a file, and a name here has no ending", hint=f"call it {known}")
+        raise UsageError(f"invalid image name {text!r}: catalog names have no file suffix", hint=f"use {known}")
     path = word.file(session.paths.images[0])
     with translate_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,26 +200,28 @@ def new_file(text: str, session: Session) -> Path:
 
 
 def tag_image(image: str, alias: str, session: Session) -> tuple[Path, Path]:
-    """Give an image another name, a symbolic link in the user's own folder; give the link and where it leads.
+    """Add an alias, a symbolic link in the user's own folder; return the link and its target.
+
+    An existing alias is replaced; an existing image is not.
 
     An alias moves when it is given again; an image itself never gives way.
 
     Raises
     ------
     UsageError
-        When there is no such image, or an image has that name.
+        If there is no such image, or the alias is the name of an image.
     """
     target = _image_file(image, session)
     link = new_file(alias, session)
     link = link.with_suffix(target.suffix) if target.suffix else link
     if link.exists() and not link.is_symlink():
         raise UsageError(
-            f"{alias} is an image, not an alias",
+            f"cannot create the alias {alias}: an image has this name",
             evidence=str(link),
-            hint=f"choose another name, or: argosy images rm {alias}",
+            hint=f"choose another name, or remove the image: argosy images rm {alias}",
         )
     if link == target or link.absolute() == target.absolute():
-        raise UsageError(f"{alias} would lead to itself", hint="choose another name")
+        raise UsageError(f"the alias {alias} would point to itself", hint="choose another name")
     inside = target.is_relative_to(session.paths.images[0])
     words = os.path.relpath(target, link.parent) if inside else str(target)
     beside = link.with_name(f".{link.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
@@ -236,13 +238,15 @@ def _image_file(image: str, session: Session) -> Path:
         meant = suggest_catalog_name(image, session)
         raise UsageError(
             f"there is no image {image!r} in the catalog",
-            hint=f"did you mean {meant}?" if meant else "see 'argosy images ls'; argosy images pull brings one in",
+            hint=f"did you mean {meant}?"
+            if meant
+            else "'argosy images ls' lists images; 'argosy images pull' adds one",
         )
     return found.resolve() if found.is_symlink() else found
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """What `argosy images rm` removed: the file, and the aliases that led to it."""
+    """Result of `argosy images rm`: the file, and the removed aliases that pointed to it."""
 
     path: str
     bytes: int
@@ -250,30 +254,30 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 def remove_image(name: str, session: Session) -> Removed:
-    """Remove an image of the user's own folders, with the aliases that lead to it; of an alias only the link.
+    """Remove an image from the user's own folders, with all aliases that point to it; of an alias, only the link.
 
     Raises
     ------
     UsageError
-        When there is none of that name, or it is not the user's own.
+        If there is no such image, or it is in another folder.
     """
     held = find_in_catalog(name, session) or _dangling(name, session)
     if held is None:
         meant = suggest_catalog_name(name, session)
         raise UsageError(
             f"there is no image {name!r} in the catalog",
-            evidence=f"looked in {', '.join(map(str, session.paths.images))}",
-            hint=f"did you mean {meant}?" if meant else "see 'argosy images ls'; a file elsewhere is removed by rm",
+            evidence=f"searched {', '.join(map(str, session.paths.images))}",
+            hint=f"did you mean {meant}?" if meant else "'argosy images ls' lists images; remove other files with rm",
         )
     folder = next((each for each in session.paths.images if held.is_relative_to(each)), None)
     if folder is None:
         raise UsageError(
             f"{name} is not in your own folder of images",
             evidence=str(held),
-            hint="images of a project or a site are removed where they lie",
+            hint="remove images of a project or a site with rm",
         )
     if held.is_dir():
-        raise UsageError(f"{held} is a folder", hint=f"if it is no longer needed: rm -r {held}")
+        raise UsageError(f"{held} is a folder", hint=f"remove it with: rm -r {held}")
     removed = Removed(str(held), 0)
     if not held.is_symlink():
         aliases = [each for each in _list_folder(folder) if each.alias_of == str(held.resolve())]
@@ -284,7 +288,7 @@ def remove_image(name: str, session: Session) -> Removed:
 
 
 def _dangling(name: str, session: Session) -> Path | None:
-    """Give the alias of that name that leads nowhere any more."""
+    """Return the alias of this name if its target does not exist."""
     word = parse_catalog_name(name)
     links = [word.file(folder) for folder in session.paths.images] if word else []
     return next((link for link in links if link.is_symlink()), None)

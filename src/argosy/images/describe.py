@@ -1,4 +1,4 @@
-"""Tell what is in an image: base, layers, sizes, packages, how to run it; pure over what was read."""
+"""Describe images: the tables of `argosy images ls` and `argosy images info`, and the search for packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOUR_SECONDS = 3600.0
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One part of an image file: its number in the file, what it is, and its size in bytes."""
+    """A part of an image file: its id, kind, name, and size in bytes."""
 
     id: int
     what: str
@@ -38,14 +38,14 @@ class Package(msgspec.Struct, frozen=True):
 
 
 class ImageDescription(msgspec.Struct, frozen=True):
-    """What `argosy images info` tells.
+    """The facts that `argosy images info` prints.
 
     Attributes
     ----------
     digest
         Content digest of the layer; empty for an image that Argosy did not make.
     packages
-        Each package in the layer.
+        All packages in the layer.
     """
 
     path: str
@@ -85,7 +85,7 @@ def _what(part: object) -> str:
 
 
 def render_description(info: ImageDescription) -> str:
-    """Render a description for people, one fact a line."""
+    """Render a description as text, one fact per line."""
     rows = [
         ("image", f"{info.path} ({info.kind}{', ' + info.arch if info.arch else ''})"),
         ("base", f"{info.base}  {info.base_digest}" if info.base else "unknown: not made by Argosy"),
@@ -99,7 +99,7 @@ def render_description(info: ImageDescription) -> str:
 
 
 class CatalogEntry(msgspec.Struct, frozen=True):
-    """What `argosy images ls` tells of an image: names and dates of the file, the rest out of its own lock.
+    """The facts that `argosy images ls` prints: name and date from the file, everything else from its lock.
 
     Attributes
     ----------
@@ -108,13 +108,13 @@ class CatalogEntry(msgspec.Struct, frozen=True):
     digest, base, base_digest, python, sources
         Empty for an image that Argosy did not make.
     sources
-        The files that it was built from.
+        The files that the image was built from.
     packages
-        Their number; 0 where the image has no lock.
+        Number of packages, 0 without a lock.
     fault
-        Why the file cannot be read; empty for an image that can.
+        Why the file cannot be read, empty if it can.
     found
-        The packages that were looked for.
+        The packages that matched the search.
     """
 
     name: str
@@ -134,12 +134,12 @@ class CatalogEntry(msgspec.Struct, frozen=True):
 
 
 def describe_catalog_image(held: CatalogImage, wanted: tuple[Requirement, ...] = ()) -> CatalogEntry:
-    """Describe an image by its own lock; one that cannot be read is listed with the reason.
+    """Describe an image by its own lock. An unreadable image is listed with the reason.
 
     Parameters
     ----------
     wanted
-        Packages that are looked for.
+        Packages to search for.
     """
     entry = CatalogEntry(str(held.word), str(held.path), held.size, held.changed, held.alias_of, held.newest)
     try:
@@ -162,7 +162,7 @@ def describe_catalog_image(held: CatalogImage, wanted: tuple[Requirement, ...] =
 
 
 def render_entries(entries: list[CatalogEntry], now: float) -> str:
-    """Render the catalog as a table for people."""
+    """Render the catalog as a text table."""
     rows = [("name", "size", "base", "python", "packages", "age", "")]
     rows += [
         (
@@ -189,36 +189,36 @@ def _remark(entry: CatalogEntry) -> str:
 
 
 def _short(entry: CatalogEntry) -> str:
-    """Say where an alias leads: by file name within its own folder, else by the whole path."""
+    """Render an alias's target: its file name if both are in one folder, otherwise the whole path."""
     target, folder = Path(entry.alias_of), Path(entry.path).resolve().parent
     return target.name if target.parent == folder == Path(entry.path).parent.resolve() else entry.alias_of
 
 
 def render_age(seconds: float) -> str:
-    """Say how long ago something was, as in ``3 d``."""
+    """Render a duration, for example ``3 d``."""
     if seconds >= 2 * DAY_SECONDS:
         return f"{seconds / DAY_SECONDS:.0f} d"
     return f"{seconds / HOUR_SECONDS:.0f} h" if seconds >= HOUR_SECONDS else f"{max(0.0, seconds) / 60:.0f} min"
 
 
 def parse_requirements(texts: tuple[str, ...]) -> tuple[Requirement, ...]:
-    """Read what is looked for, as pip writes it: ``torch``, ``numpy>=2``.
+    """Parse the packages to search for, in pip's syntax: ``torch``, ``numpy>=2``.
 
     Raises
     ------
     UsageError
-        When one is no requirement.
+        If one is not a valid requirement.
     """
     try:
         return tuple(Requirement(text) for text in texts)
     except InvalidRequirement as error:
         raise UsageError(
-            "what is looked for is no package", evidence=str(error), hint="write it as pip does: --has 'numpy>=2'"
+            "invalid package in --has", evidence=str(error), hint="use pip's syntax, for example --has 'numpy>=2'"
         ) from error
 
 
 def find_packages(lock: Lock, wanted: tuple[Requirement, ...]) -> tuple[str, ...]:
-    """Give the package that meets each one asked for, as ``torch 2.9.0``; nothing where one is not met."""
+    """Return the package that matches each requirement, as ``torch 2.9.0``; nothing if one does not match."""
     found = [next((p for p in lock.packages if _meets(p, each)), None) for each in wanted]
     return tuple(f"{p.name} {p.version}" for p in found if p) if all(found) else ()
 

@@ -1,4 +1,4 @@
-"""Find the image that a word names: a path, a name in the catalog, or a reference that must be fetched first."""
+"""Find the image that an argument names, fetch it if necessary, and pull it into the catalog."""
 
 from __future__ import annotations
 
@@ -22,31 +22,29 @@ from argosy.images.registry.references import Reference, guess_reference, is_ref
 from argosy.recipes.project_file import find_project
 
 NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
-"""Another disk, or a file system or file that takes no second name: the bytes are copied then."""
+"""Errors of link(2) across disks, or on file systems and files without hard links. The file is copied then."""
 
 READY = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY})
-"""What can be entered as it is; anything else is packed into the cache first."""
+"""Kinds that runtimes can open. Other kinds are converted into the cache first."""
 
 
 def find_image(reference: str, session: Session) -> Path:
-    """Give the file or folder of an image; what must be fetched or packed first is then in the cache.
+    """Return the file or folder of an image; fetch or convert it into the cache first if necessary.
 
     Parameters
     ----------
     reference
-        A file or root file system; ``NAME`` or ``NAME:TAG`` of the catalog; ``docker://…`` and its like.
+        A file or root file system, ``NAME`` or ``NAME:TAG`` in the catalog, or a reference, for example ``docker://…``.
 
     Raises
     ------
     UsageError
-        When there is nothing of that name: the nearest name in the catalog is shown.
+        If there is no such image. The message suggests the most similar name.
     ArgosyError
-        As `fetch_image` and `local_image` do.
+        As raised by `fetch_image` and `local_image`.
     """
     if not reference:
-        raise UsageError(
-            "no image is named", evidence="the word for it is empty", hint="is a shell's variable not set?"
-        )
+        raise UsageError("the image argument is empty", hint="check that the shell variable in it is set")
     path = Path(reference).expanduser()
     if path.exists():
         return _local(path.absolute(), session)
@@ -58,16 +56,16 @@ def find_image(reference: str, session: Session) -> Path:
     meant = suggest_catalog_name(reference, session) or guess_reference(reference) or suggest_file(path)
     raise UsageError(
         f"there is no image {reference!r}",
-        evidence=f"no such file, and none of that name in {', '.join(map(str, catalog_folders(session)))}",
+        evidence=f"not a file, and not in the catalog folders {', '.join(map(str, catalog_folders(session)))}",
         hint=_missing_hint(path, meant, session),
     )
 
 
 def _missing_hint(path: Path, meant: str, session: Session) -> str:
-    """Say how an image that is not there comes about: by a build, where it is the project's own."""
+    """Return the hint for a missing image: the build command if the project file describes the image."""
     project = find_project(Path(session.host.cwd))
     if project and project.output == Path(session.host.cwd, path):
-        return f"make it, as {project.shown} says: argosy build"
+        return f"build it as described in {project.shown}: argosy build"
     return f"did you mean {meant}?" if meant else "check the path, or see 'argosy images ls'"
 
 
@@ -90,16 +88,16 @@ def _into_cache(image: Path | Reference, session: Session) -> Path:
 
 
 class PullRequest(msgspec.Struct, frozen=True):
-    """What the user asks of `argosy images pull`.
+    """The arguments of `argosy images pull`.
 
     Attributes
     ----------
     image
-        As `argosy run` takes it.
+        An image as `argosy run` accepts it.
     name
-        In the catalog; None takes the name that the reference has.
+        Name in the catalog; None uses the name in the reference.
     output
-        A file instead.
+        File to write instead of a catalog entry.
     """
 
     image: str
@@ -109,12 +107,12 @@ class PullRequest(msgspec.Struct, frozen=True):
 
 
 def pull_image(request: PullRequest, session: Session) -> Path:
-    """Fetch an image, or take a file, into the catalog or to a file; give its path.
+    """Fetch or copy an image into the catalog or to a file, and return its path.
 
     Raises
     ------
     ArgosyError
-        As `find_image` does; UsageError when something of that name is there already.
+        As raised by `find_image`; UsageError if the target exists.
     """
     name = guess_name(request.image) if request.name is None else request.name
     wanted = request.output or new_file(name, session)
@@ -131,7 +129,7 @@ def pull_image(request: PullRequest, session: Session) -> Path:
 
 
 def guess_name(image: str) -> str:
-    """Give the name that a reference has by itself: ``pytorch:2.9`` of ``docker://nvcr.io/nvidia/pytorch:2.9``."""
+    """Return the catalog name for a reference: ``pytorch:2.9`` for ``docker://nvcr.io/nvidia/pytorch:2.9``."""
     last = image.partition("@")[0].rstrip("/").rpartition("/")[2]
     if "://" in image:
         name, _, tag = last.partition(":")
@@ -140,7 +138,7 @@ def guess_name(image: str) -> str:
 
 
 def _copy(source: Path, target: Path, *, keep: bool) -> None:
-    """Give a file another name where it lies in our cache, which nobody writes to; else copy it."""
+    """Hard-link a file of the cache, which nobody writes to; copy any other file."""
     if keep:
         try:
             os.link(source, target)

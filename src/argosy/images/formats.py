@@ -1,12 +1,12 @@
-"""What a build may leave behind: one row per format; it writes nothing.
+"""The output formats of a build, and the commands that use each of them.
 
 ==================  ===================================================================================
-``sif``             one file of two partitions, base and layer: Argosy's own form
-``sqsh``            one squashfs of the whole tree: enroot, pyxis, Apptainer, SingularityCE
-``layer``           the layer alone, to be bound over a base that is there already
-``oci``             an OCI layout, a folder: skopeo, umoci, podman
-``oci-archive``     the same as one tar file: podman, buildah, skopeo
-``docker-archive``  what ``docker load`` reads
+``sif``             SIF file with two partitions, base and layer: the default format
+``sqsh``            squashfs file of the whole tree: enroot, pyxis, Apptainer, SingularityCE
+``layer``           squashfs file of the layer alone, to be mounted over its base
+``oci``             OCI layout, a folder: skopeo, umoci, podman
+``oci-archive``     OCI layout as a tar file: podman, buildah, skopeo
+``docker-archive``  tar file for ``docker load``
 ==================  ===================================================================================
 """
 
@@ -22,7 +22,7 @@ FAMILIES = ("APPTAINER", "SINGULARITY")
 
 
 class OutputFormat(StrEnum):
-    """The words of ``--format``."""
+    """The values of ``--format``."""
 
     SIF = "sif"
     SQSH = "sqsh"
@@ -35,11 +35,11 @@ class OutputFormat(StrEnum):
 FORMATS = tuple(form.value for form in OutputFormat)
 
 OCI_FORMATS = frozenset({OutputFormat.OCI, OutputFormat.OCI_ARCHIVE, OutputFormat.DOCKER_ARCHIVE})
-"""Formats of layers and a configuration, as registries and Docker have them."""
+"""Formats that consist of layers and a configuration, for registries and Docker."""
 
 
 def render_use(form: OutputFormat, output: Path, *, base: str, program: str, activation: Activation) -> tuple[str, ...]:
-    """Say how an output is used: command lines, and for a layer the variables that a bind does not bring."""
+    """Render the commands that use an output; for a layer, also the variables that a bind mount does not set."""
     if form is OutputFormat.LAYER:
         return _render_layer_use(output, base, program, activation)
     shown = safe_path(str(output))
@@ -55,7 +55,9 @@ def render_use(form: OutputFormat, output: Path, *, base: str, program: str, act
 
 
 def shorten_use(line: str, output: str, shown: str) -> str:
-    """Return a line of `render_use` with the output's path as the user typed it.
+    """Replace the absolute path of the output in a line of `render_use` by the path that the user typed.
+
+    A line for pyxis keeps the absolute path, because pyxis takes a relative path for an image in a registry.
 
     The whole path stays for pyxis, which takes a relative one for an image of a registry.
     """
@@ -63,11 +65,11 @@ def shorten_use(line: str, output: str, shown: str) -> str:
 
 
 def _render_layer_use(output: Path, base: str, program: str, activation: Activation) -> tuple[str, ...]:
-    """Say how a layer is bound over its base: by ``enter`` alone, or by variables and any command.
+    """Render the commands that mount a layer over its base: with ``enter``, or with variables and any command.
 
-    A bind shows what lies below ``/opt/argosy``, and nothing sources ``/.singularity.d`` of a layer: so the layer's
-    environment comes as variables of the runtime, or by `enter`, which sets it itself.  Without ``--no-eval`` the
-    runtime would run what stands in backticks in a value.
+    A bind mount adds only files below ``/opt/argosy``, and no runtime reads ``/.singularity.d`` of a layer. The layer's
+    environment therefore comes from variables of the runtime, or from `enter`. Without ``--no-eval`` the runtime would
+    run commands in backticks in a value.
     """
     bind = join(("-B", f"{output}:{ROOT}:image-src={ROOT}"))
     return (
@@ -78,7 +80,9 @@ def _render_layer_use(output: Path, base: str, program: str, activation: Activat
 
 
 def render_layer_variables(activation: Activation) -> tuple[str, ...]:
-    """Give the environment of a layer as variables of Apptainer and SingularityCE, one export a line.
+    """Render the environment of a layer as variables of Apptainer and SingularityCE, one export per line.
+
+    Both can only prepend to ``PATH``, with ``PREPEND_PATH``; any other list is set as a whole.
 
     ``PREPEND_PATH`` is the one list that both can put something before; any other list is set as a whole.
     """

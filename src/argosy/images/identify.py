@@ -1,4 +1,7 @@
-"""Tells what a file or directory is, for choosing a reader and for saying what was found. It never fails or waits.
+"""Identify a file or folder by its first kilobytes. Nothing here fails or waits.
+
+The name of a file does not count, with one exception: a zstd file named ``*.tar.zst`` is taken for a tar file, because
+looking inside would need another program.
 
 Only the first kilobytes are believed, never the name; except that a zstd file is taken for the tar its name says, since
 its inside cannot be seen without a further program.
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What something on disk is. The value is how a message and ``--json`` call it."""
+    """The kind of a file or folder. The value appears in messages and in ``--json``."""
 
     SIF = "sif"
     SQUASHFS = "squashfs"
@@ -43,7 +46,7 @@ class Kind(StrEnum):
 
 
 class FileKind(msgspec.Struct, frozen=True):
-    """What a path is, for programs (kind, compression) and for people (as *a gzip file of 12 MB*).
+    """A file's kind and compression, and a description for people, for example *a gzip file of 12 MB*.
 
     ``compression`` is ``none``, ``gzip``, ``zstd``, ``xz`` or ``bzip2``.
     """
@@ -54,9 +57,9 @@ class FileKind(msgspec.Struct, frozen=True):
 
 
 HEAD = 4096
-"""Bytes that are looked at: the ext superblock is the farthest, at 1024."""
+"""Number of bytes to read. The ext superblock is the farthest, at byte 1024."""
 EXT_OFFSET, EXT_MAGIC = 1080, b"\x53\xef"
-"""Two bytes are little: what is known by more is looked for first."""
+"""Two bytes can match by chance, so this is checked after all other formats."""
 KILO = 1000
 TWO_DIGITS = 10
 
@@ -72,9 +75,9 @@ FORMATS = (
     (0, b"\x7fELF", Kind.OTHER, "a program or library (ELF)"),
     (0, b"PK\x03\x04", Kind.OTHER, "a zip file"),
     (0, b"%PDF-", Kind.OTHER, "a PDF document"),
-    (0, b"version https://git-lfs", Kind.TEXT, "a Git LFS pointer (git lfs pull fetches the file it stands for)"),
+    (0, b"version https://git-lfs", Kind.TEXT, "a Git LFS pointer (git lfs pull fetches the file itself)"),
 )
-"""Offset, what stands there, and what that means; the first match counts."""
+"""Offset, magic bytes, kind and description; the first match counts."""
 TEXTS = (
     (rb"(?i)<!doctype html|<html", "an HTML page (was a download refused?)"),
     (rb"<\?xml|<Error>", "an XML text (was a download refused?)"),
@@ -82,7 +85,10 @@ TEXTS = (
     (rb"#!", "a script"),
     (rb"", "a text file"),
 )
-"""Patterns, here and below, are compiled where they are used: to know an image takes none."""
+"""Start of a text file, and its description.
+
+These patterns, and those below, are compiled on use: identifying an image needs none.
+"""
 TAR_KINDS = {
     Kind.TAR: "a tar file",
     Kind.DOCKER_ARCHIVE: "a docker archive",
@@ -95,12 +101,12 @@ _IMAGE_MEMBER = (
     r"(manifest\.json|repositories|index\.json|oci-layout|blobs(/.*)?"
     r"|[0-9a-f]{64}(\.json|\.tar|/|/(layer\.tar|json|VERSION))?|sha256:[0-9a-f]{64}(\.tar)?)/?"
 )
-"""Names in a docker or OCI archive (docker save, skopeo, umoci, buildah); a root file system has others."""
+"""Member names in a docker or OCI archive (docker save, skopeo, umoci, buildah). A root file system has others."""
 _TEXT = rb"[\t\n\f\r\x1b -~\x80-\xff]*"
 
 
 def identify_file(path: str | os.PathLike[str]) -> FileKind:
-    """Tell what is at a path; every path has an answer, and nothing there is ever started, locked or changed."""
+    """Identify the file or folder at a path. Every path gets an answer; nothing is started, locked or changed."""
     place = Path(path)
     try:
         status = place.stat()
@@ -113,12 +119,12 @@ def identify_file(path: str | os.PathLike[str]) -> FileKind:
     except OSError as error:
         return FileKind(Kind.UNREADABLE, f"unreadable: {error.strerror or error}")
     except ValueError as error:  # a NUL in the name
-        return FileKind(Kind.MISSING, f"no possible name: {error}")
+        return FileKind(Kind.MISSING, f"not a valid file name: {error}")
     return FileKind(Kind.OTHER, "neither a file nor a directory")
 
 
 def render_size(size: int) -> str:
-    """Say a number of bytes as people do: ``512 bytes``, ``12 MB``, ``3.4 GB`` (decimal units)."""
+    """Render a number of bytes in decimal units: ``512 bytes``, ``12 MB``, ``3.4 GB``."""
     value, unit = float(size), "bytes"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
         if value < KILO:
@@ -136,7 +142,7 @@ def _identify_directory(place: Path, names: frozenset[str]) -> FileKind:
     programs = any(os.path.lexists(place / directory) for directory in ("bin", "usr/bin"))
     if programs and names & {"etc", "usr", "lib"}:
         return FileKind(Kind.ROOT_DIRECTORY, "a root file system directory")
-    return FileKind(Kind.DIRECTORY, "a directory that is no root file system (no bin, no usr/bin)")
+    return FileKind(Kind.DIRECTORY, "a directory, but not a root file system (no bin, no usr/bin)")
 
 
 def _identify_regular(place: Path, size: int) -> FileKind:
@@ -159,7 +165,7 @@ def _identify_regular(place: Path, size: int) -> FileKind:
 
 def _identify_compressed(place: Path, compression: str, of_size: str) -> FileKind:
     if compression == "zstd" and place.name.lower().endswith(ZSTD_TAR):
-        return FileKind(Kind.TAR, f"a tar file, by its name, (zstd){of_size}", compression)
+        return FileKind(Kind.TAR, f"a tar file (zstd; by its name){of_size}", compression)
     kind = _identify_members(read_tar_names(place, compression))
     if kind is None:
         return FileKind(Kind.COMPRESSED, f"{ARTICLES[compression]} file{of_size}", compression)
@@ -167,9 +173,9 @@ def _identify_compressed(place: Path, compression: str, of_size: str) -> FileKin
 
 
 def _identify_members(names: Iterable[str]) -> Kind | None:
-    """Tell an image archive from a tree by what it holds. Docker's newer archives are both, and count as docker's.
+    """Distinguish an image archive from a root file system by the member names; return None if there are none.
 
-    None where there is no member: it is no tar file.
+    Archives of newer Docker versions are both docker and OCI archives, and count as docker archives.
     """
     seen: set[str] = set()
     for name in names:
@@ -178,9 +184,9 @@ def _identify_members(names: Iterable[str]) -> Kind | None:
         seen.add(name.partition("/")[0])
         if "manifest.json" in seen:
             break
-    if seen <= {""}:  # the archive's own directory, ./, and no more
+    if seen <= {""}:  # only the archive's root directory, ./
         return Kind.TAR if seen else None
-    # Where no manifest was met, it lies behind layers that are too large to be looked through.
+    # Without a manifest among the members read, the manifest follows layers too large to read through.
     is_oci = "manifest.json" not in seen and not seen.isdisjoint({"oci-layout", "index.json", "blobs"})
     return Kind.OCI_ARCHIVE if is_oci else Kind.DOCKER_ARCHIVE
 
@@ -189,9 +195,9 @@ def _identify_remainder(head: bytes, of_size: str) -> FileKind:
     if head[EXT_OFFSET:].startswith(EXT_MAGIC):
         return FileKind(Kind.EXT, "an ext3 or ext4 image" + of_size)
     if not head.strip(b"\0"):
-        return FileKind(Kind.OTHER, f"a file of zeros{of_size} (was a copy broken off?)")
+        return FileKind(Kind.OTHER, f"a file of zeros{of_size} (was a copy interrupted?)")
     if not re.fullmatch(_TEXT, head):
-        return FileKind(Kind.OTHER, "a file of no known kind" + of_size)
+        return FileKind(Kind.OTHER, "a file of unknown kind" + of_size)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     words = next(words for pattern, words in TEXTS if re.match(pattern, start))
     return FileKind(Kind.TEXT, words)

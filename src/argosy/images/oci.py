@@ -1,8 +1,8 @@
-"""What an OCI image says of itself, and the scripts that say the same to Apptainer; it never unpacks anything.
+"""Read the configuration of an OCI image, and render it as the scripts that Apptainer reads.
 
-The folder ``/.singularity.d`` is how Apptainer and SingularityCE keep an image's environment and main program, and what
-bubblewrap's containers here read too.  Variables forced by ``--env`` are set after ``99-base.sh``, by its very name
-(``action_scripts`` of both), so an image whose folder lacks that file loses them.
+Apptainer and SingularityCE keep an image's environment and main program in the folder ``/.singularity.d``. The
+containers that Argosy starts with bubblewrap read it, too. Both runtimes set the variables of ``--env`` after the file
+``99-base.sh``, which they find by its name (``action_scripts``): an image without that file loses the variables.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ RUNSCRIPT = ".singularity.d/runscript"
 LABELS = ".singularity.d/labels.json"
 
 LATEST_TIME = (1 << 32) - 1
-"""A squashfs keeps times as 32 bits without a sign."""
+"""A squashfs stores times as unsigned 32-bit numbers."""
 
 LAST_TEXT = """\
 #!/bin/sh
-# The driver's libraries, which --nv and --rocm bind there; runtimes set forced variables after this file.
+# Directory of the driver libraries that --nv and --rocm bind. Runtimes set the variables of --env after this file.
 LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/.singularity.d/libs"
 export LD_LIBRARY_PATH
 """
 
 
 class OciConfig(msgspec.Struct, frozen=True):
-    """An image's configuration.
+    """The configuration of an OCI image.
 
     Attributes
     ----------
     digest
-        ``sha256:…`` of the configuration's bytes: it names the content of every layer too, and is what Docker calls the
-        image's id; the same from a registry, an archive or Docker's store.
+        ``sha256:…`` of the configuration, Docker's image id. It identifies the content of all layers, and is the same
+        in a registry, an archive and Docker's store.
     arch
         Go's name of the architecture.
     created
-        Seconds since 1970; 0 where it is not told.
+        Seconds since 1970, 0 if unknown.
     layers
-        How many layers the image is made of; None where it is not told.
+        Number of layers, None if unknown.
     """
 
     digest: str
@@ -66,12 +66,12 @@ class OciConfig(msgspec.Struct, frozen=True):
 
 
 def parse_config(text: str, name: str) -> OciConfig:
-    """Read a configuration (OCI image specification, config.md; Docker's is alike).
+    """Parse a configuration (OCI image specification, config.md; Docker's format is compatible).
 
     Raises
     ------
     ImageError
-        When it is none, as for an artifact that is no container image.
+        If the text is not a configuration: the reference names an artifact other than a container image.
     """
     try:
         whole = json.loads(text)
@@ -88,26 +88,26 @@ def parse_config(text: str, name: str) -> OciConfig:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ImageError(
-            f"{name} is no container image",
+            f"{name} is not a container image",
             evidence=f"its configuration cannot be read: {error!r}",
-            hint="give the reference of an image that Docker can run",
+            hint="pass the reference of an image that Docker can run",
         ) from error
 
 
 def check_layers(config: OciConfig, manifest: str, name: str) -> None:
-    """Refuse an image whose manifest has not the layers that its configuration stands for: part of it would be missing.
+    """Refuse an image whose manifest and configuration differ in the number of layers: some would be missing.
 
     Raises
     ------
     ImageError
-        With both numbers.
+        If the numbers differ.
     """
     there = len(json.loads(manifest).get("layers") or ())
     if config.layers not in {None, there}:
         raise ImageError(
-            f"{name} is not whole",
-            evidence=f"its manifest names {there} layers, and its configuration {config.layers}",
-            hint="push the image anew",
+            f"{name} is incomplete",
+            evidence=f"its manifest lists {there} layers, its configuration {config.layers}",
+            hint="push the image again",
         )
 
 
@@ -127,7 +127,7 @@ def _split(word: str) -> tuple[str, str]:
 
 
 def _parse_time(value: object) -> int:
-    """Read RFC 3339 with up to nanoseconds; 0 for anything else, and for times that no squashfs can hold."""
+    """Parse a time in RFC 3339; return 0 for other texts and for times outside the range of a squashfs."""
     try:
         seconds, _, _ = str(value).partition(".")
         zone = "" if seconds.endswith("Z") or "+" in seconds else "+00:00"
@@ -138,7 +138,9 @@ def _parse_time(value: object) -> int:
 
 
 def render_env_script(variables: Iterable[tuple[str, str]]) -> str:
-    """Render the image's ENV as Apptainer does: PATH always, any other variable only where it is not set.
+    """Render the image's ENV as Apptainer does: always set PATH, and set other variables only if they are empty.
+
+    Names that are not valid in a shell are omitted, because no shell can export them.
 
     A name that no shell takes is left out: nothing could export it.
     """
@@ -152,7 +154,7 @@ def render_env_script(variables: Iterable[tuple[str, str]]) -> str:
 
 
 def render_runscript(config: OciConfig) -> str:
-    """Render the main program: ENTRYPOINT with the arguments given, or CMD where none are."""
+    """Render the main program: ENTRYPOINT with the given arguments, or with CMD if there are none."""
     default = config.command or (() if config.entrypoint else ("/bin/sh",))
     lines = ["#!/bin/sh", "# ENTRYPOINT and CMD of the image."]
     if default:
@@ -168,7 +170,7 @@ def render_labels(config: OciConfig) -> str:
 
 
 def _render_scripts(config: OciConfig) -> Mapping[str, str]:
-    """Give the files that say an image's configuration to the runtimes: text by path."""
+    """Return the files that pass an image's configuration to the runtimes: text by path."""
     return {
         ENV_SCRIPT: render_env_script(config.variables),
         RUNSCRIPT: render_runscript(config),
@@ -178,7 +180,7 @@ def _render_scripts(config: OciConfig) -> Mapping[str, str]:
 
 
 def render_inspection(config: OciConfig) -> str:
-    """Render ``inspect-metadata.json``: what ``apptainer inspect`` shows of a SIF file without starting it."""
+    """Render ``inspect-metadata.json``, which ``apptainer inspect`` prints for a SIF file without starting it."""
     attributes = {
         "labels": dict(config.labels),
         "environment": {f"/{ENV_SCRIPT}": render_env_script(config.variables)},
@@ -189,18 +191,18 @@ def render_inspection(config: OciConfig) -> str:
 
 MOUNT_FOLDERS = ("dev", "etc", "home", "proc", "root", "sys", "tmp", "var", "var/tmp")
 MOUNT_FILES = ("etc/hosts", "etc/resolv.conf")
-"""What Apptainer mounts over: in a read-only image without overlay a mount point that is missing cannot be made."""
+"""Mount points of Apptainer. They must exist, because a read-only image without an overlay cannot get new ones."""
 
 MODES = {"root": 0o700, "tmp": 0o1777, "var/tmp": 0o1777}
 
 
 def prepare_rootfs(tree: Path, config: OciConfig) -> None:
-    """Add the scripts for the image's environment and main program, and the mount points that are missing."""
+    """Add the scripts for the image's environment and main program, and missing mount points."""
     with translate_os_errors(tree):
         tree.chmod(stat.S_IMODE(tree.stat().st_mode) | 0o755)
         for name, text in _render_scripts(config).items():
             if name == LAST_SCRIPT and os.path.lexists(tree / name):
-                continue  # an image that was made by Apptainer has its own
+                continue  # an image made by Apptainer has its own
             _write_script(tree, name, text)
         for name in MOUNT_FOLDERS:
             _add_folder(tree, name)
@@ -211,7 +213,7 @@ def prepare_rootfs(tree: Path, config: OciConfig) -> None:
 
 
 def _write_script(tree: Path, name: str, text: str) -> None:
-    """Write a file below folders of our own: a link in their place is replaced."""
+    """Write a file below `/.singularity.d`, and replace symbolic links and files among its parent folders."""
     path = tree / name
     for folder in reversed([tree / parent for parent in Path(name).parents if str(parent) != "."]):
         if folder.is_symlink() or (os.path.lexists(folder) and not folder.is_dir()):
@@ -238,7 +240,10 @@ def _add_folder(tree: Path, name: str) -> None:
 
 
 def make_readable(tree: Path) -> None:
-    """Let the packer read what only root may (``/etc/shadow``, ``sudo``): an ordinary user who unpacked owns it all."""
+    """Make files readable for the packer that only root may read (``/etc/shadow``, ``sudo``).
+
+    An ordinary user who unpacked an image owns all of its files.
+    """
     _allow(str(tree))
     for path in walk_tree(str(tree)):
         _allow(path)

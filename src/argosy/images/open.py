@@ -1,4 +1,4 @@
-"""Open an image file or folder and give what it is as an `Image`, and its name in the cache; it changes nothing."""
+"""Open an image file or folder and describe it as an `Image`. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64
 
 
 class OpenedImage(msgspec.Struct, frozen=True):
-    """An image with what it carries beside its file systems."""
+    """An image with its lock and, for a SIF file, its structure."""
 
     image: Image
     lock: Lock | None = None
@@ -37,12 +37,12 @@ class OpenedImage(msgspec.Struct, frozen=True):
 
 
 def open_image(path: Path) -> OpenedImage:
-    """Read what an image is: SIF, squashfs or unpacked root file system, made by Argosy or not.
+    """Read the kind and the facts of an image: SIF, squashfs or unpacked root file system, made by Argosy or not.
 
     Raises
     ------
     ImageError, UsageError
-        When there is nothing of that name, or it is no image.
+        If the path does not exist, or is not an image.
     """
     if not path.exists():
         raise UsageError(f"there is no image {path}", hint="check the path, or see 'argosy images ls'")
@@ -56,11 +56,11 @@ def open_image(path: Path) -> OpenedImage:
     if found.kind == Kind.ROOT_DIRECTORY:
         return _open_tree(path)
     if found.kind == Kind.UNREADABLE:
-        raise ImageError(f"{path} is {found.description}", hint="ask its owner to let you read it")
+        raise ImageError(f"cannot open {path}: it is {found.description}", hint="ask its owner for read permission")
     raise ImageError(
         f"{path} is not an image that can be run",
         evidence=f"it is {found.description}",
-        hint="give a SIF file, a squashfs, or an unpacked root file system",
+        hint="pass a SIF file, a squashfs file or an unpacked root file system",
     )
 
 
@@ -70,7 +70,7 @@ def _open_sif(path: Path) -> OpenedImage:
     partition = system.partition
     if partition is None or partition.fs != FsKind.SQUASHFS:
         raise ImageError(
-            f"the root file system in {path} is no squashfs",
+            f"the root file system in {path} is not a squashfs",
             evidence=str(system),
             hint="encrypted and ext3 images are not supported; rebuild it with 'apptainer build'",
         )
@@ -125,22 +125,22 @@ def _package_names(lock: Lock | None) -> frozenset[str]:
 
 
 def listed_versions(lock: Lock | None) -> tuple[str, str]:
-    """Give the versions of torch and NCCL that a lock lists; the name of NCCL's package varies with its CUDA."""
+    """Return the versions of torch and NCCL in a lock. The name of NCCL's package depends on the CUDA version."""
     found = {package.name: package.version for package in lock.packages} if lock else {}
     nccl = next((version for name, version in found.items() if re.fullmatch(r"nccl|nvidia-nccl-cu\d+", name)), "")
     return found.get("torch", ""), nccl
 
 
-RUN_THERE = "build it for this machine, or run it where it belongs"
+RUN_THERE = "build it for this machine, or run it on a machine of that architecture"
 
 
 def check_arch(image: Image, machine: str, hint: str = RUN_THERE) -> None:
-    """Refuse an image made for another architecture than the one that is wanted (``uname -m``).
+    """Refuse an image for an architecture other than the requested one (``uname -m``).
 
     Raises
     ------
     ImageError
-        When both are known and differ.
+        If both architectures are known and differ.
     """
     wanted = GO_ARCH.get(machine, machine)
     if image.arch and image.arch != wanted:
@@ -148,12 +148,15 @@ def check_arch(image: Image, machine: str, hint: str = RUN_THERE) -> None:
 
 
 def wrong_arch(name: str, has: str, wanted: str, hint: str = RUN_THERE) -> ImageError:
-    """Make the error for an image of another architecture than the one that is wanted, both as Go names them."""
-    return ImageError(f"{name} is for another kind of machine", evidence=f"image: {has}; wanted: {wanted}", hint=hint)
+    """Return the error for an image of the wrong architecture. Both architectures are Go's names."""
+    return ImageError(f"{name} is for another architecture", evidence=f"image: {has}; wanted: {wanted}", hint=hint)
 
 
 def layer_key(lock: Lock) -> str:
-    """Give the cache's name of a layer: by content, since a copy of an image, or one built again, has the same one.
+    """Return the name of a layer in the cache.
+
+    It depends on the content only, so that copies and rebuilds of an image share it. It joins half of each digest
+    (128 bits), because hashing them again would load OpenSSL at each start.
 
     Half of each digest, 128 bits, joined: to hash them once more would load OpenSSL at each start.
     """
@@ -162,12 +165,12 @@ def layer_key(lock: Lock) -> str:
 
 
 def file_identity(image: Image, offset: int = 0) -> str:
-    """Tell files apart on this disk, for images that do not say what is in them: by place, size and time.
+    """Return a digest of path, size and times of an image file, for images without a content digest.
 
     Parameters
     ----------
     offset
-        Of the part that is meant, in bytes from the file's beginning.
+        Offset of the part in the file, in bytes.
     """
     status = Path(image.path).stat()
     facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns, offset]
@@ -175,7 +178,9 @@ def file_identity(image: Image, offset: int = 0) -> str:
 
 
 def inspect_squashfs(opened: OpenedImage, session: Session) -> OpenedImage:
-    """Find out whether a bare squashfs was made by Argosy, by asking unsquashfs for the lock inside it.
+    """Find out whether a squashfs file was made by Argosy: read its lock with unsquashfs.
+
+    Other images are returned unchanged, and so is a squashfs if unsquashfs is missing.
 
     Any other image is given back as it is; so is a squashfs where unsquashfs is missing.
     """
@@ -198,24 +203,24 @@ def inspect_squashfs(opened: OpenedImage, session: Session) -> OpenedImage:
 
 
 def refuse_layer(opened: OpenedImage, session: Session) -> None:
-    """Refuse to enter the squashfs of a layer alone: it has no shell, no libraries, nothing to start.
+    """Refuse a squashfs that holds only a layer: it has no shell and no libraries, so nothing in it can start.
 
     Parameters
     ----------
     opened
-        As `inspect_squashfs` gives it: only a bare squashfs that Argosy made is looked into.
+        As `inspect_squashfs` returns it. Only a squashfs made by Argosy is checked.
 
     Raises
     ------
     UsageError
-        Naming the base that it belongs to, and how the two are used together.
+        The message names the base of the layer and the command that uses both.
     """
     image = opened.image
     if image.kind is not ImageKind.SQUASHFS or not image.argosy:
         return
     reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-l", image.path, "bin", "bin/sh")))
     names = set(reply.stdout.splitlines())
-    # /bin is a link to /usr/bin in most systems, and then all that is listed of it.
+    # In most systems, /bin is a link to /usr/bin, and unsquashfs lists only the link.
     has_shell = "squashfs-root/bin/sh" in names or ("squashfs-root/bin" in names and not _below(names))
     if reply.code != 0 or has_shell:
         return
@@ -223,9 +228,9 @@ def refuse_layer(opened: OpenedImage, session: Session) -> None:
     word = base if "://" in base else "BASE"
     use = f"apptainer exec -B {image.path}:/opt/argosy:image-src=/opt/argosy {word} {ENTER} COMMAND"
     raise UsageError(
-        f"{image.path} is a layer, not a whole image",
-        evidence=f"it has no /bin/sh: it belongs over its base{f', {base}' if base else ''}",
-        hint=f"run the image that it was exported from, or the two together: {use}",
+        f"{image.path} is a layer, not a complete image",
+        evidence=f"it has no /bin/sh; it must be mounted over its base{f', {base}' if base else ''}",
+        hint=f"run the image that it was exported from, or mount it over the base: {use}",
     )
 
 

@@ -1,7 +1,7 @@
-"""The SHA-256 of the bytes of a part of an image, remembered in the cache so that each file is read once.
+"""Compute the SHA-256 of a part of an image file, and remember it in the cache so that each file is read once.
 
-Unpacked images are kept under this digest.  What an image says of itself, as the digests in its lock, is not used for
-that: an image with another's lock would be given the other's files, or leave its own in their place.
+The cache stores unpacked images under this digest, never under a digest that the image itself contains: an image with
+a copied lock would get, or replace, the files of another image.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from argosy.core.store import make_folder, write_text
 
 READ_BYTES = 1 << 20
 MEMOS = "digests"
-"""Folder of the cache."""
+"""Folder in the cache."""
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """A part of a file as the file is now: a file whose bytes change gets another time of change (ctime).
+    """A part of a file, and the file's present state: the kernel changes a file's ctime whenever its bytes change.
 
     Attributes
     ----------
     offset, size
         In bytes.
     changed, modified
-        In nanoseconds since 1970.  No program can set the first.
+        The ctime and mtime, in nanoseconds since 1970. No program can set the ctime.
     """
 
     path: str
@@ -43,23 +43,23 @@ class FilePart(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """A name for the part in a cache; two parts may share one."""
+        """A name for the part in the cache. Two parts may share a name."""
         return f"{self.inode:x}-{self.changed:x}-{self.offset:x}"
 
     def identity(self) -> str:
-        """Give what tells the part from all others without reading it, as 64 digits."""
+        """Return a digest of these facts, 64 hexadecimal digits: an identity of the part without reading it."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 
 class Memo(msgspec.Struct, frozen=True):
-    """A remembered digest, and whose it is: a memo that was renamed is not believed."""
+    """A remembered digest and its part, so that a renamed memo is not used."""
 
     part: FilePart
     digest: str
 
 
 def describe_part(path: str | Path, offset: int, size: int) -> FilePart:
-    """Describe a part of a file as the file is now."""
+    """Describe a part of a file in the file's present state."""
     real = os.path.realpath(path)
     status = os.stat(real)  # noqa: PTH116 - pathlib takes longer, and this is part of each start
     facts = (status.st_ino, status.st_size, status.st_ctime_ns, status.st_mtime_ns)
@@ -67,15 +67,15 @@ def describe_part(path: str | Path, offset: int, size: int) -> FilePart:
 
 
 def tree_name(key: str) -> str:
-    """Give the name of an unpacked tree in the cache; before, trees were named by claims, in digits alone."""
+    """Return the name of an unpacked tree in the cache."""
     return key.replace(":", "-")
 
 
 def cached_digest(part: FilePart, cache: Path) -> str:
-    """Give the remembered digest of a part, ``sha256:`` and 64 digits; empty if there is none to rely on."""
+    """Return the remembered digest of a part, ``sha256:`` and 64 digits; empty if no valid memo exists."""
     with suppress(OSError, msgspec.DecodeError):
         with _memo(part, cache).open("rb") as file:
-            # In a cache of several users anybody may put a file here.
+            # In a cache of several users, other users can write a file here.
             owner, text = os.fstat(file.fileno()).st_uid, file.read()
         memo = msgspec.json.decode(text, type=Memo)
         if owner in {0, os.geteuid()} and memo.part == part:
@@ -84,12 +84,12 @@ def cached_digest(part: FilePart, cache: Path) -> str:
 
 
 def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
-    """Give the digest of a part's bytes, ``sha256:`` and 64 digits; the file is read if the digest is not remembered.
+    """Return the digest of a part, ``sha256:`` and 64 digits; read the file if the digest is not remembered.
 
     Raises
     ------
     OSError
-        When the file cannot be read.
+        If the file cannot be read.
     """
     known = cached_digest(part, cache)
     if known:
@@ -97,14 +97,14 @@ def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
     digest = f"sha256:{_hash_part(part)}"
     if remember and describe_part(part.path, part.offset, part.size) == part:
         memo = _memo(part, cache)
-        with suppress(OSError, ArgosyError):  # the digest is right, also if the cache cannot be written
+        with suppress(OSError, ArgosyError):  # the digest is valid even if the cache cannot be written
             make_folder(memo.parent)
             write_text(memo, msgspec.json.encode(Memo(part, digest)).decode())
     return digest
 
 
 def _memo(part: FilePart, cache: Path) -> Path:
-    """Give the file of a memo: each user writes their own, and believes nobody else's but root's."""
+    """Return the file of a memo. Each user has their own, and uses no other user's except root's."""
     return cache / MEMOS / f"{part.name}-{os.geteuid()}"
 
 

@@ -1,15 +1,15 @@
-"""A prefix of wrapped commands on disk: which version its commands belong to, and that version's image; read only.
+"""Read a prefix of wrapped commands: the current version, and the image of that version.
 
 ::
 
-    DIR/bin -> versions/2/bin      the switch: one rename changes every command at once
-    DIR/versions/2/bin/python      a few lines of sh
-    DIR/versions/2/start.sh        what they share
-    DIR/versions/2/image.sif       the image, or a link to one that lies elsewhere
-    DIR/versions/2/inside          what DIR shows inside the container
-    DIR/versions/2/wrap.json       what was asked, and what came of it
+    DIR/bin -> versions/2/bin      the link to the current version: one rename switches all commands at once
+    DIR/versions/2/bin/python      a wrapped command: a few lines of sh
+    DIR/versions/2/start.sh        the code that the commands share
+    DIR/versions/2/image.sif       the image, or a link to it
+    DIR/versions/2/inside          the content of DIR inside the container
+    DIR/versions/2/wrap.json       the request, and its result
     DIR/activate, DIR/modulefiles  the same commands for a shell and for `module`
-    DIR/cache                      unpacked trees, where the runtime mounts no image file
+    DIR/cache                      unpacked trees, for runtimes that cannot mount an image file
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TARGET = re.compile(rf"{VERSIONS}/([1-9]\d*)/bin\Z")
 
 
 def current_version(prefix: Path) -> int | None:
-    """Give the number of the version that the commands of a prefix belong to; None where it is no prefix."""
+    """Return the number of the current version of a prefix; None if the folder is not a prefix."""
     try:
         match = _TARGET.match(os.readlink(prefix / SWITCH))  # noqa: PTH115 - asked at every start: one system call
     except (OSError, ValueError):
@@ -35,12 +35,12 @@ def current_version(prefix: Path) -> int | None:
 
 
 def version_folder(prefix: Path, number: int) -> Path:
-    """Give the folder of one version."""
+    """Return the folder of a version."""
     return prefix / VERSIONS / str(number)
 
 
 def image_of_prefix(prefix: Path) -> Path | None:
-    """Give the image behind the commands of a prefix; None where it is no prefix."""
+    """Return the image of the current version of a prefix; None if the folder is not a prefix."""
     number = current_version(prefix)
     if number is None:
         return None

@@ -1,7 +1,7 @@
-"""Images unpacked into the cache, by content, for runtimes and build backends that need a folder.
+"""Unpack images into the cache, by content, for runtimes and build backends that need a folder.
 
-Beside them lie the trees of layers that were built and will be built upon: the next build takes such a tree away by a
-rename, and need not unpack 20,000 files, nor remove them at its end.
+These trees never change. The cache also stores the trees of built layers: the next build takes one by a rename,
+instead of unpacking 20,000 files and removing them at its end.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from argosy.images.squashfs.pack import run_unsquashfs
 from argosy.images.tree_digests import NOTES, Note, Notes, is_unchanged, note_of, notes_beside, read_notes, write_notes
 
 LAYERS = "layers"
-"""Folder of the cache."""
+"""Folder in the cache."""
 
 
 KEY = "key"
-"""File beside the root of a tree: the key for which it was unpacked."""
+"""File next to the root of a tree, with the key of the tree."""
 
 POWERS = stat.S_ISUID | stat.S_ISGID
 CHANGED_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -44,26 +44,26 @@ def unpack_cached(
     what: str = "",
     look_again: Callable[[], str] | None = None,
 ) -> Path:
-    """Give the unpacked tree of the squashfs that begins at `offset` bytes in `image`; unpack it at the first use.
+    """Return the unpacked tree of the squashfs at byte `offset` of `image`; unpack it at the first use.
 
-    In a cache of several users each has trees of their own: in a user namespace the kernel's overlay cannot change a
-    folder of somebody else, not even to put a mount point into it; and somebody else could put any file into it.
+    In a cache of several users, each user has their own trees, for two reasons. In a user namespace, the kernel's
+    overlay cannot change another user's folder, not even to add a mount point. And its owner could change any file.
 
     Parameters
     ----------
     key
-        The digest of the bytes of the squashfs, or what else tells it from all others; never what an image claims.
+        Digest of the squashfs, or another identity of it that does not come from the image itself.
     what
-        What it is to the user; the image itself where nothing is said.
+        Name for messages; by default the image's file name.
     look_again
-        Takes the key once more after the files were unpacked: the image may have been replaced meanwhile.
+        Computes the key again after unpacking, because the image may have been replaced meanwhile.
 
     Raises
     ------
     ToolFailed, ToolMissing, CheckFailed
-        When unsquashfs fails, is not there, or the disk is full, or another user has put something in the way.
+        If unsquashfs fails or is missing, the disk is full, or the folder is another user's.
     ImageError
-        When the image changed meanwhile.
+        If the image changed meanwhile.
     """
     place, said = session.paths.cache / "trees" / tree_name(key), what or image.name
 
@@ -77,9 +77,9 @@ def unpack_cached(
         if _is_trusted(each, key):
             return tree
     raise CheckFailed(
-        f"the files of {said} in the cache are not yours",
+        f"the files of {said} in the cache belong to another user",
         evidence=str(each),
-        hint="give ARGOSY_CACHE a folder that only you can write to",
+        hint="set ARGOSY_CACHE to a folder that only you can write to",
     )
 
 
@@ -88,7 +88,7 @@ def _unpacked(session: Session, place: Path, key: str, what: str, fill: Callable
     with fill_once(place, what=f"unpacking {what}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("unpack", f"{what} into the cache, once") as step:
-                # Of a project's folder new ones have its group, which a user namespace does not know either.
+                # A folder created in a setgid folder has the project's group, which a user namespace does not map.
                 os.chown(folder, -1, os.getegid())
                 mode = stat.S_IMODE(folder.stat().st_mode) & ~stat.S_ISGID & ~CHANGED_BY_OTHERS
                 folder.chmod(0o700)
@@ -100,17 +100,16 @@ def _unpacked(session: Session, place: Path, key: str, what: str, fill: Callable
 
 
 def _is_trusted(place: Path, key: str) -> bool:
-    """Tell whether a tree is our own, and is kept under the key for which it was unpacked: it may have been renamed."""
+    """Return whether a tree is our own and its key file matches: a folder can be renamed."""
     with suppress(OSError):
         return is_owned(place) and (place / KEY).read_text(encoding="utf-8") == key
     return False
 
 
 def _drop_privileges(tree: Path) -> None:
-    """Take away what only root can unpack and everybody could use: setuid and setgid bits, and device nodes.
+    """Remove setuid and setgid bits and device nodes, which only root unpacks and which every user could then use.
 
-    A user who is not root gets none of these from unsquashfs either.  The marks of removed files stay: they are
-    character devices with the number 0.
+    Other users do not get them from unsquashfs. Whiteouts stay: they are character devices with the number 0.
     """
     for folder, _, names in os.walk(tree):
         for name in names:
@@ -130,7 +129,7 @@ def _unpack(session: Session, image: Path, offset: int, tree: Path) -> None:
 
 
 def store_layer(session: Session, key: str, tree: Path) -> None:
-    """Move the tree of a layer that was just built into the cache, unless it is there, or that is another disk."""
+    """Move the tree of a newly built layer into the cache, unless it is there already or on another disk."""
     place = session.paths.cache / LAYERS / key
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -140,12 +139,12 @@ def store_layer(session: Session, key: str, tree: Path) -> None:
 
 
 def take_layer(session: Session, key: str, tree: Path) -> bool:
-    """Take the tree of a layer that was kept, to build upon it: whoever takes it owns it; tell whether there was one.
+    """Move the stored tree of a layer to `tree`, to build upon it; return whether there was one.
 
-    Packages in it may be links to the cache's: do not let a user's script change it.
+    The caller owns the tree. Packages in it may be hard links into the cache: do not let a user's script change it.
     """
     place = session.paths.cache / LAYERS / key
-    if not is_owned(place):  # in the folders of others nothing can be installed, and their files may be anything
+    if not is_owned(place):  # another user's folder is not writable, and its files cannot be trusted
         return False
     try:
         place.rename(tree)
@@ -158,12 +157,12 @@ def take_layer(session: Session, key: str, tree: Path) -> bool:
 
 
 def _taken(tree: Path) -> Path:
-    """Give the mark beside a tree that was taken: one that was unpacked from an image may differ from its claim."""
+    """Return the mark next to a taken tree. A tree unpacked from an image has none, and may differ from its lock."""
     return tree.with_name(f"{tree.name}.taken")
 
 
 def return_layer(session: Session, key: str, tree: Path) -> None:
-    """Keep the tree of a layer that was taken and is as it was, file by file; nothing where it changed."""
+    """Store a taken tree again if no file in it has changed."""
     if _taken(tree).is_file() and is_unchanged(
         tree, read_notes(notes_beside(tree)), besides=frozenset({LOCK.lstrip("/")})
     ):
@@ -171,14 +170,14 @@ def return_layer(session: Session, key: str, tree: Path) -> None:
 
 
 def link_layer(session: Session, key: str, cache: Path, tree: str) -> None:
-    """Unpack a layer that was kept into another cache of the same disk, by links; not where there is none.
+    """Hard-link a stored layer into another cache on the same disk, as an unpacked tree; do nothing if there is none.
 
-    Files that a later build may write where they are become files of their own; packages are replaced as a whole.
+    Files that a later build may change in place are copied; packages are only replaced as a whole.
 
     Parameters
     ----------
     tree
-        The key of its tree there, as `unpack_cached` takes it.
+        Key of the tree in the other cache, as for `unpack_cached`.
     """
     source = session.paths.cache / LAYERS / key
     place = cache / "trees" / tree_name(tree)
@@ -201,7 +200,10 @@ def _one_disk(one: Path, other: Path) -> bool:
 
 
 class _Lender(msgspec.Struct, frozen=True):
-    """Links the files of a kept tree; that changes their ctime, by which notes know a file, so each is noted anew."""
+    """Links the files of a stored tree.
+
+    Linking changes their ctime, which the notes contain, so it updates the notes.
+    """
 
     inside: str
     known: Notes

@@ -1,8 +1,8 @@
-"""Send an image to another machine by ssh; a base that lies there already is not sent again.
+"""Send an image to another machine by ssh. A base that is already on that machine is not sent again.
 
-A SIF file is its base's bytes with something before and something after them.  Where another image there has the same
-base, only that something travels, and the file is put together there by sh; its sha256 is compared at the end, and it
-appears under its name whole or not at all.
+A SIF file consists of its base and the bytes before and after it. If another image on the remote machine has the same
+base, only those bytes are sent, and sh assembles the file there. The sha256 is compared at the end, and the file gets
+its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.process import Command, Reply, Runner, tool_error
 from argosy.core.session import Session
-from argosy.core.shell import quote
+from argosy.core.shell import CALL, quote, read_function
 from argosy.core.ssh import OverSsh, Remote, parse_remote, run_text
 from argosy.core.store import digest_of_file, work_folder
 from argosy.images.find import find_image
@@ -27,22 +27,24 @@ from argosy.images.open import LOCK_LIMIT, LOCK_NAME, OpenedImage, open_image
 from argosy.images.sif.format import SifPart
 from argosy.images.sif.read import read_sif
 
+REMOTE = read_function(Path(__file__).with_name("scripts") / "send.sh", "send")
+
 HEAD_BYTES = 32_768
-"""Of a SIF file: its header and every descriptor."""
+"""Bytes at the start of a SIF file that contain its header and all descriptors."""
 
 MOST_LOOKED_AT = 30
-"""Images there whose heads are read for the base, the newest first."""
+"""Maximum number of remote images to search for the base, the newest first."""
 
 BLOCK_BYTES = 1 << 22
 OTHER_BYTES = 9
-"""Exit code there for a file whose sha256 is another one."""
+"""Remote exit code for a file with an unexpected sha256."""
 
 SMALLEST_SAVED = 1 << 20
-"""Bytes; a smaller base travels along."""
+"""Bytes. A smaller base is sent."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where an image goes: folder and name there, and what stands there already."""
+    """Folder and name of the image on the remote machine, and the sha256 of the file that exists there."""
 
     folder: str
     name: str
@@ -50,26 +52,26 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Give the whole path."""
+        """Return the full path."""
         return str(PurePosixPath(self.folder, self.name))
 
 
 class Donor(msgspec.Struct, frozen=True):
-    """A file there that holds a base's bytes, from an offset on."""
+    """A remote file that contains the bytes of a base, and their offset."""
 
     path: str
     offset: int
 
 
 class SendReport(msgspec.Struct, frozen=True):
-    """What was sent.
+    """The result of `argosy images send`.
 
     Attributes
     ----------
     sent
-        Bytes that travelled; the rest was there.
+        Number of bytes sent.
     base_from
-        The file there that the base was taken from; empty where all was sent.
+        The remote file from which the base was taken; empty if all bytes were sent.
     """
 
     target: str
@@ -81,24 +83,23 @@ class SendReport(msgspec.Struct, frozen=True):
 
 
 def send_image(reference: str, target: str, session: Session, *, base: str = "", force: bool = False) -> SendReport:
-    """Send an image file to ``HOST:PATH``, a folder or the file's name there.
+    """Send an image file to ``HOST:PATH``: a folder, or the file's new name.
 
     Parameters
     ----------
     base
-        An image there that has the same base, named from the folder that this one goes to; empty looks among those
-        in it.
+        A remote image with the same base, relative to the target folder; empty searches that folder.
 
     Raises
     ------
     UsageError
-        When there is no such image or folder, or the name is taken.
+        If there is no such image or folder, or another file has that name.
     CheckFailed, ToolFailed
-        When the machine is not reached, or its disk is full.
+        If the machine cannot be reached, or its disk is full.
     """
     image = find_image(reference, session)
     if not image.is_file():
-        raise UsageError(f"{image} is no file", hint="pack it first: argosy build FOLDER -o IMAGE.sif")
+        raise UsageError(f"cannot send {image}: it is a folder", hint="pack it first: argosy build FOLDER -o IMAGE.sif")
     remote = parse_remote(target)
     runner, started = OverSsh(session.runner, Remote(remote.host)), time.monotonic()
     there = _find_target(runner, remote, image.name)
@@ -108,7 +109,7 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     known = there.sha256 == digest
     if there.sha256 and not (known or force):
         raise UsageError(
-            f"{there.path} is already at {remote.host}", evidence="it is another file", hint="add --force to replace it"
+            f"{there.path} exists on {remote.host}", evidence="its content differs", hint="add --force to replace it"
         )
     sent, base_from = 0, ""
     if not known:
@@ -117,59 +118,49 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
             if part and donor:
                 sent = _send_ends(runner, image, part, donor, there, digest, work)
                 if not sent:
-                    session.reporter.note(f"the base of {donor.path} is another one: all is sent")
+                    session.reporter.note(f"the base of {donor.path} differs; sending the whole file")
             base_from = donor.path if donor and sent else ""
             sent = sent or _send_all(runner, image, there, digest)
-            saved = f", the base taken from {base_from}" if base_from else ""
+            saved = f", base copied from {base_from}" if base_from else ""
             step.result = f"{render_size(sent)} to {remote.host}:{there.path}{saved}"
     seconds = time.monotonic() - started
     return SendReport(f"{remote.host}:{there.path}", size, sent, base_from, digest, seconds)
 
 
+def _run(runner: Runner, *arguments: str, source: Path | None = None) -> Reply:
+    """Call a function of `send.sh` on the remote machine."""
+    return runner.run(Command(("sh", "-c", f"{REMOTE}{CALL}", *arguments), stdin_file=str(source) if source else None))
+
+
 def _base_of(image: Path) -> SifPart | None:
-    """Give the part of a SIF file that may be there already."""
+    """Return the base of a SIF file, if it is large enough to search for."""
     sif = open_image(image).sif
     part = sif.system if sif else None
     return part if part and part.size >= SMALLEST_SAVED else None
 
 
 def _find_target(runner: Runner, remote: Remote, name: str) -> Target:
-    """Ask where an image goes, and what is there."""
+    """Find the target folder and name on the remote machine, and the sha256 of an existing file."""
     wanted = remote.folder or "."
-    must_be = "true" if wanted.endswith("/") else "false"
-    program = f"""\
-if [ -d {quote(wanted)} ]; then folder={quote(wanted)} name={quote(name)}
-elif {must_be}; then echo "no such folder" >&2; exit 1
-else folder=$(dirname -- {quote(wanted)}) name=$(basename -- {quote(wanted)}); fi
-cd -- "$folder" || exit 1
-printf '%s\\n' "$(pwd)" "$name"
-[ ! -e "$name" ] || {{ [ -f "$name" ] && sha256sum < "$name" || echo taken; }}
-"""
-    reply = run_text(runner, program)
+    reply = _run(runner, "find_target", wanted, name)
     lines = reply.stdout.splitlines()
     if reply.code != 0 or len(lines) < 2:  # noqa: PLR2004 - folder and name
         folder = wanted if wanted.endswith("/") or not PurePosixPath(wanted).suffix else PurePosixPath(wanted).parent
         raise UsageError(
-            f"there is no folder for {wanted} at {remote.host}",
+            f"the folder of {wanted} does not exist on {remote.host}",
             evidence=reply.stderr.strip(),
-            hint=f"make it: ssh {remote.host} mkdir -p {quote(str(folder))}",
+            hint=f"create it: ssh {remote.host} mkdir -p {quote(str(folder))}",
         )
     return Target(lines[0], lines[1], lines[2].split()[0] if lines[2:] else "")
 
 
 def _find_donor(runner: Runner, image: Path, part: SifPart, there: Target, base: str, work: Path) -> Donor | None:
-    """Find a file there with a base of the same size at the same kind of place; its bytes are proved at the end."""
-    named = quote(base) if base else "*.sif"
-    program = f"""\
-cd -- {quote(there.folder)} || exit 1
-ls -t -- {named} 2> /dev/null | head -n {MOST_LOOKED_AT} | while IFS= read -r name; do
-    [ ! -f "$name" ] || printf '%s %s %s\\n' "$(wc -c < "$name")" "$(printf %s "$name" | base64 | tr -d '\\n')" \\
-        "$(head -c {HEAD_BYTES} -- "$name" | base64 | tr -d '\\n')"
-done
-"""
-    rows = [line.split() for line in run_text(runner, program).stdout.splitlines()]
+    """Find a remote file with a base of the same size. The sha256 at the end shows whether it is the same base."""
+    names = (base,) if base else ()
+    reply = _run(runner, "list_images", there.folder, str(MOST_LOOKED_AT), str(HEAD_BYTES), *names)
+    rows = [line.split() for line in reply.stdout.splitlines()]
     if base and not rows:
-        raise UsageError(f"there is no image {base} there", hint="give the path that it has there")
+        raise UsageError(f"there is no image {base} on the host", hint="pass its path on that host")
     for size, name, head in (row for row in rows if len(row) == 3):  # noqa: PLR2004 - as printed
         path = str(PurePosixPath(there.folder, base64.b64decode(name).decode()))
         system = _system_of(base64.b64decode(head), int(size), work / "head.sif")
@@ -177,15 +168,15 @@ done
             return Donor(path, system.offset)
     if base:
         raise UsageError(
-            f"{base} has another base than {image}",
+            f"{base} and {image} have different bases",
             evidence=f"the base of {image.name} has {part.size} bytes",
-            hint="leave --base out: all is sent then",
+            hint="omit --base to send the whole file",
         )
     return None
 
 
 def _system_of(head: bytes, size: int, skeleton: Path) -> SifPart | None:
-    """Read from the first bytes of a SIF file on the other machine where its root file system lies."""
+    """Read the position of the root file system from the first bytes of a remote SIF file."""
     skeleton.write_bytes(head)
     os.truncate(skeleton, size)
     try:
@@ -195,46 +186,37 @@ def _system_of(head: bytes, size: int, skeleton: Path) -> SifPart | None:
 
 
 def _send_ends(runner: Runner, image: Path, part: SifPart, donor: Donor, there: Target, digest: str, work: Path) -> int:
-    """Send what is before and after the base; give its bytes, or 0 where the donor's base is another one."""
+    """Send the bytes before and after the base; return their number, or 0 if the donor's base differs."""
     ends = work / "ends"
     _write_ends(image, part, ends)
-    base = f"tail -c +{donor.offset + 1} -- {quote(donor.path)} | head -c {part.size}"
-    done = _put(runner, ends, f"{{ head -c {part.offset} && {base} && cat; }}", there, digest)
+    done = _put(runner, ends, there, digest, str(part.offset), donor.path, str(donor.offset + 1), str(part.size))
     return ends.stat().st_size if done else 0
 
 
 def _send_all(runner: Runner, image: Path, there: Target, digest: str) -> int:
-    """Send the whole file; give its bytes."""
-    if not _put(runner, image, "cat", there, digest):
-        raise CheckFailed(f"what arrived as {there.path} is not what was sent", hint="send it again")
+    """Send the whole file and return its size."""
+    if not _put(runner, image, there, digest):
+        raise CheckFailed(f"{there.path} was damaged during the transfer", hint="send it again")
     return image.stat().st_size
 
 
-def _put(runner: Runner, source: Path, makes: str, there: Target, digest: str) -> bool:
-    """Write a file there beside its place, compare its sha256, and give it its name; tell whether it is the same.
+def _put(runner: Runner, source: Path, there: Target, digest: str, *donor: str) -> bool:
+    """Write a remote file under a temporary name, compare its sha256, and rename it; return whether it is correct.
 
     Raises
     ------
     ToolFailed, CheckFailed
-        When it cannot be written, or the disk is full.
+        If the file cannot be written, or the disk is full.
     """
-    lines = (
-        f"cd -- {quote(there.folder)} || exit 1",
-        f"beside={quote(f'.{there.name}.{os.urandom(4).hex()}.part')}",
-        "trap 'rm -f -- \"$beside\"' EXIT HUP INT TERM",
-        f'{makes} > "$beside" || exit 1',
-        f'[ "$(sha256sum < "$beside" | cut -c 1-64)" = {digest} ] || exit {OTHER_BYTES}',
-        f'mv -f -- "$beside" {quote(there.name)}',
-    )
-    command = Command(("sh", "-c", "; ".join(lines)), stdin_file=str(source))
-    reply = runner.run(command)
+    temporary = f".{there.name}.{os.urandom(4).hex()}.part"
+    reply = _run(runner, "receive", there.folder, there.name, temporary, digest, *donor, source=source)
     if reply.code not in {0, OTHER_BYTES}:
         raise tool_error(Command(("ssh", there.path)), reply, doing=f"sending {there.name}")
     return reply.code == 0
 
 
 def _write_ends(image: Path, part: SifPart, target: Path) -> None:
-    """Write what stands before and after a part of a file."""
+    """Write the bytes before and after a part of a file."""
     with image.open("rb") as source, target.open("wb") as file:
         for begin, end in ((0, part.offset), (part.end, image.stat().st_size)):
             for block in _blocks(source.fileno(), begin, end):
@@ -251,25 +233,25 @@ def _blocks(descriptor: int, begin: int, end: int) -> Iterator[bytes]:
 
 
 REMOTE_HEAD_BYTES = 65_536
-"""Of an image: more than the header and every descriptor of a SIF file."""
+"""Bytes at the start of an image that contain more than a SIF file's header and all descriptors."""
 
 NOTHING = Reply(0, "", "")
 
 
 def open_remote(runner: Runner, name: str, path: str, size: int, work: Path) -> OpenedImage:
-    """Open an image on another machine, by a sparse file here that has its size, its head and its lock alone.
+    """Open an image on another machine, through a local sparse file with its size, header and lock.
 
     Parameters
     ----------
     name
-        What it is called in messages.
+        Name for messages.
     work
         Folder for the sparse file.
 
     Raises
     ------
     ImageError, ToolFailed
-        When it is no image, or cannot be read.
+        If the file is not an image, or cannot be read.
     """
     skeleton = work / PurePosixPath(path).name
     _fetch_skeleton(runner, path, size, skeleton)
@@ -280,7 +262,7 @@ def open_remote(runner: Runner, name: str, path: str, size: int, work: Path) -> 
 
 
 def _fetch_skeleton(runner: Runner, path: str, size: int, target: Path) -> None:
-    """Write a sparse file as long as one there, with its first bytes and the lock of a SIF file."""
+    """Write a sparse file with the size of a remote file, its first bytes, and the lock of a SIF file."""
     target.write_bytes(fetch_bytes(runner, path, 0, min(size, REMOTE_HEAD_BYTES)))
     os.truncate(target, size)
     try:
@@ -294,16 +276,16 @@ def _fetch_skeleton(runner: Runner, path: str, size: int, target: Path) -> None:
 
 
 def fetch_bytes(runner: Runner, path: str, offset: int, count: int) -> bytes:
-    """Read some bytes of a file there.
+    """Read some bytes of a remote file.
 
     Raises
     ------
     ToolFailed
-        When they cannot be read.
+        If the bytes cannot be read.
     """
     reply = run_text(runner, f"tail -c +{offset + 1} -- {quote(path)} | head -c {count} | base64") if count else NOTHING
     data = base64.b64decode(reply.stdout)
     if len(data) != count:
         seen = reply.stderr.strip() or f"{len(data)} of {count} bytes"
-        raise ToolFailed(f"reading {path} by ssh failed", evidence=seen)
+        raise ToolFailed(f"cannot read {path} by ssh", evidence=seen)
     return data

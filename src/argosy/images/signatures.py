@@ -1,7 +1,7 @@
-"""Who signed an image: Apptainer verifies it with the keys of its keyring; no cryptography of our own.
+"""Verify the signatures of an image with Apptainer and the keys in its keyring.
 
-Keys are OpenPGP keys, known by their fingerprints.  A signature covers a group of parts.  Apptainer accepts none that
-leaves a part of its group out, nor an image with a part that is in no group.
+Keys are OpenPGP keys, identified by their fingerprints. A signature covers a group of parts. Apptainer rejects a
+signature that does not cover its whole group, and an image with a part in no group.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ PROGRAMS = ("apptainer", "singularity")
 WAS_CHANGED = "integrity compromised"
 UNKNOWN_KEY = "unknown entity"
 PROFILE_KEY = "images.signed_by"
-"""Where a site says that it wants signed images; errors name its file and line."""
+"""The key in a site profile that requires signed images. Errors name its file and line."""
 KEY_BYTES = slice(4, 24)
-"""Where a signature's descriptor has the fingerprint of its key, after the number of its hash."""
+"""Bytes of a signature's descriptor that contain the fingerprint, after the number of the hash."""
 
 
 class Signer(msgspec.Struct, frozen=True):
-    """Who signed an image.
+    """A key that signed an image.
 
     Attributes
     ----------
     fingerprint
-        Of the key: 40 capital hexadecimal digits.
+        40 upper-case hexadecimal digits.
     name
-        As the key says it: ``Ada <ada@example.org>``.
+        The key's user id: ``Ada <ada@example.org>``.
     """
 
     fingerprint: str
@@ -45,32 +45,32 @@ class Signer(msgspec.Struct, frozen=True):
 
 
 def _read_signers(sif: Sif, path: str, runner: Runner, programs: Mapping[str, str]) -> tuple[Signer, ...]:
-    """Give who signed all of an image; nobody where it has no signature.
+    """Return the signers of all parts of an image; empty if it has no signature.
 
     Parameters
     ----------
     path
-        The image, as it is called where `runner` starts programs.
+        Path of the image on the machine where `runner` starts programs.
     programs
-        Name and path of those that are there.
+        Name and path of the programs on that machine.
 
     Raises
     ------
     ImageError
-        When it was changed after it was signed.
+        If the image was changed after it was signed.
     CheckFailed
-        When a key is not in the keyring, or a signature leaves something out.
+        If a key is not in the keyring, or a signature does not cover all parts.
     ToolMissing, ToolFailed
-        When there is no Apptainer to ask, or its reply cannot be read.
+        If Apptainer is missing, or its reply cannot be read.
     """
     if not sif.parts_of(DataType.SIGNATURE):
         return ()
     program = next((name for name in PROGRAMS if programs.get(name)), "")
     if not program:
         raise ToolMissing(
-            "signatures are verified by apptainer, which is not here",
-            evidence=f"{path} is signed; looked for {' and '.join(PROGRAMS)}",
-            hint="install apptainer, or ask where it is: on a login node of the cluster",
+            f"cannot verify the signatures of {path}: apptainer is not installed",
+            evidence=f"searched for {' and '.join(PROGRAMS)}",
+            hint="install apptainer, or run this command on a login node that has it",
         )
     groups = sorted({part.group for part in sif.parts if part.datatype != DataType.SIGNATURE and part.group})
     words = (program, "verify", "--json", "--local")
@@ -82,7 +82,7 @@ def _read_signers(sif: Sif, path: str, runner: Runner, programs: Mapping[str, st
 
 
 def verify_image(reference: str, keys: Iterable[str], session: Session) -> tuple[Signer, ...]:
-    """Give who signed an image that is here, a file or a name of the catalog; as `find_signers`."""
+    """Return the signers of a local image, a file or a name in the catalog, as `find_signers` does."""
     opened = open_image(find_image(reference, session))
     return find_signers(opened.sif, opened.image.path, keys, session.runner, session.host.programs)
 
@@ -90,22 +90,22 @@ def verify_image(reference: str, keys: Iterable[str], session: Session) -> tuple
 def find_signers(
     sif: Sif | None, path: str, keys: Iterable[str], runner: Runner, programs: Mapping[str, str]
 ) -> tuple[Signer, ...]:
-    """Give who signed an image with one of these keys; where none is named, with any.
+    """Return the signers of an image among these keys; all signers if no key is given.
 
     Raises
     ------
     CheckFailed
-        When nobody did.
+        If no accepted key signed the image.
     ArgosyError
-        As `_read_signers` does.
+        As raised by `_read_signers`.
     """
     accepted = {plain_fingerprint(key) for key in keys}
-    asked = f"asked for: {' or '.join(sorted(accepted))}" if accepted else ""
+    asked = f"accepted keys: {' or '.join(sorted(accepted))}" if accepted else ""
     if sif is None:
         raise CheckFailed(
-            f"{path} cannot be signed: only a SIF file has a place for signatures",
+            f"{path} has no signature: only SIF files can be signed",
             evidence=asked,
-            hint="give a SIF file; argosy images export makes one: --format sif",
+            hint="pass a SIF file; 'argosy images export --format sif' makes one",
             key=PROFILE_KEY,
         )
     signers = _read_signers(sif, path, runner, programs)
@@ -113,9 +113,9 @@ def find_signers(
     if not found:
         by = "\n".join(f"signed by {signer.fingerprint}, {signer.name}" for signer in signers)
         raise CheckFailed(
-            f"{path} is not signed by a key that is asked for" if signers else f"nobody signed {path}",
+            f"{path} is not signed by an accepted key" if signers else f"{path} is not signed",
             evidence="\n".join(filter(None, (by, asked))),
-            hint=f"take an image that is signed so; who has the key signs this one: apptainer sign {quote(path)}",
+            hint=f"use a signed image, or sign this one with the key: apptainer sign {quote(path)}",
             key=PROFILE_KEY,
         )
     return found
@@ -135,12 +135,12 @@ def _verify(words: tuple[str, ...], sif: Sif, path: str, runner: Runner) -> tupl
 
 
 def _explain(command: Command, reply: Reply, sif: Sif, path: str) -> ArgosyError:
-    """Say in plain words why Apptainer does not accept an image's signatures."""
+    """Translate Apptainer's message about a signature that it does not accept."""
     program = command.argv[0]
     said = next((line for line in reply.stderr.splitlines() if line.startswith("FATAL")), "")
     if WAS_CHANGED in said:
         return ImageError(
-            f"{path} was changed after it was signed", evidence=said, hint="get it again from whoever signed it"
+            f"{path} was changed after it was signed", evidence=said, hint="copy it again from its signer"
         )
     if UNKNOWN_KEY in said:
         keys = list(dict.fromkeys(map(_key_of, sif.parts_of(DataType.SIGNATURE))))
@@ -151,11 +151,11 @@ def _explain(command: Command, reply: Reply, sif: Sif, path: str) -> ArgosyError
         )
     if "integrity:" in said:
         return CheckFailed(
-            f"the signatures of {path} do not cover all of it", evidence=said, hint="ask its maker to sign it again"
+            f"the signatures of {path} do not cover all of it", evidence=said, hint="ask its signer to sign it again"
         )
     return tool_error(command, reply, doing=f"verifying {path}")
 
 
 def _key_of(signature: SifPart) -> str:
-    """Give the fingerprint that a signature's descriptor names; nothing confirms it."""
+    """Return the fingerprint in a signature's descriptor. It is not verified."""
     return signature.extra.ljust(KEY_BYTES.stop, b"\0")[KEY_BYTES].hex().upper()

@@ -1,7 +1,7 @@
-"""Reads the member names of a tar file, header by header. It never unpacks, and never holds a member's data.
+"""Read the member names of an untrusted tar file, header by header.
 
-The standard library's reader is for tar files that can be trusted: it allocates what a header asks for. Here a file of
-unknown kind is looked at, so sizes are only skipped, within a budget.
+The standard library's reader is for trusted tar files: it allocates as much memory as a header requests. This one
+skips the data of members, within a budget.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 
 BLOCK = 512
 BUDGET = 64 << 20
-"""Bytes that are decompressed at most: what an archive is shows in its first members."""
+"""Maximum number of decompressed bytes. The first members show the kind of an archive."""
 MEMBERS_LIMIT = 4096
-"""Members that are looked at, at most."""
+"""Maximum number of members to read."""
 
 _OCTAL = re.compile(rb"[0-7]*")
 _CHECKSUM = slice(148, 156)
 _EXTENSIONS = b"xgLK"
-"""Headers that carry a long name or attributes for the next one (pax and GNU)."""
+"""Types of headers with a long name or attributes for the next header (pax and GNU)."""
 
 
 def read_tar_names(path: Path, compression: str) -> Iterator[str]:
-    """Give the members' names one by one; none at all if this is no tar file, or cannot be read that way.
+    """Yield the names of the members; none if the file is not a tar file or cannot be decompressed.
+
+    Reading stops at the end, at damaged data, at :data:`MEMBERS_LIMIT`, and at :data:`BUDGET` decompressed bytes.
 
     Stops at the end, at damage, at :data:`MEMBERS_LIMIT`, and at :data:`BUDGET` decompressed bytes.
     """
@@ -37,12 +39,12 @@ def read_tar_names(path: Path, compression: str) -> Iterator[str]:
         with _open(path, compression) as stream:
             yield from islice(_iterate_names(stream, seekable=compression == "none"), MEMBERS_LIMIT)
     except Exception:  # noqa: BLE001 - each decompressor has an error class of its own
-        # Damage behind the first members does not change what the file is.
+        # Damage after the first members does not change the kind of the file.
         return
 
 
 def _open(path: Path, compression: str) -> BufferedIOBase:
-    """Open a compressed tar; zstd is not in the standard library before Python 3.14 and reads as nothing."""
+    """Open a tar file. The standard library has no zstd before Python 3.14, so zstd archives yield no names."""
     if compression == "none":
         return path.open("rb")
     module, opener = {"gzip": ("gzip", "GzipFile"), "bzip2": ("bz2", "BZ2File"), "xz": ("lzma", "LZMAFile")}[
@@ -83,7 +85,7 @@ def _is_header(block: bytes) -> bool:
 
 
 def _parse_size(field: bytes) -> int | None:
-    """Read an octal number, or a binary one where GNU tar marks it by the highest bit."""
+    """Parse an octal number, or a binary number that GNU tar marks with the highest bit."""
     if field[0] & 0x80:
         return int.from_bytes(field, "big") & ((1 << 62) - 1)
     digits = field.strip(b" \0")

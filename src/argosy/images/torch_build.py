@@ -1,4 +1,4 @@
-"""For which GPUs the torch in an image was built: asked by one start of its Python, or told by a version."""
+"""Find out for which GPUs the torch in an image was built, from its ``version.py`` or from its version number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 BACKENDS: Mapping[str, str] = MappingProxyType({"nvidia": "cuda", "amd": "hip", "intel": "xpu"})
-"""Vendor -> the name in torch/version.py of the back end for its GPUs: None there, where torch was built without."""
+"""GPU vendor -> the back end's name in ``torch/version.py``. The value there is None if torch was built without it."""
 
 ASK_TORCH = """\
 import importlib.util, json, pathlib
@@ -21,14 +21,17 @@ if spec and spec.origin:
         found = {name: str(found.get(name) or "") for name in ("__version__", "cuda", "hip", "xpu")}
 print(json.dumps(found))
 """
-"""torch itself is not imported: that takes seconds and may want a driver.  A torch without the file is told as none."""
+"""Program for the image's Python. It does not import torch, which takes seconds and may need a driver.
+
+A torch without ``version.py`` counts as missing.
+"""
 
 BUILD = re.compile(r"\+(?:(cu)\d+|(rocm)[\d.]+|(xpu)|(cpu))\Z")
 OF_BUILD = MappingProxyType({"cu": "cuda", "rocm": "hip", "xpu": "xpu"})
 
 
 def parse_torch(text: str) -> dict[str, str]:
-    """Read the last line that `ASK_TORCH` prints; empty if there is no torch, or no answer."""
+    """Parse the last line that `ASK_TORCH` prints; return nothing if there is no torch or no valid line."""
     try:
         torch = json.loads(text.strip().rpartition("\n")[2])
     except ValueError:
@@ -37,7 +40,7 @@ def parse_torch(text: str) -> dict[str, str]:
 
 
 def torch_of_version(version: str) -> dict[str, str]:
-    """Give what ``torch/version.py`` of a version such as ``2.6.0+cu124`` says; empty if the version does not tell."""
+    """Return the content of ``torch/version.py`` for a version such as ``2.6.0+cu124``; empty without such a suffix."""
     match = BUILD.search(version)
     if match is None:
         return {}
@@ -46,7 +49,7 @@ def torch_of_version(version: str) -> dict[str, str]:
 
 
 def describe_wrong_build(torch: Mapping[str, str], vendor: str) -> str:
-    """Say for what a torch was built that has no back end for these GPUs; empty if it has one, or there is no torch."""
+    """Describe the build of a torch without a back end for these GPUs; empty if it has one or is missing."""
     if not torch.get("__version__") or vendor not in BACKENDS or torch.get(BACKENDS[vendor]):
         return ""
     others = ", ".join(name for name in BACKENDS.values() if torch.get(name)) or "the CPU only"

@@ -1,8 +1,7 @@
-"""Digests of a tree's files, kept with what shows that a file has not changed, so that few are read again.
+"""Compute digests of the files in a tree, and remember them with the files' state, so that few are read again.
 
-A file's time of change (ctime) is set by the kernel whenever its bytes, its mode or its names change; no program can
-set it back.  What changed in the tick of the clock in which it was read is not noted: a later change in that tick
-would look the same.
+The kernel sets a file's ctime whenever its content, mode or links change, and no program can set it back. A file
+changed within the clock tick in which it was read is not remembered: a later change in that tick would look the same.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from argosy.core.store import is_owned
 
 READ_BYTES = 256 << 10
 Entries = Mapping[str, bytes]
-"""Path inside -> mode, link target and digest of the bytes: what two equal entries of trees have in common."""
+"""Path inside -> mode, link target and digest of the content. Equal entries of two trees have equal values."""
 
 NOTES = ".argosy-notes"
-"""File in the root of a tree that is kept; beside one that is worked on, see `notes_beside`."""
+"""File in the root of a cached tree. For a tree in use, see `notes_beside`."""
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """A file or link as it was when it was read: its number, bytes, time of change in nanoseconds; a file's SHA-256."""
+    """State of a file or link when it was read: inode, size in bytes, ctime in nanoseconds, and a file's SHA-256."""
 
     inode: int
     size: int
@@ -36,30 +35,30 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Notes(msgspec.Struct, frozen=True):
-    """The files of a tree on a device, by their paths in it."""
+    """The files of a tree, by their paths in it, and the device of the tree."""
 
     device: int = 0
     files: Mapping[str, Note] = {}
 
     def known(self, name: str, status: os.stat_result) -> Note | None:
-        """Give the note of a file that is what it was; None where it has none, or changed."""
+        """Return the note of an unchanged file; None for a changed or unknown one."""
         note = self.files.get(name)
         now = (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
         return note if note and now == (self.device, note.inode, note.size, note.changed) else None
 
 
 def note_of(status: os.stat_result, digest: str) -> Note:
-    """Note a file."""
+    """Return the note of a file."""
     return Note(status.st_ino, status.st_size, status.st_ctime_ns, digest)
 
 
 def notes_beside(tree: Path) -> Path:
-    """Give where the notes of a tree lie while it is worked on: they are no part of it."""
+    """Return the file with the notes of a tree in use: next to the tree, because they are not part of it."""
     return tree.with_name(f"{tree.name}{NOTES}")
 
 
 def file_clock(tree: Path) -> int:
-    """Give the time by the clock of the tree's file system; what changed before it has another time of change."""
+    """Return the present time on the clock of the tree's file system. Files changed earlier have another ctime."""
     mark = notes_beside(tree)
     mark.unlink(missing_ok=True)
     mark.touch()
@@ -67,7 +66,7 @@ def file_clock(tree: Path) -> int:
 
 
 def read_notes(file: Path) -> Notes:
-    """Read notes; none where they are not there, damaged, or somebody else's."""
+    """Read notes; return empty ones if the file is missing, damaged, or another user's."""
     with suppress(OSError, msgspec.DecodeError):
         if is_owned(file):
             return msgspec.json.decode(file.read_bytes(), type=Notes)
@@ -75,13 +74,19 @@ def read_notes(file: Path) -> Notes:
 
 
 def write_notes(file: Path, notes: Notes) -> None:
-    """Write notes; where that fails there are none, and files are read again."""
+    """Write notes. If that fails, the files are read again next time."""
     with suppress(OSError, UnicodeEncodeError):
         file.write_bytes(msgspec.json.encode(notes))
 
 
 def is_unchanged(tree: Path, notes: Notes, besides: frozenset[str]) -> bool:
-    """Tell whether a tree has the files that were noted and no others, `besides` some that nobody noted."""
+    """Return whether a tree contains exactly the noted files, unchanged.
+
+    Parameters
+    ----------
+    besides
+        Files that may differ.
+    """
     there = dict(_files(tree))
     return (
         bool(notes.files)
@@ -92,7 +97,7 @@ def is_unchanged(tree: Path, notes: Notes, besides: frozenset[str]) -> bool:
 
 def _files(tree: Path) -> Iterator[tuple[str, os.stat_result]]:
     for folder, folders, names in os.walk(tree):
-        for name in (*folders, *names):  # links to folders are among these
+        for name in (*folders, *names):  # os.walk lists links to folders as folders
             path = f"{folder}/{name}"
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
@@ -100,11 +105,11 @@ def _files(tree: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def digest_tree(tree: Path) -> str:
-    """Give the content digest of a tree: path, mode, link target and bytes of everything in it.
+    """Return the content digest of a tree: path, mode, link target and content of all entries.
 
-    Owners and times do not count: they are the same for every layer.  Two trees have one digest exactly where the
-    sorted lists of their entries are equal.  One thread: with two, waiting for the interpreter's lock costs more CPU
-    than the hashing (2.5 against 1.4 s for 1.2 GB in 30,000 entries on 2 cores).
+    Owners and times do not count, because they are the same in every layer. Two trees have the same digest if and only
+    if their sorted lists of entries are equal. One thread does the work: with two, waiting for the interpreter's lock
+    costs more CPU time than hashing (2.5 instead of 1.4 s for 1.2 GB in 30,000 entries on 2 cores).
 
     Returns
     -------
@@ -114,12 +119,12 @@ def digest_tree(tree: Path) -> str:
 
 
 def digest_entries(entries: Entries) -> str:
-    """Give the content digest of a tree of which these are the entries."""
+    """Return the content digest of a tree with these entries."""
     return f"sha256:{hashlib.sha256(b''.join(entries.values())).hexdigest()}"
 
 
 def describe_with_notes(tree: Path) -> Entries:
-    """Give the entries of a tree, sorted, and keep notes beside it; read no file that these know already."""
+    """Return the sorted entries of a tree and write its notes. Files with a valid note are not read."""
     known = read_notes(notes_beside(tree))
     entries, notes = _describe_all(tree, known, file_clock(tree))
     write_notes(notes_beside(tree), notes)
@@ -127,7 +132,7 @@ def describe_with_notes(tree: Path) -> Entries:
 
 
 def _describe_all(tree: Path, known: Notes, began: int) -> tuple[dict[str, bytes], Notes]:
-    """Give the entries of a tree, and notes of the files that changed before `began`."""
+    """Return the entries of a tree, and notes of the files that changed before `began`."""
     entries, files = dict[str, bytes](), dict[str, Note]()
     for path, name in _entries(tree):
         status = os.lstat(path)
@@ -142,13 +147,13 @@ def _describe_all(tree: Path, known: Notes, began: int) -> tuple[dict[str, bytes
 
 
 def describe_tree(tree: Path) -> dict[str, str]:
-    """Give the digest of each entry of a tree, by its path inside: what `digest_tree` is the sum of."""
+    """Return the digest of each entry of a tree, by its path inside."""
     entries = ((path, name, os.lstat(path)) for path, name in _entries(tree))
     return {name: hashlib.sha256(_describe(path, name, status)).hexdigest() for path, name, status in entries}
 
 
 def _entries(tree: Path) -> list[tuple[str, str]]:
-    """List (path on disk, path inside), sorted by the path inside; the tree's own root is the first."""
+    """List (path on disk, path inside) of all entries, sorted by the path inside, with the root first."""
     root = str(tree)
     inside = len(root.rstrip("/")) + 1
     found = [(root, "."), *((path, path[inside:]) for path in walk_tree(root))]
@@ -167,7 +172,7 @@ def walk_tree(folder: str) -> Iterator[str]:
 
 
 def _hash_file(path: str) -> str:
-    """Hash a file by plain reads: most are small, and a buffered reader costs more than their bytes."""
+    """Hash a file with plain reads: most files are small, and a buffered reader costs more than their content."""
     total = hashlib.sha256()
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -179,7 +184,7 @@ def _hash_file(path: str) -> str:
 
 
 def _describe(path: str, name: str, status: os.stat_result, content: str = "") -> bytes:
-    """Describe an entry; `content` is a file's digest where that is known."""
+    """Describe an entry; `content` is the file's digest if it is known."""
     if stat.S_ISLNK(status.st_mode):
         content = os.readlink(path)  # noqa: PTH115 - 30,000 of them: no Path for each
     elif stat.S_ISREG(status.st_mode):
@@ -190,7 +195,7 @@ def _describe(path: str, name: str, status: os.stat_result, content: str = "") -
 
 
 def digest_of_entry(entry: bytes) -> str:
-    """Give the SHA-256 of a file by its entry, in hexadecimal digits; nothing for what is no file."""
+    """Return the SHA-256 of a file from its entry, in hexadecimal digits; empty for other entries."""
     head, _, rest = entry.partition(b"\0")
     is_file = bool(head) and stat.S_ISREG(int(head.partition(b" ")[0], 8))
     return rest.rstrip(b"\0").decode() if is_file else ""

@@ -169,7 +169,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("build", "nothing.yml", "--base", "debian:bookworm", "-o", "x.sif"), 2, "nothing.yml"),
         (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
         (("run", "nothing.sif", "--", "true"), 125, "there is no image 'nothing.sif'"),
-        (("run", "", "--", "true"), 125, "no image is named"),
+        (("run", "", "--", "true"), 125, "the image argument is empty"),
         (("run", "nothing.sif"), 125, "-> write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"),
         (("launch", "nothing.sif", "--site", "locl", "--dry-run", "--", "true"), 3, "did you mean local?"),
         (("run", "nothing.sif", ""), 125, "the command is empty"),

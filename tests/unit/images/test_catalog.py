@@ -83,13 +83,13 @@ def test_an_alias_moves_and_an_image_never_gives_way(session: Session) -> None:
     for wanted in ("a:1", "a:2"):
         link, target = tag_image(wanted, "stable", session)
         assert (link.resolve(), link.readlink()) == (target, Path(f"a/{wanted[-1]}.sif"))
-    with pytest.raises(UsageError, match="is an image, not an alias"):
+    with pytest.raises(UsageError, match="an image has this name"):
         tag_image("a:1", "b", session)
     with pytest.raises(UsageError, match="not a valid image name"):
         tag_image("a:1", "../b", session)
-    with pytest.raises(UsageError, match="the name of a file") as raised:
+    with pytest.raises(UsageError, match="catalog names have no file suffix") as raised:
         pull_image(PullRequest(str(session.paths.images[0] / "b.sif"), "c.sif"), session)
-    assert raised.value.hint == "call it c"
+    assert raised.value.hint == "use c"
     with pytest.raises(UsageError, match="'' is not a valid image name"):
         pull_image(PullRequest(str(session.paths.images[0] / "b.sif"), ""), session)
     assert (session.paths.images[0] / "b.sif").read_bytes() == b"xxx"
@@ -176,5 +176,5 @@ def test_a_sif_file_is_one_blob_of_an_artifact_that_is_read_again(tmp_path: Path
 def test_a_blob_named_by_a_path_is_no_sif_file() -> None:
     reference = parse_reference("oras://host.example/me/my:1")
     evil = json.dumps({"layers": [{"mediaType": SIF_LAYER, "digest": "sha256:../../etc/passwd", "size": 1}]})
-    with pytest.raises(ImageError, match="is no SIF file"):
+    with pytest.raises(ImageError, match="is not a SIF file"):
         parse_sif_layer(evil, reference)

@@ -61,8 +61,8 @@ def identify(folder: Path, data: bytes, name: str = "thing") -> FileKind:
         (b'{"errors": []}', Kind.TEXT, "a JSON text (was a download refused?)"),
         (b"#!/bin/sh\n", Kind.TEXT, "a script"),
         (b"Bootstrap: docker\n", Kind.TEXT, "a text file"),
-        (bytes(5000), Kind.OTHER, "a file of zeros of 5.0 kB (was a copy broken off?)"),
-        (b"\x00\x01\x02", Kind.OTHER, "a file of no known kind of 3 bytes"),
+        (bytes(5000), Kind.OTHER, "a file of zeros of 5.0 kB (was a copy interrupted?)"),
+        (b"\x00\x01\x02", Kind.OTHER, "a file of unknown kind of 3 bytes"),
     ],
 )
 def test_a_file_is_known_by_its_first_bytes(tmp_path: Path, data: bytes, kind: Kind, description: str) -> None:

@@ -43,9 +43,9 @@ def test_an_image_without_all_the_layers_of_its_configuration_is_refused(layers:
     config = parse_config(text, "it")
     check_layers(config, json.dumps({"layers": [{}, {}]}), "it")
     check_layers(CONFIG, json.dumps({"layers": layers}), "of another kind")
-    with pytest.raises(ImageError, match="it is not whole") as error:
+    with pytest.raises(ImageError, match="it is incomplete") as error:
         check_layers(config, json.dumps({"layers": layers}), "it")
-    assert error.value.evidence == f"its manifest names {len(layers)} layers, and its configuration 2"
+    assert error.value.evidence == f"its manifest lists {len(layers)} layers, its configuration 2"
 
 
 @given(st.lists(values.filter(bool), max_size=3))
@@ -115,7 +115,7 @@ def test_a_time_that_cannot_be_is_zero(created: object) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"architecture": 5}', '{"architecture":"a","config":{"Env":[1]}}'])
 def test_what_is_no_configuration_is_no_image(text: str) -> None:
-    with pytest.raises(ImageError, match="it is no container image"):
+    with pytest.raises(ImageError, match="it is not a container image"):
         parse_config(text, "it")
 
 

@@ -234,7 +234,7 @@ def test_a_tree_is_used_under_its_own_key_and_by_its_owner_alone(
         (place / "key").write_text("sha256:22")
         monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
         monkeypatch.setattr(os, "getegid", lambda: place.stat().st_gid)
-        with pytest.raises(CheckFailed, match="in the cache are not yours"):
+        with pytest.raises(CheckFailed, match="in the cache belong to another user"):
             unpack_cached(session, tmp_path / "genuine", offset=0, key="sha256:22")
         return
     genuine = unpack_cached(session, tmp_path / "genuine", offset=0, key="sha256:22")

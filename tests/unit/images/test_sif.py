@@ -536,7 +536,7 @@ def with_a_cut_off_system(parts: list[NewPart]) -> list[NewPart]:
         (with_two_systems, "expected: one primary system partition"),
         (with_a_lost_overlay, "expected: 1, the group of part 2"),
         (with_a_system_for_another_machine, "in a file for amd64"),
-        (with_no_squashfs_in_the_layer, "no whole squashfs"),
+        (with_no_squashfs_in_the_layer, "no complete squashfs"),
         (with_a_cut_off_system, "at most 100, the partition's size"),
     ],
 )

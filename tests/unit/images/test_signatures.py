@@ -80,8 +80,8 @@ def test_of_an_image_of_several_groups_those_have_signed_it_that_signed_each() -
 @pytest.mark.parametrize(
     ("image", "runner", "error", "words"),
     [
-        (sif(), answering(""), CheckFailed, "nobody signed my.sif"),
-        (None, answering(""), CheckFailed, "only a SIF file"),
+        (sif(), answering(""), CheckFailed, "my.sif is not signed"),
+        (None, answering(""), CheckFailed, "only SIF files"),
         (sif(SIGNATURE), answering(told(BOB)), CheckFailed, f"signed by {BOB.fingerprint}, {BOB.name}"),
         (
             sif(SIGNATURE),
@@ -115,7 +115,7 @@ def test_what_is_not_signed_as_asked_is_refused_with_the_reason(
 
 
 def test_without_apptainer_a_signed_image_is_not_believed() -> None:
-    with pytest.raises(ToolMissing, match="which is not here"):
+    with pytest.raises(ToolMissing, match="is not installed"):
         find_signers(sif(SIGNATURE), "my.sif", (), FakeRunner(), {"apptainer": "", "bwrap": "/usr/bin/bwrap"})
 
 

@@ -72,7 +72,7 @@ def test_the_last_word_is_taken_out_of_the_log_without_credentials() -> None:
 def test_a_refused_login_says_how_to_log_in() -> None:
     error = explain_failure(REFERENCE, Command(("skopeo",)), reply("unauthorized: authentication required"))
     assert "skopeo login reg.example" in error.hint
-    assert "spelling" in error.hint
+    assert "check the name" in error.hint
 
 
 def test_a_damaged_archive_is_an_image_error_and_no_network_trouble() -> None:
@@ -120,7 +120,7 @@ def test_of_several_architectures_the_machines_own_is_chosen() -> None:
 
 
 def test_an_image_for_other_machines_only_is_refused_with_both_named() -> None:
-    with pytest.raises(ImageError, match="it is for another kind of machine") as caught:
+    with pytest.raises(ImageError, match="it is for another architecture") as caught:
         parse_manifest(index(("linux", "arm64"), ("linux", "s390x")), "amd64", "it")
     assert caught.value.evidence == "image: arm64, s390x; wanted: amd64"
 
@@ -129,7 +129,7 @@ def test_an_image_for_other_machines_only_is_refused_with_both_named() -> None:
     "text", ["", "[]", "5", '{"manifests": [{}]}', '{"layers": [5]}', '{"layers": [{"size": "x"}]}']
 )
 def test_an_unreadable_manifest_is_an_image_error(text: str) -> None:
-    with pytest.raises(ImageError, match="no readable manifest"):
+    with pytest.raises(ImageError, match="cannot read the manifest"):
         parse_manifest(text, "amd64", "it")
 
 
@@ -141,20 +141,20 @@ BUILDAH = "Error: creating build container: initializing source docker://"
     ("said", "told"),
     [
         (f'{BUILDAH}r.eu:5000/a:1: Get "https://r.eu:5000/v2/": {NO_HOST}\n(exit code 125)',
-         "r.eu:5000 cannot be reached; check the registry's name"),
+         "cannot reach r.eu:5000; check the registry's name"),
         (f'{BUILDAH}debian:1: Get "https://registry-1.docker.io/v2/": {NO_HOST}',
-         "registry-1.docker.io cannot be reached"),
+         "cannot reach registry-1.docker.io"),
         (f"{BUILDAH}nvcr.io/a:1: reading manifest 1 in nvcr.io/a: unauthorized: authentication required",
-         "nvcr.io does not let us read nvcr.io/a:1; 'skopeo login nvcr.io'"),
+         "nvcr.io denies permission to read nvcr.io/a:1; 'skopeo login nvcr.io'"),
         (f"{BUILDAH}debian:none: reading manifest none in docker.io/library/debian: manifest unknown",
-         "there is no image debian:none in the registry; check name and tag; 'skopeo list-tags docker://debian'"),
+         "there is no image debian:none in the registry; check the name and the tag; 'skopeo list-tags docker://debian'"),
         (f'FATAL:   While performing build: conveyor failed to get: Get "https://r.eu/v2/": {NO_HOST}',
-         "r.eu cannot be reached"),
+         "cannot reach r.eu"),
         (f'failed to resolve source metadata for r.eu/x:1: failed to do request: Head "https://r.eu/v2/x": {NO_HOST}',
-         "r.eu cannot be reached"),
+         "cannot reach r.eu"),
         ("pull access denied for none-such, repository does not exist or may require 'docker login'",
-         "docker.io does not let us read none-such"),
-        (f'Error response from daemon: Get "https://r.eu/v2/": {NO_HOST}', "r.eu cannot be reached"),
+         "docker.io denies permission to read none-such"),
+        (f'Error response from daemon: Get "https://r.eu/v2/": {NO_HOST}', "cannot reach r.eu"),
         ("STEP 2/3: RUN curl https://r.eu/v2\ncurl: (7) Connection refused", ""),
         ("Reading package lists... not found\n(exit code 1)", ""),
         ("FATAL: conveyor failed to get: failed to retrieve path for a.sif: lstat a.sif: no such file", ""),
@@ -163,4 +163,4 @@ BUILDAH = "Error: creating build container: initializing source docker://"
 def test_why_an_engine_could_not_fetch_its_base_is_said(said: str, told: str) -> None:
     found = explain_pull(f"$ buildah build .\n{said}")
     assert told in found
-    assert bool(told) == found.startswith("the base could not be fetched: ")
+    assert bool(told) == found.startswith("cannot fetch the base: ")

@@ -583,7 +583,7 @@ def test_a_folder_of_the_layer_that_holds_itself_is_told(tmp_path: Path) -> None
     struct.pack_into("<I", data, start + (inside.place & 0xFFFF) + HEAD.size, root.block)
     struct.pack_into("<HH", data, start + (inside.place & 0xFFFF) + HEAD.size + 8, root.size, root.offset)
     layer.write_bytes(data)
-    with pytest.raises(ImageError, match="whole squashfs"):
+    with pytest.raises(ImageError, match="complete squashfs"):
         join_squashfs(whole_of(base), whole_of(layer), time=0)
 
 

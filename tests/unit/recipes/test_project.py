@@ -173,4 +173,4 @@ def test_the_image_that_the_project_makes_is_told_to_be_made(tmp_path: Path) -> 
     for word in (str(tmp_path / "my own.sif"), "my own.sif"):
         with pytest.raises(UsageError, match=f"there is no image '{word}'") as caught:
             find_image(word, session)
-        assert caught.value.hint == "make it, as argosy.toml says: argosy build"
+        assert caught.value.hint == "build it as described in argosy.toml: argosy build"

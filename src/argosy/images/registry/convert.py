@@ -1,7 +1,8 @@
-"""Fetch SIF files from registries, as ``oras://`` means them: an OCI artifact whose one blob is the file.
+"""Convert images into files of the cache: layers into SIF, SIF artifacts of a registry, tar files into squashfs.
 
-The media types are those of Apptainer and SingularityCE (internal/pkg/client/oras in github.com/apptainer/apptainer),
-so ``apptainer pull oras://…`` reads what is pushed here, and what ``apptainer push`` wrote is fetched here.
+A SIF file in a registry (``oras://``) is an OCI artifact with one blob. The media types are those of Apptainer and
+SingularityCE (internal/pkg/client/oras in github.com/apptainer/apptainer), so that ``apptainer pull`` and ``apptainer
+push`` work with the same artifacts.
 """
 
 from __future__ import annotations
@@ -38,32 +39,32 @@ from argosy.images.tar_headers import read_tar_names
 
 TAR_NAME = "image.sqsh"
 FORMAT = 1
-"""Counts up when the same content is packed in another way, so that the cache holds no mixture."""
+"""Version of the conversion. A new one gets new names in the cache."""
 ZSTD = ".tar+zstd"
 ROOT_FOLDERS = frozenset({("bin",), ("sbin",), ("etc",), ("usr",), ("lib",)})
 
 IMAGE_NAME = "image.sif"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
 OLD_LAYERS = frozenset({"appliciation/vnd.sylabs.sif.layer.tar", "application/vnd.sylabs.sif.layer.tar"})
-"""What versions of Singularity before 3.6 wrote, the first misspelt by them."""
+"""Media types of Singularity before 3.6; it misspelt the first one."""
 
 HEX_DIGITS = 64
 
 
 class SifLayer(msgspec.Struct, frozen=True):
-    """The blob of an artifact that is a SIF file: ``sha256:…`` and its size in bytes."""
+    """The SIF blob of an artifact: its digest ``sha256:…`` and its size in bytes."""
 
     digest: str
     size: int
 
 
 def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
-    """Read the SIF file out of a manifest; None for the manifest of an image made of layers.
+    """Return the SIF blob in a manifest; None for the manifest of a container image.
 
     Raises
     ------
     ImageError
-        When ``oras://`` was asked for, and there is no SIF file.
+        If the reference is ``oras://`` and the manifest has no SIF blob.
     """
     layers = json.loads(manifest).get("layers") or ()
     for layer in layers:
@@ -74,9 +75,9 @@ def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
         return None
     kinds = sorted({str(layer.get("mediaType", "?")) for layer in layers})
     raise ImageError(
-        f"{reference} is no SIF file",
-        evidence=f"it holds {', '.join(kinds) or 'images for several machines'}",
-        hint=f"if it is an image of Docker's kind, write {str(reference).replace('oras://', 'docker://', 1)}",
+        f"{reference} is not a SIF file",
+        evidence=f"it contains {', '.join(kinds) or 'images for several architectures'}",
+        hint=f"if it is a container image, use {str(reference).replace('oras://', 'docker://', 1)}",
     )
 
 
@@ -86,12 +87,12 @@ def _is_digest(text: str) -> bool:
 
 
 def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: SkopeoOptions, session: Session) -> Path:
-    """Give the SIF file of an artifact in the cache, by the digest of its bytes; fetch it where it is not there.
+    """Return the SIF file of an artifact in the cache, by the digest of its bytes; fetch it at the first use.
 
     Raises
     ------
     ArgosyError
-        As `explain_failure` says; ImageError when the blob is no whole SIF file.
+        As returned by `explain_failure`; ImageError if the blob is not a complete SIF file.
     """
     name = layer.digest.removeprefix("sha256:")
     place = session.paths.cache / "fetched" / f"sif-{name}"
@@ -112,7 +113,7 @@ def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: Sko
 def convert_layers(
     reference: Reference, chosen: Reference, config: OciConfig, work: Path, out: Path, session: Session, step: Step
 ) -> None:
-    """Fetch the layers, lay them over each other, and pack the tree into a SIF file."""
+    """Fetch the layers of an image, unpack them over each other, and pack the tree into a SIF file."""
     step.say("layers")
     run_skopeo(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session, step.say)
     check_layers(config, _manifest_in(work / "layout"), str(reference))
@@ -129,14 +130,14 @@ def convert_layers(
 
 
 def _manifest_in(layout: Path) -> str:
-    """Read the manifest of the one image of a layout."""
+    """Read the manifest of a layout with one image."""
     index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
     digest = str(index["manifests"][0]["digest"])
     return (layout / "blobs" / digest.replace(":", "/")).read_text(encoding="utf-8")
 
 
 def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) -> None:
-    """Lay the layers over each other: umoci honours whiteouts, opaque folders and hard links."""
+    """Unpack the layers over each other. umoci applies whiteouts, opaque folders and hard links."""
     rootless = () if session.host.can_mount else ("--rootless",)
     words = ("umoci", "raw", "unpack", *rootless, "--image")
     command = Command((*words, f"{layout}:image", str(tree)))
@@ -147,15 +148,16 @@ def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) ->
         command = Command((*words, f"{plain}:image", str(tree)))
         reply = session.runner.run(command)
     if reply.code != 0:
-        raise tool_error(
-            command, reply, doing=f"unpacking {reference}", hint="see that there is space, and start again"
-        )
+        raise tool_error(command, reply, doing=f"unpacking {reference}", hint="check the free disk space and try again")
     if rootless:
         make_readable(tree)
 
 
 def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
-    """Give a layout with plain layers: umoci 0.4 knows no zstd, and skopeo takes it off on the way to a folder only."""
+    """Return a layout with uncompressed layers.
+
+    umoci 0.4 cannot read zstd, and skopeo decompresses it only while copying to a folder.
+    """
     way, folder, plain = skopeo_options(session), layout / "plain", layout / "again"
     for command in plan_decompression(way, f"{layout}:image", folder=str(folder), layout=f"{plain}:image"):
         run_skopeo(command, reference, session)
@@ -171,7 +173,7 @@ def _write(packed: Path, config: OciConfig, out: Path) -> None:
 
 
 def run_skopeo(command: Command, reference: Reference, session: Session, on_line: OnLine | None = None) -> Reply:
-    """Run skopeo; explain a failure by the image that was asked for."""
+    """Run skopeo, and explain a failure by the image reference."""
     reply = session.runner.run(command, on_line)
     if reply.code != 0:
         raise explain_failure(reference, command, reply)
@@ -193,18 +195,21 @@ def pack_root_tar(path: Path, kind: FileKind, session: Session) -> Path:
 
 
 def _check_root_tar(path: Path, kind: FileKind) -> None:
-    """Refuse a tar file that holds something else, as sources; one whose names cannot be read is believed."""
+    """Refuse a tar file without a root file system, for example an archive of sources.
+
+    A tar file whose member names cannot be read is accepted.
+    """
     names = list(read_tar_names(path, kind.compression))
     if names and not any(PurePosixPath(name.lstrip("/")).parts[:1] in ROOT_FOLDERS for name in names):
         raise ImageError(
-            f"{path} holds no root file system",
-            evidence=f"it begins with {', '.join(names[:3])}; expected bin, etc, usr and the like at its top",
-            hint="give a tar file made inside the root folder, as by 'tar -C ROOT -cf FILE .'",
+            f"{path} does not contain a root file system",
+            evidence=f"it begins with {', '.join(names[:3])}; expected bin, etc, usr at its top level",
+            hint="pass a tar file of the root folder's content, made with 'tar -C ROOT -cf FILE .'",
         )
 
 
 def file_state(path: Path) -> list[str | int | bool]:
-    """Give what tells one state of a file from another; empty for a missing file, which its reader will report."""
+    """Return the facts that identify the state of a file; empty for a missing file, which its reader reports."""
     try:
         status = path.stat()
     except OSError:

@@ -1,13 +1,16 @@
-"""Turn a reference, an image archive or a root file system's tar into an image file of the cache; it judges no image.
+"""Fetch the image that a reference names, or convert an archive, into an image file of the cache.
 
 ::
 
     docker://x:tag ──inspect──> manifest ──> configuration's digest ──> cache/fetched/DIGEST…/image.sif
                                                                             │ absent: skopeo copy, umoci unpack,
-    cache/references/KEY: what a tag meant when it was last asked           ▼ scripts, mksquashfs, SIF
+    cache/references/KEY: the manifest's digest at the last request         ▼ scripts, mksquashfs, SIF
 
-A pinned image is found without asking anybody; for a tag the registry is asked again, and where it does not answer the
-image fetched before is used, and said.  One process fetches; others wait for it.
+A pinned image in the cache needs no request. For a tag, Argosy asks the registry again; if the registry does not
+answer, Argosy uses the image fetched before, and prints a note. One process fetches an image; others wait for it.
+
+Argosy reads images of the local Docker with docker itself, which knows its daemon: DOCKER_HOST, contexts and daemons
+without root. The skopeo of Debian 12 uses an API version that Docker 25 dropped (docs.docker.com, release notes 25.0).
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ from argosy.images.sif.read import verify_sif
 
 NO_ENTRY = re.compile(r"(?i)permission denied while trying to connect to the docker|dial unix .*permission denied")
 NO_DAEMON = re.compile(r"(?i)cannot connect to the docker daemon|failed to connect to the docker api")
-"""As docker 20.10 and 28 say it."""
+"""Messages of docker 20.10 and 28."""
 
 
 APPTAINERS = ("apptainer", "singularity")
@@ -73,7 +76,7 @@ class Fetched(msgspec.Struct, frozen=True):
     Attributes
     ----------
     reference
-        What was asked for, pinned to the content that was found where a registry told it.
+        The requested reference, pinned to a digest if it is in a registry.
     """
 
     path: Path
@@ -81,14 +84,14 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What a reference meant when it was last asked: kept as JSON.
+    """The result of the last request for a reference, stored as JSON.
 
     Attributes
     ----------
     digest
-        Of the manifest; of an image of Docker's its id.
+        Digest of the manifest; for Docker's images, the image id.
     place
-        The folder in the cache that its content has.
+        Folder of the image in the cache.
     """
 
     reference: str
@@ -97,12 +100,12 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def local_image(path: Path, session: Session) -> Path:
-    """Give the image file for a path: itself, or a file in the cache where it is an archive of an image or a tree.
+    """Return the image file for a path: the path itself, or a file in the cache for an image archive or a tar file.
 
     Raises
     ------
     ArgosyError
-        As `fetch_image` does; ImageError for a tar file that holds no root file system.
+        As raised by `fetch_image`; ImageError for a tar file without a root file system.
     """
     found = identify_file(path)
     reference = file_reference(found.kind, path)
@@ -112,16 +115,16 @@ def local_image(path: Path, session: Session) -> Path:
 
 
 def fetch_image(reference: Reference, session: Session) -> Fetched:
-    """Give the image that a reference names, as a SIF file in the cache; fetch it where it is not there yet.
+    """Return the image that a reference names, as a SIF file in the cache; fetch it if necessary.
 
     Raises
     ------
     UsageError
-        When the registry knows no such image.
+        If the registry has no such image.
     ImageError
-        When it is for another architecture, or an archive is damaged.
+        If the image is for another architecture, or an archive is damaged.
     ToolMissing, ToolFailed, CheckFailed
-        When no program here can fetch it; the registry does not let us in or cannot be reached; the disk is full.
+        If no installed program can fetch it, the registry denies access or cannot be reached, or the disk is full.
     """
     pin_entry(session.paths.cache, BUILD, waiting=session.waiting)  # until its entry is known
     fetched = _fetch(reference, session)
@@ -142,7 +145,7 @@ def _fetch(reference: Reference, session: Session) -> Fetched:
 
 
 def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
-    """Have the image written out where its id is not the one that it had before."""
+    """Let docker write the image to an archive, unless the cache has the image with this id."""
     identity = ask_image_id(reference, session)
     if known is None or known.digest != identity:
         with work_folder(session.work_parent()) as work:
@@ -156,7 +159,7 @@ def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, se
 
 
 def _is_final(reference: Reference) -> bool:
-    """Tell whether a reference means the same content for ever: by its digest, or by the identity of a file."""
+    """Return whether a reference always names the same content: by its digest, or as a file."""
     return bool(reference.digest) or reference.in_file
 
 
@@ -169,7 +172,7 @@ def _memo_key(reference: Reference, session: Session) -> str:
 
 
 def _read_known(memo: Path) -> Known | None:
-    """Read what a reference meant when it was last asked; None where its image is not in the cache any more."""
+    """Read the result of the last request; None if its image is no longer in the cache."""
     try:
         known = Known(**json.loads(memo.read_text(encoding="utf-8")))
         return known if (Path(known.place) / IMAGE_NAME).is_file() else None
@@ -189,14 +192,14 @@ def _fetched(reference: Reference, known: Known) -> Fetched:
 
 
 def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
-    # Nobody waits for three retries where the image is at hand.
+    # With an image in the cache, retries would only delay its use.
     way = replace(skopeo_options(session), retries=RETRIES if known is None else 0)
     source = as_image(replace(reference, name=str(_without_colon(reference, session))))
     command = plan_manifest(source, way)
     reply = session.runner.run(command)
     if reply.code != 0:
         if known is not None and classify_fault(last_message(reply)) in AWAY:
-            session.reporter.note(f"{reference.registry} does not answer: {reference} as it was fetched before is used")
+            session.reporter.note(f"{reference.registry} does not answer; using {reference} from the cache")
             return _fetched(reference, known)
         raise explain_failure(reference, command, reply)
     manifest = parse_manifest(reply.stdout, way.arch, str(reference))
@@ -216,7 +219,7 @@ def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, sess
 
 
 def _without_colon(reference: Reference, session: Session) -> Path | str:
-    """Link to a file whose name has a colon: skopeo would take what follows for the name of an image in the file."""
+    """Return a link to a file whose name contains a colon, which skopeo would take for the separator of a tag."""
     if not reference.in_file or ":" not in reference.name:
         return reference.name
     link = session.paths.cache / "links" / hashlib.sha256(reference.name.encode()).hexdigest()[:16]
@@ -259,7 +262,7 @@ def _make(
 
 
 def _size(chosen: Reference, manifest: Manifest, session: Session) -> str:
-    """Say how much there is to fetch; of several architectures only the chosen one's manifest tells."""
+    """Render the size of the download. The index of an image for several architectures does not contain it."""
     size = manifest.size
     if manifest.chosen and chosen.digest:
         way = skopeo_options(session)
@@ -269,7 +272,7 @@ def _size(chosen: Reference, manifest: Manifest, session: Session) -> str:
 
 
 def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetched:
-    """Let Apptainer or SingularityCE fetch: it tells no digest beforehand, so the reference is the key."""
+    """Fetch with Apptainer or SingularityCE. They report no digest, so the reference is the key in the cache."""
     place = session.paths.cache / "fetched" / f"by-reference-{key}"
     made = False
     with fill_once(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
@@ -279,7 +282,7 @@ def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetch
                 missing = "skopeo" if reference.transport is Transport.ORAS else "skopeo and umoci"
                 _build_by_runtime(reference, folder / IMAGE_NAME, session, work, missing=missing)
     if not made and not _is_final(reference):
-        session.reporter.note(f"{reference} as it was fetched before is used; remove {place} to fetch it again")
+        session.reporter.note(f"using {reference} from the cache; remove {place} to fetch it again")
     return Fetched(place / IMAGE_NAME, str(reference))
 
 
@@ -287,13 +290,13 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
     program = next((name for name in APPTAINERS if name in session.host.programs), None)
     if program is None:
         raise ToolMissing(
-            f"nothing here can fetch {reference}",
+            f"cannot fetch {reference}: no suitable program is installed",
             evidence="\n".join(f"{name}: not found" for name in (*missing.replace(" and ", " ").split(), *APPTAINERS)),
             hint=f"install {missing}, or apptainer",
         )
     insecure = ("--no-https",) if is_insecure(reference, parse_insecure(session.host.environment)) else ()
     source = str(replace(reference, tag="")) if reference.digest else str(reference)
-    # Without its own cache: the image is kept here, and homes have quotas.
+    # Argosy caches the image itself, and Apptainer's cache would fill the quota of the home folder.
     foreign = ("--arch", GO_ARCH[session.host.emulated]) if session.host.emulated else ()
     words = (program, "build", "--disable-cache", *foreign, *insecure, str(out), source)
     temporary = {f"{name.upper()}_TMPDIR": str(work) for name in APPTAINERS}
@@ -302,25 +305,25 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
     if reply.code != 0:
         error = explain_failure(reference, command, reply)
         if reference.in_file and reference.tag:
-            # Apptainer 1.4 takes all of oci:DIR:TAG for a path; SingularityCE and 1.3 do not.
-            error.hint = "give it without ':NAME', or install skopeo and umoci, which choose among several images"
+            # Apptainer 1.4 takes all of oci:DIR:TAG for a path; SingularityCE and Apptainer 1.3 do not.
+            error.hint = "omit ':NAME', or install skopeo and umoci, which can select one of several images"
         raise error
     verify_sif(out)
 
 
 def ask_image_id(reference: Reference, session: Session) -> str:
-    """Give the id that docker knows an image by: the same content, the same id.
+    """Return docker's id of an image. Images with the same content have the same id.
 
     Raises
     ------
     ToolMissing, UsageError, ToolFailed
-        When docker is not here, has no such image, or its daemon does not answer.
+        If docker is missing, has no such image, or its daemon does not answer.
     """
     name = _image_name(reference)
     if "docker" not in session.host.programs:
         raise ToolMissing(
-            f"{reference} is an image of Docker, and docker is not here",
-            hint="where Docker runs: docker save -o image.tar NAME; then give the file",
+            f"cannot read {reference}: docker is not installed on this machine",
+            hint="on a machine with Docker, run 'docker save -o image.tar NAME' and pass the file",
         )
     command = Command(("docker", "image", "inspect", "--format", "{{.Id}}", name))
     reply = session.runner.run(command)
@@ -333,36 +336,36 @@ def ask_image_id(reference: Reference, session: Session) -> str:
 
 
 def _save_image(reference: Reference, session: Session, out: Path) -> None:
-    """Let docker write an image into an archive.
+    """Let docker write an image to an archive.
 
     Raises
     ------
     ToolFailed, CheckFailed
-        When it cannot; the disk is full.
+        If docker fails, or the disk is full.
     """
     command = Command(("docker", "save", "-o", str(out), _image_name(reference)))
-    run_checked(session.runner, command, doing=f"taking {reference} out of docker")
+    run_checked(session.runner, command, doing=f"saving {reference}")
 
 
 def _image_name(reference: Reference) -> str:
-    """Give the name by which docker knows the image."""
+    """Return docker's name of the image."""
     return f"{reference.name}:{reference.tag}"
 
 
 def daemon_hint(said: str) -> str:
-    """Give the way out where docker's daemon does not answer or lets nobody in; empty where it said something else."""
+    """Return the hint for a docker daemon that does not answer or denies access; empty for other messages."""
     if NO_ENTRY.search(said):
         return (
-            "ask to be put into the group docker and log in anew (id shows your groups); or build without Docker: "
-            "install buildah or podman"
+            "ask to be added to the group docker, then log in again ('id' lists your groups); "
+            "or build without Docker: install buildah or podman"
         )
     if NO_DAEMON.search(said):
-        return "start Docker, or say where it is: DOCKER_HOST, or 'docker context use NAME'"
+        return "start Docker, or set its address: DOCKER_HOST, or 'docker context use NAME'"
     return ""
 
 
 def _no_image(name: str, error: ArgosyError, session: Session) -> UsageError:
     listed = session.runner.run(Command(("docker", "images", "--format", "{{.Repository}}:{{.Tag}}")))
     near = suggest_word(name, listed.stdout.split())
-    hint = f"did you mean docker-daemon:{near}?" if near else "'docker images' lists what there is"
+    hint = f"did you mean docker-daemon:{near}?" if near else "'docker images' lists the images"
     return UsageError(f"docker has no image {name}", evidence=error.evidence, hint=hint)

@@ -1,15 +1,15 @@
-"""References to images that lie elsewhere, read from the words that people write; it never asks a registry or a disk.
+"""Parse references to images in registries, archives and Docker's store. Nothing here uses the network or the disk.
 
 ===================================  ==========================================================
-``docker://[REGISTRY/]NAME[:TAG]``   an image in a registry, ``@sha256:…`` pins its content
+``docker://[REGISTRY/]NAME[:TAG]``   an image in a registry; ``@sha256:…`` pins its content
 ``oras://REGISTRY/NAME[:TAG]``       a SIF file in a registry
-``docker-archive:FILE[:NAME]``       what ``docker save`` writes
-``oci-archive:FILE[:TAG]``           the same of podman, buildah and skopeo
+``docker-archive:FILE[:NAME]``       an archive of ``docker save``
+``oci-archive:FILE[:TAG]``           an archive of podman, buildah or skopeo
 ``oci:DIR[:TAG]``                    an OCI layout
-``docker-daemon:NAME[:TAG]``         an image of this machine's Docker
+``docker-daemon:NAME[:TAG]``         an image in the local Docker
 ===================================  ==========================================================
 
-The grammar of names is that of github.com/distribution/reference, which all registries share.
+Names follow the grammar of github.com/distribution/reference, as in all registries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMS = "docker://[REGISTRY/]NAME[:TAG][@sha256:…], oras://…, docker-archive
 
 
 class Transport(StrEnum):
-    """How an image is reached; the word before the colon."""
+    """How to reach an image: the part of a reference before the colon."""
 
     DOCKER = "docker"
     ORAS = "oras"
@@ -43,7 +43,7 @@ class Transport(StrEnum):
 
 IN_FILES = frozenset({Transport.DOCKER_ARCHIVE, Transport.OCI_ARCHIVE, Transport.OCI})
 SLASHED = frozenset({Transport.DOCKER, Transport.ORAS})
-"""Transports that name a registry, after two slashes."""
+"""Transports of registries, which have two slashes after the colon."""
 
 OF_KIND: Mapping[Kind, Transport] = MappingProxyType(
     {
@@ -54,15 +54,15 @@ OF_KIND: Mapping[Kind, Transport] = MappingProxyType(
 )
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {
-        "library": "fetch it with 'apptainer pull', and give the SIF file",
-        "shub": "Singularity Hub is closed since 2021; look for the image's name on Docker Hub",
-        "http": "download the file first, and give its path",
-        "https": "download the file first, and give its path",
-        "containers-storage": "write it out with 'podman save -o FILE NAME', and give the file",
-        "dockerd": "give docker-daemon:NAME, or 'docker save -o FILE NAME' and the file",
+        "library": "fetch it with 'apptainer pull' and pass the SIF file",
+        "shub": "Singularity Hub closed in 2021; search for the image on Docker Hub",
+        "http": "download the file and pass its path",
+        "https": "download the file and pass its path",
+        "containers-storage": "write it to a file with 'podman save -o FILE NAME' and pass the file",
+        "dockerd": "use docker-daemon:NAME, or 'docker save -o FILE NAME' and the file",
     }
 )
-"""Words before a colon that people write and that are not fetched here, with the way out."""
+"""Schemes that Argosy does not fetch -> hint."""
 
 DOCKER_HUB = "docker.io"
 _SCHEMES = frozenset({*Transport, *ELSEWHERE})
@@ -77,7 +77,7 @@ _NEAR_ENOUGH = 0.8
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """An image that lies in a registry, an archive or Docker's store.
+    """An image in a registry, an archive or Docker's store.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Reference(msgspec.Struct, frozen=True):
     tag
         In a file: the name of one image among several; empty for the only one.
     digest
-        ``sha256:…`` of the manifest; empty where only the tag says what is meant.
+        ``sha256:…`` of the manifest; empty if only the tag says what is meant.
     """
 
     transport: Transport
@@ -101,15 +101,15 @@ class Reference(msgspec.Struct, frozen=True):
 
     @property
     def in_file(self) -> bool:
-        """Whether it lies in a file or directory of this machine."""
+        """Whether the image is a local file or folder."""
         return self.transport in IN_FILES
 
     def pinned_to(self, digest: str) -> Reference:
-        """Give the reference to the same image by its content; only registries know such."""
+        """Return the reference with a digest. References without a registry have none and are returned unchanged."""
         return Reference(self.transport, self.name, self.tag, digest) if self.transport in SLASHED else self
 
     def __str__(self) -> str:
-        """Say it as people write it: Docker Hub's own name is left out."""
+        """Render the reference in its short form, without Docker Hub's host name."""
         if self.transport not in SLASHED:
             return f"{self.transport}:{self.name}" + (f":{self.tag}" if self.tag else "")
         name = self.name.removeprefix(f"{DOCKER_HUB}/").removeprefix("library/")
@@ -118,7 +118,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 def is_reference(text: str) -> bool:
-    """Tell whether a word means a reference: a known word before its colon, one very like it, or ``://``."""
+    """Return whether a text is meant as a reference: it contains ``://`` or a transport, perhaps misspelt."""
     found = _SCHEME.match(text)
     if found is None:
         return False
@@ -131,12 +131,12 @@ def parse_reference(text: str) -> Reference:
     Raises
     ------
     UsageError
-        When it is none; the nearest right form is the hint, and no password is ever shown.
+        If the text is not a valid reference. The hint is the most similar valid form; passwords are redacted.
     """
     found = _SCHEME.match(text)
     if found is None:
         raise _reference_error(
-            text, "there is no word before a colon", f"write docker://{text}" if _is_name(text) else ""
+            text, "it does not begin with a transport", f"write docker://{text}" if _is_name(text) else ""
         )
     scheme, slashes, rest = found["scheme"], found["slashes"], found["rest"]
     if scheme not in set(Transport):
@@ -145,12 +145,12 @@ def parse_reference(text: str) -> Reference:
     if transport in SLASHED:
         if slashes != "//":
             raise _reference_error(
-                text, f"{scheme} is followed by two slashes", f"write {scheme}://{_redact_login(rest)}"
+                text, f"{scheme}: must be followed by two slashes", f"write {scheme}://{_redact_login(rest)}"
             )
         return _parse_name(text, transport, rest)
     if transport is Transport.DOCKER_DAEMON:
         return _parse_daemon(text, rest)
-    # oci-archive:///path, as some tools write it, is the same path.
+    # Some tools write oci-archive:///path for the same path.
     path, _, tag = (("/" if slashes else "") + rest).partition(":")
     if not path:
         raise _reference_error(
@@ -160,13 +160,13 @@ def parse_reference(text: str) -> Reference:
 
 
 def file_reference(kind: Kind, path: Path) -> Reference | None:
-    """Give the reference to an image archive or layout on disk; None for any other kind of file."""
+    """Return the reference to a local image archive or layout; None for other kinds of files."""
     transport = OF_KIND.get(kind)
     return Reference(transport, str(path)) if transport else None
 
 
 def guess_reference(text: str) -> str:
-    """Give the reference probably meant by a word that is no image here, as ``pytorch/pytorch:2.4``; or empty."""
+    """Return the reference that an unknown image name, for example ``pytorch/pytorch:2.4``, may mean; empty if none."""
     looks = "/" in text or re.search(r"[a-z]:[a-z0-9]", text) is not None
     return f"docker://{text}" if looks and _is_name(text) else ""
 
@@ -184,28 +184,33 @@ def _parse_name(text: str, transport: Transport, rest: str) -> Reference:
     if at and not digest.startswith("sha256:"):
         raise _odd_at(text, transport, rest)
     if at and not _DIGEST.match(digest):
-        raise _reference_error(text, "a digest is sha256: and 64 digits of 0-9 and a-f", "copy the whole digest")
+        raise _reference_error(text, "a digest is sha256: and 64 hexadecimal digits", "copy the complete digest")
     name, tag = _split_tag(name)
     if tag and not _TAG.match(tag):
         raise _reference_error(
-            text, f"{tag!r} is no tag: letters, digits, '_', '.' and '-', 128 at most", "check the tag"
+            text,
+            f"invalid tag {tag!r}",
+            "a tag has at most 128 characters: letters, digits, '_', '.' and '-'",
         )
     whole = _whole_name(name)
     if whole is None:
-        raise _reference_error(text, f"{name!r} is no image name", _nearest_name(transport, name, tag))
+        raise _reference_error(text, f"invalid image name {name!r}", _nearest_name(transport, name, tag))
     if transport is Transport.ORAS and whole.startswith(f"{DOCKER_HUB}/library/") and not name.startswith(DOCKER_HUB):
-        raise _reference_error(text, "it names no registry", f"write oras://REGISTRY/{name}")
+        raise _reference_error(text, "the registry is missing", f"write oras://REGISTRY/{name}")
     return Reference(transport, whole, tag or ("" if digest else "latest"), digest)
 
 
 def _split_tag(name: str) -> tuple[str, str]:
-    """Split at the last colon, unless it stands before a port."""
+    """Split a name at the last colon, unless a port follows it."""
     before, colon, after = name.rpartition(":")
     return (before, after) if colon and "/" not in after else (name, "")
 
 
 def _whole_name(name: str) -> str | None:
-    """Complete a name by Docker's rule: the first part is a registry where it has a dot or a port, or is localhost."""
+    """Complete a name by Docker's rule.
+
+    The first part is a registry if it contains a dot or a port, or is localhost.
+    """
     first, slash, rest = name.partition("/")
     is_host = bool(slash) and ("." in first or ":" in first or first == "localhost" or first != first.lower())
     found = _NAME.match(name if is_host else f"{DOCKER_HUB}/{name}")
@@ -220,7 +225,7 @@ def _whole_name(name: str) -> str | None:
 
 
 def _nearest_name(transport: Transport, name: str, tag: str) -> str:
-    """Mend what people write: capital letters, enroot's '#', an empty part."""
+    """Return a hint that corrects common mistakes: capital letters, enroot's '#', an empty part."""
     mended = re.sub(r"/+", "/", name.replace("#", "/")).strip("/")
     host, slash, path = mended.partition("/")
     mended = f"{host}{slash}{path.lower()}" if "." in host or ":" in host else mended.lower()
@@ -230,24 +235,24 @@ def _nearest_name(transport: Transport, name: str, tag: str) -> str:
 
 
 def _odd_at(text: str, transport: Transport, rest: str) -> UsageError:
-    """Explain an ``@`` that begins no digest: a login before the host, or a tag behind it in place of a digest."""
+    """Return the error for an ``@`` without a digest: a login before the host, or a tag in place of the digest."""
     before, _, after = rest.rpartition("@")
     if _is_login(before, after):
         return _reference_error(
             text,
-            "a reference carries no user name or password",
-            f"log in once with 'skopeo login {after.partition('/')[0]}', then give {transport}://{after}",
+            "a reference cannot contain a user name or password",
+            f"log in once with 'skopeo login {after.partition('/')[0]}', then use {transport}://{after}",
         )
-    return _reference_error(text, "what follows '@' is a digest", f"for a tag write {transport}://{before}:{after}")
+    return _reference_error(text, "a digest must follow '@'", f"for a tag, write {transport}://{before}:{after}")
 
 
 def _is_login(before: str, after: str) -> bool:
-    """Tell whether what stands before an at sign is a login: a host and a name follow, or a password stands in it."""
+    """Return whether the text before an at sign is a login: a host and a name follow it, or it contains a password."""
     return "/" in after or ":" in before.partition("/")[0]
 
 
 def _redact_login(text: str) -> str:
-    """Strike out the login that somebody may have written into a reference."""
+    """Replace a login in a reference by stars."""
     found = _SCHEME.match(text)
     start = f"{found['scheme']}:{found['slashes']}" if found and found["scheme"] in _SCHEMES else ""
     rest = text.removeprefix(start)
@@ -261,7 +266,7 @@ def _parse_daemon(text: str, rest: str) -> Reference:
     name, tag = _split_tag(rest)
     if _whole_name(name) is None or (tag and not _TAG.match(tag)):
         raise _reference_error(
-            text, "docker-daemon: is followed by NAME[:TAG], as 'docker images' shows it", "check the name"
+            text, "docker-daemon: must be followed by NAME[:TAG], as 'docker images' prints it", "check the name"
         )
     return Reference(Transport.DOCKER_DAEMON, name, tag or "latest")
 
@@ -270,13 +275,13 @@ def _unknown_scheme(text: str, scheme: str, rest: str) -> UsageError:
     page = _HUB_PAGE.match(text)
     if page is not None:
         return _reference_error(
-            text, "it is a page of Docker Hub", f"write docker://{page['name'] or page['official']}"
+            text, "it is the address of a Docker Hub page", f"write docker://{page['name'] or page['official']}"
         )
     if scheme in ELSEWHERE:
-        return _reference_error(text, f"{scheme} references are not fetched", ELSEWHERE[scheme])
+        return _reference_error(text, f"Argosy cannot fetch {scheme} references", ELSEWHERE[scheme])
     near = _nearest_transport(scheme)
     mended = f"{near}:{'//' if near in SLASHED else ''}{_redact_login(rest)}"
-    return _reference_error(text, f"{scheme!r} is no way to reach an image", f"did you mean {mended}?" if near else "")
+    return _reference_error(text, f"unknown transport {scheme!r}", f"did you mean {mended}?" if near else "")
 
 
 def _nearest_transport(scheme: str) -> str:
@@ -285,4 +290,4 @@ def _nearest_transport(scheme: str) -> str:
 
 def _reference_error(text: str, why: str, hint: str) -> UsageError:
     shown = _redact_login(text)
-    return UsageError(f"{shown!r} is no image reference", evidence=why, hint=hint or f"the forms are {FORMS}")
+    return UsageError(f"invalid image reference {shown!r}", evidence=why, hint=hint or f"the forms are {FORMS}")

@@ -1,7 +1,7 @@
-"""The words for skopeo, and what its replies mean; it starts nothing.
+"""Plan skopeo commands, parse their output, and explain their failures.
 
 skopeo finds its credentials itself: REGISTRY_AUTH_FILE, ``containers/auth.json`` in XDG_RUNTIME_DIR, and
-``~/.docker/config.json`` (containers-auth.json(5)).  Written for skopeo 1.2 (Debian 11) and later.
+``~/.docker/config.json`` (containers-auth.json(5)). The commands work with skopeo 1.2 (Debian 11) and later.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ POLICIES = ("/etc/containers/policy.json", ".config/containers/policy.json")
 
 RETRIES = 2
 COPY_RETRIES = 4
-"""skopeo waits 1, 2, 4, 8 s between; it takes up network errors and 5xx, and waits out 429 by the registry's word.
-A copy goes on with the layers that it has, so more tries cost little there."""
+"""skopeo waits 1, 2, 4, 8 s between attempts. It retries network errors and 5xx, and obeys Retry-After on 429.
+
+A retried copy skips the layers that it already has, so more attempts cost little.
+"""
 
 INSECURE = "ARGOSY_INSECURE_REGISTRIES"
 
 
 class SkopeoOptions(msgspec.Struct, frozen=True):
-    """How skopeo is to be called on this machine.
+    """Options of all skopeo commands on this machine.
 
     Attributes
     ----------
     arch
-        Go's name of the architecture that is wanted where an image has several.
+        Go's name of the architecture to choose from an image for several.
     insecure
-        Registries, as ``host`` or ``host:port``, that may be asked without TLS or with a certificate of their own.
+        Registries, as ``host`` or ``host:port``, that may be used without TLS or with an untrusted certificate.
     no_policy
-        Whether the machine has no ``containers-policy.json(5)``, without which skopeo refuses to copy.
+        Whether the machine lacks a ``containers-policy.json(5)``, without which skopeo refuses to copy.
     """
 
     arch: str
@@ -55,16 +57,16 @@ class SkopeoOptions(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a manifest tells.
+    """The facts in a manifest.
 
     Attributes
     ----------
     digest
         ``sha256:…`` of its bytes.
     chosen
-        Of an image for several architectures: the digest of the manifest for this one; else empty.
+        In an index of several architectures, the digest of the manifest for this one. Empty for a manifest.
     size
-        Bytes to fetch; 0 where only the chosen manifest knows.
+        Bytes to fetch; 0 for an index.
     """
 
     digest: str
@@ -73,7 +75,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Fault(StrEnum):
-    """Why a registry did not give an image."""
+    """The reason why a registry did not deliver an image."""
 
     FULL = "full"
     RATE = "rate"
@@ -100,15 +102,15 @@ PATTERNS = (
     (Fault.NETWORK, NETWORK_WORDS),
     (Fault.SERVER, r"\b5\d\d\b"),
 )
-"""In this order: a message may hold several of these words, and the first is the reason."""
+"""Fault -> pattern, in this order: a message may match several patterns, and the first one counts."""
 
 AWAY = frozenset({Fault.NETWORK, Fault.SERVER, Fault.RATE})
-"""Faults that pass: an image fetched before may be used meanwhile."""
+"""Temporary faults: Argosy uses an image that was fetched before."""
 
 _PULL = re.compile(
     r"initializing source|reading manifest|conveyor failed to get|source metadata for|pull access denied|/v2/"
 )
-"""What buildah and podman, apptainer, and docker say of an image that they cannot fetch."""
+"""Messages of buildah and podman, apptainer, and docker about an image that they cannot fetch."""
 
 _PULLED = re.compile(r"(?:initializing source docker://|source metadata for |pull access denied for )(?P<name>\S+)")
 _ASKED = re.compile(r"https?://(?P<host>[^/\s\"]+)/v2/")
@@ -117,12 +119,12 @@ _OF_REGISTRIES = (Fault.RATE, Fault.MISSING, Fault.LOGIN, Fault.TLS, Fault.NETWO
 
 
 def parse_insecure(environment: Mapping[str, str]) -> frozenset[str]:
-    """Read the registries that may be asked without TLS, from ARGOSY_INSECURE_REGISTRIES=host[:port],…."""
+    """Return the registries that may be used without TLS, from ARGOSY_INSECURE_REGISTRIES=host[:port],…."""
     return frozenset(word.strip() for word in environment.get(INSECURE, "").split(",") if word.strip())
 
 
 def render_source(reference: Reference) -> str:
-    """Say a reference to skopeo, which takes a tag or a digest, and not both."""
+    """Render a reference for skopeo, which accepts a tag or a digest, but not both."""
     if reference.transport in SLASHED:
         end = f"@{reference.digest}" if reference.digest else f":{reference.tag}"
         return f"{reference.transport}://{reference.name}{end}"
@@ -130,19 +132,19 @@ def render_source(reference: Reference) -> str:
 
 
 def plan_manifest(reference: Reference, way: SkopeoOptions) -> Command:
-    """Give the command that prints an image's manifest, byte for byte."""
+    """Return the command that prints an image's manifest, byte for byte."""
     return Command((*_start(way, "inspect"), "--raw", *_tls(reference, way, "--tls-verify"), render_source(reference)))
 
 
 def plan_config(reference: Reference, way: SkopeoOptions) -> Command:
-    """Give the command that prints an image's configuration, byte for byte."""
+    """Return the command that prints an image's configuration, byte for byte."""
     options = ("--config", "--raw", *_tls(reference, way, "--tls-verify"))
     return Command((*_start(way, "inspect"), *options, render_source(reference)))
 
 
 def plan_copy(reference: Reference, way: SkopeoOptions, layout: str) -> Command:
-    """Give the command that fetches an image into the OCI layout ``DIR:TAG``."""
-    # Never with --dest-oci-accept-uncompressed-layers: skopeo 1.9 calls the layers of an archive gzip all the same.
+    """Return the command that copies an image into the OCI layout ``DIR:TAG``."""
+    # Without --dest-oci-accept-uncompressed-layers: skopeo 1.9 then labels uncompressed layers of an archive as gzip.
     options = _tls(reference, way, "--src-tls-verify")
     return Command(
         (*_start(replace(way, retries=COPY_RETRIES), "copy"), *options, render_source(reference), f"oci:{layout}")
@@ -150,28 +152,28 @@ def plan_copy(reference: Reference, way: SkopeoOptions, layout: str) -> Command:
 
 
 def plan_push(layout: str, reference: Reference, way: SkopeoOptions, *, digest_file: str) -> Command:
-    """Give the command that puts the image of an OCI layout ``DIR:TAG`` into a registry, and writes its digest."""
+    """Return the command that copies the image in an OCI layout ``DIR:TAG`` to a registry and writes its digest."""
     options = _tls(reference, way, "--dest-tls-verify")
-    # A SIF file must arrive as it is; layers of an image are compressed on the way.
+    # skopeo compresses the layers of an image while copying, but a SIF file must not change.
     as_it_is = ("--preserve-digests",) if reference.transport is Transport.ORAS else ()
     words = (*as_it_is, *options, "--digestfile", digest_file, f"oci:{layout}", render_source(as_image(reference)))
     return Command((*_start(replace(way, retries=COPY_RETRIES), "copy"), *words))
 
 
 def plan_files(reference: Reference, way: SkopeoOptions, folder: str) -> Command:
-    """Give the command that fetches the blobs of an artifact as files, each by its digest, into a folder."""
+    """Return the command that fetches the blobs of an artifact into a folder, each named by its digest."""
     options = _tls(reference, way, "--src-tls-verify")
     start = _start(replace(way, retries=COPY_RETRIES), "copy")
     return Command((*start, *options, render_source(as_image(reference)), f"dir:{folder}"))
 
 
 def as_image(reference: Reference) -> Reference:
-    """Give the reference as skopeo knows it: a SIF file in a registry is an artifact like any image there."""
+    """Return the reference for skopeo: it treats a SIF file in a registry like any image."""
     return replace(reference, transport=Transport.DOCKER) if reference.transport is Transport.ORAS else reference
 
 
 def plan_decompression(way: SkopeoOptions, source: str, *, folder: str, layout: str) -> tuple[Command, Command]:
-    """Give the commands that copy a layout by way of a folder into another one, its layers then uncompressed."""
+    """Return the commands that copy a layout through a folder into another layout with uncompressed layers."""
     start = _start(way, "copy")
     return (
         Command((*start, "--dest-decompress", f"oci:{source}", f"dir:{folder}")),
@@ -190,18 +192,18 @@ def _tls(reference: Reference, way: SkopeoOptions, option: str) -> Argv:
 
 
 def is_insecure(reference: Reference, insecure: frozenset[str]) -> bool:
-    """Tell whether a reference's registry may be asked without TLS."""
+    """Return whether a reference's registry may be used without TLS."""
     registry = reference.registry
     return bool(registry) and not insecure.isdisjoint({registry, registry.rpartition(":")[0] or registry})
 
 
 def parse_manifest(text: str, arch: str, name: str) -> Manifest:
-    """Read a manifest or an index of several (OCI image specification; Docker's schema 2 and manifest list).
+    """Parse a manifest or an index (OCI image specification; Docker's schema 2 and manifest list).
 
     Raises
     ------
     ImageError
-        When it is neither, or an index holds nothing for `arch`.
+        If the text is neither, or an index has no manifest for `arch`.
     """
     digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     try:
@@ -212,7 +214,7 @@ def parse_manifest(text: str, arch: str, name: str) -> Manifest:
         rows = [(_platform(entry), str(entry["digest"])) for entry in whole["manifests"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ImageError(
-            f"{name} has no readable manifest", evidence=repr(error), hint="push the image anew"
+            f"cannot read the manifest of {name}", evidence=repr(error), hint="push the image again"
         ) from error
     rows = [row for row in rows if row[0][0] == "linux" and row[0][1] != "unknown"]
     arches = tuple(dict.fromkeys(row[0][1] for row in rows))
@@ -228,12 +230,12 @@ def _platform(entry: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
 
 
 def classify_fault(said: str) -> Fault:
-    """Tell why a registry did not give an image, by what skopeo or Apptainer said of it."""
+    """Classify the message of skopeo or Apptainer about a registry."""
     return next((fault for fault, pattern in PATTERNS if re.search(pattern, said, re.IGNORECASE)), Fault.OTHER)
 
 
 def last_message(reply: Reply) -> str:
-    """Give what a failed program said last, out of Go's log format and without credentials."""
+    """Return the last message of a failed program, without Go's log format and credentials."""
     lines = [line for line in reply.stderr.strip().splitlines() if line.strip()]
     last = lines[-1] if lines else reply.stdout.strip()[-400:]
     found = re.search(r'\bmsg=("(?:[^"\\]|\\.)*")', last)
@@ -246,23 +248,23 @@ def last_message(reply: Reply) -> str:
 
 
 def explain_failure(reference: Reference, command: Command, reply: Reply, *, pushing: bool = False) -> ArgosyError:
-    """Say why an image could not be fetched, or pushed: what, the program's last line, and the way out."""
+    """Return the error for an image that could not be fetched or pushed: cause, the program's last line, and hint."""
     said = last_message(reply)
     evidence = f"$ {redact(shorten_command(command))}\n{said}\n(exit code {reply.code})"
     fault = classify_fault(said)
     if fault is Fault.FULL:
         doing = "pushing" if pushing else "fetching"
-        return CheckFailed(f"no space left while {doing} {reference}", evidence=evidence, hint=FULL_DISK_HINT)
+        return CheckFailed(f"the disk is full while {doing} {reference}", evidence=evidence, hint=FULL_DISK_HINT)
     if fault is Fault.ARCH:
-        return ImageError(f"{reference} is for another kind of machine", evidence=evidence, hint="choose another image")
+        return ImageError(f"{reference} is for another architecture", evidence=evidence, hint="choose another image")
     if reference.in_file and re.search(rf"{re.escape(reference.name)}(/index\.json)?: no such file or directory", said):
         return UsageError(f"there is no image at {reference.name}", evidence=said, hint="check the path")
     if reference.in_file:
         several = r"more than one image|expected 1 item, got [2-9]|no descriptor found|not found"
         choose = re.search(several, said) is not None
         place = f"{reference.transport}:{reference.name}"
-        hint = f"name one of the images in it: {place}:NAME" if choose else "check that it is whole"
-        return ImageError(f"{reference} cannot be read", evidence=evidence, hint=hint)
+        hint = f"name one of the images in it: {place}:NAME" if choose else "check that the file is complete"
+        return ImageError(f"cannot read {reference}", evidence=evidence, hint=hint)
     return _explain_registry(fault, reference, evidence, pushing=pushing)
 
 
@@ -270,42 +272,42 @@ def _explain_registry(fault: Fault, reference: Reference, evidence: str, *, push
     registry = reference.registry
     kind = UsageError if fault is Fault.MISSING else ToolFailed
     if pushing and fault in {Fault.MISSING, Fault.LOGIN}:
-        what = f"{registry} does not let us write {reference}"
-        hint = f"'skopeo login {registry}' as one who may write there; some registries want the project made first"
+        what = f"{registry} denies permission to write {reference}"
+        hint = f"'skopeo login {registry}' as a user who may write; in some registries, create the project first"
         return ToolFailed(what, evidence=evidence, hint=hint)
     what, hint = _describe_fault(fault, registry, str(reference), reference.name)
-    what = what or f"{reference} could not be {'pushed' if pushing else 'fetched'}"
+    what = what or f"cannot {'push' if pushing else 'fetch'} {reference}"
     return kind(what, evidence=evidence, hint=hint)
 
 
 def _describe_fault(fault: Fault, registry: str, image: str, name: str) -> tuple[str, str]:
-    """Say what a fault is and what to do; two empty texts where neither is known."""
+    """Return message and hint for a fault; two empty texts for an unknown one."""
     login = f"'skopeo login {registry}'"
     texts = {
         Fault.MISSING: (
             f"there is no image {image} in the registry",
-            f"check name and tag; 'skopeo list-tags docker://{name}' lists the tags",
+            f"check the name and the tag; 'skopeo list-tags docker://{name}' lists the tags",
         ),
         Fault.LOGIN: (
-            f"{registry} does not let us read {image}",
-            f"{login}, or check the spelling: some registries say the same of a name that does not exist",
+            f"{registry} denies permission to read {image}",
+            f"{login}, or check the name: some registries answer the same for a name that does not exist",
         ),
         Fault.RATE: (
-            f"{registry} answers no more for now: too many requests from here",
-            f"wait, or raise the limit by {login}",
+            f"{registry} refuses further requests for now: too many requests",
+            f"wait, or log in for a higher limit: {login}",
         ),
         Fault.TLS: (
-            f"{registry} has no certificate that this machine trusts",
-            f"put its authority into /etc/containers/certs.d/{registry}/, or without TLS set {INSECURE}={registry}",
+            f"the certificate of {registry} is not trusted",
+            f"add its authority to /etc/containers/certs.d/{registry}/, or disable TLS with {INSECURE}={registry}",
         ),
-        Fault.NETWORK: (f"{registry} cannot be reached", "check the registry's name, the network and https_proxy"),
-        Fault.SERVER: (f"{registry} has trouble of its own", "try again later"),
+        Fault.NETWORK: (f"cannot reach {registry}", "check the registry's name, the network and https_proxy"),
+        Fault.SERVER: (f"{registry} reports an internal error", "try again later"),
     }
     return texts.get(fault, ("", ""))
 
 
 def explain_pull(said: str) -> str:
-    """Say why an engine could not fetch the image that a file builds upon, by its own words; empty where it did."""
+    """Explain from an engine's output why it could not fetch the base of a build file; empty if it could."""
     last = next((line for line in reversed(said.splitlines()) if _PULL.search(line)), "")
     fault = classify_fault(_ADDRESS.sub(" ", last))
     if not last or fault not in _OF_REGISTRIES:
@@ -317,11 +319,11 @@ def explain_pull(said: str) -> str:
     what, hint = _describe_fault(
         fault, asked["host"] if asked else its, image or "the base", re.sub(r"[:@][^/]*$", "", image)
     )
-    return f"the base could not be fetched: {what}; {hint}"
+    return f"cannot fetch the base: {what}; {hint}"
 
 
 def skopeo_options(session: Session) -> SkopeoOptions:
-    """Give how skopeo is called here; its folder for temporary files is made."""
+    """Return the options of skopeo on this machine; create its folder for temporary files."""
     host = session.host
     policies = [Path(host.person.home) / place for place in POLICIES]
     temporary = session.work_parent()

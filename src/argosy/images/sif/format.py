@@ -1,4 +1,4 @@
-r"""What a SIF file is made of: its records, its numbers and their names. It never opens a file.
+r"""The SIF format: its records, numbers and names. Nothing here opens a file.
 
 The layout, little endian throughout (apptainer/sif, ``pkg/sif``; SIF version 01)::
 
@@ -28,7 +28,7 @@ The layout, little endian throughout (apptainer/sif, ``pkg/sif``; SIF version 01
     ...             a gap, before a partition up to the next 4096          |
                     the part's bytes                                   <---+
 
-Nothing has to be adjacent: published images have gaps, so every reader follows the offsets.
+Published images have gaps between these areas, so a reader must follow the offsets.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ MAGIC_OFFSET = 32
 VERSION = b"01\0"
 LAUNCH = "#!/usr/bin/env run-singularity"
 GROUP_MASK = 0xF000_0000
-"""Set in every stored group id, and in a link that names a group (DescrGroupMask in apptainer/sif)."""
+"""Set in every stored group id, and in a link to a group (DescrGroupMask in apptainer/sif)."""
 DEFAULT_GROUP = 1
 NAME_SIZE = 128
 EXTRA_SIZE = 384
 
 
 class DataType(IntEnum):
-    """What a part holds. A file may hold other numbers: show any with :func:`render_data_type`."""
+    """The content of a part. A file may contain other numbers: :func:`render_data_type` renders any number."""
 
     DEFINITION = 0x4001
     ENVIRONMENT = 0x4002
@@ -91,7 +91,7 @@ class FsKind(IntEnum):
 
 
 class PartKind(IntEnum):
-    """What a partition is for."""
+    """The purpose of a partition."""
 
     SYSTEM = 1
     PRIMARY_SYSTEM = 2
@@ -100,7 +100,7 @@ class PartKind(IntEnum):
 
 
 class SbomFormat(IntEnum):
-    """How a bill of materials is written."""
+    """The format of a bill of materials."""
 
     CYCLONEDX_JSON = 1
     CYCLONEDX_XML = 2
@@ -146,7 +146,7 @@ PART_KINDS: Mapping[int, str] = MappingProxyType(
     }
 )
 INSPECT_NAME = "inspect-metadata.json"
-"""Where ``apptainer build`` keeps what ``apptainer inspect`` shows, an image's labels among it."""
+"""The part in which ``apptainer build`` stores the output of ``apptainer inspect``, including the labels."""
 
 ARCHES: Mapping[str, str] = MappingProxyType(
     {
@@ -165,13 +165,13 @@ ARCHES: Mapping[str, str] = MappingProxyType(
         "12": "riscv64",
     }
 )
-"""SIF's code for an architecture, and Go's name of it, which is what Apptainer and OCI say."""
+"""SIF's code of an architecture -> Go's name of it, as in Apptainer and OCI."""
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """What a partition's descriptor says of it.
+    """The facts in a partition's descriptor.
 
-    ``fs`` and ``kind`` are :class:`FsKind` and :class:`PartKind` where known; ``arch`` is Go's name.
+    ``fs`` and ``kind`` are values of :class:`FsKind` and :class:`PartKind` if known; ``arch`` is Go's name.
     """
 
     fs: int
@@ -179,12 +179,12 @@ class Partition(msgspec.Struct, frozen=True):
     arch: str
 
     def __str__(self) -> str:
-        """Say it in words, as ``overlay squashfs amd64``."""
+        """Render the partition, for example ``overlay squashfs amd64``."""
         return f"{render_part_kind(self.kind)} {render_fs_kind(self.fs)} {self.arch}"
 
 
 class SifHeader(msgspec.Struct, frozen=True):
-    """The file's first 128 bytes. Times are seconds since 1970, offsets and lengths bytes."""
+    """The first 128 bytes of the file. Times are in seconds since 1970, offsets and lengths in bytes."""
 
     launch: str
     arch: str
@@ -200,10 +200,10 @@ class SifHeader(msgspec.Struct, frozen=True):
 
 
 class SifPart(msgspec.Struct, frozen=True):
-    """One used descriptor.
+    """A descriptor in use.
 
-    ``group`` is without the mask, 0 for none; ``link`` is 0, or the id of a part, or of a group where
-    ``links_group``. ``name`` is printable: other characters are escaped. ``extra`` is without the padding.
+    ``group`` is without the mask, 0 for none. ``link`` is 0, the id of a part, or the id of a group if ``links_group``.
+    ``name`` is printable: other characters are escaped. ``extra`` is without padding.
     """
 
     id: int
@@ -221,7 +221,7 @@ class SifPart(msgspec.Struct, frozen=True):
 
     @property
     def partition(self) -> Partition | None:
-        """The partition's record, or None where the part is something else."""
+        """The partition's record; None if the part is not a partition."""
         if self.datatype != DataType.PARTITION:
             return None
         fs, kind, arch = PARTITION_EXTRA.unpack_from(self.extra.ljust(EXTRA_SIZE, b"\0"))
@@ -233,13 +233,13 @@ class SifPart(msgspec.Struct, frozen=True):
         return self.offset + self.size
 
     def __str__(self) -> str:
-        """Say it in words, as ``part 2 (primary system squashfs amd64)``."""
+        """Render the part, for example ``part 2 (primary system squashfs amd64)``."""
         words = str(self.partition or render_data_type(self.datatype))
         return f"part {self.id} ({words}{f' {self.name!r}' if self.name else ''})"
 
 
 class Sif(msgspec.Struct, frozen=True):
-    """A SIF file that was read: nothing in it reaches outside the file."""
+    """The structure of a SIF file. All offsets and sizes are within the file."""
 
     path: Path
     size: int
@@ -253,82 +253,82 @@ class Sif(msgspec.Struct, frozen=True):
 
     @property
     def overlays(self) -> tuple[SifPart, ...]:
-        """The overlay partitions that a runtime lays over the system partition, lowest first.
+        """The overlay partitions that a runtime mounts over the system partition, lowest first.
 
-        Apptainer (pkg/image/sif.go) passes over those of another group without a word, unless the system
-        partition is in none.
+        Apptainer (pkg/image/sif.go) silently ignores overlays of another group, unless the system partition has no
+        group.
         """
         group = self.system.group if self.system else 0
         overlays = (part for part in self.parts if _is_kind(part, PartKind.OVERLAY))
         return tuple(part for part in overlays if group in {0, part.group})
 
     def parts_of(self, datatype: int) -> tuple[SifPart, ...]:
-        """Give the parts of one data type, in the file's order."""
+        """Return the parts of a data type, in the order of the file."""
         return tuple(part for part in self.parts if part.datatype == datatype)
 
     def part_named(self, name: str) -> SifPart | None:
-        """Give the first part of that name."""
+        """Return the first part with this name."""
         return next((part for part in self.parts if part.name == name), None)
 
 
 def choose_system(sif: Sif) -> SifPart:
-    """Give the primary system partition.
+    """Return the primary system partition.
 
     Raises
     ------
     ImageError
-        The file has none: it holds data, not an image that can run.
+        If the file has none: it contains data, not an image.
     """
     if sif.system is not None:
         return sif.system
     raise ImageError(
         f"{sif.path} has no root file system",
         evidence="read: " + (", ".join(map(str, sif.parts)) or "no parts") + "\nexpected: a primary system partition",
-        hint="give an image that runs: this SIF file only carries data",
+        hint="pass an image: this SIF file contains only data",
     )
 
 
 def render_data_type(number: int) -> str:
-    """Name a data type; an unknown one shows as its number."""
+    """Return the name of a data type; for an unknown one, its number."""
     return DATA_TYPES.get(number, f"type {number:#x}")
 
 
 def render_fs_kind(number: int) -> str:
-    """Name a partition's file system; an unknown one shows as its number."""
+    """Return the name of a partition's file system; for an unknown one, its number."""
     return FS_KINDS.get(number, f"file system {number}")
 
 
 def render_part_kind(number: int) -> str:
-    """Name a partition's purpose; an unknown one shows as its number."""
+    """Return the name of a partition's purpose; for an unknown one, its number."""
     return PART_KINDS.get(number, f"kind {number}")
 
 
 def render_arch(code: bytes) -> str:
-    """Name an architecture by its stored code; an unknown one shows as the code."""
+    """Return the name of a stored architecture code; for an unknown one, the code."""
     text = render_text(code)
     return ARCHES.get(text, f"architecture {text}")
 
 
 def parse_arch(name: str) -> bytes:
-    """Give the code to store for an architecture's name, as ``amd64``.
+    """Return the code of an architecture, for example ``amd64``.
 
     Raises
     ------
     ImageError
-        SIF has no code for that name.
+        If SIF has no code for that name.
     """
     code = next((code for code, known in ARCHES.items() if known == name), None)
     if code is None:
         raise ImageError(
-            f"a SIF file cannot say that it is for {name!r}",
-            evidence="SIF knows " + ", ".join(ARCHES.values()),
+            f"the SIF format does not support the architecture {name!r}",
+            evidence="it supports " + ", ".join(ARCHES.values()),
             hint="use one of these names",
         )
     return code.encode() + b"\0"
 
 
 def render_text(field: bytes) -> str:
-    """Show a NUL-padded text field; what is not printable is escaped, so that no field can steer a terminal."""
+    """Decode a NUL-padded text field. Escape unprintable characters, so that it cannot control a terminal."""
     text = field.rstrip(b"\0").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

@@ -1,7 +1,7 @@
-"""Reads SIF files, and believes no number in one before it has been held against the file's size. It never writes.
+"""Read SIF files, and check every number in them against the size of the file.
 
-A file comes from a download, a full disk or a stranger: whatever its bytes are, reading gives a
-`Sif` or an `ImageError` that says what was read and what was expected.
+A file may come from a download, a full disk or a stranger. Whatever its bytes are, reading it results in a `Sif`, or in
+an `ImageError` with the value that was read and the value that was expected.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DESCRIPTORS_LIMIT = 1 << 16
-"""No more descriptors than this are read (38 MB): writers reserve 48, and a sparse file may claim millions."""
+"""Maximum number of descriptors to read (38 MB). Writers reserve 48, but a sparse file may claim millions."""
 PART_LIMIT = 64 << 20
-"""Objects of an image are kilobytes to a few megabytes; partitions are mounted, not read."""
+"""Objects in an image have kilobytes to a few megabytes. Partitions are mounted, not read."""
 
-_RENEW = "the file is damaged or not whole: copy, download or build it again"
+_RENEW = "the file is damaged or incomplete: copy, download or build it again"
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """An open file with the name and size that errors speak of."""
+    """An open file, with the name and the size for error messages."""
 
     path: Path
     size: int
     descriptor: int
 
     def read(self, offset: int, size: int, what: str) -> bytes:
-        """Give exactly these bytes, which must lie within the file."""
+        """Read these bytes. They must be within the file."""
         if not (0 <= offset <= self.size and 0 <= size <= self.size - offset):
             raise self.fault(f"{what} at bytes {offset} to {offset + size}", f"within {self.size} bytes")
         chunks = bytearray()
@@ -53,18 +53,18 @@ class _Source(msgspec.Struct, frozen=True):
         return bytes(chunks)
 
     def fault(self, read: object, expected: object) -> ImageError:
-        """Make the error for a number that cannot be."""
+        """Return the error for an impossible number."""
         evidence = f"read: {read}\nexpected: {expected}"
         return ImageError(f"{self.path} is a damaged SIF image", evidence=evidence, hint=_RENEW)
 
 
 def read_sif(path: str | os.PathLike[str]) -> Sif:
-    """Read what a SIF file says of itself: a header and the used descriptors, never the parts' data.
+    """Read the header and the used descriptors of a SIF file, without the data of its parts.
 
     Raises
     ------
     ImageError
-        The file cannot be read, is no SIF file, is of another version, or a count or offset in it cannot be.
+        If the file cannot be read, is not a SIF file, has another version, or contains an impossible number.
     """
     with _open_source(Path(path)) as source:
         header = _read_header(source)
@@ -72,31 +72,31 @@ def read_sif(path: str | os.PathLike[str]) -> Sif:
 
 
 def read_part(path: str | os.PathLike[str], part: SifPart, *, limit: int = PART_LIMIT) -> bytes:
-    """Read the bytes of an object (a lock, a bill of materials, labels).
+    """Read the bytes of an object: a lock, a bill of materials, or labels.
 
     Raises
     ------
     ImageError
-        The object is larger than ``limit`` bytes, or lies outside the file.
+        If the object is larger than ``limit`` bytes, or outside of the file.
     """
     if part.size > limit:
         raise ImageError(
-            f"{part} of {path} is too large to be read",
+            f"{part} of {path} is too large to read",
             evidence=f"read: {part.size} bytes\nexpected: at most {limit}",
-            hint="objects are small texts; partitions are mounted, not read",
+            hint="mount partitions; only small objects can be read",
         )
     with _open_source(Path(path)) as source:
         return source.read(part.offset, part.size, str(part)) if part.size else b""
 
 
 def verify_sif(path: str | os.PathLike[str]) -> Sif:
-    """Check that a SIF file is a whole image: structure, one system partition, squashfs inside its partitions.
+    """Check that a SIF file is a complete image: structure, one system partition, squashfs in its partitions.
 
     Raises
     ------
     ImageError
-        What :func:`read_sif` raises; or parts overlap, there is not one primary system partition, its architecture
-        is not the header's, an overlay partition would be passed over, or a partition holds no whole squashfs.
+        As raised by :func:`read_sif`. Also if parts overlap, there is not exactly one primary system partition, its
+        architecture differs from the header's, runtimes would ignore an overlay, or a squashfs is incomplete.
     """
     sif = read_sif(path)
     system = form.choose_system(sif)
@@ -110,7 +110,7 @@ def verify_sif(path: str | os.PathLike[str]) -> Sif:
 @contextlib.contextmanager
 def _open_source(path: Path) -> Iterator[_Source]:
     try:
-        # A FIFO or a device must not be opened: it would wait, or act.
+        # Opening a FIFO would block, and opening a device can have side effects.
         if not stat.S_ISREG(path.stat().st_mode):
             raise _foreign(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -120,7 +120,7 @@ def _open_source(path: Path) -> Iterator[_Source]:
         yield _Source(path, os.fstat(descriptor).st_size, descriptor)
     except OSError as error:
         raise ImageError(
-            f"{path} cannot be read", evidence=str(error), hint="see whether its file system works"
+            f"cannot read {path}", evidence=str(error), hint="check whether its file system works"
         ) from error
     finally:
         os.close(descriptor)
@@ -131,7 +131,7 @@ def _foreign(path: Path) -> ImageError:
     return ImageError(
         f"{path} is not a SIF image",
         evidence=f"read: {found.description}\nexpected: a SIF file (SIF_MAGIC at byte {form.MAGIC_OFFSET})",
-        hint="give an image made by argosy, apptainer or singularity, or make one from this with argosy build",
+        hint="pass an image made by argosy, apptainer or singularity, or convert this file with argosy build",
     )
 
 
@@ -143,9 +143,9 @@ def _read_header(source: _Source) -> SifHeader:
     launch, _, version, arch, file_id, created, modified, free, total, *spans = fields
     if version != form.VERSION:
         raise ImageError(
-            f"{source.path} is of a SIF version that is not known here",
+            f"{source.path} has an unknown SIF version",
             evidence=f"read: {form.render_text(version)}\nexpected: {form.render_text(form.VERSION)}",
-            hint="update argosy, or build the image with a runtime of today",
+            hint="update argosy, or rebuild the image with a current runtime",
         )
     header = SifHeader(
         launch=form.render_text(launch.rstrip(b"\0").removesuffix(b"\n")),
@@ -175,7 +175,7 @@ def _check_header(source: _Source, header: SifHeader) -> None:
     if not total * form.DESCRIPTOR.size <= length <= source.size - offset:
         wanted = f"{total * form.DESCRIPTOR.size} ({total} descriptors) to {source.size - offset}, the file's rest"
         raise source.fault(f"descriptors of {length} bytes", wanted)
-    # Where the data is, each descriptor says; writers differ in what they count here, so only nonsense is refused.
+    # Descriptors contain the offsets of the data, and writers count differently here: refuse only impossible values.
     if header.data_offset < form.HEADER.size or header.data_length < 0:
         raise source.fault(
             f"{header.data_length} bytes of data at {header.data_offset}", "neither below the header's end"
@@ -188,7 +188,7 @@ def _read_parts(source: _Source, header: SifHeader) -> tuple[SifPart, ...]:
     parts: dict[int, SifPart] = {}
     for fields in form.DESCRIPTOR.iter_unpack(table):
         if not fields[1]:
-            continue  # a descriptor in reserve, or of a part that was removed
+            continue  # a reserved descriptor, or one of a removed part
         part = _parse_part(fields)
         if part.id < 1 or part.id in parts:
             raise source.fault(f"a part with the id {part.id}", "ids from 1, each once")
@@ -223,7 +223,7 @@ def _check_part(source: _Source, header: SifHeader, part: SifPart) -> None:
     if min(part.offset, part.size, part.stored) < 0:
         raise source.fault(f"{part}: {part.size} bytes at {part.offset}, {part.stored} with padding", "none negative")
     if part.size == 0:
-        return  # apptainer aligns the offset of an empty part, which may then lie behind the file's end
+        return  # apptainer aligns the offset of an empty part, which may then be after the end of the file
     if not (form.HEADER.size <= part.offset <= source.size and part.size <= source.size - part.offset):
         raise source.fault(f"{part} at bytes {part.offset} to {part.end}", f"within {source.size}, the file's size")
     table_end = header.descriptors_offset + header.descriptors_total * form.DESCRIPTOR.size
@@ -233,7 +233,7 @@ def _check_part(source: _Source, header: SifHeader, part: SifPart) -> None:
 
 
 def _check_structure(sif: Sif, system: SifPart) -> Iterator[str]:
-    """Say what does not fit together, each fault as the evidence of an error."""
+    """Yield the contradictions between parts, each as the evidence of an error."""
     partitions = [(part, part.partition) for part in sif.parts if part.partition]
     systems = [part for part, partition in partitions if partition.kind == PartKind.PRIMARY_SYSTEM]
     if len(systems) > 1:

@@ -1,7 +1,7 @@
-"""Writes SIF files, the same bytes for the same parts. It never changes a file in place, and never packs a tree.
+"""Write SIF files: the same bytes for the same parts.
 
-A base partition is copied byte for byte, inside the kernel where it can: on a file system that shares blocks (XFS,
-btrfs) ``copy_file_range`` makes the new file refer to the old one's blocks, and nothing is read at all.
+A base partition is copied byte for byte by the kernel, if possible. On file systems with shared blocks (XFS, btrfs),
+``copy_file_range`` makes the new file refer to the blocks of the old one, and reads no data.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ if TYPE_CHECKING:
     from argosy.images.sif.format import Sif, SifPart
 
 ALIGNMENT = 4096
-"""Bytes. Partitions begin at a page, as Apptainer's do: kernel mounts and block sharing need it."""
+"""In bytes. Partitions begin at a page, as in Apptainer's files: kernel mounts and block sharing require it."""
 DESCRIPTORS_OFFSET = 4096
 DESCRIPTORS = 48
-"""How many descriptors Apptainer reserves, so that a signature or an object can be added later."""
+"""Number of descriptors that Apptainer reserves, so that signatures and objects can be added later."""
 CHUNK = 64 << 20
-"""Bytes copied at a time: a signal is answered between two of them."""
+"""Number of bytes to copy at a time. Signals are handled between two chunks."""
 PLAIN_CHUNK = 4 << 20
-"""Bytes held in memory where the kernel does not copy."""
+"""Number of bytes in memory if the kernel cannot copy."""
 
 NO_KERNEL_COPY = frozenset(
     {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EACCES, errno.EBADF, errno.EIO}
 )
-"""What copy_file_range answers where it is not offered: two file systems before Linux 5.3, network ones, seccomp."""
+"""Errors of copy_file_range without support: two file systems before Linux 5.3, network file systems, seccomp."""
 
 
 class FileSlice(msgspec.Struct, frozen=True):
-    """Bytes of a file: ``length`` of them from ``offset``."""
+    """A range of a file: ``length`` bytes from ``offset``."""
 
     path: Path
     offset: int
     length: int
 
     def __post_init__(self) -> None:
-        """Refuse what no file can have."""
+        """Refuse negative values."""
         if self.offset < 0 or self.length < 0:
             raise ValueError(f"no file has {self.length} bytes at {self.offset}")
 
 
 def whole_of(path: Path) -> FileSlice:
-    """Give all bytes of a file."""
+    """Return the range of all bytes of a file."""
     return FileSlice(path, 0, path.stat().st_size)
 
 
 Piece = bytes | FileSlice
-"""What a part is made of: bytes that are here, or those of a file."""
+"""A piece of a part: bytes in memory, or a range of a file."""
 
 
 class NewPart(msgspec.Struct, frozen=True):
-    """One part to write. ``group`` is without the mask, 0 for none; ``link`` names a part's id, or 0.
+    """A part to write. ``group`` is without the mask, 0 for none; ``link`` is a part's id, or 0.
 
-    Ids are given in the order of writing, from 1.
+    Parts get their ids in the order of writing, from 1.
     """
 
     datatype: int
@@ -78,7 +78,7 @@ class NewPart(msgspec.Struct, frozen=True):
     extra: bytes = b""
 
     def __post_init__(self) -> None:
-        """Refuse what a descriptor cannot hold."""
+        """Refuse values that do not fit into a descriptor."""
         if len(self.name.encode()) > form.NAME_SIZE or "\0" in self.name:
             raise ValueError(f"a part's name has at most {form.NAME_SIZE} bytes and no NUL: {self.name!r}")
         if len(self.extra) > form.EXTRA_SIZE:
@@ -88,17 +88,17 @@ class NewPart(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The bytes of data that the part will hold."""
+        """The size of the data, in bytes."""
         return sum(len(piece) if isinstance(piece, bytes) else piece.length for piece in self.pieces)
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """What it is made of, one behind the other."""
+        """The pieces of the data, in order."""
         return self.source if isinstance(self.source, tuple) else (self.source,)
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """A part with its place in the file."""
+    """A part with its position in the file."""
 
     part: NewPart
     offset: int
@@ -106,13 +106,13 @@ class _Placed(msgspec.Struct, frozen=True):
 
 
 def plan_system_part(source: FileSlice | tuple[Piece, ...], *, arch: str) -> NewPart:
-    """Plan the primary system partition out of a squashfs, for an architecture as ``amd64``."""
+    """Plan the primary system partition from a squashfs, for an architecture, for example ``amd64``."""
     extra = render_partition_extra(FsKind.SQUASHFS, PartKind.PRIMARY_SYSTEM, arch=arch)
     return NewPart(DataType.PARTITION, source, extra=extra)
 
 
 def plan_overlay_part(source: FileSlice | tuple[Piece, ...], *, group: int, arch: str, name: str = "") -> NewPart:
-    """Plan a squashfs overlay partition over the system partition, whose group it must share to be mounted."""
+    """Plan a squashfs overlay partition. To be mounted, it must have the group of the system partition."""
     extra = render_partition_extra(FsKind.SQUASHFS, PartKind.OVERLAY, arch=arch)
     return NewPart(DataType.PARTITION, source, name=name, group=group, extra=extra)
 
@@ -123,22 +123,22 @@ def plan_json_part(name: str, data: bytes, *, group: int = form.DEFAULT_GROUP) -
 
 
 def plan_sbom_part(name: str, data: bytes, *, group: int) -> NewPart:
-    """Plan a bill of materials in CycloneDX's JSON."""
+    """Plan a bill of materials in CycloneDX JSON."""
     extra = form.SBOM_EXTRA.pack(SbomFormat.CYCLONEDX_JSON)
     return NewPart(DataType.SBOM, data, name=name, group=group, extra=extra)
 
 
 def plan_copied_part(sif: Sif, part: SifPart) -> NewPart:
-    """Plan a part byte for byte as it is in another SIF file, with its group, and without its link.
+    """Plan a byte-for-byte copy of a part of another SIF file, with its group and without its link.
 
-    Ids are given anew, so a link would point anywhere; a signature, which says nothing without one, is not for copying.
+    Ids change, so a link would be wrong. Do not copy signatures: they are meaningless without their link.
     """
     source = FileSlice(sif.path, part.offset, part.size)
     return NewPart(part.datatype, source, name=part.name[: form.NAME_SIZE], group=part.group, extra=part.extra)
 
 
 def render_partition_extra(fs: int, kind: int, *, arch: str) -> bytes:
-    """Give the extra field of a partition's descriptor."""
+    """Return the extra field of a partition's descriptor."""
     return form.PARTITION_EXTRA.pack(fs, kind, form.parse_arch(arch))
 
 
@@ -151,31 +151,31 @@ def write_sif(
     arch: str,
     launch: str = form.LAUNCH,
 ) -> None:
-    """Write a SIF file that does not exist yet, down to the disk; on any failure nothing is left of it.
+    """Write a new SIF file and sync it to disk; on failure, remove it.
 
-    The caller renames: give a name beside the one that users see.
+    Pass a temporary name next to the final one, and rename the file afterwards.
 
     Parameters
     ----------
     path
-        The file to make.
+        The file to create.
     parts
-        What to write, in this order.
+        The parts, in this order.
     uuid
-        The file's identity; derived from the content it makes equal builds equal.
+        The file's identity. If it is derived from the content, equal builds have equal bytes.
     time
-        Seconds since 1970, for each time in the file.
+        Seconds since 1970, for all times in the file.
     arch
-        The architecture of the primary system partition, as ``amd64``.
+        The architecture of the primary system partition, for example ``amd64``.
     launch
         The first line of the file, with which the kernel starts it as a program.
 
     Raises
     ------
     CheckFailed
-        The file exists, or could not be written (disk full, no permission).
+        If the file exists, or cannot be written (disk full, no permission).
     ImageError
-        A part's source cannot be read, or is shorter than planned; SIF does not know the architecture.
+        If a part's source cannot be read or is too short, or SIF does not support the architecture.
     """
     placed = tuple(_place(parts))
     head = _pack_header(placed, uuid=uuid, time=time, arch=arch, launch=launch)
@@ -191,12 +191,12 @@ def write_sif(
 
 
 def write_pieces(path: Path, pieces: Iterable[Piece]) -> None:
-    """Write pieces, one behind the other, into a file that does not exist yet, down to the disk.
+    """Write pieces in sequence into a new file and sync it to disk.
 
     Raises
     ------
     CheckFailed, ImageError
-        As `write_sif` does.
+        As raised by `write_sif`.
     """
     with _new_file(path) as descriptor, _write_faults(path):
         _write_at(descriptor, 0, pieces)
@@ -251,9 +251,9 @@ def _pack_descriptor(number: int, placed: _Placed, *, time: int) -> bytes:
 
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[int]:
-    """Make a file that did not exist; take it away again when anything at all goes wrong."""
+    """Create a file that does not exist, and remove it if an error occurs."""
     with _write_faults(path):
-        # Executable, as Apptainer's are: the launch line starts the image.
+        # Executable, as Apptainer's files are: the launch line starts the image.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
     try:
         yield descriptor
@@ -270,7 +270,7 @@ def _write_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError as error:
-        raise CheckFailed(f"{path} exists", hint="remove it, or name another file") from error
+        raise CheckFailed(f"{path} exists", hint="remove it, or choose another file name") from error
     except OSError as error:
         raise explain_os_error(error, path.parent) from error
 
@@ -332,9 +332,9 @@ def _copy_plainly(origin: int, target: int, count: int, start: int, offset: int,
 
 def _source_fault(source: FileSlice, read: str) -> ImageError:
     return ImageError(
-        f"{source.path} could not be copied into an image",
+        f"cannot copy {source.path} into an image",
         evidence=f"read: {read}\nexpected: {source.length} bytes from {source.offset}",
-        hint="see that the file is there, readable and whole, and start again",
+        hint="check that the file exists, is readable and complete, and try again",
     )
 
 

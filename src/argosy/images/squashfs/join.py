@@ -1,12 +1,13 @@
-"""Joins two squashfs into one as an overlay mount would show them, at the cost of their tables.
+"""Join a base and a layer into one squashfs with the content of an overlay mount, by rewriting only their tables.
 
-The bytes of files stay as they are, compressed, and are copied inside the kernel; what is written anew are the
-layer's inodes, the folders that both have or that lead there, and the lists that number owners and fragments::
+The content of files stays compressed, and the kernel copies it. Only these tables are new: the layer's inodes, the
+folders that exist in both and their parents, and the lists of owners and fragments::
 
     superblock | base's files | layer's files | base's inodes, new ones | base's listings, new ones | lists
 
-So one partition that needs no overlay costs as much as two that do.  The base's inodes keep their places: new ones
-begin in its last metadata block, whose free part they fill, since programs read a table as one row of full blocks.
+Building one partition thus takes as long as building two that need an overlay. The base's inodes keep their
+positions. New inodes first fill the base's last metadata block, because programs expect all blocks but the last to be
+full.
 """
 
 from __future__ import annotations
@@ -44,41 +45,41 @@ from argosy.images.squashfs.tables import (
 )
 
 SIZE = struct.Struct("<2I")
-"""Of a symbolic link after the head: links, size of the target; of a device: links, its number."""
+"""A symbolic link after the head: links, size of the target. A device: links, its number."""
 OWNER = struct.Struct("<I")
 XATTRS = struct.Struct("<Q2I")
-"""At the xattr table: where their names and values begin, their count, nothing; then the places of a list."""
+"""Record at the xattr table: start of names and values, their count, unused; the positions of a list follow."""
 XATTR = 16
 INDEX = struct.Struct("<3I")
-"""An entry of a folder's index: byte of the listing, block of the listings, size of the name less one; then the name.
+"""An entry of a folder's index: byte of the listing, block of the listings, length of the name less one; then the name.
 
-The kernel finds a name, or goes on with a listing, from the last entry that is not past it.  Without an index it reads
-the listing from its first byte each time.
+The kernel looks up a name, or continues a listing, from the last entry before it. Without an index it reads the listing
+from its first byte each time.
 """
 KEPT_FLAGS = 0x40 | 0x200 | 0x400
-"""Flags that stay the base's: equal files stored once, no xattrs, compressor options.  The others tell of tables."""
+"""Flags to keep from the base: no duplicates, no xattrs, compressor options. The others describe tables."""
 ENTRIES = 256
-"""Most entries of a group."""
+"""Maximum number of entries in a group."""
 REACH = 1 << 15
-"""How far the inode numbers of a group's entries may be from the number in its header."""
+"""Maximum difference between the inode numbers in a group and the number in its header."""
 LINKS_ON_A_PATH = 40
-"""Links that are followed on the way to one file: path_resolution(7)."""
+"""Maximum number of symbolic links to follow for one path: path_resolution(7)."""
 PAD = 4096
-"""Bytes: loop devices and mksquashfs's own files have whole pages."""
+"""In bytes: loop devices and the files of mksquashfs have whole pages."""
 
 
 def can_join(base: Superblock) -> bool:
-    """Tell whether a layer that is packed as `base` is can be joined with it."""
+    """Return whether a layer can be joined with a base, if it is packed in the same way."""
     return base.compressor in READABLE
 
 
 def has_same_packing(base: Superblock, layer: Superblock) -> bool:
-    """Tell whether a layer can be joined with its base as it is."""
+    """Return whether a layer can be joined with its base without packing it again."""
     return (base.compressor, base.block_size) == (layer.compressor, layer.block_size) and not layer.has_xattrs
 
 
 class _Item(NamedTuple):
-    """What a folder holds under a name: an inode of the base or a new one, or a folder that is written anew."""
+    """An entry of a folder: an inode of the base, a new inode, or a rewritten folder."""
 
     kind: int
     number: int
@@ -88,21 +89,21 @@ class _Item(NamedTuple):
 
 
 class _Folder:
-    """A folder that is written anew."""
+    """A folder to rewrite."""
 
     def __init__(self, number: int, parent: _Folder | None, inode: FolderInode | None, items: Iterable[Entry]) -> None:
         self.number = number
         self.parent = parent or self
         self.parent_number = inode.parent if inode else self.parent.number
         self.place = 0
-        """Where its inode is, once it was written."""
+        """Reference to its inode after writing."""
         self.head = inode.head if inode else (0o755, 0, 0, 0)
         self.xattrs = inode.xattrs if inode else NOTHING
         self.items = {entry.name: _Item(entry.kind, entry.number, entry.place) for entry in items}
 
 
 class _Stream:
-    """A row of metadata blocks that goes on where the base's ended."""
+    """A sequence of metadata blocks that continues the base's."""
 
     def __init__(self, tables: Tables, start: int, end: int) -> None:
         last = tables.last_block(start, end)
@@ -110,35 +111,35 @@ class _Stream:
         self._data = bytearray(tables.block(last)[0] if last < end else b"")
 
     def add(self, data: bytes) -> tuple[int, int]:
-        """Add bytes; give the block's place in the table, and the offset in it."""
+        """Add bytes; return the block's position in the table, and the offset in the block."""
         blocks, offset = divmod(len(self._data), BLOCK)
         self._data += data
         return self.kept.length + blocks * (LENGTH.size + BLOCK), offset
 
     def rendered(self) -> bytes:
-        """Give the blocks after those that are kept."""
+        """Return the blocks after the kept ones."""
         return b"".join(_render_blocks(bytes(self._data)))
 
 
 def join_squashfs(base: FileSlice, layer: FileSlice, *, time: int, without: Iterable[str] = ()) -> tuple[Piece, ...]:
-    """Plan one squashfs that shows a layer over its base: the parts to write, one after the other.
+    """Plan a squashfs with the content of a layer over its base; return the pieces to write, in order.
 
-    Character devices 0:0 of the layer take away what they name.  A folder of the layer over a symbolic link of the
-    base lands in the folder that this leads to, as a program would find it.
+    Character devices 0:0 in the layer remove files of the base. If the base has a symbolic link in place of a folder
+    of the layer, the folder's content goes to the link's target, where a program would find it.
 
     Parameters
     ----------
     base, layer
-        The two, of which `can_join` and `has_same_packing` are true.
+        Two squashfs for which `can_join` and `has_same_packing` are true.
     time
-        Seconds since 1970, of the file system itself.
+        Time of the file system, in seconds since 1970.
     without
-        Paths of the base that are not to be seen, unless the layer brings them.
+        Paths of the base to omit, unless the layer contains them.
 
     Raises
     ------
     ImageError
-        One is damaged.
+        If one of them is damaged.
     """
     with open_tables(base) as below, open_tables(layer) as above:
         joint = _Joint(below, above)
@@ -148,12 +149,12 @@ def join_squashfs(base: FileSlice, layer: FileSlice, *, time: int, without: Iter
 
 
 def has_whiteouts(layer: FileSlice) -> bool:
-    """Tell whether a layer holds marks of removed files.
+    """Return whether a layer contains whiteouts.
 
     Raises
     ------
     ImageError
-        It is damaged.
+        If it is damaged.
     """
     with open_tables(layer) as tables:
         devices = (entry.place for entry in tables.walk() if entry.kind == Kind.CHARACTER_DEVICE)
@@ -161,7 +162,7 @@ def has_whiteouts(layer: FileSlice) -> bool:
 
 
 class _Joint:
-    """Two squashfs on the way to one."""
+    """The state of a join."""
 
     def __init__(self, below: Tables, above: Tables) -> None:
         self.below, self.above = below, above
@@ -171,14 +172,14 @@ class _Joint:
         self.owners = [owner for (owner,) in OWNER.iter_unpack(_owners(below))]
         self.owner_of = [self._number_owner(owner) for (owner,) in OWNER.iter_unpack(_owners(above))]
         self.moved = numbers.inode_table - FIRST
-        """Bytes by which the layer's blocks of files move."""
+        """Distance by which the blocks of the layer's files move, in bytes."""
         self.written_before: dict[int, int] = {}
-        """New places of the layer's inodes by the old ones: those of hard links are met several times."""
+        """Old reference to an inode of the layer -> the new one. Inodes with hard links occur several times."""
         root = below.folder(numbers.root)
         self.root = _Folder(root.number, None, root, below.listing(root))
-        self.root.parent_number = numbers.inodes + above.numbers.inodes + 1  # no inode has it, as in mksquashfs
+        self.root.parent_number = numbers.inodes + above.numbers.inodes + 1  # not a valid inode, as in mksquashfs
         self.folders = [self.root]
-        """Those that are written anew, each before what it holds."""
+        """Folders to rewrite, each before the folders in it."""
 
     def written(self, time: int) -> tuple[Piece, ...]:
         self._merge()
@@ -218,7 +219,7 @@ class _Joint:
         return SUPERBLOCK.pack(*numbers), *files, *tables
 
     def remove(self, path: str) -> None:
-        """Take a path away, in the base's folder where it is; nothing where it is not."""
+        """Remove a path of the base, if it exists."""
         *above, name = os.fsencode(path).split(b"/")
         folder = self._follow(self.root, *above)
         if folder is not None:
@@ -230,14 +231,14 @@ class _Joint:
         return self.owners.index(owner)
 
     def _merge(self) -> None:
-        """Lay the layer's folders over the base's."""
+        """Merge the layer's folders into the base's."""
         waiting = [(self.above.numbers.root, self.root)]
         left = self.above.numbers.inodes
         while waiting:
             place, folder = waiting.pop()
             left -= 1
             if left < 0:
-                raise ValueError("more folders than inodes: one holds itself")
+                raise ValueError("more folders than inodes: a folder contains itself")
             inode = self.above.folder(place)
             mode, user, group, time = inode.head
             folder.head = mode, self.owner_of[user], self.owner_of[group], time
@@ -251,14 +252,14 @@ class _Joint:
                     folder.items[name] = _Item(kind, number_here, self._copy_inode(inside), new=True)
 
     def _folder_in(self, folder: _Folder, name: bytes, number: int) -> _Folder:
-        """Give the folder of a name in a folder: the base's, or where a link of it leads, or a new one."""
+        """Return the subfolder with a name: the base's, the target of the base's link, or a new folder."""
         there = self._follow(folder, name)
         if there is None:
             there = self._add(_Folder(self.below.numbers.inodes + number, folder, None, ()), folder, name)
         return there
 
     def _follow(self, folder: _Folder, *path: bytes) -> _Folder | None:
-        """Follow a path to a folder as a program inside would; None where it leads to none."""
+        """Resolve a path to a folder as a program in the container would; return None if there is no folder."""
         left, links_left = [*reversed(path)], LINKS_ON_A_PATH
         while left:
             part = left.pop()
@@ -294,7 +295,7 @@ class _Joint:
         return folder
 
     def _copy_inode(self, place: int) -> int:
-        """Write an inode of the layer that is no folder's; give its new place."""
+        """Write an inode of the layer, except a folder's; return the reference to the new inode."""
         if place not in self.written_before:
             kind, mode, user, group, time, number = HEAD.unpack(self.above.inode(place, HEAD.size))
             kind, body = self._move_body(kind, place)
@@ -304,7 +305,7 @@ class _Joint:
         return self.written_before[place]
 
     def _move_body(self, kind: int, place: int) -> tuple[int, bytes]:
-        """Give an inode's kind and what follows its head, with the places of its bytes in the joined file."""
+        """Return an inode's kind and its fields after the head, with positions in the joined file."""
         if kind == Kind.FILE:
             raw = self.above.inode(place, HEAD.size + FILE.size)
             block, fragment, offset, size = FILE.unpack_from(raw, HEAD.size)
@@ -326,7 +327,7 @@ class _Joint:
         return block + self.moved, here
 
     def _plain_size(self, kind: int, place: int) -> int:
-        """Give the bytes after the head of an inode that has no bytes of a file: a link, a device, a pipe."""
+        """Return the size after the head of a link, a device, a pipe or a socket, in bytes."""
         plain = kind if kind <= EXTENDED else kind - EXTENDED
         size = OWNER.size if plain in {Kind.FIFO, Kind.SOCKET} else SIZE.size
         if plain == Kind.LINK:
@@ -334,7 +335,7 @@ class _Joint:
         return size + (4 if kind != plain else 0)
 
     def _write_folders(self) -> int:
-        """Write listings and inodes of the folders that changed, those inside others first; give the root's place."""
+        """Write listings and inodes of the changed folders, subfolders first; return the root's reference."""
         for folder in reversed(self.folders):
             items = sorted(folder.items.items())
             listing, index = _render_listing(items)
@@ -347,7 +348,7 @@ class _Joint:
         return self.root.place
 
     def _fragments(self) -> bytes:
-        """Give the list of fragments: the base's, and the layer's where they are now."""
+        """Return the list of fragments: the base's, and the layer's at their new positions."""
         below, above = (
             each.records(each.numbers.fragment_table, each.numbers.fragments, FRAGMENT.size)
             for each in (self.below, self.above)
@@ -356,7 +357,10 @@ class _Joint:
         return below + b"".join(FRAGMENT.pack(*each) for each in moved)
 
     def _add_xattrs(self, lists: bytearray, at: int) -> int:
-        """Add the base's extended attributes, whose tables name bytes of the file; give where they are described."""
+        """Add the base's extended attributes; return their table's position.
+
+        The tables contain positions in the file.
+        """
         numbers = self.below.numbers
         if numbers.xattr_table == NO_TABLE:
             return NO_TABLE
@@ -378,14 +382,14 @@ def _owners(tables: Tables) -> bytes:
 
 
 def _render_listing(items: list[tuple[bytes, _Item]]) -> tuple[bytes, list[tuple[int, bytes]]]:
-    """Write a folder's listing: entries in groups that share a block of inodes and have numbers near to each other.
+    """Render a folder's listing: groups of entries whose inodes are in one block and have similar numbers.
 
     Returns
     -------
     listing
-        The groups, one after the other.
+        The groups, in order.
     index
-        Groups that are some 8 KiB apart, each as its first byte in the listing and its first name.
+        About one group per 8 KiB: its position in the listing, and its first name.
     """
     groups, index = list[list[tuple[bytes, int, int, _Item]]](), list[tuple[int, bytes]]()
     size = indexed = 0
@@ -405,13 +409,13 @@ def _render_listing(items: list[tuple[bytes, _Item]]) -> tuple[bytes, list[tuple
 
 
 def _fits(group: list[tuple[bytes, int, int, _Item]], block: int, number: int) -> bool:
-    """Tell whether a group takes one more entry: that of the inode with this number in this block."""
+    """Return whether an inode with this number in this block fits into a group."""
     _, blocks, _, first = group[0]
     return blocks == block and len(group) < ENTRIES and -REACH <= number - first.number < REACH
 
 
 def _render_index(index: list[tuple[int, bytes]], block: int, offset: int) -> bytes:
-    """Write the index of a folder whose listing begins at a place in the row of blocks, none of them compressed."""
+    """Render the index of a folder. Its listing begins at a position in a sequence of uncompressed blocks."""
     entries = bytearray()
     for at, name in index:
         blocks = (offset + at) // BLOCK
@@ -428,14 +432,14 @@ def _render_group(group: list[tuple[bytes, int, int, _Item]]) -> Iterator[bytes]
 
 
 def _render_blocks(data: bytes) -> Iterator[bytes]:
-    """Cut bytes into metadata blocks that are not compressed."""
+    """Cut bytes into uncompressed metadata blocks."""
     for at in range(0, len(data), BLOCK):
         block = data[at : at + BLOCK]
         yield LENGTH.pack(len(block) | PLAIN) + block
 
 
 def _add_list(lists: bytearray, records: bytes, at: int) -> int:
-    """Add a list of records with the places of its blocks; give where these stand, in bytes of the file system."""
+    """Add a list of records and the positions of its blocks; return the byte where the positions begin."""
     paths = list[int]()
     for block in _render_blocks(records):
         paths.append(at + len(lists))

@@ -1,7 +1,11 @@
-"""Turn trees into squashfs and back: the words for mksquashfs, the content digest of a tree; it chooses no content.
+"""Pack trees into squashfs files with mksquashfs, and unpack them with unsquashfs.
 
-The bytes of a squashfs come from mksquashfs alone.  Options that make equal trees give equal bytes: one time for all
-files, root as the owner, no extended attributes, fixed block size and level (`docs/explanation/images.md`).
+The options make equal trees result in equal bytes: one time for all files, root as the owner, no extended attributes,
+fixed block size and level (`docs/explanation/images.md`).
+
+Whiteouts mark files of the base that a layer removes: character devices 0:0, which the kernel's overlay and
+fuse-overlayfs understand. Since Linux 5.8 ordinary users can create them, but unsquashfs omits all devices for
+ordinary users. Without `restore_whiteouts`, removed files would silently reappear.
 """
 
 from __future__ import annotations
@@ -22,41 +26,41 @@ from argosy.images.squashfs.superblock import Superblock
 from argosy.images.tree_digests import walk_tree
 
 NOT_UNPACKED = (
-    "the image may be damaged: copy, download or build it again; "
-    "if it is not, name a folder on a file system with hard links by ARGOSY_CACHE"
+    "if the image is damaged, copy, download or build it again; "
+    "otherwise set ARGOSY_CACHE to a folder on a file system with hard links"
 )
 UNSQUASHFS_SOME_NOT_WRITTEN = 2
-"""unsquashfs(1): non-fatal errors, as device nodes that an ordinary user cannot make."""
+"""Exit code of unsquashfs(1) for non-fatal errors, for example devices that an ordinary user cannot create."""
 
 FUSE_WHITEOUT = ".wh."
-"""The mark of fuse-overlayfs where such a device cannot be made: an empty file with this before its name."""
+"""Prefix of fuse-overlayfs's whiteouts where devices cannot be created: empty files with this prefix."""
 MODE = stat.S_IFCHR | 0o644
 LISTED = re.compile(r"c[-rwxsStT]{9} \S+ +0, *0 \d{4}-\d\d-\d\d \d\d:\d\d /(.+)")
-"""A whiteout in what ``unsquashfs -lls -d ''`` prints."""
+"""A whiteout in the output of ``unsquashfs -lls -d ''``."""
 
 BLOCK_SIZE = 128 << 10
-"""1 MiB blocks are smaller on disk and start slower: python 175 against 163 ms (`make bench`)."""
+"""Blocks of 1 MiB make smaller files but slower starts: python takes 175 instead of 163 ms (`make bench`)."""
 
 COMPRESSION = "zstd"
 LEVEL = 1
-"""Level 3 takes 1.4 times the CPU and saves 5 % of the bytes (PyTorch's Python files and libraries)."""
+"""Level 3 takes 1.4 times the CPU time and saves 5 % of the bytes (PyTorch's Python files and libraries)."""
 
 MEMORY_SHARE = 8
 MEMORY_MOST = 768 << 20
-"""mksquashfs takes a quarter of the machine's memory by default, whatever the cgroup allows."""
+"""By default, mksquashfs takes a quarter of the machine's memory, regardless of the cgroup's limit."""
 
 
 def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblock | None = None) -> Argv:
-    """Give the options of mksquashfs and sqfstar for this machine.
+    """Return the options of mksquashfs for this machine.
 
     Parameters
     ----------
     time
-        Seconds since 1970 that every file carries.
+        Time of all files, in seconds since 1970.
     all_root
-        Whether every file belongs to root inside; false keeps the owners (a base built by root).
+        Whether root owns all files; false keeps the owners (a base built by root).
     like
-        A squashfs whose compressor (gzip or zstd) and block size to take; by default the ones that serve best.
+        A squashfs with the compressor (gzip or zstd) and the block size to use, instead of the defaults.
     """
     compressor, block_size = (like.compressor, like.block_size) if like else (COMPRESSION, BLOCK_SIZE)
     memory = max(64 << 20, min(MEMORY_MOST, host.memory // MEMORY_SHARE))
@@ -69,18 +73,18 @@ def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblo
 
 
 def plan_pack(tree: Path, out: Path, options: Argv, host: Host) -> Command:
-    """Give the command that packs `tree` into the new file `out`."""
+    """Return the command that packs `tree` into the new file `out`."""
     words = ("mksquashfs", str(tree), str(out), "-noappend", *options)
     return Command(words, env=_without_epoch(host))
 
 
 def _without_epoch(host: Host) -> dict[str, str]:
-    """SOURCE_DATE_EPOCH beside -all-time is a fatal error of mksquashfs 4.5 and 4.6."""
+    """Remove SOURCE_DATE_EPOCH, which mksquashfs 4.5 and 4.6 reject together with -all-time."""
     return {name: value for name, value in host.environment.items() if name != "SOURCE_DATE_EPOCH"}
 
 
 def packer_version(session: Session) -> str:
-    """Give the version of the mksquashfs that is here; empty where it does not say one."""
+    """Return the version of the installed mksquashfs; empty if it prints none."""
     words = session.runner.run(Command(("mksquashfs", "-version"))).stdout.split()
     return words[2] if len(words) > 2 else ""  # noqa: PLR2004 - mksquashfs version 4.5.1 (…)
 
@@ -88,36 +92,40 @@ def packer_version(session: Session) -> str:
 def run_pack(
     session: Session, tree: Path, out: Path, *, time: int, all_root: bool = True, like: Superblock | None = None
 ) -> None:
-    """Pack a tree, `like` another squashfs where one is given.
+    """Pack a tree, with the options of the squashfs `like` if given.
 
     Raises
     ------
     ToolMissing, ToolFailed, CheckFailed
-        When mksquashfs is not there, fails, or the disk is full.
+        If mksquashfs is missing or fails, or the disk is full.
     """
     options = pack_options(session.host, time=time, all_root=all_root, like=like)
     run_checked(session.runner, plan_pack(tree, out, options, session.host), doing="packing the layer")
 
 
 def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, time: int) -> None:
-    """Pack a tar file of a root file system, compressed or not, owners kept.
+    """Pack a tar file of a root file system, compressed or not, with its owners.
 
-    By ``mksquashfs - … -tar``: sqfstar 4.5 misreads ``-Xcompression-level 1`` ("missing compression level").
+    This uses ``mksquashfs - … -tar``, because sqfstar 4.5 misreads ``-Xcompression-level 1`` ("missing compression
+    level").
     """
     options = pack_options(session.host, time=time, all_root=False)
     words: Argv = ("mksquashfs", "-", str(out), "-tar", "-noappend", *options)
     if compression != "none":
-        # A pipe of two programs needs a shell; it gets every word as an argument and quotes none itself.
+        # A pipe needs a shell; all arguments are passed as parameters, so nothing has to be quoted.
         words = ("sh", "-c", '"$0" -dc | "$@"', compression, *words)
     command = Command(words, env=_without_epoch(session.host), stdin_file=str(archive))
     run_checked(session.runner, command, doing=f"packing {archive.name}")
 
 
 def normalise_tree(tree: Path, *, system: bool = False) -> None:
-    """Give every file 0644 or 0755 and every folder 0755, whatever umask and cache made of them.
+    """Set the mode of all files to 0644 or 0755 and of all folders to 0755, and remove left-over files of installers.
 
-    Files left by installers that differ between runs, or mean nothing inside, are removed.  With `system` the tree
-    holds files of the distribution too, whose modes have a meaning (sudo, /var/tmp): they are kept.
+    Parameters
+    ----------
+    system
+        Whether the tree also contains files of the distribution, whose modes have a meaning (sudo, /var/tmp) and are
+        kept.
     """
     for path in walk_tree(f"{tree}{ROOT}" if system else str(tree)):
         status = os.lstat(path)
@@ -133,7 +141,7 @@ def normalise_tree(tree: Path, *, system: bool = False) -> None:
 
 
 def _set_mode(path: str, mode: int) -> None:
-    """Set the mode of a file; of a copy where it is a link to another user's, in a cache that a group shares."""
+    """Set the mode of a file; replace a hard link to another user's file in a shared cache by a copy."""
     try:
         os.chmod(path, mode)  # noqa: PTH101 - 30,000 of them
     except PermissionError:
@@ -143,7 +151,7 @@ def _set_mode(path: str, mode: int) -> None:
 
 
 def is_whiteout(path: Path) -> bool:
-    """Tell whether a path is the mark of a removed file."""
+    """Return whether a path is a whiteout."""
     status = path.lstat()
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
@@ -154,27 +162,27 @@ def write_whiteout(path: Path) -> None:
     Raises
     ------
     CheckFailed
-        When this user may not on this kernel.
+        If the kernel does not allow this user to create devices.
     """
     try:
         os.mknod(path, MODE, 0)
     except PermissionError as error:
         raise CheckFailed(
-            "what steps removed cannot be marked as removed here",
-            evidence=f"mknod {path.name} c 0 0: {error.strerror}; ordinary users may since Linux 5.8",
+            "cannot record the files that steps removed: this kernel does not allow whiteouts",
+            evidence=f"mknod {path.name} c 0 0: {error.strerror}; ordinary users need Linux 5.8",
             hint="build on a machine with a newer kernel, or as root",
         ) from error
 
 
 def parse_whiteouts(listing: str) -> tuple[str, ...]:
-    """Give the paths of removed files out of what ``unsquashfs -lls -d ''`` prints."""
+    """Return the paths of removed files in the output of ``unsquashfs -lls -d ''``."""
     return tuple(found[1] for line in listing.splitlines() if (found := LISTED.fullmatch(line)))
 
 
 def restore_whiteouts(tree: Path, paths: tuple[str, ...]) -> None:
-    """Put whiteouts into an unpacked tree that unsquashfs left out.
+    """Create the whiteouts that unsquashfs omitted from an unpacked tree.
 
-    On a kernel that forbids it fuse-overlayfs joins trees for ordinary users, and knows the other mark.
+    Kernels that forbid this also lack overlays for ordinary users, who then use fuse-overlayfs and its other mark.
     """
     for name in paths:
         path = tree / name
@@ -190,17 +198,17 @@ def restore_whiteouts(tree: Path, paths: tuple[str, ...]) -> None:
 def run_unsquashfs(
     session: Session, image: Path, offset: int, tree: Path, *options: str, doing: str, parts: tuple[str, ...] = ()
 ) -> None:
-    """Unpack the squashfs that begins at `offset` bytes in `image`, with the marks of removed files.
+    """Unpack the squashfs that begins at byte `offset` of `image`, with its whiteouts.
 
     Parameters
     ----------
     parts
-        Paths in it that are unpacked; none: all.
+        Paths to unpack; by default all.
 
     Raises
     ------
     ToolFailed, ToolMissing, CheckFailed
-        When unsquashfs fails, is not there, or the disk is full.
+        If unsquashfs fails or is missing, or the disk is full.
     """
     words = ("unsquashfs", "-no-progress", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
     command = Command(words)

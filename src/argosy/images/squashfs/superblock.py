@@ -1,7 +1,7 @@
-"""Reads the superblock of a squashfs: what packed it, and how large it is. It never reads or writes the tree.
+"""Read the superblock of a squashfs: its size and its packing options.
 
-Layout and limits are those of Linux, ``fs/squashfs/squashfs_fs.h``, for version 4.0, the only one in use since 2009.
-The bytes of a squashfs come from mksquashfs.
+Layout and limits are those of Linux, ``fs/squashfs/squashfs_fs.h``, for version 4.0, the only version in use since
+2009.
 """
 
 from __future__ import annotations
@@ -22,20 +22,24 @@ if TYPE_CHECKING:
 
 MAGIC = b"hsqs"
 SUPERBLOCK = struct.Struct("<4s4I6H8Q")
-"""magic; inodes, mkfs time, block size, fragments; compressor, log2 of the block size, flags, ids, version;
-root inode, bytes used, then where the id, xattr, inode, directory, fragment and export tables are."""
+"""Magic; inodes, mkfs time, block size, fragments: four 32-bit numbers.
+
+Compressor, log2 of the block size, flags, ids, two numbers of the version: six 16-bit numbers.
+Root inode, bytes used, and the offsets of the id, xattr, inode, directory, fragment and export tables: eight 64-bit
+numbers.
+"""
 
 BLOCK_SIZES = range(1 << 12, (1 << 20) + 1)
-"""Bytes: from a page to 1 MiB, and a power of two."""
+"""In bytes: a power of two from a page to 1 MiB."""
 NO_TABLE = 0xFFFF_FFFF_FFFF_FFFF
 
 COMPRESSORS: Mapping[int, str] = MappingProxyType({1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"})
 
 
 class Superblock(msgspec.Struct, frozen=True):
-    """What a squashfs says of itself. Sizes are bytes, the time is seconds since 1970.
+    """The facts in a superblock. Sizes are in bytes, the time in seconds since 1970.
 
-    ``bytes_used`` is the file system's own size; mksquashfs pads the file behind it to 4096.
+    ``bytes_used`` is the file system's own size; mksquashfs pads the file to a multiple of 4096.
     """
 
     compressor: str
@@ -47,12 +51,12 @@ class Superblock(msgspec.Struct, frozen=True):
 
 
 def read_superblock(path: str | os.PathLike[str], offset: int = 0) -> Superblock:
-    """Read and check the superblock of the squashfs that begins at a byte of a file.
+    """Read and check the superblock of the squashfs that begins at byte `offset` of a file.
 
     Raises
     ------
     ImageError
-        The file cannot be read, no squashfs 4.0 begins there, or its numbers cannot be true of this file.
+        If the file cannot be read, no squashfs 4.0 begins there, or its numbers are impossible for this file.
     """
     where = f"{path}, byte {offset}" if offset else str(path)
     try:
@@ -65,7 +69,7 @@ def read_superblock(path: str | os.PathLike[str], offset: int = 0) -> Superblock
 
 
 def render_compressor(number: int) -> str:
-    """Name a compressor; an unknown one shows as its number."""
+    """Return the name of a compressor; for an unknown one, its number."""
     return COMPRESSORS.get(number, f"compressor {number}")
 
 
@@ -104,7 +108,7 @@ def _parse_superblock(block: bytes, *, where: str, rest: int) -> Superblock:
 
 def _fault(where: str, read: str, expected: str) -> ImageError:
     return ImageError(
-        f"no whole squashfs in {where}",
+        f"no complete squashfs in {where}",
         evidence=f"read: {read}\nexpected: {expected}",
-        hint="the file is damaged, not whole, or not a squashfs: copy, download or build it again",
+        hint="the file is damaged, incomplete, or not a squashfs: copy, download or build it again",
     )

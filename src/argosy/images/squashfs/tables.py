@@ -1,13 +1,13 @@
-"""Reads the tables of a squashfs: its inodes and the listings of its folders; never the files' bytes.
+"""Read the tables of a squashfs: its inodes and the listings of its folders, but not the content of files.
 
 Layout of version 4.0, little endian (Linux, ``fs/squashfs/squashfs_fs.h``)::
 
     superblock | bytes of files | inodes | listings | fragments | NFS | owners | xattrs
 
-Each table is a row of *metadata blocks*: two bytes that give the length, with the highest bit set where the block is
-not compressed; then the block, which has 8,192 bytes unpacked, but for the last of its table.  Inodes and listings are
-one stream each, cut into such blocks: what points into it gives the place of a block, counted from the begin of the
-table, and an offset in what that unpacks to.  The others are lists of records, with the blocks' places behind them.
+Each table is a sequence of *metadata blocks*. A block begins with its length in two bytes; the highest bit is set if
+the block is not compressed. All blocks except the last unpack to 8,192 bytes. Inodes and listings are streams, cut
+into such blocks: a reference into a stream consists of a block's position in the table, and an offset in the unpacked
+block. The other tables are lists of records, followed by the positions of their blocks.
 """
 
 from __future__ import annotations
@@ -31,30 +31,36 @@ else:
     from backports import zstd
 
 BLOCK = 8192
-"""Bytes that a metadata block unpacks to."""
+"""Size of an unpacked metadata block, in bytes."""
 PLAIN = 0x8000
-"""Set in the length of a metadata block that is not compressed."""
+"""Bit in the length of a metadata block that is not compressed."""
 NOTHING = 0xFFFF_FFFF
-"""In place of a fragment's or an extended attribute's number: there is none."""
+"""Number that means: no fragment, or no extended attributes."""
 LARGEST_TABLE = 256 << 20
-"""Bytes, of millions of files: what claims more is not read into memory."""
+"""In bytes: enough for millions of files. Larger tables are not read into memory."""
 
 LENGTH = struct.Struct("<H")
 PLACE = struct.Struct("<Q")
 HEAD = struct.Struct("<4H2I")
-"""Of every inode: kind, mode, indexes of its user and group, time, number."""
+"""Head of all inodes: kind, mode, indexes of user and group, time, number."""
 FOLDER = struct.Struct("<2I2HI")
-"""Of a folder after the head: block of the listing, links, size, offset, number of the parent."""
+"""A folder after the head: block of the listing, links, size, offset, number of the parent."""
 LARGE_FOLDER = struct.Struct("<4I2HI")
-"""Links, size, block of the listing, number of the parent, entries of an index, offset, extended attributes."""
+"""An extended folder after the head.
+
+Links, size, block of the listing, number of the parent, entries of an index, offset, extended attributes.
+"""
 GROUP = struct.Struct("<3I")
-"""Header of a group of entries: their count less one, the block of their inodes, the number theirs are added to."""
+"""Header of a group of entries: their count less one, the block of their inodes, the base of their numbers."""
 ENTRY = struct.Struct("<HhHH")
-"""An entry: offset of the inode, what to add to the number, kind, size of the name less one; then the name."""
+"""An entry: offset of the inode, difference to the base number, kind, length of the name less one. The name follows."""
 
 
 class Kind(IntEnum):
-    """What an inode is. Those with more fields (extended attributes, hard links, …) have a number 7 higher."""
+    """The kind of an inode.
+
+    Inodes with more fields (extended attributes, hard links, …) have a number that is higher by 7.
+    """
 
     FOLDER = 1
     FILE = 2
@@ -69,7 +75,7 @@ EXTENDED = 7
 
 
 class Numbers(NamedTuple):
-    """The superblock, field by field; what ends with ``table`` is an offset in bytes."""
+    """The fields of the superblock. Those that end with ``table`` are offsets in bytes."""
 
     magic: bytes
     inodes: int
@@ -93,7 +99,7 @@ class Numbers(NamedTuple):
 
 
 class FolderInode(NamedTuple):
-    """A folder's inode: ``head`` is mode, user, group and time; ``size`` the listing's bytes and three more."""
+    """A folder's inode: ``head`` is mode, user, group and time; ``size`` is the size of the listing plus 3."""
 
     head: tuple[int, int, int, int]
     number: int
@@ -105,7 +111,7 @@ class FolderInode(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A line of a folder's listing; ``place`` is the inode's, as `place_of` makes it."""
+    """An entry of a folder's listing; ``place`` is a reference to the inode, as returned by `place_of`."""
 
     name: bytes
     kind: int
@@ -114,18 +120,18 @@ class Entry(NamedTuple):
 
 
 def place_of(block: int, offset: int) -> int:
-    """Give the number by which an inode is found: its block's place in the table, and the offset in that."""
+    """Return a reference to an inode: its block's position in the table, and the offset in the block."""
     return block << 16 | offset
 
 
 @contextmanager
 def open_tables(source: FileSlice) -> Iterator[Tables]:
-    """Open the squashfs in a part of a file.
+    """Open the squashfs in a range of a file.
 
     Raises
     ------
     ImageError
-        It is none, or what it says of itself cannot be true; also while its tables are read.
+        If it is not a squashfs, or contains impossible values. Also raised while its tables are read.
     """
     read_superblock(source.path, source.offset)
     descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -138,10 +144,10 @@ def open_tables(source: FileSlice) -> Iterator[Tables]:
 
 
 class Tables:
-    """The tables of an open squashfs; each block is unpacked once."""
+    """The tables of an open squashfs. Each block is unpacked once."""
 
     def __init__(self, source: FileSlice, descriptor: int) -> None:
-        """Read the superblock, which `open_tables` has judged."""
+        """Read the superblock, which `open_tables` has checked."""
         self.source = source
         self._descriptor = descriptor
         self.numbers = Numbers(*SUPERBLOCK.unpack(self.read(0, SUPERBLOCK.size)))
@@ -149,12 +155,12 @@ class Tables:
         self._blocks: dict[int, tuple[bytes, int]] = {}
 
     def read(self, at: int, size: int) -> bytes:
-        """Give bytes of the file system.
+        """Read bytes of the file system.
 
         Raises
         ------
         ImageError
-            It ends before.
+            If it is shorter.
         """
         if not 0 <= size <= LARGEST_TABLE or at + size > self.source.length:
             raise _fault(self.source, f"a table of {size} bytes at byte {at}", f"within {self.source.length} bytes")
@@ -164,7 +170,7 @@ class Tables:
         return data
 
     def block(self, at: int) -> tuple[bytes, int]:
-        """Give what the metadata block at a byte unpacks to, and where the next one begins."""
+        """Return the unpacked metadata block at byte `at`, and the position of the next block."""
         if at not in self._blocks:
             (length,) = LENGTH.unpack(self.read(at, LENGTH.size))
             data = self.read(at + LENGTH.size, length & ~PLAIN)
@@ -175,7 +181,7 @@ class Tables:
         return self._blocks[at]
 
     def stream(self, table: int, block: int, offset: int, size: int) -> bytes:
-        """Give `size` bytes of a stream from a place in it."""
+        """Return `size` bytes from a position in a stream."""
         data, after = self.block(table + block)
         data = data[offset:]
         while len(data) < size:
@@ -186,11 +192,11 @@ class Tables:
         return data[:size]
 
     def inode(self, place: int, size: int) -> bytes:
-        """Give the first `size` bytes of an inode."""
+        """Return the first `size` bytes of an inode."""
         return self.stream(self.numbers.inode_table, place >> 16, place & 0xFFFF, size)
 
     def folder(self, place: int) -> FolderInode:
-        """Give the folder whose inode is at a place."""
+        """Return the folder with the inode at `place`."""
         kind, *head, number = HEAD.unpack(self.inode(place, HEAD.size))
         mode, user, group, time = head
         about = (mode, user, group, time), number
@@ -205,8 +211,8 @@ class Tables:
         return FolderInode(*about, parent, xattrs, block, offset, size)
 
     def listing(self, folder: FolderInode) -> Iterator[Entry]:
-        """Give the entries of a folder, in the order of their names' bytes."""
-        size = max(0, folder.size - 3)  # "." and "..", which are not written down, count as three bytes
+        """Yield the entries of a folder, sorted by the bytes of their names."""
+        size = max(0, folder.size - 3)  # "." and ".." are not stored, but count as three bytes
         data = self.stream(self.numbers.listing_table, folder.block, folder.offset, size) if size else b""
         at = 0
         while at < size:
@@ -218,33 +224,33 @@ class Tables:
                 yield Entry(data[at - length - 1 : at], kind, number + step, place_of(block, offset))
 
     def walk(self) -> Iterator[Entry]:
-        """Give all entries of all folders."""
+        """Yield all entries of all folders."""
         waiting, left = [self.numbers.root], self.numbers.inodes
         while waiting:
             left -= 1
             if left < 0:
-                raise ValueError("more folders than inodes: one holds itself")
+                raise ValueError("more folders than inodes: a folder contains itself")
             for entry in self.listing(self.folder(waiting.pop())):
                 if entry.kind == Kind.FOLDER:
                     waiting.append(entry.place)
                 yield entry
 
     def paths(self, table: int, count: int, size: int) -> tuple[int, ...]:
-        """Give where the blocks of a list of `count` records of `size` bytes begin; `table` is where that stands."""
+        """Return the positions of the blocks of a list: `count` records of `size` bytes, stored at byte `table`."""
         if not count:
-            return ()  # squashfs-tools-ng gives no place for a list without records
+            return ()  # squashfs-tools-ng writes no position for an empty list
         blocks = -(-count * size // BLOCK)
         return tuple(place for (place,) in PLACE.iter_unpack(self.read(table, blocks * PLACE.size)))
 
     def records(self, table: int, count: int, size: int) -> bytes:
-        """Give a list of `count` records of `size` bytes."""
+        """Return a list of `count` records of `size` bytes."""
         data = b"".join(self.block(place)[0] for place in self.paths(table, count, size))
         if len(data) != count * size:
             raise _fault(self.source, f"a list of {len(data)} bytes", f"{count} records of {size} bytes")
         return data
 
     def listings_end(self) -> int:
-        """Give the byte where the listings end: where the next table's first block is."""
+        """Return the byte after the listings: the position of the next table's first block."""
         found = self.numbers
         lists = [(found.owner_table, found.owners, 4)]
         if found.fragments:
@@ -254,7 +260,7 @@ class Tables:
         return min(self.paths(table, count, size)[0] for table, count, size in lists)
 
     def last_block(self, start: int, end: int) -> int:
-        """Give where the last metadata block of a stream begins; `start` where it has none."""
+        """Return the position of the last metadata block of a stream; `start` for an empty stream."""
         raw = self.read(start, end - start)
         at = last = 0
         while at < len(raw):
@@ -264,12 +270,12 @@ class Tables:
 
 
 def _unpacker(compressor: str) -> Callable[[bytes], bytes]:
-    """Give what unpacks a metadata block: to one byte too many where it holds more, and never to gigabytes.
+    """Return a function that unpacks a metadata block, limited to one byte more than a valid block has.
 
     Raises
     ------
     ValueError
-        For a compressor that `READABLE` does not name; in what is given, for a block that is damaged.
+        For a compressor that is not in `READABLE`. The returned function raises it for a damaged block.
     """
     if compressor == "gzip":
         return lambda data: zlib.decompressobj().decompress(data, BLOCK + 1)
@@ -286,35 +292,38 @@ def _unpacker(compressor: str) -> Callable[[bytes], bytes]:
 
 
 READABLE = frozenset({"gzip", "zstd"})
-"""The compressors whose blocks are read here: those of the images that people have."""
+"""The compressors that can be unpacked: those in use for container images."""
 
 
 def _fault(source: FileSlice, read: str, expected: str) -> ImageError:
     return ImageError(
-        f"no whole squashfs in {source.path}",
+        f"no complete squashfs in {source.path}",
         evidence=f"read: {read}\nexpected: {expected}",
         hint="the file is damaged: copy, download or build it again",
     )
 
 
 FILE = struct.Struct("<4I")
-"""Of a file after the head: byte of its first block, fragment, offset there, size; then the size of each block."""
+"""A file after the head: byte of its first block, fragment, offset in it, size. The size of each block follows."""
 LARGE_FILE = struct.Struct("<3Q4I")
-"""Byte of its first block, size, bytes in holes, links, fragment, offset there, extended attributes; then sizes."""
+"""An extended file after the head; the size of each block follows.
+
+Byte of the first block, size, bytes in holes, links, fragment, offset in it, extended attributes.
+"""
 SIZE = struct.Struct("<I")
 BLOCK_BYTES = 0xFF_FFFF
-"""Mask for the bytes of a block in its size word; the bit above says that it is not compressed."""
+"""Mask for the number of bytes in a block's size; the next bit is set if the block is not compressed."""
 FRAGMENT = struct.Struct("<Q2I")
 FIRST = SUPERBLOCK.size
 
 
 def unused_share(source: FileSlice) -> float:
-    """Give the share of the bytes of files in a squashfs that no file holds: what joining replaced or removed.
+    """Return the share of file content in a squashfs that belongs to no file: joining replaced or removed it.
 
     Raises
     ------
     ImageError
-        It is damaged.
+        If the squashfs is damaged.
     """
     with open_tables(source) as tables:
         data = tables.numbers.inode_table - FIRST
@@ -322,7 +331,7 @@ def unused_share(source: FileSlice) -> float:
 
 
 def _live_bytes(tables: Tables) -> int:
-    """Add up the blocks and fragments of all files that a folder holds; equal files have the same."""
+    """Add up the blocks and fragments of all files in folders. Equal files share them."""
     fragments, blocks = set[int](), dict[int, int]()
     for entry in tables.walk():
         if entry.kind == Kind.FILE:
@@ -336,7 +345,7 @@ def _live_bytes(tables: Tables) -> int:
 
 
 def parts_of(tables: Tables, place: int) -> tuple[int, int, bytes]:
-    """Give the byte of a file's first block, its fragment, and the list of its blocks' sizes."""
+    """Return the position of a file's first block, its fragment, and the list of its blocks' sizes."""
     kind, *_ = HEAD.unpack(tables.inode(place, HEAD.size))
     if kind == Kind.FILE:
         raw = tables.inode(place, HEAD.size + FILE.size)
@@ -348,19 +357,22 @@ def parts_of(tables: Tables, place: int) -> tuple[int, int, bytes]:
 
 
 def block_sizes(tables: Tables, place: int, at: int, size: int, fragment: int) -> bytes:
-    """Give the list of a file's blocks, whose last part may be in a fragment; it begins `at` bytes after the inode."""
+    """Return the list of a file's block sizes, which begins at byte `at` of the inode.
+
+    The last block may be a fragment.
+    """
     whole, rest = divmod(size, tables.numbers.block_size)
     count = whole + (1 if rest and fragment == NOTHING else 0)
     return tables.inode(place, at + 4 * count)[at:]
 
 
 def device_nodes(source: FileSlice) -> tuple[str, ...]:
-    """Give the paths of all device nodes, marks of removed files included: only root can unpack them.
+    """Return the paths of all device nodes, including whiteouts. Only root can unpack them.
 
     Raises
     ------
     ImageError
-        The squashfs is damaged.
+        If the squashfs is damaged.
     """
     found = list[bytes]()
     with open_tables(source) as tables:
@@ -369,7 +381,7 @@ def device_nodes(source: FileSlice) -> tuple[str, ...]:
             folder, place = waiting.pop()
             left -= 1
             if left < 0:
-                raise ValueError("more folders than inodes: one holds itself")
+                raise ValueError("more folders than inodes: a folder contains itself")
             for entry in tables.listing(tables.folder(place)):
                 if entry.kind in {Kind.BLOCK_DEVICE, Kind.CHARACTER_DEVICE}:
                     found.append(folder + entry.name)
